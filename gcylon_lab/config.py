@@ -1,0 +1,205 @@
+"""The settings of an operation, in one frozen value."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from .errors import ConfigError
+from .units import parse_bytes
+
+_MAX_BYTES = 2**62
+_TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GcylonConfig:
+    """How much memory an operation may use, and where it may stage.
+
+    An operation reads it when it starts, and it is the same on all ranks for
+    the whole of it. A value given here goes before the environment
+    (``GCYLON_GPU_MEMORY_LIMIT`` and so on, read by `from_environment`), which
+    goes before the default.
+
+    Parameters
+    ----------
+    gpu_memory_limit : int or str, default 0
+        Limit of the device tier on each rank, in bytes, or text such as
+        ``"64MiB"``; 0 takes ``gpu_memory_fraction`` of what is free at start.
+        On CPU engines the device tier is ordinary memory.
+    gpu_memory_fraction : float, default 0.8
+        Part of the free memory to use when the limit is 0; in (0, 1].
+    chunk_size_bytes : int or str, default 0
+        Size of a chunk, in bytes; 0 lets the plan choose. At least 1024 otherwise.
+    min_chunk_rows : int, default 1024
+        Rows below which a chunk is not made smaller, as long as the budget allows.
+    allow_cpu_staging : bool, default True
+        Whether chunks may leave the device tier at all.
+    use_pinned_memory : bool, default True
+        Whether staging buffers are page-locked. Does nothing on CPU engines.
+    host_memory_limit : int or str, default 0
+        Limit of the pinned tier on each rank, in bytes; 0 takes half of the
+        available memory, split over the host's ranks. Does nothing on CPU engines.
+    spill_dir : str, default ""
+        Folder for spill files; "" takes the system's temporary folder.
+    allow_disk_spill : bool, default True
+        Whether chunks may be staged to disk.
+
+    Raises
+    ------
+    ConfigError
+        If a value is out of its range; the message says the range.
+    """
+
+    gpu_memory_limit: int = 0
+    gpu_memory_fraction: float = 0.8
+    chunk_size_bytes: int = 0
+    min_chunk_rows: int = 1024
+    allow_cpu_staging: bool = True
+    use_pinned_memory: bool = True
+    host_memory_limit: int = 0
+    spill_dir: str = ""
+    allow_disk_spill: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("gpu_memory_limit", "chunk_size_bytes", "host_memory_limit"):
+            object.__setattr__(self, name, _read_bytes(name, getattr(self, name)))
+        if isinstance(self.gpu_memory_fraction, int) and not isinstance(self.gpu_memory_fraction, bool):
+            object.__setattr__(self, "gpu_memory_fraction", float(self.gpu_memory_fraction))
+        _check(self)
+
+    @classmethod
+    def default(cls) -> GcylonConfig:
+        """Return the defaults: 80% of the free memory, chunks chosen by the plan."""
+        return cls()
+
+    @classmethod
+    def low_memory(cls) -> GcylonConfig:
+        """Return the preset for little memory: half of what is free, chunks of 4 MiB."""
+        return cls(gpu_memory_fraction=0.5, chunk_size_bytes=4 * 1024**2, min_chunk_rows=256)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None, **explicit: Any) -> GcylonConfig:
+        """Return explicit values over ``GCYLON_*`` variables over defaults.
+
+        Parameters
+        ----------
+        environ : mapping, optional
+            Where to look; the process's environment by default.
+        **explicit
+            Fields set by the caller, which go first.
+
+        Raises
+        ------
+        ConfigError
+            If a variable's text does not fit its field, or a value is out of range.
+        """
+        source = os.environ if environ is None else environ
+        values: dict[str, Any] = {}
+        for field in fields(cls):
+            variable = f"GCYLON_{field.name.upper()}"
+            if variable in source:
+                values[field.name] = _parse(variable, field.type, source[variable])
+        return cls().with_values(**(values | explicit))
+
+    def with_values(self, **changes: Any) -> GcylonConfig:
+        """Return a copy with the given fields changed.
+
+        Raises
+        ------
+        ConfigError
+            If a name is no field, or a value is out of range.
+        """
+        known = [field.name for field in fields(self)]
+        for name in changes:
+            if name not in known:
+                raise ConfigError(f"{name!r} is no setting.", advice=f"The settings are {', '.join(known)}.")
+        return replace(self, **changes)
+
+    def with_gpu_memory_limit(self, value: int | str) -> GcylonConfig:
+        """Return a copy with another ``gpu_memory_limit``."""
+        return self.with_values(gpu_memory_limit=value)
+
+    def with_gpu_memory_fraction(self, value: float) -> GcylonConfig:
+        """Return a copy with another ``gpu_memory_fraction``."""
+        return self.with_values(gpu_memory_fraction=value)
+
+    def with_chunk_size_bytes(self, value: int | str) -> GcylonConfig:
+        """Return a copy with another ``chunk_size_bytes``."""
+        return self.with_values(chunk_size_bytes=value)
+
+    def with_min_chunk_rows(self, value: int) -> GcylonConfig:
+        """Return a copy with another ``min_chunk_rows``."""
+        return self.with_values(min_chunk_rows=value)
+
+    def with_staging(self, *, allow_cpu_staging: bool = True, allow_disk_spill: bool = True) -> GcylonConfig:
+        """Return a copy that may, or may not, stage below the device tier."""
+        return self.with_values(allow_cpu_staging=allow_cpu_staging, allow_disk_spill=allow_disk_spill)
+
+    def with_pinned_memory(self, *, enabled: bool = True) -> GcylonConfig:
+        """Return a copy with ``use_pinned_memory`` set."""
+        return self.with_values(use_pinned_memory=enabled)
+
+    def with_host_memory_limit(self, value: int | str) -> GcylonConfig:
+        """Return a copy with another ``host_memory_limit``."""
+        return self.with_values(host_memory_limit=value)
+
+    def with_spill_dir(self, value: str) -> GcylonConfig:
+        """Return a copy with another ``spill_dir``."""
+        return self.with_values(spill_dir=value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as plain values, in order."""
+        return asdict(self)
+
+    def as_code(self) -> str:
+        """Return the expression that makes this config: only what differs from the defaults."""
+        default = GcylonConfig()
+        changed = [f"{k}={v!r}" for k, v in asdict(self).items() if v != getattr(default, k)]
+        return f"gl.GcylonConfig({', '.join(changed)})"
+
+
+def _read_bytes(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise ConfigError(f"{name}={value!r} is no size.", advice="Give bytes as an int, or text such as '64MiB'.")
+    try:
+        return parse_bytes(value)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}.") from None
+
+
+def _check(config: GcylonConfig) -> None:
+    for name in ("gpu_memory_limit", "host_memory_limit"):
+        _range(name, getattr(config, name), 0, _MAX_BYTES, "bytes; 0 is automatic")
+    fraction = config.gpu_memory_fraction
+    if not isinstance(fraction, float) or not 0.0 < fraction <= 1.0:
+        raise ConfigError(f"gpu_memory_fraction={fraction!r} is out of range.", advice="It lies in (0, 1].")
+    if config.chunk_size_bytes:
+        _range("chunk_size_bytes", config.chunk_size_bytes, 1024, _MAX_BYTES, "bytes; 0 lets the plan choose")
+    _range("min_chunk_rows", config.min_chunk_rows, 1, 2**31 - 1, "rows")
+    for name in ("allow_cpu_staging", "use_pinned_memory", "allow_disk_spill"):
+        if not isinstance(getattr(config, name), bool):
+            raise ConfigError(f"{name}={getattr(config, name)!r} is no bool.", advice="It is True or False.")
+    if not isinstance(config.spill_dir, str):
+        raise ConfigError(f"spill_dir={config.spill_dir!r} is no path.", advice="Give a folder as text, or ''.")
+
+
+def _range(name: str, value: object, low: int, high: int, unit: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{name}={value!r} is out of range.", advice=f"It lies in [{low}, {high}] ({unit}).")
+
+
+def _parse(variable: str, kind: object, text: str) -> Any:
+    try:
+        if kind == "bool":
+            lowered = text.strip().lower()
+            if lowered not in _TRUE | _FALSE:
+                raise ValueError("write 1 or 0, true or false, yes or no, on or off")
+            return lowered in _TRUE
+        if kind == "float":
+            return float(text)
+        return parse_bytes(text) if kind == "int" else text
+    except ValueError as error:
+        raise ConfigError(f"The environment has {variable}={text!r}: {error}.") from None

@@ -1,0 +1,143 @@
+"""The seam between operations and a dataframe library.
+
+Operations know a table only as `Data` (columns of equal length with a schema,
+never changed once made) and reach it only through a `Backend`. Columns are of
+two kinds. *Fixed* ones are contiguous arrays of one item size: rows
+[start, stop) of them are a plain view, which can be sent, received into and
+read from disk as it is. *Variable* ones (strings, lists, structs, decimals,
+nullable) travel packed, one message for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from .schema import Schema
+
+Int64s = npt.NDArray[np.int64]
+Ids = npt.NDArray[Any]
+
+
+class Data(Protocol):
+    """Columns of equal length, with their schema. Never changed once made."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers; for a slice, of the slice."""
+        ...
+
+
+class Output(Protocol):
+    """A result that is received straight into its final place."""
+
+    def fixed_views(self, start: int, stop: int) -> list[memoryview]:
+        """Writable byte views of rows [start, stop) of the fixed columns, in schema order."""
+        ...
+
+    def put_variable(self, row: int, rows: int, message: memoryview) -> None:
+        """Keep a packed message of the variable columns, which begins at ``row`` of the result. Not copied."""
+        ...
+
+    def finish(self) -> Data:
+        """The result, once every row has been placed; messages may have come in any order."""
+        ...
+
+
+class Backend(Protocol):
+    """What an operation may ask of a dataframe library."""
+
+    name: str
+
+    def from_frame(self, frame: Any) -> Data:
+        """Copy a user's frame (its index is not carried) into columns.
+
+        Raises
+        ------
+        UnsupportedDtype
+            Naming the column and what it holds.
+        DuplicateColumns
+            Naming the repeated label.
+        """
+        ...
+
+    def to_frame(self, data: Data) -> Any:
+        """Copy columns into a frame of the user's library, with the schema's dtypes and a RangeIndex."""
+        ...
+
+    def empty(self, schema: Schema) -> Data:
+        """No rows of the schema."""
+        ...
+
+    def cast(self, data: Data, schema: Schema) -> Data:
+        """Bring data to an agreed schema (exact promotions, categories recoded, all-null columns typed).
+
+        Returns ``data`` itself where nothing differs.
+
+        Raises
+        ------
+        SchemaMismatch
+            If a value cannot be represented, naming the column.
+        """
+        ...
+
+    def slice(self, data: Data, start: int, stop: int) -> Data:
+        """Rows [start, stop), without a copy."""
+        ...
+
+    def concat(self, pieces: Sequence[Data]) -> Data:
+        """All rows of at least one piece of the same schema, in order, copied."""
+        ...
+
+    def select(self, data: Data, columns: Sequence[str]) -> Data:
+        """Only these columns, without a copy."""
+        ...
+
+    def partition_ids(self, data: Data, keys: Sequence[str], n: int) -> Ids:
+        """The rank in [0, n) of each row, by the hash form of its keys.
+
+        Returns
+        -------
+        ndarray of shape (rows,)
+            uint8 where n <= 256, uint16 where n <= 65536, else uint32.
+        """
+        ...
+
+    def partition(self, data: Data, ids: Ids, n: int) -> tuple[Data, Int64s]:
+        """Reorder rows by id, keeping the order of rows with equal ids.
+
+        Returns
+        -------
+        Data, ndarray of int64, shape (n + 1,)
+            The rows for id i are [offsets[i], offsets[i + 1]).
+        """
+        ...
+
+    def variable_bytes(self, data: Data, ids: Ids, n: int) -> Int64s:
+        """Bytes that the variable columns of the rows of each id take, about; shape (n,)."""
+        ...
+
+    def partition_scratch_bytes(self, rows: int, n: int) -> int:
+        """Temporary bytes that `partition_ids` and `partition` use for so many rows, beside their results."""
+        ...
+
+    def fixed_views(self, data: Data, start: int, stop: int) -> list[memoryview]:
+        """Read-only byte views of rows [start, stop) of the fixed columns, in schema order."""
+        ...
+
+    def pack_variable(self, data: Data, start: int, stop: int) -> memoryview:
+        """Rows [start, stop) of the variable columns as one message; empty where there are none (columns or rows)."""
+        ...
+
+    def allocate(self, schema: Schema, rows: int) -> Output:
+        """Room for a result of so many rows."""
+        ...
