@@ -1,0 +1,1 @@
+"""Moving bytes between ranks. Nothing here knows what a table is."""

@@ -1,0 +1,214 @@
+"""MPI through mpi4py: a communicator of our own that can be revoked and replaced."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+
+from ..errors import CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
+from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
+from .transport import Int64s, Receive, Send, Window
+
+_TAG = 7
+
+
+class MpiTransport:
+    """One MPI rank, on a duplicate of a communicator.
+
+    Where the MPI library has ULFM (Open MPI), waiting is a blocking call that
+    lets other threads run, and `revoke` ends it from any thread. Elsewhere
+    waiting polls, and ends at the deadline or at a revoke of this rank alone.
+
+    Parameters
+    ----------
+    world : mpi4py.MPI.Comm, optional
+        The communicator to duplicate; COMM_WORLD by default.
+    max_message_bytes : int, optional
+        Longest single message; longer transfers are split.
+    """
+
+    name = "mpi"
+
+    def __init__(self, world: MPI.Comm | None = None, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
+        self._world = MPI.COMM_WORLD if world is None else world
+        self._world.Set_errhandler(MPI.ERRORS_RETURN)
+        self._limit = max_message_bytes
+        self.rank = self._world.Get_rank()
+        self.size = self._world.Get_size()
+        self.host = socket.gethostname()
+        self._revoked = threading.Event()
+        self._expired = False
+        self._timer: threading.Timer | None = None
+        self._comm: MPI.Comm | None = self._duplicate()
+        self.revocable = _has_revoke(self._comm)
+
+    def agree(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. Every rank's numbers, shape (size, n)."""
+        mine = np.ascontiguousarray(values, dtype=np.int64)
+        result = np.empty((self.size, mine.size), dtype=np.int64)
+        try:
+            if self.revocable:
+                self._live().Allgather(mine, result)
+            else:
+                self._poll([self._live().Iallgather(mine, result)])
+        except MPI.Exception as error:
+            raise self._explain(error) from None
+        return result
+
+    def share(self, payload: bytes) -> list[bytes]:
+        """Collective: all ranks call it. Every rank's bytes."""
+        return share_by_exchange(self, payload)
+
+    def expose(self, buffers: Sequence[memoryview]) -> Window:
+        """Return a window; this transport is two-sided and does not need it."""
+        return Window(tuple(buffers))
+
+    def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
+        """Collective: all ranks call it. Post all receives, then all sends, then wait for both."""
+        comm = self._live()
+        requests: list[MPI.Request] = []
+        try:
+            for receive in receives:
+                if receive.rank != self.rank:
+                    for part in split_view(receive.view, self._limit):
+                        requests.append(comm.Irecv([part, MPI.BYTE], receive.rank, _TAG))
+            for send in sends:
+                if send.rank != self.rank:
+                    for part in split_view(send.view, self._limit):
+                        requests.append(comm.Isend([part, MPI.BYTE], send.rank, _TAG))
+            # Copied while the messages of others are under way.
+            copy_to_self(
+                [s.view for s in sends if s.rank == self.rank], [r.view for r in receives if r.rank == self.rank]
+            )
+            if self.revocable:
+                MPI.Request.Waitall(requests)
+            else:
+                self._poll(requests)
+        except MPI.Exception as error:
+            raise self._explain(error) from None
+
+    def finish(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
+        return self.agree(values)
+
+    def set_deadline(self, timeout_s: float | None) -> None:
+        """Let collectives raise `DeadlineExceeded` once this much time has passed; None lifts it."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if timeout_s is not None:
+            self._timer = threading.Timer(max(timeout_s, 0.0), self._expire)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def revoke(self) -> None:
+        """Make every rank leave its collective. May be called from any thread, more than once."""
+        self._revoked.set()
+        comm = self._comm
+        if comm is not None and self.revocable and not MPI.Is_finalized():
+            try:
+                comm.Revoke()
+            except MPI.Exception:
+                pass  # revoked already, or being replaced: either way nobody waits on it
+
+    def recover(self) -> None:
+        """Collective: all ranks call it. Replace the communicator; nothing may be in flight.
+
+        Raises
+        ------
+        RankLost
+            If a rank is gone, which a new communicator cannot mend.
+        CommError
+            If the MPI library cannot revoke (MPICH): its ranks must be restarted.
+        """
+        self.set_deadline(None)
+        old, self._comm = self._comm, None
+        try:
+            lost = self._lost_ranks(old)
+            if lost:
+                raise _rank_lost(lost, self.rank)
+            if not self.revocable and self._revoked.is_set():
+                message = "This MPI library has no revoke, so an interrupted exchange cannot be undone."
+                raise CommError(message, advice="Restart the ranks; Open MPI with ULFM recovers without.", rank=self.rank)
+            if old is not None:
+                old.Free()
+            self._comm = self._duplicate()
+        except MPI.Exception as error:
+            raise self._explain(error) from None
+        self._revoked.clear()
+        self._expired = False
+
+    def close(self) -> None:
+        """Free the communicator where that needs nobody else. Idempotent."""
+        self.set_deadline(None)
+        self._comm = None  # Comm.Free is collective, and others may be gone; MPI frees it at its end
+
+    def _duplicate(self) -> MPI.Comm:
+        comm = self._world.Dup()
+        comm.Set_errhandler(MPI.ERRORS_RETURN)
+        # The first pickled collective on a communicator holds the interpreter lock (mpi4py#784),
+        # which would starve samplers and heartbeats in the middle of an operation: pay it here.
+        comm.allreduce(1)
+        return comm
+
+    def _live(self) -> MPI.Comm:
+        if self._comm is None:
+            raise CommError("The transport is closed, or its recovery failed.", advice="Restart the ranks.")
+        if self._revoked.is_set():
+            raise self._explain(None)
+        return self._comm
+
+    def _expire(self) -> None:
+        self._expired = True
+        self.revoke()
+
+    def _poll(self, requests: list[MPI.Request]) -> None:
+        while not MPI.Request.Testall(requests):
+            if self._revoked.is_set():
+                raise self._explain(None)
+            # Ranks may share a core: let the one that is waited for run.
+            os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
+
+    def _lost_ranks(self, comm: MPI.Comm | None) -> list[int]:
+        if comm is None or not self.revocable:
+            return []
+        try:
+            failed = comm.Get_failed()
+            everyone = comm.Get_group()
+            return sorted(MPI.Group.Translate_ranks(failed, list(range(failed.Get_size())), everyone))
+        except (MPI.Exception, NotImplementedError):
+            return []
+
+    def _explain(self, error: MPI.Exception | None) -> GcylonError:
+        """Turn an MPI error into ours. Revokes, so that ranks that do not see the error leave too."""
+        lost = self._lost_ranks(self._comm)
+        self.revoke()
+        if lost:
+            return _rank_lost(lost, self.rank)
+        if self._expired:
+            message = f"Rank {self.rank} waited for the other ranks past the operation's deadline."
+            return DeadlineExceeded(message, advice="Give a larger timeout_s.", rank=self.rank)
+        if error is None or error.Get_error_class() == getattr(MPI, "ERR_REVOKED", -1):
+            return Revoked("The operation was interrupted, on this rank or another.", rank=self.rank)
+        if error.Get_error_class() in (getattr(MPI, "ERR_PROC_FAILED", -1), getattr(MPI, "ERR_PROC_FAILED_PENDING", -1)):
+            return RankLost("A rank's process is gone.", advice="Restart the ranks.", rank=self.rank, lost_ranks=[])
+        return CommError(f"MPI failed: {error.Get_error_string()}.", advice="Restart the ranks.", rank=self.rank)
+
+
+def _has_revoke(comm: Any) -> bool:
+    try:
+        return comm.Is_revoked() is False
+    except (AttributeError, NotImplementedError, MPI.Exception):
+        return False
+
+
+def _rank_lost(lost: list[int], rank: int) -> RankLost:
+    names = ", ".join(map(str, lost))
+    return RankLost(f"The process of rank {names} is gone.", advice="Restart the ranks.", rank=rank, lost_ranks=lost)

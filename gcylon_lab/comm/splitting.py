@@ -1,0 +1,52 @@
+"""Cutting long transfers into messages that a transport can count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from .transport import Receive, Send, Transport, Window
+
+DEFAULT_MESSAGE_BYTES = 2**30
+
+
+def split_view(view: memoryview, limit_bytes: int) -> Iterator[memoryview]:
+    """Cut a byte view into consecutive views of at most ``limit_bytes``; nothing for an empty view."""
+    for start in range(0, view.nbytes, limit_bytes):
+        yield view[start : start + limit_bytes]
+
+
+def copy_to_self(sends: list[memoryview], receives: list[memoryview]) -> None:
+    """Copy what a rank sends to itself, n-th send to n-th receive.
+
+    Raises
+    ------
+    ValueError
+        If the lists do not fit each other.
+    """
+    if len(sends) != len(receives):
+        raise ValueError(f"{len(sends)} sends to oneself meet {len(receives)} receives")
+    for source, target in zip(sends, receives, strict=True):
+        copy_bytes(target, source)
+
+
+def copy_bytes(target: memoryview, source: memoryview) -> None:
+    """Copy between byte views of equal length. Numpy's copy lets other threads run; a memoryview's does not."""
+    if target.nbytes != source.nbytes:
+        raise ValueError(f"{source.nbytes} bytes sent into {target.nbytes} bytes of room")
+    if source.nbytes:
+        np.frombuffer(target, dtype=np.uint8)[:] = np.frombuffer(source, dtype=np.uint8)
+
+
+def share_by_exchange(transport: Transport, payload: bytes) -> list[bytes]:
+    """Collective: all ranks call it. `Transport.share` made of `agree` and `exchange`."""
+    lengths = transport.agree(np.array([len(payload)], dtype=np.int64))[:, 0]
+    room: list[npt.NDArray[np.uint8]] = [np.empty(int(n), dtype=np.uint8) for n in lengths]
+    view = memoryview(payload)
+    sends = [Send(rank, view) for rank in range(transport.size)]
+    receives = [Receive(rank, memoryview(room[rank])) for rank in range(transport.size)]
+    window: Window | None = None
+    transport.exchange(window, sends, receives)
+    return [buffer.tobytes() for buffer in room]
