@@ -44,7 +44,7 @@ class MpiTransport:
         self.size = self._world.Get_size()
         self.host = socket.gethostname()
         self._revoked = threading.Event()
-        self._expired = False
+        self._deadline: float | None = None
         self._timer: threading.Timer | None = None
         self._comm: MPI.Comm | None = self._duplicate()
         self.revocable = _has_revoke(self._comm)
@@ -103,8 +103,9 @@ class MpiTransport:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if timeout_s is not None:
-            self._timer = threading.Timer(max(timeout_s, 0.0), self._expire)
+            self._timer = threading.Timer(max(timeout_s, 0.0), self.revoke)
             self._timer.daemon = True
             self._timer.start()
 
@@ -143,7 +144,6 @@ class MpiTransport:
         except MPI.Exception as error:
             raise self._explain(error) from None
         self._revoked.clear()
-        self._expired = False
 
     def close(self) -> None:
         """Free the communicator where that needs nobody else. Idempotent."""
@@ -164,10 +164,6 @@ class MpiTransport:
         if self._revoked.is_set():
             raise self._explain(None)
         return self._comm
-
-    def _expire(self) -> None:
-        self._expired = True
-        self.revoke()
 
     def _poll(self, requests: list[MPI.Request]) -> None:
         while not MPI.Request.Testall(requests):
@@ -192,7 +188,8 @@ class MpiTransport:
         self.revoke()
         if lost:
             return _rank_lost(lost, self.rank)
-        if self._expired:
+        # All ranks have the same deadline, but one timer goes off first: a revoke that near to it is that one's.
+        if self._deadline is not None and time.monotonic() > self._deadline - 0.1:
             message = f"Rank {self.rank} waited for the other ranks past the operation's deadline."
             return DeadlineExceeded(message, advice="Give a larger timeout_s.", rank=self.rank)
         if error is None or error.Get_error_class() == getattr(MPI, "ERR_REVOKED", -1):

@@ -1,0 +1,200 @@
+"""The limit on the device tier, and the claims on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from ..errors import BudgetExceeded
+from ..units import format_bytes
+
+
+class Reservation:
+    """A claim on the budget, held while the bytes exist. Made by `MemoryBudget.reserve`.
+
+    Released on leaving a ``with`` block, by `release`, or when it is collected.
+    """
+
+    __slots__ = ("_budget", "nbytes", "what")
+
+    def __init__(self, budget: MemoryBudget, nbytes: int, what: str) -> None:
+        self._budget: MemoryBudget | None = budget
+        self.nbytes = nbytes
+        self.what = what
+
+    def release(self) -> None:
+        """Give the bytes back. Idempotent."""
+        budget, self._budget = self._budget, None
+        if budget is not None:
+            budget._give(self.nbytes)
+            self.nbytes = 0
+
+    def resize(self, nbytes: int) -> None:
+        """Grow or shrink to ``nbytes``.
+
+        Raises
+        ------
+        BudgetExceeded
+            If growing does not fit; the reservation then stays as it was.
+        """
+        if self._budget is None:
+            raise ValueError(f"the reservation for {self.what} was released")
+        if nbytes > self.nbytes:
+            self._budget._take(nbytes - self.nbytes, self.what)
+        else:
+            self._budget._give(self.nbytes - nbytes)
+        self.nbytes = nbytes
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        self.release()
+
+
+class MemoryBudget:
+    """The device tier of one rank: a limit, what is claimed, and the most that was.
+
+    Reserve first, then allocate: what is not granted is never allocated, so
+    the peak cannot pass the limit. Safe to read from other threads.
+
+    Parameters
+    ----------
+    limit_bytes : int
+        The ceiling, at least 1.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        if limit_bytes < 1:
+            raise ValueError(f"a budget of {limit_bytes} bytes holds nothing")
+        # Re-entrant: a reservation collected inside a call comes back through `_give` on the same thread.
+        self._lock = threading.RLock()
+        self.ceiling_bytes = limit_bytes
+        self._limit = limit_bytes
+        self._used = 0
+        self._peak = 0
+        self._count = 0
+
+    @property
+    def limit_bytes(self) -> int:
+        """The limit now: the ceiling, or the lower one of a running operation."""
+        return self._limit
+
+    @property
+    def used_bytes(self) -> int:
+        """What is claimed now."""
+        return self._used
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was claimed since the last `reset_peak`."""
+        return self._peak
+
+    @property
+    def remaining_bytes(self) -> int:
+        """What can still be reserved; 0 where tables of before exceed a lowered limit."""
+        return max(0, self._limit - self._used)
+
+    @property
+    def allocation_count(self) -> int:
+        """Reservations granted since the last `reset_allocation_count`."""
+        return self._count
+
+    def reserve(self, nbytes: int, what: str) -> Reservation:
+        """Claim bytes before they are allocated.
+
+        Parameters
+        ----------
+        nbytes : int
+            At least 0.
+        what : str
+            What for, in words that stand in the error.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the limit would be passed; nothing is claimed then.
+        """
+        if nbytes < 0:
+            raise ValueError(f"cannot reserve {nbytes} bytes")
+        self._take(nbytes, what)
+        return Reservation(self, nbytes, what)
+
+    def reset_peak(self) -> None:
+        """Let the peak start again from what is claimed now."""
+        with self._lock:
+            self._peak = self._used
+
+    def reset_allocation_count(self) -> None:
+        """Let the count start again from 0."""
+        with self._lock:
+            self._count = 0
+
+    @contextmanager
+    def limited(self, limit_bytes: int) -> Iterator[None]:
+        """Hold a lower limit for a while.
+
+        Raises
+        ------
+        ValueError
+            If it is above the ceiling.
+        """
+        if limit_bytes > self.ceiling_bytes:
+            raise ValueError(f"{limit_bytes} is above the ceiling of {self.ceiling_bytes} bytes")
+        with self._lock:
+            before, self._limit = self._limit, limit_bytes
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._limit = before
+
+    def _take(self, nbytes: int, what: str) -> None:
+        with self._lock:
+            if self._used + nbytes > self._limit:
+                raise exceeded(what, nbytes, self._used, self._limit)
+            self._used += nbytes
+            self._peak = max(self._peak, self._used)
+            self._count += 1
+
+    def _give(self, nbytes: int) -> None:
+        with self._lock:
+            self._used -= nbytes
+
+
+def exceeded(what: str, needed_bytes: int, used_bytes: int, limit_bytes: int, rank: int | None = None) -> BudgetExceeded:
+    """Make the error that says what did not fit, and which limit would do.
+
+    Parameters
+    ----------
+    what : str
+        What the bytes were for.
+    needed_bytes, used_bytes, limit_bytes : int
+        What was asked, what was claimed already, and the limit.
+    rank : int, optional
+        Where it did not fit.
+    """
+    would_do = used_bytes + needed_bytes
+    message = (
+        f"{what} needs {format_bytes(needed_bytes)} while {format_bytes(used_bytes)} of the "
+        f"{format_bytes(limit_bytes)} budget are in use."
+    )
+    advice = (
+        f"gpu_memory_limit is {limit_bytes} bytes now; {would_do} ({format_bytes(would_do)}) would do. "
+        "Or release tables, or let it stage (strategy='staged', allow_cpu_staging and allow_disk_spill)."
+    )
+    return BudgetExceeded(
+        message,
+        advice=advice,
+        rank=rank,
+        needed_bytes=needed_bytes,
+        used_bytes=used_bytes,
+        limit_bytes=limit_bytes,
+        knob="gpu_memory_limit",
+        would_do=would_do,
+    )

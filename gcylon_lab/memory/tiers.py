@@ -1,0 +1,184 @@
+"""The disk tier: spill files that no other process sees and that nothing outlives."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..errors import SpillError
+from ..units import format_bytes
+
+_ALIGN = 64
+_MAX_VECTORS = 512  # below IOV_MAX everywhere
+
+
+class SpillRegion:
+    """Consecutive buffers in a spill file. The file is closed when its last region is collected."""
+
+    __slots__ = ("__weakref__", "_file", "_offset", "lengths", "nbytes")
+
+    def __init__(self, file: SpillFile, offset: int, lengths: tuple[int, ...], nbytes: int) -> None:
+        self._file = file
+        self._offset = offset
+        self.lengths = lengths
+        self.nbytes = nbytes
+        store = file.store
+        store._add(nbytes)
+        weakref.finalize(self, store._add, -nbytes)
+
+    def read(self) -> list[memoryview]:
+        """Read all buffers back, into one new block of memory of ``nbytes`` bytes.
+
+        Raises
+        ------
+        SpillError
+            If the file cannot be read.
+        """
+        block = memoryview(np.empty(self.nbytes, dtype=np.uint8))
+        self._file.read_into(self._offset, block)
+        views, start = [], 0
+        for length in self.lengths:
+            views.append(block[start : start + length])
+            start += _padded(length)
+        return views
+
+
+class SpillFile:
+    """One open file of the disk tier, written from front to back.
+
+    It has no name (O_TMPFILE) or is unlinked at once, and only its owner may
+    read it (0600), so that nothing is left behind whatever happens.
+    """
+
+    def __init__(self, store: SpillStore) -> None:
+        self.store = store
+        self._fd = _open_unnamed(store.folder)
+        self._end = 0
+        weakref.finalize(self, os.close, self._fd)
+
+    def append(self, buffers: Sequence[memoryview]) -> SpillRegion:
+        """Write buffers one after the other.
+
+        Raises
+        ------
+        SpillError
+            If the disk is full or cannot be written, with the folder and its free bytes.
+        """
+        offset = self._end
+        vectors: list[memoryview | bytes] = []
+        for buffer in buffers:
+            if buffer.nbytes:
+                vectors.append(buffer)
+                if (pad := _padded(buffer.nbytes) - buffer.nbytes) > 0:
+                    vectors.append(bytes(pad))
+        nbytes = sum(v.nbytes if isinstance(v, memoryview) else len(v) for v in vectors)
+        try:
+            _write_all(self._fd, vectors, offset)
+        except OSError as error:
+            raise _spill_error(error, self.store.folder, nbytes) from error
+        self._end = offset + nbytes
+        return SpillRegion(self, offset, tuple(b.nbytes for b in buffers), nbytes)
+
+    def read_into(self, offset: int, block: memoryview) -> None:
+        """Fill ``block`` from ``offset`` on."""
+        done = 0
+        try:
+            while done < block.nbytes:
+                got = os.preadv(self._fd, [block[done:]], offset + done)
+                if got == 0:
+                    raise OSError(errno.EIO, f"a spill file ends at {offset + done}, {block.nbytes - done} bytes short")
+                done += got
+        except OSError as error:
+            raise _spill_error(error, self.store.folder, block.nbytes) from error
+
+
+class SpillStore:
+    """The disk tier of one rank.
+
+    Parameters
+    ----------
+    folder : str
+        Where spill files are; "" takes the system's temporary folder.
+    """
+
+    def __init__(self, folder: str = "") -> None:
+        self.folder = folder or tempfile.gettempdir()
+        self._lock = threading.RLock()
+        self._used = 0
+        self._written = 0
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes staged on disk now."""
+        return self._used
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes ever staged to disk."""
+        return self._written
+
+    def new_file(self) -> SpillFile:
+        """Open a spill file.
+
+        Raises
+        ------
+        SpillError
+            If the folder is missing or cannot be written.
+        """
+        return SpillFile(self)
+
+    def _add(self, nbytes: int) -> None:
+        with self._lock:
+            self._used += nbytes
+            self._written += max(nbytes, 0)
+
+
+def _padded(n: int) -> int:
+    return -(-n // _ALIGN) * _ALIGN
+
+
+def _open_unnamed(folder: str) -> int:
+    try:
+        if hasattr(os, "O_TMPFILE"):
+            try:
+                return os.open(folder, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOTSUP):
+                    raise
+        fd, path = tempfile.mkstemp(prefix="gcylon_lab-", dir=folder)
+        os.unlink(path)
+        return fd
+    except OSError as error:
+        raise _spill_error(error, folder, 0) from error
+
+
+def _write_all(fd: int, vectors: list[memoryview | bytes], offset: int) -> None:
+    at = 0
+    while at < len(vectors):
+        batch = vectors[at : at + _MAX_VECTORS]
+        wrote = os.pwritev(fd, batch, offset)
+        offset += wrote
+        for vector in batch:
+            size = vector.nbytes if isinstance(vector, memoryview) else len(vector)
+            if wrote < size:
+                vectors[at] = memoryview(vector)[wrote:]
+                break
+            wrote -= size
+            at += 1
+
+
+def _spill_error(error: OSError, folder: str, nbytes: int) -> SpillError:
+    try:
+        stat = os.statvfs(folder)
+        free = f"{format_bytes(stat.f_bavail * stat.f_frsize)} free"
+    except OSError:
+        free = "not a folder that can be looked at"
+    message = f"Staging {format_bytes(nbytes)} in {folder!r} ({free}) failed: {error.strerror or error}."
+    advice = "Set spill_dir to a folder with room that can be written, or raise gpu_memory_limit so that less is staged."
+    return SpillError(message, advice=advice, folder=folder, needed_bytes=nbytes, errno=error.errno)
