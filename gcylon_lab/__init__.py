@@ -1,0 +1,80 @@
+"""gcylon_lab: distributed tables in JupyterLab, inside a memory budget that is enforced and shown.
+
+Use it as ``import gcylon_lab as gl``. In a notebook `Cluster` starts the engines
+and gives handles; under ``%px`` or ``mpiexec`` the readers give this rank's
+part of a `Table`.
+
+Nothing heavy is imported here: each name is looked up when it is first used, so
+a notebook loads neither mpi4py nor a GPU library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    ".cluster.client": ("Cluster",),
+    ".cluster.handle": ("DistTable",),
+    ".config": ("GcylonConfig",),
+    ".context": ("current", "initialize", "run_threads"),
+    ".table": ("Table", "from_local", "from_pandas", "read_csv", "read_json", "read_parquet"),
+    ".profiling": ("add_category", "mark", "span"),
+    ".widgets": ("Dashboard", "html_report"),
+    ".errors": ("GcylonError",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = ("config", "errors", "units", "profiling")
+
+if TYPE_CHECKING:
+    from . import config, errors, profiling, units
+    from .cluster.client import Cluster
+    from .cluster.handle import DistTable
+    from .config import GcylonConfig
+    from .context import current, initialize, run_threads
+    from .errors import GcylonError
+    from .profiling import add_category, mark, span
+    from .table import Table, from_local, from_pandas, read_csv, read_json, read_parquet
+    from .widgets import Dashboard, html_report
+
+__all__ = [
+    "Cluster",
+    "Dashboard",
+    "DistTable",
+    "GcylonConfig",
+    "GcylonError",
+    "Table",
+    "__version__",
+    "add_category",
+    "config",
+    "current",
+    "errors",
+    "from_local",
+    "from_pandas",
+    "html_report",
+    "initialize",
+    "mark",
+    "profiling",
+    "read_csv",
+    "read_json",
+    "read_parquet",
+    "run_threads",
+    "span",
+    "units",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f".{name}", __name__)
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name], __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,1 @@
+"""Measurements that the README's figures come from, each a sub-command of ``gcylon-lab bench``."""
