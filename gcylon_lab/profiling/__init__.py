@@ -12,7 +12,8 @@ from .events import (
     add_category,
     categories,
 )
-from .spans import current_recorder, mark, operation, recording, set_recorder, span
+from .operations import operation
+from .spans import Span, current_recorder, mark, recording, set_recorder, span
 
 __all__ = [
     "NO_OPERATION",
@@ -21,6 +22,7 @@ __all__ = [
     "OperationRecord",
     "Progress",
     "Recorder",
+    "Span",
     "add_category",
     "categories",
     "current_recorder",

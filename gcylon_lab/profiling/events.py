@@ -6,9 +6,10 @@ moves them onto rank 0's clock, by ``Recorder.clock_offset_ns``.
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 PHASES = ("partition", "exchange", "stage", "unstage", "compute", "waiting")
 NO_OPERATION = -1
+
+# Re-entrant: signal handlers and finalizers may end spans while their own thread is inside.
+_elsewhere_lock = threading.RLock()
 
 _CATEGORIES: dict[str, int] = {
     "kernel": 0x009E73,
@@ -83,6 +87,10 @@ class Event(NamedTuple):
         return self.end_ns == self.start_ns
 
 
+# An `Event`'s fields and its number in the order of recording.
+Numbered = tuple[str, str, int, int, int, int, str, int, int]
+
+
 class Progress(NamedTuple):
     """Where a rank is in its operation; ``since_ns`` is when the phase began."""
 
@@ -128,6 +136,8 @@ class OperationRecord:
     error: str = ""
     phases: dict[str, int] = field(default_factory=dict)
     phase_bytes: dict[str, int] = field(default_factory=dict)
+    owner: ThreadState | None = field(default=None, repr=False)
+    elsewhere: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     @property
     def done(self) -> bool:
@@ -135,10 +145,36 @@ class OperationRecord:
         return self.end_ns != 0
 
     def add_phase(self, name: str, ns: int, nbytes: int) -> None:
-        """Count time and bytes under a phase's name."""
+        """Count time and bytes under a phase; only from the thread that runs the operation."""
         self.phases[name] = self.phases.get(name, 0) + ns
         if nbytes:
             self.phase_bytes[name] = self.phase_bytes.get(name, 0) + nbytes
+
+    def add_elsewhere(self, name: str, ns: int, nbytes: int) -> None:
+        """As `add_phase`, from any thread."""
+        with _elsewhere_lock:
+            if self.done:
+                self.add_phase(name, ns, nbytes)
+            else:
+                old_ns, old_bytes = self.elsewhere.get(name, (0, 0))
+                self.elsewhere[name] = (old_ns + ns, old_bytes + nbytes)
+
+    def finish(self, end_ns: int) -> None:
+        """Set the end, and bring what other threads counted into ``phases``."""
+        with _elsewhere_lock:
+            self.end_ns = end_ns
+            for name, (ns, nbytes) in self.elsewhere.items():
+                self.add_phase(name, ns, nbytes)
+            self.elsewhere.clear()
+
+    def all_phases(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Copies of ``phases`` and ``phase_bytes`` with what other threads have counted so far."""
+        with _elsewhere_lock:
+            phases, nbytes = dict(self.phases), dict(self.phase_bytes)
+            for name, (more_ns, more_bytes) in self.elsewhere.items():
+                phases[name] = phases.get(name, 0) + more_ns
+                nbytes[name] = nbytes.get(name, 0) + more_bytes
+        return phases, nbytes
 
 
 class Recorder:
@@ -161,74 +197,54 @@ class Recorder:
         self.clock_offset_ns = 0
         self.operations: deque[OperationRecord] = deque(maxlen=operations)
         self.active: OperationRecord | None = None
-        self.owner: ThreadState | None = None
-        self.recorded = 0
-        # Re-entrant: signal handlers and finalizers may record while their own thread is inside.
-        self._lock = threading.RLock()
-        self._ring: deque[tuple[str, str, int, int, int, int, str, int]] = deque(maxlen=capacity)
+        self._ring: deque[Numbered] = deque(maxlen=capacity)
+        self._numbers = itertools.count()
+        self._forgotten = 0
+        # Both are single steps of the interpreter: threads and signal handlers need no lock to record.
+        self.append: Callable[[Numbered], None] = self._ring.append
+        self.next_number: Callable[[], int] = self._numbers.__next__
 
-    def add(
-        self,
-        event: tuple[str, str, int, int, int, int, str, int],
-        record: OperationRecord | None = None,
-        own_ns: int = 0,
-    ) -> None:
-        """Keep an event (an `Event`'s fields) and count ``own_ns`` of it under the operation's phase."""
-        with self._lock:
-            self._ring.append(event)
-            self.recorded += 1
-            if record is not None:
-                record.add_phase(event[0], own_ns, event[5])
-
-    def finish(self, record: OperationRecord, outer: OperationRecord | None) -> None:
-        """Keep a record that has ended, and go on with the operation around it."""
-        with self._lock:
-            if outer is not None:
-                for name, ns in record.phases.items():
-                    outer.add_phase(name, ns, record.phase_bytes.get(name, 0))
-            self.operations.append(record)
-            self.active = outer
-
-    def events(self) -> list[Event]:
-        """The kept events, in the order in which they ended."""
-        with self._lock:
-            kept = list(self._ring)
-        return [Event._make(event) for event in kept]
-
-    def recent(self, since_ns: int) -> list[Event]:
+    def events(self, since_ns: int = 0) -> list[Event]:
         """The kept events that ended at or after a time of this process's clock, in the order of ending."""
-        return list(self._newest_first(since_ns))[::-1]
+        kept = [Event._make(event[:8]) for event in self._newest_first(since_ns)]
+        kept.reverse()
+        return kept
 
-    def _newest_first(self, since_ns: int) -> Iterator[Event]:
-        # Threads may append a little out of order, so an older event alone does not end the search.
-        with self._lock:
-            kept = list(self._ring)
+    def _newest_first(self, since_ns: int) -> Iterator[Numbered]:
+        # Threads may append a little out of order, so one older event does not end the search.
         older = 0
-        for event in reversed(kept):
+        for event in reversed(list(self._ring)):
             if event[3] >= since_ns:
-                yield Event._make(event)
+                yield event
             elif (older := older + 1) > 256:
                 return
 
     @property
+    def recorded(self) -> int:
+        """Events recorded so far."""
+        return self._highest_number() - self._forgotten
+
+    @property
     def dropped(self) -> int:
         """Events that were pushed out of the ring."""
-        with self._lock:
-            return self.recorded - len(self._ring)
+        return self.recorded - len(self._ring)
+
+    def _highest_number(self) -> int:
+        newest = list(self._ring)[-64:]
+        return max((event[8] for event in newest), default=self._forgotten - 1) + 1
 
     @property
     def progress(self) -> Progress | None:
         """Where the running operation is; None when idle. May be read from any thread."""
-        record, owner = self.active, self.owner
-        if record is None or owner is None:
+        record = self.active
+        if record is None:
             return None
-        top = owner.top
+        top = record.owner.top if record.owner is not None else None
         phase, since = (top.name, top.start_ns) if top is not None else ("", record.start_ns)
         return Progress(record.verb, record.number, record.rounds_done, record.rounds, phase, since)
 
     def clear(self) -> None:
         """Forget all events and finished operations, and the dropped count."""
-        with self._lock:
-            self._ring.clear()
-            self.operations.clear()
-            self.recorded = 0
+        self._forgotten = self._highest_number()
+        self._ring.clear()
+        self.operations.clear()

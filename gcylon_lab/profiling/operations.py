@@ -1,0 +1,80 @@
+"""`operation`: the block around a verb."""
+
+from __future__ import annotations
+
+from time import perf_counter_ns
+from types import TracebackType
+from typing import Literal
+
+from . import spans
+from .events import OperationRecord, Recorder
+from .ranges import Ranges
+
+
+class operation:
+    """Record a verb: ``with operation("shuffle", number) as record:``; spans inside carry its number.
+
+    An operation inside another gives its phases to the outer one too when it ends.
+
+    Parameters
+    ----------
+    verb : str
+    number : int
+        The operation's number, the same on all ranks.
+    recorder : Recorder, optional
+        Used inside the block; by default this thread's. Without one the record is kept
+        by nobody, and has no phases.
+    arguments : str, optional
+        As the caller wrote them, for people.
+    """
+
+    __slots__ = ("_outer", "_range", "_recording", "_top", "record", "recorder")
+
+    def __init__(self, verb: str, number: int, recorder: Recorder | None = None, *, arguments: str = "") -> None:
+        self.recorder = recorder
+        self.record = OperationRecord(number, verb, arguments)
+        self._outer: OperationRecord | None = None
+        self._range: Ranges | None = None
+        self._recording: spans.recording | None = None
+
+    def __enter__(self) -> OperationRecord:
+        record, state = self.record, spans._local.state
+        if self.recorder is not None and self.recorder is not state.recorder:
+            self._recording = spans.recording(self.recorder)
+            self._recording.__enter__()
+        self.recorder = state.recorder
+        record.owner = state
+        self._top = state.top
+        record.start_ns = perf_counter_ns()
+        if self.recorder is not None:
+            outer, self.recorder.active = self.recorder.active, record
+            self._outer = None if outer is None or outer.done else outer
+            self._range = spans._ranges
+            if self._range is not None:
+                self._range.push(record.verb, "algorithm")
+        return record
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
+    ) -> Literal[False]:
+        record = self.record
+        if kind is not None and not record.error:
+            record.error = f"{kind.__name__}: {error}"
+        record.finish(perf_counter_ns())
+        # An interrupt may have cut a span's end short; what comes next must not nest in it.
+        spans._local.state.top = self._top
+        if self.recorder is not None:
+            self._leave(self.recorder)
+        if self._recording is not None:
+            self._recording.__exit__(kind, error, tb)
+        return False
+
+    def _leave(self, recorder: Recorder) -> None:
+        record, outer = self.record, self._outer
+        if self._range is not None:
+            self._range.pop()
+        recorder.active = outer
+        recorder.operations.append(record)
+        if outer is not None:
+            for name, ns in record.phases.items():
+                outer.add_phase(name, ns, record.phase_bytes.get(name, 0))
