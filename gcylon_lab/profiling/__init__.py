@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .cost import event_cost_ns, measure_event_cost
 from .events import (
     NO_OPERATION,
     PHASES,
@@ -13,7 +14,11 @@ from .events import (
     categories,
 )
 from .operations import operation
+from .report import format_summary, phase_order, summary
+from .sampler import Sample, Sampler, read_rss_bytes
+from .snapshot import RankSnapshot, merge, record_as_dict, take_snapshot
 from .spans import Span, current_recorder, mark, recording, set_recorder, span
+from .trace import chrome_trace, write_chrome_trace
 
 __all__ = [
     "NO_OPERATION",
@@ -21,14 +26,28 @@ __all__ = [
     "Event",
     "OperationRecord",
     "Progress",
+    "RankSnapshot",
     "Recorder",
+    "Sample",
+    "Sampler",
     "Span",
     "add_category",
     "categories",
+    "chrome_trace",
     "current_recorder",
+    "event_cost_ns",
+    "format_summary",
     "mark",
+    "measure_event_cost",
+    "merge",
     "operation",
+    "phase_order",
+    "read_rss_bytes",
+    "record_as_dict",
     "recording",
     "set_recorder",
     "span",
+    "summary",
+    "take_snapshot",
+    "write_chrome_trace",
 ]

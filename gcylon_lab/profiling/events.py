@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 PHASES = ("partition", "exchange", "stage", "unstage", "compute", "waiting")
 NO_OPERATION = -1
 
-# Re-entrant: signal handlers and finalizers may end spans while their own thread is inside.
-_elsewhere_lock = threading.RLock()
+# For what is rare, never for recording itself. Re-entrant: signal handlers and finalizers
+# may end spans while their own thread is inside.
+_lock = threading.RLock()
 
 _CATEGORIES: dict[str, int] = {
     "kernel": 0x009E73,
@@ -137,6 +138,7 @@ class OperationRecord:
     phases: dict[str, int] = field(default_factory=dict)
     phase_bytes: dict[str, int] = field(default_factory=dict)
     owner: ThreadState | None = field(default=None, repr=False)
+    outer: OperationRecord | None = field(default=None, repr=False)
     elsewhere: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     @property
@@ -152,7 +154,7 @@ class OperationRecord:
 
     def add_elsewhere(self, name: str, ns: int, nbytes: int) -> None:
         """As `add_phase`, from any thread."""
-        with _elsewhere_lock:
+        with _lock:
             if self.done:
                 self.add_phase(name, ns, nbytes)
             else:
@@ -161,7 +163,7 @@ class OperationRecord:
 
     def finish(self, end_ns: int) -> None:
         """Set the end, and bring what other threads counted into ``phases``."""
-        with _elsewhere_lock:
+        with _lock:
             self.end_ns = end_ns
             for name, (ns, nbytes) in self.elsewhere.items():
                 self.add_phase(name, ns, nbytes)
@@ -169,7 +171,7 @@ class OperationRecord:
 
     def all_phases(self) -> tuple[dict[str, int], dict[str, int]]:
         """Copies of ``phases`` and ``phase_bytes`` with what other threads have counted so far."""
-        with _elsewhere_lock:
+        with _lock:
             phases, nbytes = dict(self.phases), dict(self.phase_bytes)
             for name, (more_ns, more_bytes) in self.elsewhere.items():
                 phases[name] = phases.get(name, 0) + more_ns
@@ -200,6 +202,8 @@ class Recorder:
         self._ring: deque[Numbered] = deque(maxlen=capacity)
         self._numbers = itertools.count()
         self._forgotten = 0
+        self._threads: dict[int, int] = {}
+        self._thread_names: list[str] = []
         # Both are single steps of the interpreter: threads and signal handlers need no lock to record.
         self.append: Callable[[Numbered], None] = self._ring.append
         self.next_number: Callable[[], int] = self._numbers.__next__
@@ -218,6 +222,27 @@ class Recorder:
                 yield event
             elif (older := older + 1) > 256:
                 return
+
+    def running(self) -> list[OperationRecord]:
+        """The operation that runs and those around it, outermost first. May be called from any thread."""
+        found = []
+        record = self.active
+        while record is not None:
+            found.append(record)
+            record = record.outer
+        return found[::-1]
+
+    def thread_position(self, thread: int, name: str = "") -> int:
+        """A small number for a thread's ident, always the same; the first ``name`` given for it is kept."""
+        with _lock:
+            position = self._threads.setdefault(thread, len(self._threads))
+            if position == len(self._thread_names):
+                self._thread_names.append(name or f"thread {position}")
+        return position
+
+    def thread_names(self) -> list[str]:
+        """The threads' names by position."""
+        return list(self._thread_names)
 
     @property
     def recorded(self) -> int:

@@ -28,12 +28,11 @@ class operation:
         As the caller wrote them, for people.
     """
 
-    __slots__ = ("_outer", "_range", "_recording", "_top", "record", "recorder")
+    __slots__ = ("_range", "_recording", "_top", "record", "recorder")
 
     def __init__(self, verb: str, number: int, recorder: Recorder | None = None, *, arguments: str = "") -> None:
         self.recorder = recorder
         self.record = OperationRecord(number, verb, arguments)
-        self._outer: OperationRecord | None = None
         self._range: Ranges | None = None
         self._recording: spans.recording | None = None
 
@@ -47,8 +46,9 @@ class operation:
         self._top = state.top
         record.start_ns = perf_counter_ns()
         if self.recorder is not None:
-            outer, self.recorder.active = self.recorder.active, record
-            self._outer = None if outer is None or outer.done else outer
+            outer = self.recorder.active
+            record.outer = None if outer is None or outer.done else outer
+            self.recorder.active = record
             self._range = spans._ranges
             if self._range is not None:
                 self._range.push(record.verb, "algorithm")
@@ -70,11 +70,14 @@ class operation:
         return False
 
     def _leave(self, recorder: Recorder) -> None:
-        record, outer = self.record, self._outer
+        record, outer = self.record, self.record.outer
         if self._range is not None:
             self._range.pop()
-        recorder.active = outer
+        # In this order a reader on another thread may meet the record twice, but never miss it.
         recorder.operations.append(record)
+        recorder.active = outer
         if outer is not None:
             for name, ns in record.phases.items():
                 outer.add_phase(name, ns, record.phase_bytes.get(name, 0))
+        # A kept record must not keep all those around it.
+        record.outer = None

@@ -1,0 +1,207 @@
+"""What was measured, as rows and as text. Pure functions of snapshots.
+
+A rank's *busy* time is its time without waiting in votes; the slowest rank is
+the busiest one, since in an operation that ends with a vote all end together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from gcylon_lab.units import format_bytes, format_rate, format_seconds
+
+from .events import PHASES
+from .snapshot import RankSnapshot
+from .trace import chrome_trace, write_chrome_trace
+
+__all__ = ["chrome_trace", "format_summary", "summary", "write_chrome_trace"]
+
+Row = dict[str, Any]
+
+_RANK_FIELDS = (
+    "strategy", "rounds", "rounds_done", "rows_in", "rows_out", "bytes_in", "bytes_out", "sent_bytes",
+    "received_bytes", "staged_bytes", "unstaged_bytes", "budget_bytes", "predicted_peak_bytes",
+    "measured_peak_bytes", "error",
+)  # fmt: skip
+_SUMMED = (
+    "rows_in", "rows_out", "bytes_in", "bytes_out", "sent_bytes", "received_bytes", "staged_bytes", "unstaged_bytes",
+)  # fmt: skip
+
+
+def summary(snapshots: Sequence[RankSnapshot]) -> dict[str, list[Row]]:
+    """Rows for tables: of each operation, of each rank in it, of each phase on each rank.
+
+    Parameters
+    ----------
+    snapshots : sequence of RankSnapshot
+        One a rank.
+
+    Returns
+    -------
+    dict of str to list of dict
+        ``operations``: number, verb, strategy, rounds, ranks, done, seconds (of the rank that took longest),
+        gb_per_s (input GB a rank over seconds), slowest_rank and skew (its busy time over the mean one), the largest
+        measured_peak_bytes with its peak_rank, the largest predicted_peak_bytes, the smallest budget_bytes,
+        sums of rows and bytes, error.
+        ``ranks``: number, verb, rank, host, done, seconds, busy_s, waiting_s, other_s (in no phase), gb_per_s,
+        and the record's own fields.
+        ``phases``: number, verb, rank, phase, seconds, bytes, gb_per_s, measured_peak_bytes, staged_bytes (the last
+        two of the whole operation).
+        What cannot be said (a rate without bytes, a skew without work) is None. An operation still running
+        counts up to the snapshot. All are in the order of number, then rank.
+    """
+    ranks = sorted(
+        (_rank_row(snapshot, record) for snapshot in snapshots for record in snapshot["operations"]),
+        key=lambda row: (row["number"], row["verb"], row["rank"]),
+    )
+    groups: dict[tuple[int, str], list[Row]] = {}
+    for row in ranks:
+        groups.setdefault((row["number"], row["verb"]), []).append(row)
+    return {
+        "operations": [_operation_row(rows) for rows in groups.values()],
+        "ranks": [{name: value for name, value in row.items() if name != "phases"} for row in ranks],
+        "phases": [phase for row in ranks for phase in row["phases"]],
+    }
+
+
+def _gb_per_s(nbytes: float, seconds: float) -> float | None:
+    return nbytes / seconds / 1e9 if nbytes > 0 and seconds > 0 else None
+
+
+def _rank_row(snapshot: RankSnapshot, record: Row) -> Row:
+    end_ns = record["end_ns"] or snapshot["now_ns"]
+    seconds = max(0, end_ns - record["start_ns"]) / 1e9
+    waiting = record["phases"].get("waiting", 0) / 1e9
+    row = {"number": record["number"], "verb": record["verb"], "rank": snapshot["rank"]}
+    phases = [_phase_row(row, record, name) for name in sorted(record["phases"], key=phase_order)]
+    return {
+        **row,
+        "host": snapshot["host"],
+        "done": bool(record["end_ns"]),
+        "seconds": seconds,
+        "busy_s": max(0.0, seconds - waiting),
+        "waiting_s": waiting,
+        "other_s": max(0.0, seconds - sum(record["phases"].values()) / 1e9),
+        "gb_per_s": _gb_per_s(record["bytes_in"], seconds),
+        **{name: record[name] for name in _RANK_FIELDS},
+        "phases": phases,
+    }
+
+
+def _phase_row(row: Row, record: Row, name: str) -> Row:
+    seconds = record["phases"][name] / 1e9
+    nbytes = record["phase_bytes"].get(name, 0)
+    return {
+        **row,
+        "phase": name,
+        "seconds": seconds,
+        "bytes": nbytes,
+        "gb_per_s": _gb_per_s(nbytes, seconds),
+        "measured_peak_bytes": record["measured_peak_bytes"],
+        "staged_bytes": record["staged_bytes"],
+    }
+
+
+def phase_order(name: str) -> tuple[int, str]:
+    """A sort key: the phases of `PHASES` in their order, others after them by name."""
+    return (PHASES.index(name) if name in PHASES else len(PHASES), name)
+
+
+def _operation_row(rows: Sequence[Row]) -> Row:
+    seconds = max(row["seconds"] for row in rows)
+    slowest = max(rows, key=lambda row: row["busy_s"])
+    peak = max(rows, key=lambda row: row["measured_peak_bytes"])
+    mean_busy = sum(row["busy_s"] for row in rows) / len(rows)
+    sums = {name: sum(row[name] for row in rows) for name in _SUMMED}
+    return {
+        "number": rows[0]["number"],
+        "verb": rows[0]["verb"],
+        "strategy": rows[0]["strategy"],
+        "rounds": max(row["rounds"] for row in rows),
+        "ranks": len(rows),
+        "done": all(row["done"] for row in rows),
+        "seconds": seconds,
+        "gb_per_s": _gb_per_s(sums["bytes_in"] / len(rows), seconds),
+        "slowest_rank": slowest["rank"],
+        "skew": slowest["busy_s"] / mean_busy if mean_busy > 0 else None,
+        "measured_peak_bytes": peak["measured_peak_bytes"],
+        "peak_rank": peak["rank"],
+        "predicted_peak_bytes": max(row["predicted_peak_bytes"] for row in rows),
+        "budget_bytes": min(row["budget_bytes"] for row in rows),
+        **sums,
+        "error": next((row["error"] for row in rows if row["error"]), ""),
+    }
+
+
+def format_summary(snapshots: Sequence[RankSnapshot]) -> str:
+    """The summary as text: a table of operations, and one of where each rank's time went.
+
+    Parameters
+    ----------
+    snapshots : sequence of RankSnapshot
+        One a rank.
+
+    Returns
+    -------
+    str
+        Lines without a newline at the end.
+    """
+    rows = summary(snapshots)
+    if not rows["operations"]:
+        return "No operations were recorded."
+    errors = [f"operation {row['number']}: {row['error']}" for row in rows["operations"] if row["error"]]
+    dropped = sum(snapshot["dropped_events"] for snapshot in snapshots)
+    if dropped:
+        errors.append(f"{dropped:,} older events were dropped; the times above count them all the same.")
+    return "\n".join([*_operations_table(rows["operations"]), "", *_phases_table(rows), *errors])
+
+
+_OPERATION_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("operation", lambda row: f"{row['number']} {row['verb']}"),
+    ("strategy", lambda row: row["strategy"] or "-"),
+    ("rounds", lambda row: f"{row['rounds']:,}"),
+    ("time", lambda row: format_seconds(row["seconds"]) + ("" if row["done"] else " so far")),
+    ("a rank", lambda row: _rate(row["gb_per_s"])),
+    ("peak", lambda row: format_bytes(row["measured_peak_bytes"])),
+    ("predicted", lambda row: format_bytes(row["predicted_peak_bytes"])),
+    ("budget", lambda row: format_bytes(row["budget_bytes"])),
+    ("staged", lambda row: format_bytes(row["staged_bytes"])),
+    ("slowest", lambda row: f"rank {row['slowest_rank']}"),
+    ("skew", lambda row: "-" if row["skew"] is None else f"{row['skew']:.2f}"),
+)
+
+
+def _rate(gb_per_s: float | None) -> str:
+    return "-" if gb_per_s is None else format_rate(gb_per_s * 1e9)
+
+
+def _operations_table(rows: Sequence[Row]) -> list[str]:
+    head = [name for name, _ in _OPERATION_COLUMNS]
+    return _table(head, ([show(row) for _, show in _OPERATION_COLUMNS] for row in rows))
+
+
+def _phases_table(rows: dict[str, list[Row]]) -> list[str]:
+    names = sorted({row["phase"] for row in rows["phases"]}, key=phase_order)
+    times = {(row["number"], row["verb"], row["rank"], row["phase"]): row["seconds"] for row in rows["phases"]}
+    lines = []
+    for row in rows["ranks"]:
+        key = (row["number"], row["verb"], row["rank"])
+        spent = [times.get((*key, name)) for name in names]
+        cells = ["-" if seconds is None else format_seconds(seconds) for seconds in spent]
+        lines.append([f"{row['number']} {row['verb']}", f"{row['rank']}", *cells, format_seconds(row["other_s"])])
+    return _table(["operation", "rank", *names, "other"], lines)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines with aligned columns: the first to the left, the others to the right."""
+    lines = [head, *rows]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(head))]
+    text = [
+        "  ".join(
+            cell.ljust(width) if i == 0 else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        for line in lines
+    ]
+    return [text[0], "  ".join("-" * width for width in widths), *text[1:]]

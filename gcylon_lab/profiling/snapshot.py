@@ -1,0 +1,225 @@
+"""One rank's recordings as plain JSON, on rank 0's clock, and how later ones are added to earlier ones."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import fields
+from itertools import islice
+from time import perf_counter_ns
+from typing import Any
+
+from .cost import event_cost_ns
+from .events import Event, OperationRecord, Recorder
+from .sampler import Sample, Sampler, Timed
+
+RankSnapshot = dict[str, Any]
+"""What `take_snapshot` returns."""
+
+VERSION = 1
+SAMPLE_COLUMNS = ("t_ns", *Sample._fields)
+
+# An event is recorded a moment after its end; one that a snapshot just missed is in the next.
+_SLACK_NS = 50_000_000
+_TIMES = ("start_ns", "end_ns")
+_PLAIN = tuple(
+    (f.name, str if f.type == "str" else int) for f in fields(OperationRecord) if f.type in ("str", "int")
+)  # fmt: skip
+
+
+def take_snapshot(
+    recorder: Recorder,
+    sampler: Sampler | None,
+    rank: int,
+    host: str,
+    since_ns: int = 0,
+    *,
+    max_events: int | None = None,
+) -> RankSnapshot:
+    """Everything recorded since a time, of one rank, as JSON values.
+
+    Parameters
+    ----------
+    recorder : Recorder
+    sampler : Sampler or None
+        None leaves the samples empty.
+    rank : int
+    host : str
+    since_ns : int, optional
+        The ``now_ns`` of the snapshot before; 0 for everything kept.
+    max_events : int, optional
+        Spans and marks, the newest, that the snapshot holds at most.
+
+    Returns
+    -------
+    dict
+        version, rank, host, pid, clock_offset_ns, now_ns, limit_bytes; samples, as lists of
+        equal length by `SAMPLE_COLUMNS`; operations, as the fields of `OperationRecord`, with
+        the running one last (``end_ns`` 0); spans, as [name, category, start_ns, end_ns, operation,
+        bytes, tier], and span_threads, the thread of each by its position in ``threads``; marks,
+        as [name, category, t_ns, operation, bytes, tier]; progress or None; dropped_events,
+        event_cost_ns, sampler_cpu_ns. All times in ns on rank 0's clock.
+    """
+    offset = int(recorder.clock_offset_ns)
+    since = since_ns + offset if since_ns else 0
+    now = perf_counter_ns()
+    samples = sampler.samples(since) if sampler is not None else []
+    events = recorder.events(max(0, since - _SLACK_NS))
+    if max_events is not None:
+        events = events[max(0, len(events) - max_events) :]
+    operations = _operations(recorder, since)
+    return {
+        "version": VERSION,
+        "rank": int(rank),
+        "host": host,
+        "pid": os.getpid(),
+        "clock_offset_ns": offset,
+        "now_ns": now - offset,
+        "limit_bytes": _limit_bytes(sampler),
+        "samples": _sample_columns(samples, offset),
+        "operations": [record_as_dict(record, offset) for record in operations],
+        **_event_lists(events, recorder, offset),
+        "progress": _progress(recorder, offset),
+        "dropped_events": recorder.dropped,
+        "event_cost_ns": event_cost_ns(),
+        "sampler_cpu_ns": sampler.cpu_ns if sampler is not None else 0,
+    }
+
+
+def record_as_dict(record: OperationRecord, clock_offset_ns: int = 0) -> dict[str, Any]:
+    """An operation record as JSON values, with its times moved by the clock's offset."""
+    row: dict[str, Any] = {name: kind(getattr(record, name)) for name, kind in _PLAIN}
+    for name in _TIMES:
+        if row[name]:
+            row[name] -= clock_offset_ns
+    phases, phase_bytes = record.all_phases()
+    row["phases"] = {name: int(ns) for name, ns in phases.items()}
+    row["phase_bytes"] = {name: int(nbytes) for name, nbytes in phase_bytes.items() if nbytes}
+    return row
+
+
+def _operations(recorder: Recorder, since: int) -> list[OperationRecord]:
+    """The records that ended since a time, the running ones last."""
+    running = recorder.running()
+    ended = [record for record in recorder.operations.copy() if record.end_ns >= since - _SLACK_NS]
+    return ended + [record for record in running if not any(record is other for other in ended)]
+
+
+def _limit_bytes(sampler: Sampler | None) -> int:
+    latest = sampler.latest() if sampler is not None else None
+    return int(latest[2]) if latest is not None else 0
+
+
+def _sample_columns(samples: Sequence[Timed], offset: int) -> dict[str, list[int]]:
+    columns = {name: [int(sample[i]) for sample in samples] for i, name in enumerate(SAMPLE_COLUMNS)}
+    columns["t_ns"] = [t - offset for t in columns["t_ns"]]
+    return columns
+
+
+def _event_lists(events: Sequence[Event], recorder: Recorder, offset: int) -> dict[str, Any]:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    spans: list[list[Any]] = []
+    marks: list[list[Any]] = []
+    threads: list[int] = []
+    for e in events:
+        tail = [int(e.operation), int(e.bytes), e.tier]
+        if e.is_mark:
+            marks.append([e.name, e.category, e.start_ns - offset, *tail])
+        else:
+            spans.append([e.name, e.category, e.start_ns - offset, e.end_ns - offset, *tail])
+            threads.append(recorder.thread_position(e.thread, names.get(e.thread, "")))
+    return {"spans": spans, "span_threads": threads, "threads": recorder.thread_names(), "marks": marks}
+
+
+def _progress(recorder: Recorder, offset: int) -> dict[str, Any] | None:
+    progress = recorder.progress
+    if progress is None:
+        return None
+    row = {name: value if isinstance(value, str) else int(value) for name, value in progress._asdict().items()}
+    return row | {"since_ns": progress.since_ns - offset}
+
+
+def merge(
+    old: Sequence[RankSnapshot],
+    new: Sequence[RankSnapshot],
+    *,
+    max_samples: int = 4096,
+    max_events: int = 20_000,
+    max_operations: int = 1000,
+) -> list[RankSnapshot]:
+    """Add later snapshots (taken with ``since_ns``) to earlier ones, rank by rank.
+
+    Parameters
+    ----------
+    old, new : sequence of RankSnapshot
+        At most one a rank each; neither is changed. A rank in only one of them is kept as it is;
+        a rank whose process is another one starts anew.
+    max_samples, max_events, max_operations : int, optional
+        What is kept of a rank, the latest; spans and marks ``max_events`` each.
+
+    Returns
+    -------
+    list of RankSnapshot
+        In rank order.
+    """
+    merged = {snapshot["rank"]: snapshot for snapshot in old}
+    for snapshot in new:
+        before = merged.get(snapshot["rank"])
+        if before is not None and (before["pid"], before["host"]) == (snapshot["pid"], snapshot["host"]):
+            snapshot = _joined(_on_clock(before, snapshot["clock_offset_ns"]), snapshot)
+        merged[snapshot["rank"]] = snapshot
+    return [_bounded(merged[rank], max_samples, max_events, max_operations) for rank in sorted(merged)]
+
+
+def _on_clock(snapshot: RankSnapshot, clock_offset_ns: int) -> RankSnapshot:
+    """The snapshot as if it had been taken with another offset."""
+    shift = snapshot["clock_offset_ns"] - clock_offset_ns
+    if shift == 0:
+        return snapshot
+    samples = snapshot["samples"] | {"t_ns": [t + shift for t in snapshot["samples"]["t_ns"]]}
+    operations = [row | {name: row[name] + shift for name in _TIMES if row[name]} for row in snapshot["operations"]]
+    spans = [[*s[:2], s[2] + shift, s[3] + shift, *s[4:]] for s in snapshot["spans"]]
+    marks = [[*m[:2], m[2] + shift, *m[3:]] for m in snapshot["marks"]]
+    return snapshot | {"samples": samples, "operations": operations, "spans": spans, "marks": marks}
+
+
+def _joined(old: RankSnapshot, new: RankSnapshot) -> RankSnapshot:
+    last = old["samples"]["t_ns"][-1] if old["samples"]["t_ns"] else -1
+    first = next((i for i, t in enumerate(new["samples"]["t_ns"]) if t > last), len(new["samples"]["t_ns"]))
+    samples = {name: [*old["samples"][name], *new["samples"][name][first:]] for name in SAMPLE_COLUMNS}
+    operations = {(row["number"], row["verb"]): row for row in [*old["operations"], *new["operations"]]}
+    spans = _unseen(old["spans"], new["spans"], 3)
+    marks = _unseen(old["marks"], new["marks"], 2)
+    return new | {
+        "limit_bytes": new["limit_bytes"] or old["limit_bytes"],
+        "samples": samples,
+        "operations": sorted(operations.values(), key=lambda row: int(row["start_ns"])),
+        "spans": [*old["spans"], *(new["spans"][i] for i in spans)],
+        "span_threads": [*old["span_threads"], *(new["span_threads"][i] for i in spans)],
+        "marks": [*old["marks"], *(new["marks"][i] for i in marks)],
+    }
+
+
+def _unseen(old: Sequence[list[Any]], new: Sequence[list[Any]], end: int) -> list[int]:
+    """Positions in ``new`` of what is not in ``old``; both about in the order of the time at ``end``."""
+    if not new:
+        return []
+    first = min(event[end] for event in new)
+    seen, older = set(), 0
+    for event in reversed(old):
+        if event[end] >= first:
+            seen.add(tuple(event))
+        elif (older := older + 1) > 256:
+            break
+    return [i for i, event in enumerate(new) if tuple(event) not in seen]
+
+
+def _bounded(snapshot: RankSnapshot, max_samples: int, max_events: int, max_operations: int) -> RankSnapshot:
+    samples = {name: _latest(column, max_samples) for name, column in snapshot["samples"].items()}
+    lists = {name: _latest(snapshot[name], max_events) for name in ("spans", "span_threads", "marks")}
+    return snapshot | lists | {"samples": samples, "operations": _latest(snapshot["operations"], max_operations)}
+
+
+def _latest(values: Sequence[Any], limit: int) -> list[Any]:
+    return list(islice(values, max(0, len(values) - limit), None))
