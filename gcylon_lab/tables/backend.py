@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .schema import Schema
+from .schema import Label, Schema
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
@@ -98,11 +98,11 @@ class Backend(Protocol):
         """All rows of at least one piece of the same schema, in order, copied."""
         ...
 
-    def select(self, data: Data, columns: Sequence[str]) -> Data:
+    def select(self, data: Data, columns: Sequence[Label]) -> Data:
         """Only these columns, without a copy."""
         ...
 
-    def partition_ids(self, data: Data, keys: Sequence[str], n: int) -> Ids:
+    def partition_ids(self, data: Data, keys: Sequence[Label], n: int) -> Ids:
         """The rank in [0, n) of each row, by the hash form of its keys.
 
         Returns
@@ -136,6 +136,15 @@ class Backend(Protocol):
 
     def pack_variable(self, data: Data, start: int, stop: int) -> memoryview:
         """Rows [start, stop) of the variable columns as one message; empty where there are none (columns or rows)."""
+        ...
+
+    def pack(self, data: Data) -> list[memoryview]:
+        """All rows as read-only buffers, for staging: a view of each fixed column in schema order, then one message
+        where there are variable columns. Only the message is a copy."""
+        ...
+
+    def unpack(self, schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Data:
+        """The data that `pack` laid out, over the buffers given (which it keeps; copied only where not aligned)."""
         ...
 
     def allocate(self, schema: Schema, rows: int) -> Output:

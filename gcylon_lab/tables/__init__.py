@@ -1,0 +1,1 @@
+"""Columns, their schema, and the libraries that hold them. Nothing here knows about ranks or budgets."""

@@ -1,0 +1,103 @@
+"""`Columns`: the rows of a table (or of a slice of one) as arrays of one schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .column import Column, Label
+from .schema import Schema
+
+Array = Any  # a contiguous numpy array for a fixed column, a pyarrow ChunkedArray for a variable one
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Columns of equal length. Never changed once made.
+
+    Attributes
+    ----------
+    schema : Schema
+    rows : int
+        Kept even where there is no column.
+    arrays : tuple
+        In schema order: for a fixed column a contiguous ndarray of shape (rows,), for a variable one a
+        pyarrow ChunkedArray of the schema's Arrow type.
+    """
+
+    schema: Schema
+    rows: int
+    arrays: tuple[Array, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers; for a slice, of the slice."""
+        return sum(int(array.nbytes) for array in self.arrays)
+
+    def array(self, name: Label) -> Array:
+        """The array of a column."""
+        return self.arrays[self.schema.place(name)]
+
+    def variable_batch(self, start: int, stop: int) -> Any:
+        """Rows [start, stop) of the variable columns as one record batch."""
+        columns = self.schema.variable
+        arrays = [
+            one_array(array.slice(start, stop - start))
+            for column, array in zip(self.schema.columns, self.arrays, strict=True)
+            if not column.fixed
+        ]
+        return pa.record_batch(arrays, schema=variable_schema(columns))
+
+
+def variable_schema(columns: Sequence[Column]) -> Any:
+    """The Arrow schema of variable columns; fields are named by position."""
+    return pa.schema([pa.field(str(place), column.arrow) for place, column in enumerate(columns)])
+
+
+def one_array(chunked: Any) -> Any:
+    """A chunked array as one array; copied only where it has several chunks."""
+    if chunked.num_chunks == 1:
+        return chunked.chunk(0)
+    return chunked.combine_chunks() if chunked.num_chunks else pa.array([], type=chunked.type)
+
+
+def empty_array(column: Column) -> Array:
+    """The array of a column without rows."""
+    if column.dtype is not None:
+        return np.empty(0, column.dtype)
+    return pa.chunked_array([], type=column.arrow)
+
+
+def empty_columns(schema: Schema) -> Columns:
+    """No rows of a schema."""
+    return Columns(schema, 0, tuple(map(empty_array, schema.columns)))
+
+
+def slice_columns(data: Columns, start: int, stop: int) -> Columns:
+    """Rows [start, stop), without a copy."""
+    arrays = tuple(
+        array[start:stop] if column.fixed else array.slice(start, stop - start)
+        for column, array in zip(data.schema.columns, data.arrays, strict=True)
+    )
+    return Columns(data.schema, stop - start, arrays)
+
+
+def concat_columns(pieces: Sequence[Columns]) -> Columns:
+    """All rows of pieces of one schema, in order, copied."""
+    schema = pieces[0].schema
+    arrays = tuple(
+        np.concatenate([piece.arrays[place] for piece in pieces])
+        if column.fixed
+        else _copied(column, [chunk for piece in pieces for chunk in piece.arrays[place].chunks])
+        for place, column in enumerate(schema.columns)
+    )
+    return Columns(schema, sum(piece.rows for piece in pieces), arrays)
+
+
+def _copied(column: Column, chunks: list[Any]) -> Any:
+    chunks = [chunk for chunk in chunks if len(chunk)]
+    return pa.chunked_array([pa.concat_arrays(chunks)] if chunks else [], type=column.arrow)

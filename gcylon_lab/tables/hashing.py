@@ -1,0 +1,123 @@
+"""The hash form of keys, and the rank of each row.
+
+Equal values hash equally whatever their width, scale, unit, chunking or offset: ints and bools as int64, whole
+floats as the int64 they equal, other floats as float64 bits, times in ns where that is exact, decimals by value,
+strings and the labels of categories as UTF-8, and every null (None, NaN, NaT, NA) as one constant. Everything is
+computed in blocks, so that temporaries stay in the cache and their size does not grow with the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import UnsupportedDtype
+from .column import Column, Label
+from .data import Columns, slice_columns
+from .hash_forms import NULL_HASH, arrow_hashes, fixed_hashes, int_hashes
+
+BLOCK_ROWS = 32768
+_COMBINE = np.uint64(0x9FB21C651E98DF25)
+_HALF = np.uint64(32)
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def id_dtype(n: int) -> np.dtype[Any]:
+    """The smallest unsigned type that holds ids in [0, n)."""
+    return np.dtype(np.uint8 if n <= 1 << 8 else np.uint16 if n <= 1 << 16 else np.uint32)
+
+
+def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[Any]:
+    """The id in [0, n) of each row, by the hash form of its keys.
+
+    Parameters
+    ----------
+    data : Columns
+    keys : sequence of labels
+        At least one.
+    n : int
+        Number of ids, at most 2**32.
+
+    Returns
+    -------
+    ndarray of uint8, uint16 or uint32, shape (rows,)
+
+    Raises
+    ------
+    UnsupportedDtype
+        If a key cannot be hashed (complex, lists, structs, maps).
+    """
+    keyed = [_require_hashable(data.schema[key]) for key in keys]
+    chosen = Columns(data.schema.select(keys), data.rows, tuple(data.array(key) for key in keys))
+    ids = np.empty(data.rows, id_dtype(n))
+    if n == 1:
+        ids.fill(0)
+        return ids
+    for start, hashes in _blocks(chosen, keyed):
+        ids[start : start + len(hashes)] = _reduced(hashes, n)
+    return ids
+
+
+def _require_hashable(column: Column) -> Column:
+    if column.kind in ("complex", "list", "struct", "map"):
+        raise UnsupportedDtype(
+            f"column {column.name!r} ({column.describe()}) cannot be a key",
+            advice="Key on another column; this one can travel as payload.",
+            column=column.name,
+        )
+    return column
+
+
+def _blocks(data: Columns, columns: Sequence[Column]) -> Iterator[tuple[int, Hashes]]:
+    """Hashes of all keys together, block by block; each block is overwritten by the next."""
+    scratch = np.empty((2, min(BLOCK_ROWS, data.rows)), np.uint64)
+    for start in range(0, data.rows, BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, data.rows)
+        room = scratch[:, : stop - start]
+        block = data if stop - start == data.rows else slice_columns(data, start, stop)
+        total: Hashes | None = None
+        for column, array in zip(columns, block.arrays, strict=True):
+            hashes = _hashes(column, array, room)
+            if total is None:
+                total = hashes if len(columns) == 1 else hashes.copy()
+            else:
+                np.multiply(total, _COMBINE, out=total)
+                np.add(total, hashes, out=total)
+        if total is not None:
+            yield start, total
+
+
+def _hashes(column: Column, array: Any, room: Hashes) -> Hashes:
+    if column.kind == "category":
+        labels: Hashes = _label_hashes(column)[array]
+        return labels
+    if column.kind == "int" and column.fixed:
+        return int_hashes(array, room)
+    return fixed_hashes(column, array, room) if column.fixed else arrow_hashes(column, array)
+
+
+@lru_cache(maxsize=16)
+def _label_hashes(column: Column) -> Hashes:
+    """Hashes of a category's labels, and of null at the end, where code -1 finds it."""
+    import pyarrow as pa
+
+    from .arrow_types import held_type, kind_of
+
+    type_ = held_type(column.labels.type)
+    labels = Column(column.name, kind_of(type_) or "", column.label_pandas, arrow=type_)
+    hashes = arrow_hashes(labels, pa.chunked_array([column.labels.cast(type_)]))
+    return np.append(hashes, NULL_HASH)
+
+
+def _reduced(hashes: Hashes, n: int) -> Hashes:
+    """Map hashes to [0, n) by multiply and shift on their upper half; overwrites them."""
+    if n & (n - 1) == 0:
+        return np.right_shift(hashes, np.uint64(64 - (n.bit_length() - 1)), out=hashes)
+    np.right_shift(hashes, _HALF, out=hashes)
+    np.multiply(hashes, np.uint64(n), out=hashes)
+    return np.right_shift(hashes, _HALF, out=hashes)

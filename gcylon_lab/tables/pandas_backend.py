@@ -1,0 +1,69 @@
+"""The backend for CPU ranks: numpy and Arrow columns, pandas frames at its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import hashing, packing
+from .casting import cast_columns
+from .column import Label
+from .data import Columns, concat_columns, empty_columns, slice_columns
+from .interop import from_frame, to_frame
+from .packing import PlacedOutput
+from .partition import Ids, Int64s, partition, partition_scratch_bytes, variable_bytes
+from .schema import Schema
+
+
+class PandasBackend:
+    """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `Columns`."""
+
+    name = "pandas"
+
+    def from_frame(self, frame: Any) -> Columns:
+        return from_frame(frame)
+
+    def to_frame(self, data: Any) -> Any:
+        return to_frame(data)
+
+    def empty(self, schema: Schema) -> Columns:
+        return empty_columns(schema)
+
+    def cast(self, data: Any, schema: Schema) -> Columns:
+        return cast_columns(data, schema)
+
+    def slice(self, data: Any, start: int, stop: int) -> Columns:
+        return slice_columns(data, start, stop)
+
+    def concat(self, pieces: Sequence[Any]) -> Columns:
+        return concat_columns(pieces)
+
+    def select(self, data: Any, columns: Sequence[Label]) -> Columns:
+        return Columns(data.schema.select(columns), data.rows, tuple(data.array(name) for name in columns))
+
+    def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Ids:
+        return hashing.partition_ids(data, keys, n)
+
+    def partition(self, data: Any, ids: Ids, n: int) -> tuple[Columns, Int64s]:
+        return partition(data, ids, n)
+
+    def variable_bytes(self, data: Any, ids: Ids, n: int) -> Int64s:
+        return variable_bytes(data, ids, n)
+
+    def partition_scratch_bytes(self, rows: int, n: int) -> int:
+        return partition_scratch_bytes(rows, n)
+
+    def fixed_views(self, data: Any, start: int, stop: int) -> list[memoryview]:
+        return packing.fixed_views(data, start, stop)
+
+    def pack_variable(self, data: Any, start: int, stop: int) -> memoryview:
+        return packing.pack_variable(data, start, stop)
+
+    def pack(self, data: Any) -> list[memoryview]:
+        return packing.pack(data)
+
+    def unpack(self, schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:
+        return packing.unpack(schema, rows, buffers)
+
+    def allocate(self, schema: Schema, rows: int) -> PlacedOutput:
+        return PlacedOutput(schema, rows)

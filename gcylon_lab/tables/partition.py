@@ -1,0 +1,115 @@
+"""Reordering rows by id, stable, and the bytes that each id takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .data import Columns, one_array
+from .hashing import BLOCK_ROWS
+
+Int64s = npt.NDArray[np.int64]
+Ids = npt.NDArray[Any]
+
+# Up to so many ids one pass over the ids for each is faster than a sort (measured; the sort is a radix sort).
+_PASSES = 8
+
+
+def partition(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
+    """Reorder rows by id, keeping the order of rows with equal ids.
+
+    Parameters
+    ----------
+    data : Columns
+    ids : ndarray, shape (rows,)
+        In [0, n).
+    n : int
+
+    Returns
+    -------
+    Columns, ndarray of int64, shape (n + 1,)
+        The rows for id i are [offsets[i], offsets[i + 1]).
+    """
+    if n == 1 or not data.rows:
+        offsets = np.zeros(n + 1, np.int64)
+        offsets[1:] = data.rows
+        return data, offsets
+    order, offsets = _order(ids, n)
+    arrays = tuple(
+        _gathered(array, order) if column.fixed else _taken(array, order)
+        for column, array in zip(data.schema.columns, data.arrays, strict=True)
+    )
+    return Columns(data.schema, data.rows, arrays), offsets
+
+
+def _order(ids: Ids, n: int) -> tuple[Int64s, Int64s]:
+    offsets = np.zeros(n + 1, np.int64)
+    if n > _PASSES:
+        np.cumsum(np.bincount(ids, minlength=n), out=offsets[1:])
+        return np.argsort(ids, kind="stable"), offsets
+    order = np.empty(len(ids), np.int64)
+    for place in range(n):
+        rows = np.flatnonzero(ids == place)
+        start = offsets[place]
+        offsets[place + 1] = start + len(rows)
+        order[start : start + len(rows)] = rows
+    return order, offsets
+
+
+def _gathered(array: npt.NDArray[Any], order: Int64s) -> npt.NDArray[Any]:
+    out = np.empty(len(order), array.dtype)
+    # Indices are in range by construction; "clip" lets numpy write to out directly instead of through a buffer.
+    return np.take(array, order, out=out, mode="clip")
+
+
+def _taken(chunked: Any, order: Int64s) -> Any:
+    return pa.chunked_array([one_array(chunked).take(pa.array(order))])
+
+
+def partition_scratch_bytes(rows: int, n: int) -> int:
+    """Temporary bytes of computing ids and reordering so many rows, beside the ids and the reordered rows."""
+    hashing = 8 * 8 * min(rows, BLOCK_ROWS)
+    ordering = 8 * rows + (9 * rows if n <= _PASSES else 16 * rows + 8 * n)
+    return hashing + ordering
+
+
+def variable_bytes(data: Columns, ids: Ids, n: int) -> Int64s:
+    """Bytes that the variable columns of the rows of each id take, about; shape (n,)."""
+    total = np.zeros(n, np.float64)
+    if data.rows:
+        counts = np.bincount(ids, minlength=n)
+        for column, array in zip(data.schema.columns, data.arrays, strict=True):
+            if not column.fixed:
+                total += _bytes_by_id(array, ids, counts, n)
+    return np.ceil(total).astype(np.int64)
+
+
+def _bytes_by_id(chunked: Any, ids: Ids, counts: Int64s, n: int) -> npt.NDArray[np.float64]:
+    """Spread a column's bytes by the length of each value where it has one, else evenly over rows."""
+    lengths = _lengths(chunked)
+    if lengths is None:
+        return np.asarray(counts * (chunked.nbytes / len(chunked)), np.float64)
+    by_length = np.bincount(ids, weights=lengths, minlength=n)
+    total = by_length.sum()
+    per_row = chunked.type.bit_width / 8 if _has_width(chunked.type) else 8.125  # an offset and a validity bit
+    payload = max(chunked.nbytes - per_row * len(chunked), 0)
+    return np.asarray(counts * per_row + (by_length * (payload / total) if total else 0.0), np.float64)
+
+
+def _has_width(type_: Any) -> bool:
+    return bool(pa.types.is_primitive(type_))
+
+
+def _lengths(chunked: Any) -> npt.NDArray[np.float64] | None:
+    type_ = chunked.type
+    if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_):
+        found = pc.binary_length(chunked)
+    elif pa.types.is_large_list(type_):
+        found = pc.list_value_length(chunked)
+    else:
+        return None
+    return np.asarray(pc.fill_null(found, 0).to_numpy(), dtype=np.float64)
