@@ -1,0 +1,33 @@
+"""Starts a contender's MPI processes, the same way for ours and for the bare loop."""
+
+from __future__ import annotations
+
+import sys
+
+from ..cluster.mpiexec import find_mpiexec
+from .seats import Contender
+
+
+def mpi_contender(name: str, module: str, ranks: int, *arguments: str) -> Contender:
+    """Start ``python -m module`` on a number of ranks, as the cluster starts its engines.
+
+    Parameters
+    ----------
+    name : str
+        For messages.
+    module : str
+        Must call `serve` on every rank.
+    ranks : int
+    *arguments : str
+        After the module's name.
+
+    Raises
+    ------
+    ClusterStartError
+        If there is no usable mpiexec.
+    ClusterError
+        If the ranks do not come up.
+    """
+    mpi = find_mpiexec()
+    command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, "-m", module, *arguments]
+    return Contender(name, command, ranks, environment=mpi.environment)

