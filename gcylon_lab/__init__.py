@@ -20,7 +20,8 @@ _HOMES = {
     ".cluster.handle": ("DistTable",),
     ".config": ("GcylonConfig",),
     ".context": ("current", "initialize", "run_threads"),
-    ".table": ("Table", "from_local", "from_pandas", "read_csv", "read_json", "read_parquet"),
+    ".sources": ("from_local", "from_pandas", "read_csv", "read_json", "read_parquet"),
+    ".table": ("Table",),
     ".profiling": ("add_category", "mark", "span"),
     ".widgets": ("Dashboard", "html_report"),
     ".errors": ("GcylonError",),
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from .context import current, initialize, run_threads
     from .errors import GcylonError
     from .profiling import add_category, mark, span
-    from .table import Table, from_local, from_pandas, read_csv, read_json, read_parquet
+    from .sources import from_local, from_pandas, read_csv, read_json, read_parquet
+    from .table import Table
     from .widgets import Dashboard, html_report
 
 __all__ = [

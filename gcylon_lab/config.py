@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from .errors import ConfigError
-from .units import parse_bytes
+from .units import format_bytes, parse_bytes
 
 _MAX_BYTES = 2**62
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
@@ -149,6 +149,34 @@ class GcylonConfig:
     def with_spill_dir(self, value: str) -> GcylonConfig:
         """Return a copy with another ``spill_dir``."""
         return self.with_values(spill_dir=value)
+
+    def limit_bytes(self, ceiling_bytes: int, free_bytes: int) -> int:
+        """Return the device limit that these settings mean on a rank.
+
+        Parameters
+        ----------
+        ceiling_bytes : int
+            The limit that was fixed when the rank started.
+        free_bytes : int
+            The memory that was free for it then, of which the fraction is taken.
+
+        Raises
+        ------
+        ConfigError
+            If ``gpu_memory_limit`` is above the ceiling.
+        """
+        if self.gpu_memory_limit > ceiling_bytes:
+            raise ConfigError(
+                f"gpu_memory_limit={self.gpu_memory_limit} ({format_bytes(self.gpu_memory_limit)}) is above the "
+                f"ceiling of {ceiling_bytes} bytes ({format_bytes(ceiling_bytes)}) that was fixed at start.",
+                advice="Restart with this limit, or give a lower one.",
+            )
+        return self.gpu_memory_limit or max(1, min(ceiling_bytes, int(free_bytes * self.gpu_memory_fraction)))
+
+    @property
+    def may_stage(self) -> bool:
+        """Whether chunks may leave the device tier: below it CPU engines have only the disk."""
+        return self.allow_cpu_staging and self.allow_disk_spill
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, in order."""

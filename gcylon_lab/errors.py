@@ -56,6 +56,7 @@ class GcylonError(Exception):
         self.advice = advice
         self.rank = rank
         self.numbers: dict[str, Any] = numbers
+        self.agreed = False  # set where every rank raises it, so that it need not be told again
 
     def __str__(self) -> str:
         where = f"[rank {self.rank}] " if self.rank is not None else ""

@@ -145,6 +145,10 @@ class MpiTransport:
             raise self._explain(error) from None
         self._revoked.clear()
 
+    def abort(self) -> None:
+        """End all ranks' processes at once."""
+        self._world.Abort(1)
+
     def close(self) -> None:
         """Free the communicator where that needs nobody else. Idempotent."""
         self.set_deadline(None)

@@ -78,6 +78,7 @@ class MemoryBudget:
         self._limit = limit_bytes
         self._used = 0
         self._peak = 0
+        self._window_peak = 0
         self._count = 0
 
     @property
@@ -130,6 +131,16 @@ class MemoryBudget:
         with self._lock:
             self._peak = self._used
 
+    @property
+    def window_peak_bytes(self) -> int:
+        """The most that was claimed since the last `start_window`."""
+        return self._window_peak
+
+    def start_window(self) -> None:
+        """Start the peak of one operation; the user's own `peak_bytes` goes on."""
+        with self._lock:
+            self._window_peak = self._used
+
     def reset_allocation_count(self) -> None:
         """Let the count start again from 0."""
         with self._lock:
@@ -160,6 +171,7 @@ class MemoryBudget:
                 raise exceeded(what, nbytes, self._used, self._limit)
             self._used += nbytes
             self._peak = max(self._peak, self._used)
+            self._window_peak = max(self._window_peak, self._used)
             self._count += 1
 
     def _give(self, nbytes: int) -> None:

@@ -108,10 +108,14 @@ class SpillStore:
     """
 
     def __init__(self, folder: str = "") -> None:
-        self.folder = folder or tempfile.gettempdir()
+        self.set_folder(folder)
         self._lock = threading.RLock()
         self._used = 0
         self._written = 0
+
+    def set_folder(self, folder: str) -> None:
+        """Open spill files in another folder from now on; "" is the system's temporary one."""
+        self.folder = folder or tempfile.gettempdir()
 
     @property
     def used_bytes(self) -> int:

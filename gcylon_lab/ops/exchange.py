@@ -1,0 +1,73 @@
+"""From a route to a result: plan, count where the result is placed, and run the rounds into the right sink."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..errors import BudgetExceeded
+from .costs import Shapes
+from .operation import Operation
+from .part import Part, Partitioning
+from .placement import Int64s, PlacedSink, Sink, StagedSink
+from .rounds import Route, exchange_rounds
+from .votes import VoteKind
+
+
+def exchange_table(
+    operation: Operation, part: Part, route: Route, shapes: Shapes, partitioning: Partitioning | None = None
+) -> Part:
+    """Collective: all ranks call it. Move a table along a route, by the strategy that the plan chooses.
+
+    Parameters
+    ----------
+    operation : Operation
+        Opened.
+    part : Part
+        The rows of this rank that travel.
+    route : Route
+        Where they go.
+    shapes : Shapes
+        What the plan sees.
+    partitioning : Partitioning, optional
+        Of the result.
+
+    Returns
+    -------
+    Part
+        This rank's part of the result.
+    """
+    plan = operation.make_plan(shapes)
+    counted: tuple[int, ...] | None = None
+    if plan.strategy != "staged":
+        rows, variable = _count(operation, part, route, plan.chunk_rows)
+        counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
+        plan = operation.make_plan(shapes, counted)
+    if plan.strategy != "staged":
+        try:
+            return _run(operation, part, route, _placed(operation, rows), plan.chunk_rows, partitioning)
+        except BudgetExceeded as error:
+            # Strings longer than their mean, seen by all ranks at the same vote: all go on alike.
+            if not (error.agreed and operation.request.strategy == "auto" and operation.may_stage):
+                raise
+        plan = operation.make_plan(shapes, counted, "staged")
+        operation.record.reason = "because the result turned out larger than counted"
+    route.forget()
+    sink = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
+    return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
+
+
+def _count(operation: Operation, part: Part, route: Route, chunk_rows: int) -> tuple[Int64s, Int64s]:
+    rows_to, variable_to = route.count(operation, part, chunk_rows)
+    votes = operation.vote(VoteKind.COUNT, np.concatenate((rows_to, variable_to)))
+    return votes[:, : operation.size], votes[:, operation.size : 2 * operation.size]
+
+
+def _placed(operation: Operation, rows: Int64s) -> PlacedSink:
+    return PlacedSink(operation.workspace, operation.schema, rows[:, operation.rank])
+
+
+def _run(
+    operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int, partitioning: Partitioning | None
+) -> Part:
+    exchange_rounds(operation, part, route, sink, chunk_rows)
+    return Part(operation.workspace, operation.schema, sink.finish(), partitioning)

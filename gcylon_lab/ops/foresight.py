@@ -1,0 +1,136 @@
+"""The plan of a verb from what is known of a table already: no data is read and no rank asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, ColumnMissing
+from .costs import VERBS, Shapes, room_wanted
+from .plan import Plan, check_strategy, make_plan
+
+
+def foresee(
+    verb: str,
+    infos: Sequence[Mapping[str, Any]],
+    config: GcylonConfig,
+    *,
+    strategy: str = "auto",
+    on: Sequence[str] = (),
+    root: int = 0,
+    rows_per_rank: Sequence[int] | None = None,
+) -> Plan:
+    """Plan a verb from every rank's ``Table.info()``.
+
+    Parameters
+    ----------
+    verb : str
+        shuffle, allgather, gather, broadcast or repartition.
+    infos : sequence of mapping
+        One a rank, in rank order.
+    config : GcylonConfig
+        The settings it would run with.
+    strategy : str, default "auto"
+    on : sequence of str
+        Keys of a shuffle.
+    root : int
+        Of gather and broadcast.
+    rows_per_rank : sequence of int, optional
+        Of repartition.
+
+    Returns
+    -------
+    Plan
+        With ``assumption`` set where keys decide: they are not read.
+
+    Raises
+    ------
+    GcylonError
+        As the verb itself would: a missing column, a root out of range, a budget that is too small.
+    """
+    if verb not in VERBS:
+        raise ArgumentError(f"verb={verb!r} is none.", advice=f"It is one of {', '.join(VERBS)}.")
+    check_strategy(strategy)
+    _check(infos, on, root)
+    limits = tuple(config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in infos)
+    more: dict[str, Any] = {"limits": limits, "root": root}
+    if verb == "repartition":
+        more["target_rows"] = tuple(target_rows([i["rows"] for i in infos], rows_per_rank))
+    shapes = Shapes.from_infos(verb, infos, **more)
+    return make_plan(_after_making_room(shapes, config, strategy), config, strategy)
+
+
+def _check(infos: Sequence[Mapping[str, Any]], on: Sequence[str], root: int) -> None:
+    for key in on:
+        if key not in infos[0]["columns"]:
+            names = ", ".join(map(repr, infos[0]["columns"]))
+            raise ColumnMissing(f"There is no column {key!r}.", advice=f"The columns are {names}.", column=str(key))
+    check_root(root, len(infos))
+
+
+def check_root(root: int, size: int) -> None:
+    """Refuse a root that is no rank.
+
+    Raises
+    ------
+    ArgumentError
+        With the range.
+    """
+    if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < size:
+        raise ArgumentError(f"root={root!r} is no rank.", advice=f"It lies in [0, {size}).")
+
+
+def target_rows(rows: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
+    """How many rows each rank will hold; where the rows do not divide, the first ranks hold one more.
+
+    Raises
+    ------
+    ArgumentError
+        If the wanted numbers do not sum up to the rows there are.
+    """
+    total, size = sum(rows), len(rows)
+    if wanted is None:
+        return [total // size + (rank < total % size) for rank in range(size)]
+    check_rows_per_rank(wanted, size)
+    if sum(wanted) != total:
+        raise ArgumentError(
+            f"rows_per_rank asks for {sum(wanted)} rows, the table holds {total}.",
+            advice="Let the numbers sum up to the rows there are; nothing was moved.",
+            rows_held=total,
+            rows_asked=sum(wanted),
+        )
+    return list(wanted)
+
+
+def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
+    """Refuse a list of another length than the world size, and negative numbers.
+
+    Raises
+    ------
+    ArgumentError
+        With both lengths.
+    """
+    if wanted is not None and (len(wanted) != size or min(wanted, default=0) < 0):
+        raise ArgumentError(
+            f"rows_per_rank={list(wanted)!r} does not fit {size} ranks.", advice="Give one number of at least 0 a rank."
+        )
+
+
+def _after_making_room(shapes: Shapes, config: GcylonConfig, strategy: str) -> Shapes:
+    """What will be in use once the opening has staged what it may."""
+    if not config.may_stage:
+        return shapes
+    wanted = room_wanted(shapes, strategy)
+    used, staged = [], []
+    for u, s, n, limit, room in zip(
+        shapes.used, shapes.staged_bytes, shapes.nbytes, shapes.limits, wanted, strict=True
+    ):
+        own = max(0, n - s)  # the input's bytes on the device: they go only if there is no other way
+        after = max(min(u, own), min(u, limit - room.all))
+        moved = max(0, min(own, after - (limit - room.least)))
+        used.append(max(0, after - moved))
+        staged.append(s + moved)
+    return replace(shapes, used=tuple(used), staged_bytes=tuple(staged))
+

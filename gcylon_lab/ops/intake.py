@@ -1,0 +1,122 @@
+"""Taking new rows in: onto the device tier while that leaves room to work, below it otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from ..memory.tiers import SpillFile
+from ..tables.backend import Data
+from ..tables.schema import Schema, agree_schemas
+from .operation import Operation, Request, run_verb
+from .part import STAGE_BYTES, Chunk, Part, hold, stage
+from .workspace import Workspace
+
+# The part of the budget that stays free for operations on what was taken in.
+_KEPT_FREE = 4
+
+
+def take_in(
+    workspace: Workspace, request: Request, make: Callable[[], Iterable[Data]], *, only: int | None = None
+) -> Part:
+    """Collective: all ranks call it. Make a table of rows that each rank produces for itself.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call; its part is an empty one.
+    make : callable
+        Gives this rank's rows, piece by piece; a piece is no longer used once the next is asked for.
+    only : int, optional
+        The rank whose schema holds, where the others make no rows.
+
+    Returns
+    -------
+    Part
+
+    Raises
+    ------
+    GcylonError
+        What a rank raised while making its rows, on all ranks.
+    BudgetExceeded
+        If the rows do not fit and staging is not allowed.
+    """
+
+    def body(operation: Operation) -> Part:
+        intake = Intake(workspace, may_stage=operation.may_stage)
+        for data in make():
+            intake.add(data)
+        schema = operation.agree_result_schema(intake.schema, intake.rows, only=only)
+        return Part(workspace, schema, intake.chunks)
+
+    return run_verb(workspace, request, body)[0]
+
+
+class Intake:
+    """Puts pieces into chunks, one after the other.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Whose budget and disk tier take them.
+    may_stage : bool
+        Whether what does not fit may go to disk.
+    """
+
+    def __init__(self, workspace: Workspace, *, may_stage: bool) -> None:
+        self._workspace = workspace
+        self._may_stage = may_stage
+        self._file: SpillFile | None = None
+        self._schemas: dict[Schema, int] = {}
+        self.chunks: list[Chunk] = []
+
+    @property
+    def schema(self) -> Schema:
+        """One schema for all pieces so far; without any, that of no columns.
+
+        Raises
+        ------
+        SchemaMismatch
+            If pieces cannot be brought together.
+        """
+        if not self._schemas:
+            return Schema(())
+        return agree_schemas(list(self._schemas), list(self._schemas.values()))
+
+    @property
+    def rows(self) -> int:
+        """Rows so far."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+    def add(self, data: Data) -> None:
+        """Take one piece in.
+
+        Raises
+        ------
+        BudgetExceeded
+            If it does not fit and may not be staged.
+        SpillError
+            If staging fails.
+        """
+        self._schemas[data.schema] = self._schemas.get(data.schema, 0) + data.rows
+        if data.rows == 0:
+            return
+        workspace, budget = self._workspace, self._workspace.budget
+        room = budget.remaining_bytes - (budget.limit_bytes // _KEPT_FREE if self._may_stage else 0)
+        if data.nbytes <= room:
+            self.chunks.append(hold(workspace, data, "A table"))
+            return
+        if not self._may_stage:
+            hold(workspace, data, "A table")  # raises with the numbers
+        self._file = self._file or workspace.spill.new_file()
+        count = min(data.rows, max(1, -(-data.nbytes // min(STAGE_BYTES, max(1, budget.limit_bytes // 16)))))
+        for i in range(count):
+            piece = workspace.backend.slice(data, data.rows * i // count, data.rows * (i + 1) // count)
+            self.chunks.append(stage(workspace, self._file, piece))
+
+
+def empty_part(workspace: Workspace) -> Part:
+    """Make the input of a verb that has none."""
+    return Part(workspace, Schema(()), ())
+

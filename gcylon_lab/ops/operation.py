@@ -1,0 +1,320 @@
+"""The frame of every verb: open together, keep one config, tell errors, close together."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..config import GcylonConfig
+from ..errors import CommError, GcylonError, RanksDisagree
+from ..profiling import OperationRecord
+from ..profiling import operation as recorded
+from ..tables.backend import Data
+from ..tables.schema import Schema, agree_schemas
+from .costs import Shapes, room_wanted
+from .part import Part
+from .plan import Plan, check_strategy, make_plan
+from .votes import VoteKind, Votes, agreed
+from .workspace import Workspace
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a verb was called with on this rank.
+
+    Attributes
+    ----------
+    verb : str
+    arguments : dict
+        Plain values that must be the same on all ranks.
+    part : Part
+        The input.
+    strategy : str
+    config : GcylonConfig or None
+        None takes rank 0's live one.
+    timeout_s : float or None
+        Seconds until `DeadlineExceeded`.
+    check : callable, optional
+        Looks at the arguments on this rank and raises; told to all.
+    """
+
+    verb: str
+    arguments: dict[str, Any]
+    part: Part
+    strategy: str = "auto"
+    config: GcylonConfig | None = None
+    timeout_s: float | None = None
+    check: Callable[[], None] | None = None
+
+    def text(self) -> str:
+        """Return the call in words, the same text for the same call."""
+        arguments = dict(self.arguments) | {"strategy": self.strategy}
+        if self.config is not None:
+            arguments["config"] = self.config.as_code()
+        return f"{self.verb}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})"
+
+
+class Operation:
+    """A running verb on this rank."""
+
+    def __init__(self, workspace: Workspace, request: Request, record: OperationRecord) -> None:
+        self.workspace = workspace
+        self.request = request
+        self.record = record
+        self.verb = request.verb
+        self.rank = workspace.transport.rank
+        self.size = workspace.transport.size
+        self.rounds_left = 0
+        self._votes = Votes(workspace.transport, record.number, request.text)
+        self.schema: Schema = request.part.schema
+        self.config: GcylonConfig = workspace.config
+        self.limits: tuple[int, ...] = ()
+        self._sizes: Int64s = np.zeros((self.size, 2), dtype=np.int64)
+        self._memory: Int64s = np.zeros((self.size, 3), dtype=np.int64)
+        self.plan: Plan | None = None
+
+    @property
+    def may_stage(self) -> bool:
+        """Whether the agreed config lets chunks leave the device tier."""
+        return self.config.may_stage
+
+    def vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s = ()) -> Int64s:
+        """Collective: all ranks call it. See `Votes.cast`."""
+        return self._votes.cast(kind, numbers)
+
+    def open(self) -> None:
+        """Collective: all ranks call it. Agree on verb, arguments, config and schema, and learn all sizes.
+
+        Raises
+        ------
+        RanksDisagree
+            If arguments differ, showing each rank's.
+        SchemaMismatch, ColumnMissing
+            If the parts cannot be brought to one schema.
+        ConfigError
+            If the config asks for more than the ceiling.
+        """
+        part, workspace = self.request.part, self.workspace
+        check_strategy(self.request.strategy)
+        if self.request.check is not None:
+            self.request.check()
+        local = self.request.config or workspace.config
+        votes = self.vote(
+            VoteKind.OPENING,
+            (digest(self.request.text()), part.schema.digest(), digest(local.as_code()), part.rows, part.nbytes),
+        )
+        self._agree_arguments(votes[:, 0])
+        self._agree_config(votes[:, 2], local)
+        self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
+        self._sizes = votes[:, 3:5]
+
+    def make_room(self, **more: Any) -> None:
+        """Collective: all ranks call it. Stage what is not in use, if the plan needs its memory; learn what is free.
+
+        Parameters
+        ----------
+        **more
+            What `Shapes` needs for this verb: root, target_rows.
+
+        Raises
+        ------
+        ConfigError
+            If the config asks for more than this rank's ceiling.
+        SpillError
+            If staging fails.
+        """
+        workspace, part = self.workspace, self.request.part
+        workspace.spill.set_folder(self.config.spill_dir)
+        limit = workspace.limit_for(self.config)
+        if self.may_stage:
+            wanted = room_wanted(self._shapes((0,) * self.size, (limit,) * self.size, more), self.request.strategy)
+            others = [other for other in workspace.parts if other is not part]
+            workspace.make_room(wanted[self.rank].all, limit, others)
+            workspace.make_room(wanted[self.rank].least, limit, [part])
+        used = workspace.budget.used_bytes
+        self.record.used_before_bytes = used
+        # Ceilings may differ from rank to rank, and so does what could be staged.
+        votes = self.vote(VoteKind.OPENING, (limit, used, part.tiers["disk"], part.largest_staged_bytes))
+        self.limits = tuple(int(n) for n in votes[:, 0])
+        self._memory = votes[:, 1:4]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of the input on each rank."""
+        return tuple(int(n) for n in self._sizes[:, 0])
+
+    def shapes(self, **more: Any) -> Shapes:
+        """Collective: all ranks call it. Make room, and return the sizes that all ranks know then."""
+        self.make_room(**more)
+        used, staged, largest = (tuple(int(n) for n in column) for column in self._memory.T)
+        return replace(self._shapes(used, self.limits, more), staged_bytes=staged, largest_staged_bytes=largest)
+
+    def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
+        none = (0,) * self.size
+        rows, nbytes = (tuple(int(n) for n in column) for column in self._sizes.T)
+        return Shapes(self.verb, rows, nbytes, none, none, used, limits, self.schema.row_bytes, **more)
+
+    def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
+        """Plan, the same on all ranks; an error is raised by all alike and not told again."""
+        try:
+            plan = make_plan(shapes, self.config, strategy or self.request.strategy, counted_results=counted)
+        except GcylonError as error:
+            raise agreed(error) from None
+        self.plan = plan
+        record = self.record
+        record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
+        record.predicted_peak_bytes = plan.predicted_peaks[self.rank]
+        record.budget_bytes = self.limits[self.rank]
+        return plan
+
+    @contextmanager
+    def cast(self, piece: Data) -> Iterator[Data]:
+        """Bring a piece to the agreed schema; where that copies, the copy is reserved while in use.
+
+        Raises
+        ------
+        SchemaMismatch
+            If a value cannot be represented.
+        """
+        if piece.schema == self.schema:
+            yield piece
+            return
+        data = self.workspace.backend.cast(piece, self.schema)
+        with self.workspace.budget.reserve(data.nbytes, "Bringing a chunk to the agreed dtypes"):
+            yield data
+
+    def count_round(self) -> None:
+        """Note that a round is done."""
+        self.record.rounds_done += 1
+        self.record.rounds = max(self.record.rounds, self.record.rounds_done + self.rounds_left)
+
+    def count_bytes(self, sent: int, received: int) -> None:
+        """Note what a round moved, in bytes."""
+        self.record.sent_bytes += sent
+        self.record.received_bytes += received
+
+    def tell(self, error: Exception) -> GcylonError:
+        """Collective: all ranks call it. Tell an error of this rank in the next vote; return what all raise."""
+        return self._votes.fail(error)
+
+    def _agree_arguments(self, digests: Int64s) -> None:
+        if (digests == digests[0]).all():
+            return
+        texts = self.workspace.transport.share(self.request.text().encode())
+        asked = "; ".join(f"rank {rank}: {text.decode()}" for rank, text in enumerate(texts))
+        raise agreed(
+            RanksDisagree(
+                f"Ranks called {self.verb} with different arguments: {asked}.",
+                advice="Give the same arguments on every rank.",
+                calls=[text.decode() for text in texts],
+            )
+        )
+
+    def _agree_config(self, digests: Int64s, local: GcylonConfig) -> None:
+        self.config = local
+        if (digests == digests[0]).all():
+            return
+        # Only live configs can differ here: explicit ones are among the arguments. Rank 0's holds.
+        texts = self.workspace.transport.share(json.dumps(local.as_dict()).encode())
+        self.config = GcylonConfig(**json.loads(texts[0]))
+
+    def agree_result_schema(self, schema: Schema, rows: int, *, only: int | None = None) -> Schema:
+        """Collective: all ranks call it. Bring the schemas of what ranks have made, each for itself, to one.
+
+        Where ``only`` names a rank, its schema holds for all.
+        """
+        votes = self.vote(VoteKind.COUNT, (schema.digest(), rows))
+        if only is None:
+            return self._agree_schema(schema, votes[:, 0], votes[:, 1])
+        return Schema.from_bytes(self.workspace.transport.share(schema.to_bytes())[only])
+
+    def _agree_schema(self, schema: Schema, digests: Int64s, rows: Int64s) -> Schema:
+        if (digests == digests[0]).all():
+            return schema
+        texts = self.workspace.transport.share(schema.to_bytes())
+        try:
+            return agree_schemas([Schema.from_bytes(text) for text in texts], [int(n) for n in rows])
+        except GcylonError as error:
+            raise agreed(error) from None
+
+
+def run_operation(workspace: Workspace, request: Request, body: Callable[[Operation], Part]) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Run an exchanging verb's body; see `run_verb`."""
+    result, plan = run_verb(workspace, request, body)
+    assert plan is not None
+    return result, plan
+
+
+def run_verb(workspace: Workspace, request: Request, body: Callable[[Operation], Part]) -> tuple[Part, Plan | None]:
+    """Collective: all ranks call it. Run a verb's body between an opening and a closing vote.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call.
+    body : callable
+        Takes the opened operation and returns this rank's part of the result.
+
+    Returns
+    -------
+    Part, Plan or None
+        None where the body made no plan.
+
+    Raises
+    ------
+    GcylonError
+        The same on all ranks where one rank failed, naming it.
+    CommError
+        If the exchange was revoked or a rank is gone; the transport then needs `recover`.
+    """
+    workspace.operation_number += 1
+    workspace.budget.start_window()
+    request.part.last_used = next(workspace.uses)
+    with recorded(request.verb, workspace.operation_number, workspace.recorder) as record:
+        record.arguments = request.text()
+        record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
+        operation = Operation(workspace, request, record)
+        workspace.transport.set_deadline(request.timeout_s)
+        try:
+            result = _run(operation, body)
+        finally:
+            record.measured_peak_bytes = workspace.budget.window_peak_bytes
+            workspace.transport.set_deadline(None)
+        record.rows_out, record.bytes_out = result.rows, result.nbytes
+    return result, operation.plan
+
+
+def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
+    try:
+        operation.open()
+        with operation.workspace.budget.limited(operation.workspace.limit_for(operation.config)):
+            result = body(operation)
+        operation.vote(VoteKind.CLOSING)
+        return result
+    except CommError:
+        raise  # nobody can vote any more
+    except Exception as error:
+        if isinstance(error, GcylonError) and error.agreed:
+            raise
+        told = operation.tell(error)
+        raise told from (None if isinstance(error, GcylonError) else error)
+    except BaseException:
+        # An interrupt cannot reach a vote in time: free the others.
+        operation.workspace.transport.revoke()
+        raise
+
+
+def digest(text: str) -> int:
+    """Return 63 bits that stand for a text, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1

@@ -1,0 +1,261 @@
+"""A rank's part of a distributed table: an ordered list of chunks, each in one tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..memory.budget import Reservation
+from ..memory.tiers import SpillFile, SpillRegion
+from ..profiling import span
+from ..tables.backend import Data
+from ..tables.schema import Schema
+
+if TYPE_CHECKING:
+    from .workspace import Workspace
+
+STAGE_BYTES = 4 * 1024**2
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioning:
+    """How a table is spread: by the hash form of ``keys``, over ``size`` ranks."""
+
+    keys: tuple[str, ...]
+    size: int
+
+
+class Chunk:
+    """Rows of one part, on the device tier (with their reservation) or on disk. Never changed once made."""
+
+    __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
+
+    def __init__(
+        self,
+        schema: Schema,
+        rows: int,
+        nbytes: int,
+        *,
+        data: Data | None = None,
+        reservation: Reservation | None = None,
+        region: SpillRegion | None = None,
+    ) -> None:
+        self.schema = schema
+        self.rows = rows
+        self.nbytes = nbytes
+        self._data = data
+        self._reservation = reservation
+        self._region = region
+
+    @property
+    def tier(self) -> str:
+        """``device`` or ``disk``."""
+        return "disk" if self._region is not None else "device"
+
+    @property
+    def data(self) -> Data:
+        """The rows of a chunk that is on the device tier."""
+        if self._data is None:
+            raise ValueError("the chunk is staged; load it")
+        return self._data
+
+    @contextmanager
+    def load(self, workspace: Workspace) -> Iterator[Data]:
+        """Give the rows; a staged chunk is read back under a reservation of its own, and stays staged.
+
+        Raises
+        ------
+        BudgetExceeded
+            If a staged chunk does not fit.
+        SpillError
+            If it cannot be read.
+        """
+        if self._region is None:
+            yield self.data
+            return
+        nbytes = self._region.nbytes
+        with workspace.budget.reserve(nbytes, "Reading a staged chunk"):
+            yield self.read(workspace)
+
+    def read(self, workspace: Workspace) -> Data:
+        """Give the rows without a reservation: for rows that leave the budget, to the user."""
+        if self._region is None:
+            return self.data
+        with span("unstage", "io", bytes=self._region.nbytes, tier="disk"):
+            record = workspace.recorder.active
+            if record is not None:
+                record.unstaged_bytes += self._region.nbytes
+            return workspace.backend.unpack(self.schema, self.rows, self._region.read())
+
+
+def hold(workspace: Workspace, data: Data, what: str) -> Chunk:
+    """Make a chunk on the device tier of rows that exist already.
+
+    Raises
+    ------
+    BudgetExceeded
+        If they do not fit.
+    """
+    reservation = workspace.budget.reserve(data.nbytes, what)
+    return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=reservation)
+
+
+def stage(workspace: Workspace, file: SpillFile, data: Data) -> Chunk:
+    """Write rows to the disk tier and make a chunk of them.
+
+    Raises
+    ------
+    SpillError
+        If the disk is full or cannot be written.
+    """
+    with span("stage", "io", bytes=data.nbytes, tier="disk"):
+        region = file.append(workspace.backend.pack(data))
+    record = workspace.recorder.active
+    if record is not None:
+        record.staged_bytes += region.nbytes
+    return Chunk(data.schema, data.rows, region.nbytes, region=region)
+
+
+class Part:
+    """What one rank holds of a distributed table.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Where it lives; it is listed there until it is collected.
+    schema : Schema
+        The same on all ranks.
+    chunks : iterable of Chunk
+        In row order; those without rows are left out.
+    partitioning : Partitioning, optional
+        How the table is spread, if known.
+    """
+
+    def __init__(
+        self, workspace: Workspace, schema: Schema, chunks: Iterable[Chunk], partitioning: Partitioning | None = None
+    ) -> None:
+        self.schema = schema
+        self.chunks: list[Chunk] = [chunk for chunk in chunks if chunk.rows]
+        self.partitioning = partitioning
+        self.last_used = next(workspace.uses)
+        workspace.parts.add(self)
+
+    @property
+    def rows(self) -> int:
+        """Rows on this rank."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on this rank, in all tiers."""
+        return sum(chunk.nbytes for chunk in self.chunks)
+
+    @property
+    def tiers(self) -> dict[str, int]:
+        """Bytes by tier."""
+        sizes = {"device": 0, "disk": 0}
+        for chunk in self.chunks:
+            sizes[chunk.tier] += chunk.nbytes
+        return sizes
+
+    @property
+    def largest_staged_bytes(self) -> int:
+        """Size of the largest chunk that would have to be read back whole."""
+        return max((chunk.nbytes for chunk in self.chunks if chunk.tier == "disk"), default=0)
+
+    def release(self) -> None:
+        """Drop all chunks; their memory and disk go with the last one that refers to them."""
+        self.chunks = []
+
+    def stage(self, workspace: Workspace, wanted_bytes: int) -> int:
+        """Move chunks from the device tier to disk until so many bytes are free; returns how many were."""
+        freed = 0
+        file: SpillFile | None = None
+        for chunk in list(self.chunks):
+            if freed >= wanted_bytes:
+                break
+            if chunk.tier == "device":
+                file = file or workspace.spill.new_file()
+                slices = list(_stage_slices(workspace, file, chunk))
+                at = self.chunks.index(chunk)
+                self.chunks[at : at + 1] = slices
+                freed += chunk.nbytes
+        return freed
+
+    def pieces(self, workspace: Workspace, chunk_rows: int) -> Iterator[Data]:
+        """Give all rows in order, in pieces of at most ``chunk_rows``.
+
+        The memory of a piece is released when the next one is asked for, so
+        nobody may keep one. Pieces of chunks on the device tier are views.
+        """
+        for group in self._groups(chunk_rows):
+            if len(group) == 1:
+                yield from self._slices(workspace, self.chunks[group[0]], chunk_rows)
+            else:
+                yield from _joined(workspace, [self.chunks[i] for i in group])
+
+    def count_pieces(self, chunk_rows: int) -> int:
+        """How many pieces `pieces` will give."""
+        groups = self._groups(chunk_rows)
+        return sum(1 if len(group) > 1 else -(-self.chunks[group[0]].rows // chunk_rows) for group in groups)
+
+    def _groups(self, chunk_rows: int) -> list[list[int]]:
+        same = [i > 0 and c.schema == self.chunks[i - 1].schema for i, c in enumerate(self.chunks)]
+        return group_chunks([chunk.rows for chunk in self.chunks], same, chunk_rows)
+
+    def _slices(self, workspace: Workspace, chunk: Chunk, chunk_rows: int) -> Iterator[Data]:
+        count = -(-chunk.rows // chunk_rows)
+        with chunk.load(workspace) as data:
+            for i in range(count):
+                yield workspace.backend.slice(data, chunk.rows * i // count, chunk.rows * (i + 1) // count)
+
+
+def group_chunks(rows: Sequence[int], joinable: Sequence[bool], chunk_rows: int) -> list[list[int]]:
+    """Put neighbours together that fit into one piece, so that many small chunks do not make many rounds.
+
+    Parameters
+    ----------
+    rows : sequence of int
+        Rows of each chunk.
+    joinable : sequence of bool
+        Whether each chunk has the schema of the one before it.
+    chunk_rows : int
+        Most rows of a piece.
+
+    Returns
+    -------
+    list of list of int
+        Indices of chunks; a group of one may be longer than a piece, and is sliced then.
+    """
+    groups: list[list[int]] = []
+    held = 0
+    for i, n in enumerate(rows):
+        if groups and joinable[i] and held + n <= chunk_rows:
+            groups[-1].append(i)
+            held += n
+        else:
+            groups.append([i])
+            held = n
+    return groups
+
+
+def _joined(workspace: Workspace, chunks: list[Chunk]) -> Iterator[Data]:
+    size = sum(chunk.nbytes for chunk in chunks)
+    with ExitStack() as loaded, workspace.budget.reserve(size, "Joining small chunks"):
+        pieces = [loaded.enter_context(chunk.load(workspace)) for chunk in chunks]
+        whole = workspace.backend.concat(pieces)
+        del pieces
+        loaded.close()  # only the copy is needed from here on
+        yield whole
+
+
+def _stage_slices(workspace: Workspace, file: SpillFile, chunk: Chunk) -> Iterator[Chunk]:
+    # Written in slices, so that reading one back needs little memory.
+    count = max(1, -(-chunk.nbytes // STAGE_BYTES))
+    count = min(count, chunk.rows)
+    for i in range(count):
+        start, stop = chunk.rows * i // count, chunk.rows * (i + 1) // count
+        if stop > start:
+            yield stage(workspace, file, workspace.backend.slice(chunk.data, start, stop))

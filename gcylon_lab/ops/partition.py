@@ -1,0 +1,122 @@
+"""Routes: which rows of a rank's part go to which rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import BudgetExceeded
+from ..memory.budget import Reservation
+from ..profiling import span
+from ..tables.backend import Data, Ids
+from .costs import id_bytes
+from .operation import Operation
+from .part import Part
+from .rounds import Outgoing
+from .workspace import Workspace
+
+Int64s = npt.NDArray[np.int64]
+
+
+class HashRoute:
+    """Each row goes to the rank that the hash form of its keys names.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        Key columns.
+    size : int
+        World size.
+    keep_order : bool
+        Whether the result is in (source rank, row) order.
+    """
+
+    def __init__(self, keys: Sequence[str], size: int, *, keep_order: bool) -> None:
+        self.keep_order = keep_order
+        self._keys = list(keys)
+        self._size = size
+        self._ids: Ids | None = None
+        self._held: Reservation | None = None
+
+    def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
+        """Hash the keys of all pieces once; the ids are kept for the rounds where memory allows."""
+        backend, size = operation.workspace.backend, self._size
+        rows, variable = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        self._keep(operation.workspace, part.rows)
+        first = 0
+        for piece in part.pieces(operation.workspace, chunk_rows):
+            with span("partition", "algorithm", bytes=piece.nbytes), operation.cast(piece) as data:
+                ids = backend.partition_ids(data, self._keys, size)
+                rows += np.bincount(ids, minlength=size)
+                if operation.schema.variable:
+                    variable += backend.variable_bytes(data, ids, size)
+                if self._ids is not None:
+                    self._ids[first : first + data.rows] = ids
+                first += data.rows
+            del piece, data, ids
+        return rows, variable
+
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+        """Reorder a piece by rank, in a copy of its own."""
+        backend, size = workspace.backend, self._size
+        scratch = backend.partition_scratch_bytes(piece.rows, size)
+        reservation = workspace.budget.reserve(piece.nbytes + scratch, "Partitioning a chunk")
+        with span("partition", "algorithm", bytes=piece.nbytes):
+            if self._ids is None:
+                ids = backend.partition_ids(piece, self._keys, size)
+            else:
+                ids = self._ids[first_row : first_row + piece.rows]
+            data, offsets = backend.partition(piece, ids, size)
+        if data.nbytes <= reservation.nbytes:
+            reservation.resize(data.nbytes)
+        return Outgoing(data, offsets[:-1], offsets[1:], reservation)
+
+    def forget(self) -> None:
+        """Give back the kept ids."""
+        self._ids = None
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def _keep(self, workspace: Workspace, rows: int) -> None:
+        width = id_bytes(self._size)
+        try:
+            self._held = workspace.budget.reserve(rows * width, "Partition ids")
+        except BudgetExceeded:
+            return  # they are computed again in each round
+        self._ids = np.empty(rows, dtype=f"u{width}")
+
+
+class RangeRoute:
+    """Each rank takes consecutive rows; a row may go to several ranks.
+
+    Parameters
+    ----------
+    starts, stops : ndarray of int64, shape (size,)
+        Rows of this rank's part that each rank takes.
+    row_bytes : float
+        Mean bytes of a row in the variable columns.
+    """
+
+    keep_order = True
+
+    def __init__(self, starts: Int64s, stops: Int64s, variable_row_bytes: float) -> None:
+        self._starts = starts
+        self._stops = np.maximum(starts, stops)
+        self._variable_row_bytes = variable_row_bytes
+
+    def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
+        """Known without reading; bytes of variable columns by their mean."""
+        rows = self._stops - self._starts
+        return rows, np.ceil(rows * self._variable_row_bytes).astype(np.int64)
+
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+        """Views of the piece."""
+        starts = np.clip(self._starts - first_row, 0, piece.rows)
+        stops = np.clip(self._stops - first_row, 0, piece.rows)
+        return Outgoing(piece, starts, stops)
+
+    def forget(self) -> None:
+        """Nothing is kept."""

@@ -1,0 +1,197 @@
+"""Where received rows go: straight into the result's final place, or chunk by chunk to disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..comm.transport import Receive
+from ..memory.budget import Reservation
+from ..memory.tiers import SpillFile
+from ..tables.backend import Output
+from ..tables.schema import Schema
+from .part import Chunk, stage
+from .workspace import Workspace
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What comes to this rank in a round: rows and packed variable bytes, by source rank."""
+
+    rows: Int64s
+    message_bytes: Int64s
+
+
+class Sink(Protocol):
+    """Takes in the rows of one rank's result."""
+
+    def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
+        """Device bytes that each rank must have free for a round: a pure function of the round's votes.
+
+        Parameters
+        ----------
+        rows, message_bytes : ndarray of int64, shape (size, size)
+            From each rank (first axis) to each.
+
+        Returns
+        -------
+        ndarray of int64, shape (size,)
+        """
+        ...
+
+    def open(self, arrivals: Arrivals) -> list[Receive]:
+        """Make room for a round, in the order in which each source sends: fixed columns, then the message."""
+        ...
+
+    def close(self) -> None:
+        """Take in what the round has filled."""
+        ...
+
+    def finish(self) -> list[Chunk]:
+        """The chunks of the result, in row order."""
+        ...
+
+
+class PlacedSink:
+    """Receives into an output that was allocated once, source after source, so that order does not depend on rounds.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Whose budget pays.
+    schema : Schema
+        Of the result.
+    rows_from : ndarray of int64, shape (size,)
+        Rows that come from each rank in all rounds.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the fixed columns do not fit.
+    """
+
+    def __init__(self, workspace: Workspace, schema: Schema, rows_from: Int64s) -> None:
+        self._rows = int(rows_from.sum())
+        self._schema = schema
+        self._next = np.concatenate(([0], np.cumsum(rows_from)[:-1])).astype(np.int64)
+        self._reservation: Reservation = workspace.budget.reserve(self._rows * schema.row_bytes, "The result")
+        self._output: Output = workspace.backend.allocate(schema, self._rows)
+        self._messages: list[tuple[int, int, memoryview]] = []
+
+    def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
+        """Only the messages: the fixed columns have their place already."""
+        return message_bytes.sum(axis=0)
+
+    def open(self, arrivals: Arrivals) -> list[Receive]:
+        """Give the places of the rows, and new room for the messages."""
+        extra = int(arrivals.message_bytes.sum())
+        if extra:
+            self._reservation.resize(self._reservation.nbytes + extra)
+        receives: list[Receive] = []
+        for source in np.flatnonzero(arrivals.rows):
+            start, count = int(self._next[source]), int(arrivals.rows[source])
+            self._next[source] += count
+            receives += [Receive(int(source), v) for v in self._output.fixed_views(start, start + count)]
+            if arrivals.message_bytes[source]:
+                message = new_message(int(arrivals.message_bytes[source]))
+                self._messages.append((start, count, message))
+                receives.append(Receive(int(source), message))
+        return receives
+
+    def close(self) -> None:
+        """Hand the filled messages to the output."""
+        for start, count, message in self._messages:
+            self._output.put_variable(start, count, message)
+        self._messages.clear()
+
+    def finish(self) -> list[Chunk]:
+        """One chunk that holds all rows."""
+        data = self._output.finish()
+        # The claim is the chunk's size: what the messages carried beside the values is gone or small.
+        size = max(data.nbytes, 0)
+        return [Chunk(self._schema, data.rows, size, data=data, reservation=self._reservation)]
+
+
+class StagedSink:
+    """Receives a round into new memory and writes it to the disk tier before the next one.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Whose budget and disk tier are used.
+    schema : Schema
+        Of the result.
+    keep_order : bool
+        Whether the result is in the order of source ranks. Each source then has
+        chunks of its own; otherwise a round makes one chunk.
+    """
+
+    def __init__(self, workspace: Workspace, schema: Schema, *, keep_order: bool) -> None:
+        self._workspace = workspace
+        self._schema = schema
+        self._keep_order = keep_order
+        self._file: SpillFile | None = None
+        self._round = 0
+        self._open: list[tuple[int, Output, list[tuple[int, int, memoryview]]]] = []
+        self._reservation: Reservation | None = None
+        self._chunks: list[tuple[int, int, Chunk]] = []
+
+    def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
+        """Rows as received, and the messages a second time, as they are packed to be written."""
+        return rows.sum(axis=0) * self._schema.row_bytes + 2 * message_bytes.sum(axis=0)
+
+    def open(self, arrivals: Arrivals) -> list[Receive]:
+        """Make room in memory for one round."""
+        rows, messages = arrivals.rows, arrivals.message_bytes
+        size = int(rows.sum()) * self._schema.row_bytes + 2 * int(messages.sum())
+        self._reservation = self._workspace.budget.reserve(size, "A received chunk")
+        sources = [int(source) for source in np.flatnonzero(rows)]
+        groups = [[source] for source in sources] if self._keep_order else ([sources] if sources else [])
+        receives: list[Receive] = []
+        for group in groups:
+            output = self._workspace.backend.allocate(self._schema, int(rows[group].sum()))
+            pending: list[tuple[int, int, memoryview]] = []
+            start = 0
+            for source in group:
+                count = int(rows[source])
+                receives += [Receive(source, v) for v in output.fixed_views(start, start + count)]
+                if messages[source]:
+                    message = new_message(int(messages[source]))
+                    pending.append((start, count, message))
+                    receives.append(Receive(source, message))
+                start += count
+            self._open.append((group[0] if self._keep_order else 0, output, pending))
+        return receives
+
+    def close(self) -> None:
+        """Write the round to disk.
+
+        Raises
+        ------
+        SpillError
+            If the disk is full or cannot be written.
+        """
+        for source, output, pending in self._open:
+            for start, count, message in pending:
+                output.put_variable(start, count, message)
+            self._file = self._file or self._workspace.spill.new_file()
+            self._chunks.append((source, self._round, stage(self._workspace, self._file, output.finish())))
+        self._open.clear()
+        self._round += 1
+        if self._reservation is not None:
+            self._reservation.release()
+            self._reservation = None
+
+    def finish(self) -> list[Chunk]:
+        """The staged chunks by source, then round."""
+        return [chunk for _, _, chunk in sorted(self._chunks, key=lambda item: item[:2])]
+
+
+def new_message(nbytes: int) -> memoryview:
+    """Make room for a packed message, aligned for Arrow."""
+    return memoryview(np.empty(-(-nbytes // 8), dtype=np.int64)).cast("B")[:nbytes]

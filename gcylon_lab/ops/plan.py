@@ -1,0 +1,212 @@
+"""Pure planning: shapes, config, memory and world size in, a plan out. Reads no data, asks no rank."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError
+from ..memory.budget import exceeded
+from ..units import format_bytes, format_count
+from .costs import Costs, Shapes, count_work, expected_results
+
+STRATEGIES = ("auto", "direct", "chunked", "staged")
+EVENLY = "assuming evenly spread keys"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What another strategy would have meant."""
+
+    strategy: str
+    predicted_peak_bytes: int
+    rounds: int
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How an operation will run. Sizes are of the rank that needs most.
+
+    Attributes
+    ----------
+    verb, strategy, reason, assumption : str
+        ``assumption`` is empty once the keys have been counted.
+    rounds, chunk_rows : int
+        Rounds, and most rows of a chunk.
+    round_bytes, result_bytes, predicted_peak_bytes, budget_bytes : int
+        Bytes of a chunk, of the result, the most that will be in use (what is
+        in use already included), and the limit.
+    predicted_peaks : tuple of int
+        The predicted peak of every rank.
+    alternatives : tuple of Alternative
+        The other strategies.
+    """
+
+    verb: str
+    strategy: str
+    rounds: int
+    chunk_rows: int
+    round_bytes: int
+    result_bytes: int
+    predicted_peak_bytes: int
+    budget_bytes: int
+    reason: str
+    assumption: str
+    predicted_peaks: tuple[int, ...]
+    alternatives: tuple[Alternative, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+    def describe(self) -> str:
+        """Return the plan in words, one line and one for each other strategy."""
+        lines = [
+            f"{self.verb}: {self.strategy}, {format_count(self.rounds)} round{'s' * (self.rounds != 1)} of at most "
+            f"{format_bytes(self.round_bytes)} · predicted peak {format_bytes(self.predicted_peak_bytes)} of "
+            f"{format_bytes(self.budget_bytes)} · {self.reason}" + (f" ({self.assumption})" if self.assumption else "")
+        ]
+        for other in self.alternatives:
+            verdict = "would fit" if other.fits else "would not fit"
+            lines.append(
+                f"  {other.strategy} {verdict}: {format_count(other.rounds)} rounds, "
+                f"peak {format_bytes(other.predicted_peak_bytes)}"
+            )
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.describe()
+
+
+def check_strategy(strategy: str) -> None:
+    """Refuse what is no strategy.
+
+    Raises
+    ------
+    ArgumentError
+        Naming the strategies.
+    """
+    if strategy not in STRATEGIES:
+        raise ArgumentError(f"strategy={strategy!r} is none.", advice=f"It is one of {', '.join(STRATEGIES)}.")
+
+
+def make_plan(
+    shapes: Shapes, config: GcylonConfig, strategy: str = "auto", *, counted_results: tuple[int, ...] | None = None
+) -> Plan:
+    """Choose a strategy and chunk size that keep the peak under the budget.
+
+    Parameters
+    ----------
+    shapes : Shapes
+        Sizes and free memory of all ranks, the same on all.
+    config : GcylonConfig
+        The settings of the operation.
+    strategy : str, default "auto"
+        One of `STRATEGIES`; another than auto is kept, or refused.
+    counted_results : tuple of int, optional
+        Bytes of every rank's result, where the keys have been counted.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    BudgetExceeded
+        If no allowed strategy fits, with the limit that would do.
+    ArgumentError
+        If the strategy is none.
+    """
+    check_strategy(strategy)
+    results = expected_results(shapes) if counted_results is None else counted_results
+    assumption = EVENLY if counted_results is None and shapes.verb == "shuffle" else ""
+    candidates = {name: _candidate(shapes, config, name, results) for name in ("direct", "chunked", "staged")}
+    chosen, reason = _choose(candidates, config, strategy, shapes)
+    fit = candidates[chosen]
+    alternatives = tuple(
+        Alternative(name, max(c.peaks), c.rounds, c.fits) for name, c in candidates.items() if name != chosen
+    )
+    return Plan(
+        verb=shapes.verb,
+        strategy=chosen,
+        rounds=fit.rounds,
+        chunk_rows=fit.chunk_rows,
+        round_bytes=min(int(fit.chunk_rows * shapes.bytes_per_row), max(shapes.nbytes, default=0)),
+        result_bytes=max(results),
+        predicted_peak_bytes=max(fit.peaks),
+        budget_bytes=min(shapes.limits),
+        reason=reason,
+        assumption=assumption,
+        predicted_peaks=fit.peaks,
+        alternatives=alternatives,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    strategy: str
+    fits: bool
+    chunk_rows: int
+    rounds: int
+    peaks: tuple[int, ...]
+    costs: Costs
+    needed: tuple[int, ...]  # with the smallest chunk that is worth it
+
+
+def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
+    costs = count_work(shapes, strategy)
+    fixed = [r + k if strategy != "staged" else 0 for r, k in zip(results, costs.kept, strict=True)]
+    free = [max(0, limit - used) for limit, used in zip(shapes.limits, shapes.used, strict=True)]
+    most_rows = max(1, max(shapes.rows))
+    wished = _wished_rows(shapes, config)
+    rows = min(wished, most_rows)
+    if strategy != "direct":
+        for room, always in zip(free, fixed, strict=True):
+            # A tenth is left alone: strings vary in length and messages have headers.
+            rows = min(rows, int((room - always - costs.per_round) * 0.9 / costs.per_row))
+    rows = max(rows, 1)
+    peaks = tuple(u + f + costs.work(rows) for u, f in zip(shapes.used, fixed, strict=True))
+    fits = all(peak <= limit for peak, limit in zip(peaks, shapes.limits, strict=True))
+    rounds = max(1, *(-(-n // rows) for n in shapes.rows))
+    return _Candidate(strategy, fits, rows, rounds, peaks, costs, tuple(f + costs.work(1) for f in fixed))
+
+
+def _wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
+    wished = config.chunk_size_bytes or shapes.fast_chunk_bytes
+    return max(int(wished / max(shapes.bytes_per_row, 1e-9)) if shapes.bytes_per_row else 2**31, config.min_chunk_rows)
+
+
+def _choose(
+    candidates: dict[str, _Candidate], config: GcylonConfig, strategy: str, shapes: Shapes
+) -> tuple[str, str]:
+    may_stage = config.allow_cpu_staging and config.allow_disk_spill
+    if strategy == "staged" and not may_stage:
+        raise ArgumentError(
+            f"strategy='staged' with allow_cpu_staging={config.allow_cpu_staging} and "
+            f"allow_disk_spill={config.allow_disk_spill} has nowhere to put the result.",
+            advice="Allow both, or choose another strategy.",
+        )
+    if strategy != "auto":
+        if not candidates[strategy].fits:
+            raise _too_small(candidates[strategy], shapes, f"{shapes.verb} with strategy={strategy!r}")
+        return strategy, "because you asked for it"
+    if candidates["direct"].fits:
+        return "direct", "because the result and the fastest chunk fit beside what is in use"
+    chunked = candidates["chunked"]
+    worth_it = min(config.min_chunk_rows, max(shapes.rows))
+    if chunked.fits and (chunked.chunk_rows >= worth_it or not may_stage):
+        return "chunked", "because the result and a smaller chunk fit, the fastest chunk does not"
+    if may_stage and candidates["staged"].fits:
+        return "staged", "because the result does not fit on the device beside what is in use"
+    last = candidates["staged"] if may_stage else chunked
+    raise _too_small(last, shapes, f"{shapes.verb}, even {last.strategy} in chunks of one row,")
+
+
+def _too_small(candidate: _Candidate, shapes: Shapes, what: str) -> Exception:
+    lacking = [n + u - limit for n, u, limit in zip(candidate.needed, shapes.used, shapes.limits, strict=True)]
+    worst = int(np.argmax(lacking))
+    return exceeded(what, candidate.needed[worst], shapes.used[worst], shapes.limits[worst], rank=worst)

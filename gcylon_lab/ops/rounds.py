@@ -1,0 +1,186 @@
+"""The one exchange loop: vote, exchange, take in, until no rank has rows left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ..comm.transport import Receive, Send
+from ..errors import BudgetExceeded
+from ..memory.budget import Reservation, exceeded
+from ..profiling import span
+from ..tables.backend import Data
+from .operation import Operation
+from .part import Part
+from .placement import Arrivals, Sink
+from .votes import VoteKind, agreed
+from .workspace import Workspace
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass
+class Outgoing:
+    """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``."""
+
+    data: Data | None
+    starts: Int64s
+    stops: Int64s
+    reservation: Reservation | None = None
+
+    @property
+    def rows(self) -> Int64s:
+        """Rows for each rank."""
+        return self.stops - self.starts
+
+    def split(self, parts: int) -> list[Outgoing]:
+        """Cut into consecutive rounds; rows for each rank stay in order."""
+        edges = [self.starts + self.rows * i // parts for i in range(parts + 1)]
+        return [Outgoing(self.data, edges[i], edges[i + 1], self.reservation) for i in range(parts)]
+
+
+class Route(Protocol):
+    """Says which rows of this rank's part go where."""
+
+    keep_order: bool
+
+    def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
+        """Rows and bytes of variable columns for each rank, of the whole part; each of shape (size,)."""
+        ...
+
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+        """Where the rows of a piece go, which begins at ``first_row`` of this rank's part."""
+        ...
+
+    def forget(self) -> None:
+        """Give back what was kept from counting."""
+        ...
+
+
+def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int) -> None:
+    """Collective: all ranks call it. Move all rows of all parts along their route into the sinks.
+
+    A rank without rows left joins every round. Where a round does not fit on
+    some rank, all ranks split it alike, as the votes let each of them compute.
+
+    Raises
+    ------
+    BudgetExceeded
+        If a round of one row from each rank does not fit, on all ranks.
+    """
+    for outgoing, remaining in _with_empty_rounds(_outgoing(operation, part, route, chunk_rows), operation.size):
+        pending = [outgoing]
+        del outgoing
+        while pending:
+            pending = _round(operation, sink, pending, remaining)
+        if operation.rounds_left == 0:
+            return
+
+
+def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
+    """Give what leaves in each round, and about how many rounds come after it (0 for the last one only)."""
+    workspace, first_row = operation.workspace, 0
+    left = part.count_pieces(chunk_rows)
+    for piece in part.pieces(workspace, chunk_rows):
+        left -= 1
+        with operation.cast(piece) as data:
+            del piece
+            rows = data.rows
+            yield from _halving(workspace, route, data, first_row, left)
+        first_row += rows
+
+
+def _halving(workspace: Workspace, route: Route, data: Data, first_row: int, left: int) -> Iterator[tuple[Outgoing, int]]:
+    """Split a piece along the route; where that does not fit in memory, its halves one after the other."""
+    try:
+        outgoing = route.split(workspace, data, first_row)
+    except BudgetExceeded:
+        if data.rows <= 1:
+            raise
+    else:
+        yield outgoing, left
+        if outgoing.reservation is not None:
+            outgoing.reservation.release()
+        return
+    half = data.rows // 2
+    yield from _halving(workspace, route, workspace.backend.slice(data, 0, half), first_row, left + 1)
+    yield from _halving(workspace, route, workspace.backend.slice(data, half, data.rows), first_row + half, left)
+
+
+def _with_empty_rounds(real: Iterator[tuple[Outgoing, int]], size: int) -> Iterator[tuple[Outgoing, int]]:
+    yield from real
+    none = np.zeros(size, dtype=np.int64)
+    while True:
+        yield Outgoing(None, none, none), 0
+
+
+def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining: int) -> list[Outgoing]:
+    """Vote on the first pending round and run it, or split it; returns what is pending then."""
+    outgoing, size, rank = pending[0], operation.size, operation.rank
+    messages, packed_bytes = _pack(operation.workspace, outgoing)
+    with operation.workspace.budget.reserve(packed_bytes, "Packing variable columns"):
+        message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
+        free = operation.workspace.budget.remaining_bytes
+        votes = operation.vote(VoteKind.ROUND, np.concatenate(([remaining, free], outgoing.rows, message_bytes)))
+        rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
+        operation.rounds_left = int(votes[:, 0].max())
+        needs = sink.needs(rows, message_matrix)
+        if (needs > votes[:, 1]).any():
+            return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
+        _exchange(operation, sink, outgoing, messages, Arrivals(rows[:, rank], message_matrix[:, rank]))
+    sink.close()
+    operation.count_round()
+    return pending[1:]
+
+
+def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[memoryview], int]:
+    """Pack the variable columns for each rank; the same rows for several ranks are packed once."""
+    packed: dict[tuple[int, int], memoryview] = {}
+    messages = []
+    for start, stop in zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True):
+        if (start, stop) not in packed:
+            empty = outgoing.data is None or start == stop
+            packed[start, stop] = (
+                memoryview(b"") if empty else workspace.backend.pack_variable(outgoing.data, start, stop)
+            )
+        messages.append(packed[start, stop])
+    return messages, sum(message.nbytes for message in packed.values())
+
+
+def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> int:
+    """Into how many rounds to split: the same on all ranks, for it comes of the votes alone."""
+    if rows.max() <= 1:
+        worst = int(np.argmax(needs - free))
+        limit = operation.limits[worst]
+        raise agreed(
+            exceeded(f"A round of {operation.verb}", int(needs[worst]), limit - int(free[worst]), limit, rank=worst)
+        )
+    wanted = int(np.ceil((needs / np.maximum(free, 1)).max()))
+    return max(2, min(wanted, int(rows.max())))
+
+
+def _exchange(
+    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[memoryview], arrivals: Arrivals
+) -> None:
+    transport = operation.workspace.transport
+    try:
+        receives: list[Receive] = sink.open(arrivals)
+    except BaseException:
+        # The others are on their way into the exchange already: no vote can tell them.
+        transport.revoke()
+        raise
+    sends: list[Send] = []
+    for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
+        if start == stop or outgoing.data is None:
+            continue
+        sends += [Send(rank, v) for v in operation.workspace.backend.fixed_views(outgoing.data, start, stop)]
+        if messages[rank].nbytes:
+            sends.append(Send(rank, messages[rank]))
+    nbytes = sum(receive.view.nbytes for receive in receives)
+    operation.count_bytes(sum(s.view.nbytes for s in sends), nbytes)
+    with span("exchange", "transfer", bytes=nbytes):
+        transport.exchange(None, sends, receives)

@@ -1,0 +1,83 @@
+"""Shuffle: rows with equal keys meet on one rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, ColumnMissing
+from .exchange import exchange_table
+from .operation import Operation, Request, run_operation
+from .part import Part, Partitioning
+from .partition import HashRoute
+from .plan import Plan
+from .workspace import Workspace
+
+
+def shuffle(
+    workspace: Workspace,
+    part: Part,
+    on: str | Sequence[str],
+    *,
+    keep_order: bool = False,
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Spread rows over the ranks by the hash form of their keys.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    on : str or sequence of str
+        Key columns.
+    keep_order : bool, default False
+        Keep (source rank, row) order inside each rank.
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+
+    Raises
+    ------
+    ColumnMissing
+        If a key is no column, on any rank.
+    """
+    keys = key_list(on)
+    arguments = {"on": keys, "keep_order": keep_order}
+    request = Request(
+        "shuffle", arguments, part, strategy, config, timeout_s, check=lambda: check_columns(part, keys)
+    )
+
+    def body(operation: Operation) -> Part:
+        route = HashRoute(keys, operation.size, keep_order=keep_order)
+        partitioning = Partitioning(tuple(keys), operation.size)
+        return exchange_table(operation, part, route, operation.shapes(), partitioning)
+
+    return run_operation(workspace, request, body)
+
+
+def key_list(on: str | Sequence[str]) -> list[str]:
+    """Turn one key or several into a list."""
+    return [on] if isinstance(on, (str, int)) else list(on)
+
+
+def check_columns(part: Part, keys: Sequence[str]) -> None:
+    """Refuse keys that are no columns.
+
+    Raises
+    ------
+    ArgumentError
+        If there are none, or one twice.
+    ColumnMissing
+        Naming the key and the columns there are.
+    """
+    if not keys or len(set(keys)) != len(keys):
+        raise ArgumentError(f"on={list(keys)!r} names no key, or one twice.", advice="Give one or more columns, each once.")
+    for key in keys:
+        if key not in part.schema.names:
+            names = ", ".join(map(repr, part.schema.names))
+            raise ColumnMissing(f"There is no column {key!r}.", advice=f"The columns are {names}.", column=str(key))

@@ -1,0 +1,133 @@
+"""Votes: the one message shape in which ranks tell each other numbers and errors.
+
+Every vote of an operation has the same length, so that a rank which fails
+anywhere between two votes can tell it in the next one, whatever that one is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..comm.transport import Transport
+from ..errors import GcylonError, RankError, RanksDisagree, from_message, to_message
+from ..profiling import span
+
+Int64s = npt.NDArray[np.int64]
+
+_HEADER = 3  # kind, operation number, failed
+_FIXED = 8
+
+
+class VoteKind(IntEnum):
+    """Where in an operation a rank votes."""
+
+    OPENING = 1
+    COUNT = 2
+    ROUND = 3
+    CLOSING = 4
+
+
+class Votes:
+    """Casts the votes of one operation.
+
+    Parameters
+    ----------
+    transport : Transport
+        Its world votes.
+    number : int
+        The operation's number, the same on all ranks.
+    describe : callable
+        Says what this rank is doing, for the error that shows ranks apart.
+    """
+
+    def __init__(self, transport: Transport, number: int, describe: Callable[[], str]) -> None:
+        self._transport = transport
+        self._number = number
+        self._describe = describe
+        self.room = _FIXED + 2 * transport.size
+
+    def cast(self, kind: VoteKind, numbers: Sequence[int] | Int64s) -> Int64s:
+        """Collective: all ranks call it. Vote that all is well so far, with numbers for all.
+
+        Parameters
+        ----------
+        kind : VoteKind
+            Where this rank is.
+        numbers : sequence of int
+            At most ``room``; the rest is zero.
+
+        Returns
+        -------
+        ndarray of int64, shape (size, room)
+
+        Raises
+        ------
+        GcylonError
+            The error of the first rank that failed, on all ranks, with ``agreed`` set.
+        RanksDisagree
+            If ranks are in different operations or at different votes.
+        """
+        return self._vote(kind, numbers, None)
+
+    def fail(self, error: BaseException) -> GcylonError:
+        """Collective: all ranks call it. Tell an error in the vote that the others are at; return what all raise."""
+        try:
+            self._vote(VoteKind.ROUND, (), error)
+        except GcylonError as told:
+            return told
+        raise AssertionError("a vote with an error was taken for a good one")
+
+    def _vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s, error: BaseException | None) -> Int64s:
+        message = np.zeros(_HEADER + self.room, dtype=np.int64)
+        message[:_HEADER] = (kind, self._number, error is not None)
+        message[_HEADER : _HEADER + len(numbers)] = numbers
+        transport = self._transport
+        with span("waiting", "sync"):
+            votes = transport.agree(message) if kind is VoteKind.OPENING else transport.finish(message)
+        failed = votes[:, 2] != 0
+        if failed.any() or (votes[:, :2] != votes[0, :2]).any():
+            raise self._tell(votes, error)
+        return votes[:, _HEADER:]
+
+    def _tell(self, votes: Int64s, error: BaseException | None) -> GcylonError:
+        mine = {
+            "error": None if error is None else to_message(error, self._transport.rank),
+            "doing": self._describe(),
+        }
+        texts = [json.loads(text) for text in self._transport.share(json.dumps(mine).encode())]
+        failures = [text["error"] for text in texts if text["error"] is not None]
+        if failures:
+            return agreed(_first(failures, self._transport.size))
+        doing = "; ".join(f"rank {rank}: {text['doing']}" for rank, text in enumerate(texts))
+        return agreed(
+            RanksDisagree(
+                f"Ranks met in different operations: {doing}.",
+                advice="Let every rank call the same verb, in the same order, with the same arguments.",
+                operations=[int(n) for n in votes[:, 1]],
+            )
+        )
+
+
+def agreed(error: GcylonError) -> GcylonError:
+    """Flag an error that every rank raises alike, so that nobody tells it again."""
+    error.agreed = True
+    return error
+
+
+def _first(failures: list[dict[str, Any]], size: int) -> GcylonError:
+    ranks = sorted({failure["rank"] for failure in failures if failure["rank"] is not None})
+    first = from_message(failures[0])
+    if len(failures) == size and len({(f["kind"], f["message"]) for f in failures}) == 1 and size > 1:
+        first.rank = None  # the same on every rank: none is to blame
+    elif len(ranks) > 1:
+        first.message += f" (Ranks {', '.join(map(str, ranks))} failed.)"
+    if isinstance(first, RankError) and first.rank is not None and not first.advice:
+        first.advice = "The error's numbers hold the traceback of that rank."
+    first.numbers.setdefault("failed_ranks", ranks)
+    return first

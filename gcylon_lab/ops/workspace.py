@@ -1,0 +1,67 @@
+"""What an operation may use on its rank, put together by whoever starts the rank."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ..config import GcylonConfig
+from ..memory.budget import MemoryBudget
+from ..memory.tiers import SpillStore
+from ..profiling import Recorder
+from ..tables.backend import Backend
+
+if TYPE_CHECKING:
+    from ..comm.transport import Transport
+    from .part import Part
+
+
+@dataclass
+class Workspace:
+    """One rank's means: transport, dataframe library, budget, disk tier, recorder, live config.
+
+    Attributes
+    ----------
+    free_at_start_bytes : int
+        What ``gpu_memory_fraction`` is a fraction of.
+    parts : WeakSet of Part
+        Every part alive on this rank, so that one that is not in use can be staged.
+    """
+
+    transport: Transport
+    backend: Backend
+    budget: MemoryBudget
+    spill: SpillStore
+    recorder: Recorder
+    config: GcylonConfig
+    free_at_start_bytes: int
+    operation_number: int = 0
+    parts: weakref.WeakSet[Part] = field(default_factory=weakref.WeakSet)
+    uses: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def limit_for(self, config: GcylonConfig) -> int:
+        """Return the device limit in bytes that a config asks for.
+
+        Raises
+        ------
+        ConfigError
+            If it is above the ceiling that was fixed at start.
+        """
+        return config.limit_bytes(self.budget.ceiling_bytes, self.free_at_start_bytes)
+
+    def make_room(self, wanted_bytes: int, limit_bytes: int, parts: Iterable[Part]) -> None:
+        """Stage chunks, of parts used longest ago first, until so many bytes are free or none is left to stage.
+
+        Raises
+        ------
+        SpillError
+            If the disk is full or cannot be written.
+        """
+        for part in sorted(parts, key=lambda part: part.last_used):
+            missing = self.budget.used_bytes + wanted_bytes - limit_bytes
+            if missing <= 0:
+                return
+            part.stage(self, missing)

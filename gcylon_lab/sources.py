@@ -1,0 +1,187 @@
+"""Where tables come from: files, and frames that ranks hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .config import GcylonConfig
+from .context import Context, current
+from .errors import ArgumentError
+from .ops.foresight import check_root
+from .ops.intake import empty_part, take_in
+from .ops.operation import Request
+from .ops.repartition import repartition
+from .table import Table
+from .tables import io
+from .tables.backend import Data
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MAX_PIECE_BYTES = 32 * 1024**2
+
+
+def read_parquet(
+    paths: str | Sequence[str], columns: Sequence[str] | None = None, *, config: GcylonConfig | None = None
+) -> Table:
+    """Collective: all ranks call it. Read parquet files, row groups spread evenly over the ranks in file order.
+
+    Parameters
+    ----------
+    paths : str or sequence of str
+        Files, folders or patterns such as ``"lineitem/*.parquet"``; the same on all ranks.
+    columns : sequence of str, optional
+        Only these.
+    config : GcylonConfig, optional
+        The same on all ranks; rank 0's live one by default.
+
+    Returns
+    -------
+    Table
+        What does not fit the budget is staged while reading.
+
+    Raises
+    ------
+    ReadError
+        On all ranks, if a file is missing or cannot be read, naming it.
+    """
+    context = current()
+    wanted = None if columns is None else list(columns)
+
+    def make(max_bytes: int) -> Iterator[Data]:
+        plan = io.plan_parquet(paths, context.size)[context.rank]
+        return io.read_parquet_chunks(plan, columns=wanted, max_bytes=max_bytes)
+
+    return _read("read_parquet", {"paths": _listed(paths), "columns": wanted}, context, config, make)
+
+
+def read_csv(paths: str | Sequence[str], *, config: GcylonConfig | None = None) -> Table:
+    """Collective: all ranks call it. Read csv files with a header line; each file is split over the ranks.
+
+    Parameters
+    ----------
+    paths : str or sequence of str
+        Files, folders or patterns; the same on all ranks.
+    config : GcylonConfig, optional
+        As for `read_parquet`.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    ReadError
+        On all ranks, if a file is missing or cannot be read, naming it.
+    """
+    context = current()
+
+    def make(max_bytes: int) -> Iterator[Data]:
+        plan = io.plan_csv(paths, context.size)[context.rank]
+        return io.read_csv_chunks(plan, max_bytes=max_bytes)
+
+    return _read("read_csv", {"paths": _listed(paths)}, context, config, make)
+
+
+def read_json(paths: str | Sequence[str], *, config: GcylonConfig | None = None) -> Table:
+    """Collective: all ranks call it. Read files of one JSON object a line; each file is split over the ranks.
+
+    Parameters
+    ----------
+    paths : str or sequence of str
+        Files, folders or patterns; the same on all ranks.
+    config : GcylonConfig, optional
+        As for `read_parquet`.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    ReadError
+        On all ranks, if a file is missing or cannot be read, naming it.
+    """
+    context = current()
+
+    def make(max_bytes: int) -> Iterator[Data]:
+        plan = io.plan_json(paths, context.size)[context.rank]
+        return io.read_json_chunks(plan, max_bytes=max_bytes)
+
+    return _read("read_json", {"paths": _listed(paths)}, context, config, make)
+
+
+def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonConfig | None = None) -> Table:
+    """Collective: all ranks call it. Make a table of the frame, or of the frames one after the other, that each rank has.
+
+    Parameters
+    ----------
+    frames : pandas.DataFrame or iterable of pandas.DataFrame
+        This rank's rows; copied. The index is not carried. An iterable may give more than
+        fits the budget: what does not fit is staged before the next frame is asked for.
+    config : GcylonConfig, optional
+        The same on all ranks; rank 0's live one by default.
+
+    Returns
+    -------
+    Table
+
+    Raises
+    ------
+    UnsupportedDtype, DuplicateColumns
+        On all ranks, if a column of some rank cannot be held.
+    SchemaMismatch, ColumnMissing
+        If the ranks' columns do not fit each other.
+    """
+    context = current()
+    backend = context.workspace.backend
+    several = frames if isinstance(frames, Iterable) and not hasattr(frames, "columns") else [frames]
+    request = Request("from_local", {}, empty_part(context.workspace), config=config)
+    part = take_in(context.workspace, request, lambda: (backend.from_frame(frame) for frame in several))
+    return Table(part, context)
+
+
+def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConfig | None = None) -> Table:
+    """Collective: all ranks call it. Spread one rank's frame evenly over all ranks, in order.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Looked at on the root only.
+    root : int, default 0
+        The rank that has it.
+    config : GcylonConfig, optional
+        As for `from_local`.
+
+    Returns
+    -------
+    Table
+    """
+    context = current()
+    workspace = context.workspace
+
+    def make() -> Iterator[Data]:
+        check_root(root, context.size)
+        if context.rank == root:
+            if frame is None:
+                raise ArgumentError("from_pandas got no frame on its root.", advice=f"Pass a frame on rank {root}.")
+            yield workspace.backend.from_frame(frame)
+
+    request = Request("from_pandas", {"root": root}, empty_part(workspace), config=config)
+    part = take_in(workspace, request, make, only=root)
+    spread, plan = repartition(workspace, part, config=config)
+    return Table(spread, context, plan)
+
+
+def _read(verb: str, arguments: dict[str, Any], context: Context, config: GcylonConfig | None, make: Any) -> Table:
+    workspace = context.workspace
+    request = Request(verb, arguments, empty_part(workspace), config=config)
+    # A piece is in memory beside the table while it is taken in.
+    limit = workspace.budget.ceiling_bytes if config is None else config.gpu_memory_limit or workspace.budget.ceiling_bytes
+    max_bytes = max(1, min(_MAX_PIECE_BYTES, limit // 8))
+    return Table(take_in(workspace, request, lambda: make(max_bytes)), context)
+
+
+def _listed(paths: str | Sequence[str]) -> list[str]:
+    return [str(paths)] if not isinstance(paths, (list, tuple)) else [str(path) for path in paths]

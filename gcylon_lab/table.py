@@ -1,0 +1,387 @@
+"""Table: one rank's part of a distributed table, and its verbs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .config import GcylonConfig
+from .context import Context, current
+from .errors import ArgumentError
+from .ops import collect as _collect
+from .ops import repartition as _repartition
+from .ops import shuffle as _shuffle
+from .ops.foresight import foresee
+from .ops.heads import take_head
+from .ops.part import Part, Partitioning
+from .ops.plan import Plan
+from .ops.writing import write_parquet as _write_parquet
+from .tables.schema import Schema
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Table:
+    """One rank's part of a distributed table. Never changed: verbs give new tables.
+
+    Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
+    is released with the last reference, or by `release`.
+    """
+
+    def __init__(self, part: Part, context: Context, plan: Plan | None = None) -> None:
+        self._part = part
+        self._context = context
+        self._released = False
+        self.last_plan = plan
+        context.tables.add(self)
+
+    # ---- what this rank holds
+
+    @property
+    def schema(self) -> Schema:
+        """Columns and dtypes, the same on all ranks."""
+        return self._live().schema
+
+    @property
+    def columns(self) -> list[Any]:
+        """Column labels."""
+        return list(self._live().schema.names)
+
+    @property
+    def dtypes(self) -> dict[Any, str]:
+        """The dtype of each column, in words."""
+        return {column.name: column.describe() for column in self._live().schema}
+
+    @property
+    def num_rows(self) -> int:
+        """Rows on this rank."""
+        return self._live().rows
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns."""
+        return len(self._live().schema)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on this rank, in all tiers."""
+        return self._live().nbytes
+
+    @property
+    def tiers(self) -> dict[str, int]:
+        """Bytes on this rank by tier."""
+        return self._live().tiers
+
+    @property
+    def partitioning(self) -> Partitioning | None:
+        """How the table is spread over the ranks, if known."""
+        return self._live().partitioning
+
+    @property
+    def released(self) -> bool:
+        """Whether `release` was called."""
+        return self._released
+
+    def info(self) -> dict[str, Any]:
+        """Return what is known on this rank as plain values, without asking others.
+
+        Returns
+        -------
+        dict
+            columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, largest_staged_bytes,
+            partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
+            limit_bytes, ceiling_bytes, free_at_start_bytes.
+        """
+        part, context = self._live(), self._context
+        budget = context.budget
+        spread = part.partitioning
+        return {
+            "columns": self.columns,
+            "dtypes": list(self.dtypes.values()),
+            "rows": part.rows,
+            "nbytes": part.nbytes,
+            "tiers": part.tiers,
+            "chunks": len(part.chunks),
+            "largest_staged_bytes": part.largest_staged_bytes,
+            "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
+            "row_bytes": part.schema.row_bytes,
+            "used_bytes": budget.used_bytes,
+            "limit_bytes": context.workspace.limit_for(context.config),
+            "ceiling_bytes": budget.ceiling_bytes,
+            "free_at_start_bytes": context.workspace.free_at_start_bytes,
+        }
+
+    # ---- exchanging verbs
+
+    def shuffle(
+        self,
+        on: str | Sequence[str],
+        *,
+        keep_order: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Table:
+        """Collective: all ranks call it. Bring rows with equal keys to one rank.
+
+        Parameters
+        ----------
+        on : str or sequence of str
+            Key columns.
+        keep_order : bool, default False
+            Keep (source rank, row) order inside each rank; otherwise it is unspecified.
+        strategy : {"auto", "direct", "chunked", "staged"}
+            All give the same rows on the same rank.
+        config : GcylonConfig, optional
+            The same on all ranks; rank 0's live one by default.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        ColumnMissing
+            If a key is no column.
+        UnsupportedDtype
+            If a key cannot be hashed (lists, structs).
+        BudgetExceeded
+            If it does not fit.
+        """
+        part, plan = _shuffle.shuffle(
+            self._context.workspace, self._live(), on,
+            keep_order=keep_order, strategy=strategy, config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return Table(part, self._context, plan)
+
+    def allgather(
+        self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
+    ) -> Table:
+        """Collective: all ranks call it. Bring all rows to every rank, in (rank, row) order.
+
+        Parameters
+        ----------
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+        """
+        part, plan = _collect.allgather(
+            self._context.workspace, self._live(), strategy=strategy, config=config, timeout_s=timeout_s
+        )
+        return Table(part, self._context, plan)
+
+    def gather(
+        self,
+        root: int = 0,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Table:
+        """Collective: all ranks call it. Bring all rows to one rank, in (rank, row) order.
+
+        Parameters
+        ----------
+        root : int, default 0
+            The rank that gets them; the others hold an empty table of the same schema.
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+        """
+        part, plan = _collect.gather(
+            self._context.workspace, self._live(), root, strategy=strategy, config=config, timeout_s=timeout_s
+        )
+        return Table(part, self._context, plan)
+
+    def broadcast(
+        self,
+        root: int = 0,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Table:
+        """Collective: all ranks call it. Bring one rank's rows to every rank.
+
+        Parameters
+        ----------
+        root : int, default 0
+            The rank whose rows they are.
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+        """
+        part, plan = _collect.broadcast(
+            self._context.workspace, self._live(), root, strategy=strategy, config=config, timeout_s=timeout_s
+        )
+        return Table(part, self._context, plan)
+
+    def repartition(
+        self,
+        rows_per_rank: Sequence[int] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Table:
+        """Collective: all ranks call it. Cut the table anew over the ranks, keeping the global order.
+
+        Parameters
+        ----------
+        rows_per_rank : sequence of int, optional
+            Rows that each rank will hold; evenly by default.
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        ArgumentError
+            If the numbers do not fit the ranks or the rows.
+        """
+        part, plan = _repartition.repartition(
+            self._context.workspace, self._live(), rows_per_rank, strategy=strategy, config=config, timeout_s=timeout_s
+        )
+        return Table(part, self._context, plan)
+
+    # ---- plans
+
+    def plan_shuffle(
+        self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
+        return self._plan("shuffle", strategy, config, on=_shuffle.key_list(on))
+
+    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Collective: all ranks call it. Show how `allgather` would run; no data is read."""
+        return self._plan("allgather", strategy, config)
+
+    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Collective: all ranks call it. Show how `gather` would run; no data is read."""
+        return self._plan("gather", strategy, config, root=root)
+
+    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Collective: all ranks call it. Show how `broadcast` would run; no data is read."""
+        return self._plan("broadcast", strategy, config, root=root)
+
+    def plan_repartition(
+        self,
+        rows_per_rank: Sequence[int] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `repartition` would run; no data is read."""
+        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
+
+    def explain(self) -> str:
+        """Return how this table was made, in words."""
+        if self.last_plan is None:
+            return "This table was read or made, not exchanged: there was no plan."
+        return self.last_plan.describe()
+
+    # ---- looking at rows, and away with them
+
+    def local(self) -> pd.DataFrame:
+        """Return this rank's rows as a frame of the user's, outside the budget; its index is a plain range."""
+        part, workspace = self._live(), self._context.workspace
+        backend = workspace.backend
+        pieces = [backend.cast(chunk.read(workspace), part.schema) for chunk in part.chunks]
+        whole = pieces[0] if len(pieces) == 1 else backend.concat(pieces) if pieces else backend.empty(part.schema)
+        frame: pd.DataFrame = backend.to_frame(whole)
+        return frame
+
+    def to_pandas(self, limit: int | None = 10_000) -> pd.DataFrame:
+        """Collective: all ranks call it. Return the first rows in global order, on every rank.
+
+        Parameters
+        ----------
+        limit : int or None, default 10_000
+            How many; None for all.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
+        if limit is not None and limit < 0:
+            raise ArgumentError(f"limit={limit} is negative.", advice="Give a number of rows, or None for all.")
+        workspace = self._context.workspace
+        head = take_head(workspace, self._live(), limit)
+        gathered = Table(_collect.allgather(workspace, head)[0], self._context)
+        frame = gathered.local()
+        gathered.release()
+        return frame
+
+    def head(self, n: int = 5) -> pd.DataFrame:
+        """Collective: all ranks call it. Return the first ``n`` rows in global order, on every rank."""
+        return self.to_pandas(limit=n)
+
+    def write_parquet(self, path: str, *, overwrite: bool = False) -> list[str]:
+        """Collective: all ranks call it. Write one file a rank into a folder.
+
+        Parameters
+        ----------
+        path : str
+            The folder; made where it is missing.
+        overwrite : bool, default False
+            Replace parquet files that stand there. Otherwise they are an error, on all ranks.
+
+        Returns
+        -------
+        list of str
+            This rank's file.
+
+        Raises
+        ------
+        WriteError
+            If something stands there already, or the disk is full.
+        """
+        return _write_parquet(self._context.workspace, self._live(), path, overwrite=overwrite)
+
+    def release(self) -> None:
+        """Give back this rank's memory and disk. Idempotent; the table cannot be used afterwards."""
+        if not self._released:
+            self._released = True
+            self._part = Part(self._context.workspace, Schema(()), ())
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __repr__(self) -> str:
+        if self._released:
+            return "<Table, released>"
+        names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
+        return f"<Table: {self.num_rows:,} rows of {self.num_columns} columns on rank {self._context.rank} ({names})>"
+
+    def _live(self) -> Part:
+        if self._released:
+            raise ArgumentError("This table was released.", advice="Make it again; release() cannot be undone.")
+        return self._part
+
+    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
+        context = self._context
+        mine = {"info": self.info(), "config": (config or context.config).as_dict()}
+        told = [json.loads(text) for text in context.transport.share(json.dumps(mine).encode())]
+        settings = GcylonConfig(**told[0]["config"])
+        return foresee(verb, [t["info"] for t in told], settings, strategy=strategy, **arguments)
+
+
+def table_of(part: Part, plan: Plan | None = None) -> Table:
+    """Make a table of a part, in the current context."""
+    return Table(part, current(), plan)
