@@ -1,0 +1,1 @@
+"""What a person sees: figures, the tuner, the dashboard, the HTML report."""

@@ -1,0 +1,232 @@
+"""Memory: how close is each rank to its budget?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .panel import Panel, Trace, corner_note, empty_note, line
+from .series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, readable, steps
+from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
+from .view import Operation, RankSeries, View
+
+TITLE = "Memory: how close is each rank to its budget?"
+MOST_LINES = 8
+NEAR = 0.9
+_EMPTY = "Each rank's memory appears here, live,<br>as soon as the ranks report: run any cell with %%px."
+_MOST_SHADED = 40
+# From here on the legend has room for numbers only.
+_SHORT_NAMES = 6
+
+
+def memory_panel(view: View, theme: Theme) -> Panel:
+    """Return the panel: a line a rank (above 8 ranks median, band and worst), the budget, the operations shaded."""
+    limit = _latest_limit(view)
+    used = max((float(y.max()) for y in (r.of("used_bytes")[1] for r in view.ranks) if len(y)), default=0.0)
+    top, hidden = _top(limit, used)
+    unit, name = memory_unit(top)
+    lines = _rank_lines(view, unit) if len(view.ranks) <= MOST_LINES else _band_lines(view, unit, theme)
+    traces = [*lines, _budget_line(view, unit, hidden), _near_marks(view, unit), _percent_axis_holder()]
+    annotations = [*_operation_names(view, theme), *_near_note(traces[-2], theme)]
+    if view.empty:
+        annotations.append(empty_note(_EMPTY, theme))
+    elif limit > 0:
+        annotations.append(_budget_note(limit, top, hidden, theme))
+    return Panel(
+        "memory",
+        TITLE,
+        traces,
+        {"title": "s"},
+        {"title": name, "range": [0.0, round(top / unit, 6)]},
+        right_axis=_percent_axis(limit, top),
+        shapes=[_shade(op, view, theme) for op in view.operations[-_MOST_SHADED:]],
+        annotations=annotations,
+        legend_title="rank" if _SHORT_NAMES < len(view.ranks) <= MOST_LINES else "",
+    )
+
+
+def near_budget(view: View) -> list[tuple[int, float]]:
+    """Return (rank, share of the budget) for each rank whose latest sample is above 90% of its budget."""
+    found = []
+    for rank in view.ranks:
+        used, limit = rank.of("used_bytes")[1], rank.of("limit_bytes")[1]
+        if len(used) and len(limit) and limit[-1] > 0 and used[-1] > NEAR * limit[-1]:
+            found.append((rank.rank, float(used[-1] / limit[-1])))
+    return found
+
+
+def _latest_limit(view: View) -> float:
+    return max((float(y[-1]) for y in (r.of("limit_bytes")[1] for r in view.ranks) if len(y)), default=0.0)
+
+
+def _top(limit: float, used: float) -> tuple[float, bool]:
+    """Return where the axis ends, and whether the budget lies beyond it (a budget far above hides what moves)."""
+    if limit > 4 * used > 0:
+        return 1.35 * used, True
+    return (1.2 * max(limit, used) or 1.0), False
+
+
+def _rank_lines(view: View, unit: float) -> list[Trace]:
+    lines = []
+    for series in view.ranks:
+        colour, dash, _ = rank_style(series.rank)
+        xy = decimate(*series.of("used_bytes"))
+        style = {"color": colour, "dash": dash, "width": 2}
+        hover = f"rank {series.rank}: %{{y:.3g}}<extra></extra>"
+        name = f"rank {series.rank}" if len(view.ranks) <= _SHORT_NAMES else str(series.rank)
+        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, line=style, hovertemplate=hover))
+    return lines
+
+
+def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
+    edges = np.linspace(view.start_s, max(view.end_s, view.start_s + 1e-3), min(MAX_POINTS, 300) + 1)
+    rows = np.array([on_grid(*r.of("used_bytes"), edges) for r in view.ranks])
+    t = edges[1:]
+    worst = _worst(view.ranks)
+    colour, _, _ = rank_style(worst.rank)
+    edge: dict[str, Any] = {"color": theme.faint, "width": 0.5}
+    count = len(view.ranks)
+    return [
+        line("low", "lowest", (t, rows.min(axis=0)), unit=unit, legend=False, line=edge, hoverinfo="skip"),
+        line(
+            "high", f"all {count} ranks", (t, rows.max(axis=0)), unit=unit, line=edge,
+            fill="tonexty", fillcolor=theme.shade[1], hovertemplate="highest: %{y:.3g}<extra></extra>",
+        ),
+        line(
+            "median", "median", (t, np.median(rows, axis=0)), unit=unit,
+            line={"color": theme.text, "width": 2, "dash": "dot"}, hovertemplate="median: %{y:.3g}<extra></extra>",
+        ),
+        line(
+            "worst", f"worst: rank {worst.rank}", decimate(*worst.of("used_bytes")), unit=unit,
+            line={"color": colour, "width": 2}, hovertemplate=f"rank {worst.rank}: %{{y:.3g}}<extra></extra>",
+        ),
+    ]  # fmt: skip
+
+
+def _worst(ranks: list[RankSeries]) -> RankSeries:
+    """Return the rank that came closest to its budget."""
+
+    def share(series: RankSeries) -> float:
+        used, limit = series.of("used_bytes")[1], series.of("limit_bytes")[1]
+        if not len(used):
+            return -1.0
+        return float(used.max()) / (float(limit[-1]) if len(limit) and limit[-1] > 0 else 1.0)
+
+    return max(ranks, key=share)
+
+
+def _budget_line(view: View, unit: float, hidden: bool) -> Trace:
+    shown: tuple[Floats, Floats] = (np.array([]), np.array([]))
+    if not hidden:
+        limits = [r.of("limit_bytes") for r in view.ranks if len(r.of("limit_bytes")[0])]
+        shown = max((steps(*xy) for xy in limits), key=lambda xy: float(xy[1][-1]), default=shown)
+    style = {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hv"}
+    return line(
+        "budget", "budget", shown, unit=unit, line=style, hovertemplate="budget: %{y:.3g}<extra></extra>",
+        legend=False,
+    )  # fmt: skip
+
+
+def _near_marks(view: View, unit: float) -> Trace:
+    t: list[float] = []
+    y: list[float] = []
+    for series in view.ranks:
+        times, used = decimate(*series.of("used_bytes"), 200)
+        limit_t, limit = series.of("limit_bytes")
+        if len(times) and len(limit_t):
+            at = limit[np.clip(np.searchsorted(limit_t, times, side="right") - 1, 0, len(limit) - 1)]
+            near = (at > 0) & (used > NEAR * at)
+            t += times[near].tolist()
+            y += used[near].tolist()
+    marks = line("near", "over 90%", (np.array(t), np.array(y)), unit=unit, legend=False, hoverinfo="skip")
+    marker = {"symbol": "triangle-up", "color": BUDGET_COLOUR, "size": 7}
+    return marks | {"mode": "markers", "marker": marker}
+
+
+def _near_note(marks: Trace, theme: Theme) -> list[dict[str, Any]]:
+    if not marks["x"]:
+        return []
+    at = marks["y"].index(max(marks["y"]))
+    note = corner_note("▲ over 90%", theme, colour=BUDGET_COLOUR)
+    place = {"xref": "x", "yref": "y", "x": marks["x"][at], "y": marks["y"][at], "xanchor": "left", "xshift": 8}
+    return [note | place | {"yanchor": "top", "yshift": -3}]
+
+
+def _budget_note(limit: float, top: float, hidden: bool, theme: Theme) -> dict[str, Any]:
+    if hidden:
+        return corner_note(f"budget {readable(limit)}, above this scale", theme, colour=BUDGET_COLOUR, x=0.0, y=0.88)
+    note = corner_note(f"budget {readable(limit)}", theme, colour=BUDGET_COLOUR, x=0.0, y=limit / top)
+    return note | {"yanchor": "bottom", "xshift": 2}
+
+
+def _percent_axis_holder() -> Trace:
+    # An axis is drawn only where a trace uses it.
+    return {
+        "type": "scatter", "meta": "percent", "x": [None], "y": [None], "yaxis": "right",
+        "showlegend": False, "hoverinfo": "skip", "mode": "lines", "name": "percent",
+    }  # fmt: skip
+
+
+def _percent_axis(limit: float, top: float) -> dict[str, Any]:
+    share = 100 * top / limit if limit > 0 else 0.0
+    axis: dict[str, Any] = {"title": "% of budget", "range": [0.0, round(share, 4) or 1.0], "visible": limit > 0}
+    if share >= 100:
+        axis |= {"tickvals": [0, 25, 50, 75, 100]}
+    return axis
+
+
+def _shade(op: Operation, view: View, theme: Theme) -> dict[str, Any]:
+    return {
+        "type": "rect",
+        "xref": "x",
+        "yref": "y domain",
+        "x0": round(max(op.start_s, view.start_s), 4),
+        "x1": round(op.end_s, 4),
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": theme.shade[op.number % 2],
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
+def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
+    """Return the names of the operations, the latest first to get room; those without room are left to hovering."""
+    width = max(view.end_s - view.start_s, 1e-9)
+    names: list[dict[str, Any]] = []
+    free_to = view.end_s
+    for op in reversed(view.operations[-_MOST_SHADED:]):
+        left = max(op.start_s, view.start_s)
+        text = operation_label(op)
+        if width * 0.0155 * len(text) > op.end_s - left:
+            text = op.name
+        need = width * 0.0155 * len(text)
+        right_aligned = left + need > view.end_s
+        left = view.end_s - need if right_aligned else left
+        if left + need > free_to + width * 0.01:
+            continue
+        free_to = left
+        names.append(
+            {
+                "text": text,
+                "xref": "x",
+                "yref": "y domain",
+                "x": round(view.end_s if right_aligned else left, 4),
+                "y": 1.0,
+                "xanchor": "right" if right_aligned else "left",
+                "yanchor": "top",
+                "showarrow": False,
+                "font": {"size": 11, "color": theme.text},
+            }
+        )
+    return names
+
+
+def operation_label(op: Operation) -> str:
+    """Return what stands above a shaded operation; a running one says its round and phase."""
+    if not op.running:
+        return f"{op.name} ✗" if op.error else op.name
+    rounds, phase = op.progress.get("rounds"), op.progress.get("phase")
+    text = f"{op.name} · round {op.progress.get('round')}/{rounds}" if rounds else op.name
+    return f"{text} · {phase}" if phase else text

@@ -1,0 +1,83 @@
+"""What the page tells: light or dark, whether anybody sees the dashboard, whether a pointer is at work on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anywidget
+import traitlets
+
+_ESM = """
+const isDark = () => {
+  const body = document.body;
+  if (body.dataset.jpThemeLight) return body.dataset.jpThemeLight === "false";
+  if (body.classList.contains("vscode-dark")) return true;
+  return window.matchMedia("(prefers-color-scheme: dark)").matches;
+};
+
+function render({ model, el }) {
+  el.style.display = "none";
+  const stops = [];
+  const set = (name, value) => {
+    if (model.get(name) !== value) { model.set(name, value); model.save_changes(); }
+  };
+  const listen = (target, kind, handler) => {
+    target.addEventListener(kind, handler);
+    stops.push(() => target.removeEventListener(kind, handler));
+  };
+
+  const theme = () => set("theme", isDark() ? "dark" : "light");
+  const themes = new MutationObserver(theme);
+  themes.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-light", "class"] });
+  stops.push(() => themes.disconnect());
+  listen(window.matchMedia("(prefers-color-scheme: dark)"), "change", theme);
+  theme();
+
+  // The element is put into the page after render returns.
+  const started = setTimeout(() => {
+    const root = el.closest(".gcylon-dashboard") || el.parentElement;
+    if (!root) return;
+    let onScreen = true;
+    const seen = () => set("visible", onScreen && !document.hidden);
+    const screen = new IntersectionObserver((entries) => {
+      onScreen = entries[entries.length - 1].isIntersecting;
+      seen();
+    });
+    screen.observe(root);
+    stops.push(() => screen.disconnect());
+    listen(document, "visibilitychange", seen);
+
+    // A plot under a moving or pressed pointer is in use: it is not redrawn then.
+    let pressed = false, rest = null;
+    const free = () => { clearTimeout(rest); if (!pressed) set("busy", false); };
+    const use = (event) => {
+      if (!event.target.closest || !event.target.closest(".js-plotly-plot")) { free(); return; }
+      set("busy", true);
+      clearTimeout(rest);
+      rest = setTimeout(free, 2000);
+    };
+    listen(root, "pointermove", use);
+    listen(root, "pointerleave", free);
+    root.addEventListener("pointerdown", (e) => { pressed = true; use(e); }, true);
+    listen(window, "pointerup", () => { pressed = false; clearTimeout(rest); rest = setTimeout(free, 1000); });
+    stops.push(() => clearTimeout(rest));
+  }, 0);
+
+  return () => { clearTimeout(started); stops.forEach((stop) => stop()); set("visible", false); };
+}
+export default { render };
+"""
+
+
+class PageWatcher(anywidget.AnyWidget):  # type: ignore[misc]
+    """An invisible widget that reports on the page around it.
+
+    ``theme`` is "" until the page has said "light" or "dark"; ``visible`` is
+    whether the dashboard is on the screen; ``busy`` is whether a pointer moves
+    or is pressed over a plot.
+    """
+
+    _esm = _ESM
+    theme: Any = traitlets.Unicode("").tag(sync=True)
+    visible: Any = traitlets.Bool(True).tag(sync=True)
+    busy: Any = traitlets.Bool(False).tag(sync=True)

@@ -1,0 +1,140 @@
+"""Peaks: each rank's in one operation, and predicted beside measured over operations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .panel import Panel, Trace, corner_note, empty_note, rounded
+from .series import memory_unit, readable
+from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
+from .view import Operation, View
+
+RANKS_TITLE = "Peaks"
+PLAN_TITLE = "Was the plan right?"
+_RANKS_EMPTY = 'Each rank\'s peak beside the<br>predicted one and the budget.<br>Run t.shuffle("key").'
+_PLAN_EMPTY = "Predicted beside measured<br>peak of each operation.<br>Run one, or more."
+MOST_OPERATIONS = 6
+_MOST_NAMED_RANKS = 5
+_MOST_NAMED_VERBS = 3
+
+
+def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> Panel:
+    """Return the panel of one operation: measured peak, predicted peak and budget of each rank.
+
+    Parameters
+    ----------
+    number : int, optional
+        The operation's number; by default the latest that has a peak.
+    """
+    op = _chosen(view, number)
+    records = dict(sorted(op.records.items())) if op else {}
+    values = {name: [_bytes(r, name) for r in records.values()] for name in _FIELDS}
+    top, unit, name, hidden = _scale(values)
+    ranks = list(records)
+    x = [str(r) for r in ranks]
+    bars = _bars("peak-measured", "measured", x, values["measured_peak_bytes"], unit)
+    bars["marker"] = {"color": [rank_style(r)[0] for r in ranks]}
+    few = len(ranks) <= _MOST_NAMED_RANKS
+    bars["text"] = [f"{v / unit:.3g}" for v in values["measured_peak_bytes"]] if few else []
+    predicted = _diamonds("peak-predicted", x, values["predicted_peak_bytes"], unit, theme, few=len(ranks) <= 8)
+    budget = _budget("peak-budget", x, [] if hidden else values["budget_bytes"], unit)
+    notes = _notes(values, hidden, _RANKS_EMPTY, theme)
+    if op and not few:
+        value, rank = op.largest("measured_peak_bytes")
+        notes.append(corner_note(f"most: rank {rank}, {readable(value)}", theme))
+    return Panel(
+        "peak_ranks", f"{RANKS_TITLE} in {op.name}" if op else RANKS_TITLE, [bars, predicted, budget],
+        {"title": "rank" if ranks else "", "type": "category"}, {"title": name, "range": [0.0, top]}, annotations=notes,
+    )  # fmt: skip
+
+
+def plan_panel(view: View, theme: Theme) -> Panel:
+    """Return the panel over the latest operations: predicted and measured peak of the worst rank, and the budget."""
+    ops = [op for op in view.operations if _has_peak(op)][-MOST_OPERATIONS:]
+    values = {name: [float(op.largest(name)[0]) for op in ops] for name in _FIELDS}
+    top, unit, name, hidden = _scale(values)
+    # Verbs stand under the bars while there is room for them.
+    x = [f"#{op.number}<br>{op.verb}" if len(ops) <= _MOST_NAMED_VERBS else f"#{op.number}" for op in ops]
+    measured = _bars("plan-measured", "measured, worst rank", x, values["measured_peak_bytes"], unit)
+    measured["marker"] = {"color": theme.bar}
+    measured["insidetextfont"] = {"color": theme.text}
+    pairs = zip(values["measured_peak_bytes"], values["predicted_peak_bytes"], strict=True)
+    measured["text"] = [_ratio(m, p) for m, p in pairs]
+    predicted = _diamonds("plan-predicted", x, values["predicted_peak_bytes"], unit, theme)
+    budget = _budget("plan-budget", x, [] if hidden else values["budget_bytes"], unit)
+    return Panel(
+        "plan", PLAN_TITLE, [measured, predicted, budget],
+        {"title": "% = measured of predicted, worst rank", "type": "category"},
+        {"title": name, "range": [0.0, top]}, annotations=_notes(values, hidden, _PLAN_EMPTY, theme),
+    )  # fmt: skip
+
+
+_FIELDS = ("measured_peak_bytes", "predicted_peak_bytes", "budget_bytes")
+
+
+def _has_peak(op: Operation) -> bool:
+    return bool(op.largest("measured_peak_bytes")[0] or op.largest("predicted_peak_bytes")[0])
+
+
+def _chosen(view: View, number: int | None) -> Operation | None:
+    able = [op for op in view.operations if _has_peak(op)]
+    named = [op for op in able if op.number == number]
+    return (named or able or [None])[-1]  # type: ignore[list-item]
+
+
+def _bytes(record: dict[str, Any], name: str) -> float:
+    return float(record.get(name) or 0)
+
+
+def _scale(values: dict[str, list[float]]) -> tuple[float, float, str, bool]:
+    """Return the axis' end in its unit, the unit, its name, and whether the budget lies beyond the end."""
+    peak = max(values["measured_peak_bytes"] + values["predicted_peak_bytes"], default=0.0)
+    budget = max(values["budget_bytes"], default=0.0)
+    hidden = budget > 4 * peak > 0
+    end = 1.3 * (peak if hidden else max(peak, budget)) or 1.0
+    unit, name = memory_unit(end)
+    return round(end / unit, 6), unit, name, hidden
+
+
+def _ratio(measured: float, predicted: float) -> str:
+    return f"{measured / predicted:.0%}" if predicted > 0 else ""
+
+
+def _bars(key: str, name: str, x: list[str], y: list[float], unit: float) -> Trace:
+    return {
+        "type": "bar", "meta": key, "name": name, "x": x, "y": rounded([v / unit for v in y]), "width": 0.72,
+        "textposition": "inside", "insidetextanchor": "start", "textangle": 0,
+        "hovertemplate": "measured: %{y:.3g}<extra></extra>", "showlegend": False,
+    }  # fmt: skip
+
+
+def _diamonds(key: str, x: list[str], y: list[float], unit: float, theme: Theme, *, few: bool = True) -> Trace:
+    known = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
+    return {
+        "type": "scatter", "mode": "markers", "meta": key, "name": "predicted", "x": [a for a, _ in known],
+        "y": rounded([b / unit for _, b in known]), "showlegend": bool(known),
+        "marker": {
+            "symbol": "diamond-open" if few else "line-ew-open", "size": 11 if few else 8, "color": theme.text,
+            "line": {"width": 2},
+        },
+        "hovertemplate": "predicted: %{y:.3g}<extra></extra>",
+    }  # fmt: skip
+
+
+def _budget(key: str, x: list[str], y: list[float], unit: float) -> Trace:
+    return {
+        "type": "scatter", "mode": "lines+markers", "meta": key, "name": "budget", "x": x[: len(y)],
+        "y": rounded([v / unit for v in y]),
+        "line": {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hvh"},
+        "marker": {"symbol": "line-ew-open", "size": 14, "color": BUDGET_COLOUR, "line": {"width": 2}},
+        "hovertemplate": "budget: %{y:.3g}<extra></extra>", "showlegend": bool(y),
+    }  # fmt: skip
+
+
+def _notes(values: dict[str, list[float]], hidden: bool, empty: str, theme: Theme) -> list[dict[str, Any]]:
+    if not values["measured_peak_bytes"]:
+        return [empty_note(empty, theme)]
+    if not hidden:
+        return []
+    budget = max(values["budget_bytes"])
+    return [corner_note(f"budget {readable(budget)}, above this scale", theme, colour=BUDGET_COLOUR)]

@@ -1,0 +1,99 @@
+"""Phases: where does the time go? A lane a rank; skew is a ragged right edge."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from .panel import Panel, Trace, empty_note, rounded
+from .series import merge_intervals
+from .theme import PHASES, Theme, phase_style
+from .view import Snapshot, View
+
+TITLE = "Phases: where does the time go?"
+OTHER = "your own"
+MOST_LANES = 8
+_EMPTY = 'What each rank does, a lane a rank: it appears<br>while an operation runs, for example t.shuffle("key").'
+_ROWS = 3
+_RESOLUTION = 500
+
+Intervals = dict[str, list[tuple[float, float]]]
+
+
+def phases_panel(view: View, theme: Theme) -> Panel:
+    """Return the panel; above 8 ranks only the lanes of the 8 that were busy longest."""
+    intervals = {int(s["rank"]): _intervals(s, view) for s in view.snapshots}
+    lanes = _lanes(intervals)
+    title = TITLE if len(lanes) == len(intervals) else f"{TITLE} (the {len(lanes)} busiest of {len(intervals)} ranks)"
+    traces = [_trace(name, {r: intervals[r].get(name, []) for r in lanes}) for name in (*PHASES, OTHER)]
+    nothing = not any(trace["x"] for trace in traces)
+    return Panel(
+        "phases",
+        title,
+        traces,
+        {"title": "s"},
+        {
+            "title": "",
+            "range": [max(len(lanes), 1) - 0.5, -0.5],
+            "tickvals": list(range(len(lanes))),
+            "ticktext": [f"rank {rank}" for rank in lanes],
+        },
+        annotations=[empty_note(_EMPTY, theme)] if nothing else [],
+    )
+
+
+def _intervals(snapshot: Snapshot, view: View) -> Intervals:
+    found: Intervals = defaultdict(list)
+    for name, category, start_ns, end_ns, *_ in snapshot["spans"]:
+        end = view.seconds(end_ns)
+        if end < view.start_s or not (name in PHASES or category == "user"):
+            continue
+        key = name if name in PHASES else OTHER
+        found[key].append((max(view.seconds(start_ns), view.start_s), end))
+    current = snapshot.get("progress")
+    if current and current.get("phase") in PHASES:
+        started = view.seconds(current["since_ns"])
+        found[current["phase"]].append((max(started, view.start_s), max(view.seconds(snapshot["now_ns"]), started)))
+    gap = (view.end_s - view.start_s) / _RESOLUTION
+    return {name: merge_intervals(spans, gap) for name, spans in found.items()}
+
+
+def _lanes(intervals: dict[int, Intervals]) -> list[int]:
+    if len(intervals) <= MOST_LANES:
+        return sorted(intervals)
+
+    def busy(rank: int) -> float:
+        return sum(b - a for name, spans in intervals[rank].items() if name != "waiting" for a, b in spans)
+
+    return sorted(sorted(intervals, key=lambda r: (-busy(r), r))[:MOST_LANES])
+
+
+def _trace(name: str, by_lane: dict[int, list[tuple[float, float]]]) -> Trace:
+    style = phase_style(name)
+    base: list[float] = []
+    length: list[float] = []
+    place: list[float] = []
+    ranks: list[int] = []
+    for lane, (rank, spans) in enumerate(by_lane.items()):
+        for start, end in spans:
+            base.append(start)
+            length.append(end - start)
+            place.append(lane + (style.row - 1) * 0.84 / _ROWS)
+            ranks.append(rank)
+    marker: dict[str, Any] = {"color": style.colour, "line": {"width": 0}}
+    if style.pattern:
+        marker["pattern"] = {"shape": style.pattern, "size": 5, "solidity": 0.25, "fillmode": "overlay"}
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "meta": f"phase-{name}",
+        "name": name,
+        "base": rounded(base, 5),
+        "x": rounded(length, 5),
+        "y": rounded(place),
+        "width": 0.8 / _ROWS,
+        "marker": marker,
+        "customdata": ranks,
+        "hovertemplate": f"rank %{{customdata}}: {name}, %{{x:.3g}} s<extra></extra>",
+        "showlegend": bool(base),
+    }

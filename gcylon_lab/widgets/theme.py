@@ -1,0 +1,128 @@
+"""Colours, dashes and patterns: one meaning each, in every panel, never colour alone.
+
+Ranks have the Okabe-Ito colours and each its own dash and symbol; phases have a
+second fixed set and each its own pattern and place in the lane; the budget is
+always the same red dash.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+# Okabe-Ito, in an order whose first four stay apart on white and on black; its
+# black is replaced by a grey that is seen on both.
+RANK_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")
+RANK_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "9px,3px,2px,3px,2px,3px")
+RANK_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down", "star")
+
+BUDGET_COLOUR = "#E5252A"
+BUDGET_DASH = "dash"
+WARNING_COLOUR = "#C77700"
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseStyle:
+    """How a phase is drawn: its colour, its pattern, and its row within a rank's lane (0 is the upper one)."""
+
+    colour: str
+    pattern: str
+    row: int
+
+
+# Paul Tol's muted set. Rows show what overlaps: computing above, moving between
+# ranks in the middle, moving between tiers below.
+PHASES: dict[str, PhaseStyle] = {
+    "partition": PhaseStyle("#44AA99", "", 0),
+    "compute": PhaseStyle("#AA4499", "+", 0),
+    "exchange": PhaseStyle("#6A7FDB", "/", 1),
+    "waiting": PhaseStyle("#9A9A9A", ".", 1),
+    "stage": PhaseStyle("#CC6677", "\\", 2),
+    "unstage": PhaseStyle("#999933", "x", 2),
+}
+OTHER_PHASE = PhaseStyle("#A0743C", "-", 0)
+
+TIER_COLOURS = {"pinned": "#6699CC", "disk": "#997700"}
+TIER_DASHES = {"pinned": "dot", "disk": "solid"}
+
+
+def rank_style(rank: int) -> tuple[str, str, str]:
+    """Return a rank's colour, dash and symbol; they repeat every eight ranks."""
+    place = rank % len(RANK_COLOURS)
+    return RANK_COLOURS[place], RANK_DASHES[place], RANK_SYMBOLS[place]
+
+
+def phase_style(name: str) -> PhaseStyle:
+    """Return how a phase is drawn; a name outside the fixed set gets the style of the user's own spans."""
+    return PHASES.get(name, OTHER_PHASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """The colours that depend on the page behind the figure.
+
+    Backgrounds are always transparent, so a figure sits on whatever the page
+    has; only text, grid and shading must be told.
+    """
+
+    name: str
+    text: str
+    faint: str
+    grid: str
+    shade: tuple[str, str]
+    hover: str
+    bar: str
+
+    def layout(self) -> dict[str, Any]:
+        """Return the layout settings that follow from the theme."""
+        return {
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {
+                "color": self.text,
+                "size": 12,
+                "family": "system-ui, -apple-system, Segoe UI, Roboto, sans-serif",
+            },
+            "hoverlabel": {"bgcolor": self.hover, "font": {"color": self.text, "size": 12}},
+        }
+
+    def axis(self) -> dict[str, Any]:
+        """Return the settings of any axis that follow from the theme."""
+        return {
+            "gridcolor": self.grid,
+            "linecolor": self.faint,
+            "tickcolor": self.faint,
+            "zerolinecolor": self.grid,
+            "tickfont": {"color": self.text, "size": 11},
+        }
+
+
+LIGHT = Theme(
+    "light",
+    "#222222",
+    "#5f5f5f",
+    "rgba(120,120,120,0.25)",
+    ("rgba(90,110,140,0.10)", "rgba(90,110,140,0.20)"),
+    "#ffffff",
+    "#b5b5b5",
+)
+DARK = Theme(
+    "dark",
+    "#e6e6e6",
+    "#a8a8a8",
+    "rgba(160,160,160,0.25)",
+    ("rgba(160,185,220,0.12)", "rgba(160,185,220,0.24)"),
+    "#222222",
+    "#5a5a5a",
+)
+# Before the page has said which it is: a grey that can be read on both.
+NEUTRAL = Theme(
+    "neutral",
+    "#777777",
+    "#777777",
+    "rgba(128,128,128,0.25)",
+    ("rgba(128,128,128,0.12)", "rgba(128,128,128,0.22)"),
+    "#cccccc",
+    "rgba(128,128,128,0.45)",
+)
+THEMES = {theme.name: theme for theme in (LIGHT, DARK, NEUTRAL)}

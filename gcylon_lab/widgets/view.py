@@ -1,0 +1,176 @@
+"""Pure: the ranks' snapshots on one time axis, and their operations side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .series import Floats, clean
+
+Snapshot = dict[str, Any]
+
+_SERIES = ("used_bytes", "limit_bytes", "disk_bytes", "pinned_bytes", "rss_bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class RankSeries:
+    """One rank's samples: times in seconds on the common axis, values in bytes."""
+
+    rank: int
+    host: str
+    series: dict[str, tuple[Floats, Floats]]
+
+    def of(self, name: str) -> tuple[Floats, Floats]:
+        """Return times and values of a series: used_bytes, limit_bytes, disk_bytes, pinned_bytes or rss_bytes."""
+        return self.series[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation over all ranks; ``records`` maps a rank to its record."""
+
+    number: int
+    verb: str
+    start_s: float
+    end_s: float
+    running: bool
+    records: dict[int, dict[str, Any]]
+    progress: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Return the short name, for example ``#7 shuffle``."""
+        return f"#{self.number} {self.verb}"
+
+    @property
+    def strategy(self) -> str:
+        """Return the strategy that the ranks agreed on; empty if none was."""
+        return next((str(r["strategy"]) for r in self.records.values() if r.get("strategy")), "")
+
+    @property
+    def error(self) -> str:
+        """Return the first rank's error, empty if there was none."""
+        return next((str(r["error"]) for r in self.records.values() if r.get("error")), "")
+
+    @property
+    def seconds(self) -> float:
+        """Return the time from the first rank's start to the last rank's end."""
+        return max(self.end_s - self.start_s, 0.0)
+
+    def largest(self, name: str) -> tuple[int, int]:
+        """Return the largest value of a field over ranks, and the rank that has it."""
+        value, rank = max((_int(record.get(name)), -rank) for rank, record in self.records.items())
+        return value, -rank
+
+    def total(self, name: str) -> int:
+        """Return the sum of a field over ranks."""
+        return sum(_int(record.get(name)) for record in self.records.values())
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What the panels draw: a stretch of time, the ranks in it, the operations in it.
+
+    Times are seconds since ``origin_ns`` of the ranks' common clock.
+    """
+
+    origin_ns: int
+    start_s: float
+    end_s: float
+    ranks: list[RankSeries]
+    operations: list[Operation]
+    snapshots: list[Snapshot]
+
+    @property
+    def empty(self) -> bool:
+        """Return whether no rank has a sample."""
+        return not any(len(rank.of("used_bytes")[0]) for rank in self.ranks)
+
+    @property
+    def hosts(self) -> list[str]:
+        """Return the hosts, each once, in rank order."""
+        return list(dict.fromkeys(rank.host for rank in self.ranks))
+
+    def seconds(self, t_ns: float) -> float:
+        """Return a time of the ranks' clock on the axis."""
+        return (t_ns - self.origin_ns) / 1e9
+
+
+def origin_of(snapshots: Sequence[Snapshot]) -> int:
+    """Return the time at which the axis begins: the earliest sample or operation, in ns; 0 if there is none."""
+    firsts = [int(s["samples"]["t_ns"][0]) for s in snapshots if s["samples"]["t_ns"]]
+    firsts += [int(s["operations"][0]["start_ns"]) for s in snapshots if s["operations"]]
+    return min(firsts, default=0)
+
+
+def make_view(snapshots: Sequence[Snapshot], *, window_s: float | None = None, origin_ns: int | None = None) -> View:
+    """Return the view of the ranks' snapshots.
+
+    Parameters
+    ----------
+    snapshots : sequence of dict
+        One a rank, in any order, as `profiling.snapshot.take_snapshot` makes them.
+    window_s : float, optional
+        Show only the last so many seconds; all by default.
+    origin_ns : int, optional
+        Where the axis begins, for a view that is drawn again and again while old
+        samples fall out; by default the earliest of the samples.
+    """
+    ordered = sorted(snapshots, key=lambda s: int(s["rank"]))
+    origin = origin_of(ordered) if origin_ns is None else origin_ns
+    end = max(((int(s["now_ns"]) - origin) / 1e9 for s in ordered), default=0.0)
+    start = 0.0 if window_s is None else max(0.0, end - window_s)
+    ranks = [_rank_series(s, origin, start) for s in ordered]
+    operations = [op for op in _operations(ordered, origin, end) if op.end_s >= start]
+    if window_s is None:
+        firsts = [float(r.of("used_bytes")[0][0]) for r in ranks if len(r.of("used_bytes")[0])]
+        start = min(firsts + [op.start_s for op in operations], default=0.0)
+    return View(origin, start, max(end, start), ranks, operations, ordered)
+
+
+def _rank_series(snapshot: Snapshot, origin: int, start: float) -> RankSeries:
+    samples = snapshot["samples"]
+    # Subtracting before the division keeps nanoseconds that a float64 cannot hold.
+    t = (np.asarray(samples["t_ns"], dtype=np.int64) - origin) / 1e9
+    series = {}
+    for name in _SERIES:
+        times, values = clean(t, samples.get(name) or np.zeros(len(t)))
+        first = max(int(np.searchsorted(times, start)) - 1, 0)
+        series[name] = (times[first:], values[first:])
+    return RankSeries(int(snapshot["rank"]), str(snapshot["host"]), series)
+
+
+def _operations(snapshots: Sequence[Snapshot], origin: int, now_s: float) -> list[Operation]:
+    records: dict[tuple[int, str], dict[int, dict[str, Any]]] = {}
+    progress: dict[tuple[int, str], dict[str, Any]] = {}
+    for snapshot in snapshots:
+        rank, current = int(snapshot["rank"]), snapshot.get("progress")
+        for record in snapshot["operations"]:
+            records.setdefault((int(record["number"]), str(record["verb"])), {})[rank] = record
+        if current:
+            key = (int(current["number"]), str(current["verb"]))
+            progress[key] = current
+            records.setdefault(key, {}).setdefault(rank, {})
+    made = [_operation(*key, by_rank, progress.get(key, {}), origin, now_s) for key, by_rank in records.items()]
+    return sorted(made, key=lambda op: (op.start_s, op.number))
+
+
+def _operation(
+    number: int, verb: str, records: dict[int, dict[str, Any]], progress: dict[str, Any], origin: int, now_s: float
+) -> Operation:
+    starts = [_int(r.get("start_ns")) for r in records.values() if r.get("start_ns")]
+    ends = [_int(r.get("end_ns")) for r in records.values()]
+    running = bool(progress) or not all(ends)
+    since = min(starts) if starts else _int(progress.get("since_ns")) or origin
+    end_s = now_s if running else (max(ends) - origin) / 1e9
+    start_s = (since - origin) / 1e9
+    return Operation(number, verb, start_s, max(end_s, start_s), running, records, progress)
+
+
+def _int(value: object) -> int:
+    if isinstance(value, (int, float)) and np.isfinite(value):
+        return int(value)
+    return 0

@@ -1,0 +1,206 @@
+"""Snapshots of a made-up run that obeys the snapshot contract, cut off at any time, so that it can be played back."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from typing import Any
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.units import MIB
+
+Snapshot = dict[str, Any]
+START_NS = 5_000_000_000_000
+_RUN = (
+    ("shuffle", "direct", 4, 0.55), ("shuffle", "chunked", 16, 0.32), ("allgather", "chunked", 12, 0.40),
+    ("shuffle", "staged", 24, 0.22), ("repartition", "staged", 10, 0.2),
+)  # fmt: skip
+
+
+class Replay:
+    """A run of ``ranks`` ranks and five operations: samples, spans and records, all times known beforehand."""
+
+    def __init__(
+        self, ranks: int = 4, *, seed: int = 1, budget: int = 64 * MIB, hz: int = 20, busy: float = 1.0
+    ) -> None:
+        self.ranks, self.budget, self.hz, self.busy = ranks, budget, hz, busy
+        self._random = random.Random(seed)
+        self.operations: list[list[dict[str, Any]]] = [[] for _ in range(ranks)]
+        self.spans: list[list[list[Any]]] = [[] for _ in range(ranks)]
+        clock = 1.0
+        for number, (verb, strategy, rounds, share) in enumerate(_RUN, start=1):
+            clock = self._operation(number, verb, strategy, rounds, share, clock) + 1.2
+        self.length_s = clock
+
+    def _operation(self, number: int, verb: str, strategy: str, rounds: int, share: float, clock: float) -> float:
+        per_round = 0.1 * self.busy
+        for rank in range(self.ranks):
+            skew = 1.0 + 0.25 * (rank == self.ranks - 1) + 0.05 * self._random.random()
+            t = clock + 0.01 * rank
+            record = self._record(rank, number, verb, strategy, rounds, share, t)
+            for _ in range(rounds):
+                t = self._round(rank, number, strategy, t, per_round * skew, record)
+            record["end_ns"] = ns(clock + rounds * per_round * 1.35)
+            self._span(rank, number, "waiting", "sync", t, clock + rounds * per_round * 1.35, record, 0, "")
+            self.operations[rank].append(record)
+        return clock + rounds * per_round * 1.35
+
+    def _record(
+        self, rank: int, number: int, verb: str, strategy: str, rounds: int, share: float, t: float
+    ) -> dict[str, Any]:
+        spread = ((rank * 7 + number) % self.ranks) / self.ranks
+        peak = int(self.budget * min(0.98, share * (1.35 + 0.5 * spread) + 0.1))
+        predicted = int(self.budget * min(0.98, share * 1.65 + 0.1))
+        return {
+            "number": number, "verb": verb, "arguments": "on=['l_orderkey']", "strategy": strategy,
+            "reason": "the result and one chunk fit", "start_ns": ns(t), "end_ns": 0, "rounds": rounds,
+            "rounds_done": rounds, "budget_bytes": self.budget, "used_before_bytes": int(self.budget * 0.1),
+            "predicted_peak_bytes": predicted, "measured_peak_bytes": peak, "rows_in": 1_000_000,
+            "rows_out": 1_000_000, "bytes_in": 32 * MIB, "bytes_out": 32 * MIB, "sent_bytes": 24 * MIB,
+            "received_bytes": 24 * MIB, "staged_bytes": 32 * MIB if strategy == "staged" else 0,
+            "unstaged_bytes": 0, "error": "", "phases": {}, "phase_bytes": {},
+        }  # fmt: skip
+
+    def _round(self, rank: int, number: int, strategy: str, t: float, length: float, record: dict[str, Any]) -> float:
+        self._span(rank, number, "partition", "algorithm", t, t + 0.3 * length, record, MIB, "device")
+        self._span(rank, number, "exchange", "transfer", t + 0.3 * length, t + length, record, MIB, "device")
+        if strategy == "staged":
+            self._span(rank, number, "stage", "io", t + 0.5 * length, t + 0.9 * length, record, MIB, "disk")
+        return t + length
+
+    def _span(
+        self, rank: int, number: int, name: str, category: str, start: float, end: float, record: dict[str, Any],
+        nbytes: int, tier: str,
+    ) -> None:  # fmt: skip
+        self.spans[rank].append([name, category, ns(start), ns(end), number, nbytes, tier])
+        record["phases"][name] = record["phases"].get(name, 0) + ns(end) - ns(start)
+        record["phase_bytes"][name] = record["phase_bytes"].get(name, 0) + nbytes
+
+    def at(self, seconds: float) -> list[Snapshot]:
+        """Return what the ranks would say so many seconds after the start."""
+        return [self._snapshot(rank, seconds) for rank in range(self.ranks)]
+
+    def _snapshot(self, rank: int, seconds: float) -> Snapshot:
+        now = ns(seconds)
+        t = [k / self.hz for k in range(int(seconds * self.hz) + 1)]
+        done = [r for r in self.operations[rank] if r["end_ns"] <= now]
+        running = [r for r in self.operations[rank] if r["start_ns"] <= now < r["end_ns"]]
+        samples = {
+            "t_ns": [ns(x) for x in t],
+            "used_bytes": [self._used(rank, x) for x in t],
+            "limit_bytes": [self.budget] * len(t),
+            "disk_bytes": [self._disk(rank, x) for x in t],
+            "pinned_bytes": [0] * len(t),
+            "rss_bytes": [300 * MIB] * len(t),
+        }
+        spans = [s for s in self.spans[rank] if s[3] <= now]
+        made = {
+            "version": 1, "rank": rank, "host": f"h{1 + rank // 4}", "pid": 4000 + rank, "clock_offset_ns": 0,
+            "now_ns": now, "limit_bytes": self.budget, "samples": samples,
+            "operations": done + [dict(r, end_ns=0) for r in running],
+            "spans": spans, "span_threads": [0] * len(spans), "threads": ["main"], "marks": [],
+            "progress": self._progress(rank, running[0], now) if running else None,
+            "dropped_events": 0, "event_cost_ns": 900, "sampler_cpu_ns": 1000,
+        }  # fmt: skip
+        return json.loads(json.dumps(made))  # type: ignore[no-any-return]
+
+    def _progress(self, rank: int, record: dict[str, Any], now: int) -> dict[str, Any]:
+        current = [s for s in self.spans[rank] if s[4] == record["number"] and s[2] <= now < s[3]]
+        rounds = sum(s[0] == "exchange" and s[4] == record["number"] and s[3] <= now for s in self.spans[rank])
+        phase, since = (current[0][0], current[0][2]) if current else ("waiting", now)
+        return {
+            "verb": record["verb"], "number": record["number"], "round": rounds, "rounds": record["rounds"],
+            "phase": phase, "since_ns": since,
+        }  # fmt: skip
+
+    def _used(self, rank: int, x: float) -> int:
+        base = 0.1 * self.budget
+        for record in self.operations[rank]:
+            start, end = (record["start_ns"] - START_NS) / 1e9, (record["end_ns"] - START_NS) / 1e9
+            if start <= x <= end:
+                done = (x - start) / (end - start)
+                wave = 0.85 + 0.15 * (int((x - start) * 20) % 2)
+                return int(base + (record["measured_peak_bytes"] - base) * min(1.0, 1.3 * done) * wave)
+        return int(base)
+
+    def _disk(self, rank: int, x: float) -> int:
+        spans = self.spans[rank]
+        return sum(20 * s[5] for s in spans if s[0] == "stage" and s[3] <= ns(x))
+
+
+def ns(seconds: float) -> int:
+    """Return a time of the run on the ranks' clock."""
+    return START_NS + int(seconds * 1e9)
+
+
+class ReplaySource:
+    """What the dashboard needs of a cluster, played back from a `Replay` by the clock on the wall."""
+
+    def __init__(self, replay: Replay | None = None, *, speed: float = 1.0, hz: float = 20.0) -> None:
+        self.replay = replay or Replay()
+        self.speed, self.hz = speed, hz
+        self._config = GcylonConfig(gpu_memory_limit=64 * MIB)
+        self.configs: list[GcylonConfig] = []
+        self.calls: list[str] = []
+        self.callbacks: list[Any] = []
+        self.at_s = 0.0
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def config(self) -> GcylonConfig:
+        return self._config
+
+    @config.setter
+    def config(self, value: GcylonConfig) -> None:
+        self._config = value
+        self.configs.append(value)
+
+    @property
+    def ranks(self) -> list[dict[str, Any]]:
+        return [
+            {"rank": r, "host": f"h{1 + r // 4}", "device": "cpu", "pid": 4000 + r} for r in range(self.replay.ranks)
+        ]
+
+    def snapshots(self) -> list[Snapshot]:
+        return self.replay.at(self.at_s)
+
+    def subscribe(self, callback: Any) -> None:
+        self.callbacks.append(callback)
+
+    def unsubscribe(self, callback: Any) -> None:
+        self.callbacks.remove(callback)
+
+    def tell(self, at_s: float | None = None) -> None:
+        """Move to a time and tell the subscribers."""
+        self.at_s = self.at_s if at_s is None else at_s
+        for callback in list(self.callbacks):
+            callback()
+
+    def interrupt(self) -> None:
+        self.calls.append("interrupt")
+
+    def restart(self) -> None:
+        self.calls.append("restart")
+
+    def status(self) -> dict[str, Any]:
+        return {"state": "ready", "dead": [], "transport": "MPI"}
+
+    def start(self) -> ReplaySource:
+        """Play, from the start, over and over."""
+        began = time.monotonic()
+
+        def play() -> None:
+            while not self._stop.wait(1 / self.hz):
+                self.tell(min((time.monotonic() - began) * self.speed, self.replay.length_s))
+
+        self._thread = threading.Thread(target=play, daemon=True)
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread:
+            self._thread.join()
