@@ -113,7 +113,7 @@ def read_json(paths: str | Sequence[str], *, config: GcylonConfig | None = None)
 
 
 def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonConfig | None = None) -> Table:
-    """Collective: all ranks call it. Make a table of the frame, or of the frames one after the other, that each rank has.
+    """Collective: all ranks call it. Make a table of the rows that each rank has.
 
     Parameters
     ----------
@@ -178,7 +178,9 @@ def _read(verb: str, arguments: dict[str, Any], context: Context, config: Gcylon
     workspace = context.workspace
     request = Request(verb, arguments, empty_part(workspace), config=config)
     # A piece is in memory beside the table while it is taken in.
-    limit = workspace.budget.ceiling_bytes if config is None else config.gpu_memory_limit or workspace.budget.ceiling_bytes
+    limit = (
+        workspace.budget.ceiling_bytes if config is None else config.gpu_memory_limit or workspace.budget.ceiling_bytes
+    )
     max_bytes = max(1, min(_MAX_PIECE_BYTES, limit // 8))
     return Table(take_in(workspace, request, lambda: make(max_bytes)), context)
 

@@ -137,7 +137,9 @@ class MpiTransport:
                 raise _rank_lost(lost, self.rank)
             if not self.revocable and self._revoked.is_set():
                 message = "This MPI library has no revoke, so an interrupted exchange cannot be undone."
-                raise CommError(message, advice="Restart the ranks; Open MPI with ULFM recovers without.", rank=self.rank)
+                raise CommError(
+                    message, advice="Restart the ranks.", rank=self.rank
+                )
             if old is not None:
                 old.Free()
             self._comm = self._duplicate()
@@ -198,7 +200,8 @@ class MpiTransport:
             return DeadlineExceeded(message, advice="Give a larger timeout_s.", rank=self.rank)
         if error is None or error.Get_error_class() == getattr(MPI, "ERR_REVOKED", -1):
             return Revoked("The operation was interrupted, on this rank or another.", rank=self.rank)
-        if error.Get_error_class() in (getattr(MPI, "ERR_PROC_FAILED", -1), getattr(MPI, "ERR_PROC_FAILED_PENDING", -1)):
+        failures = [getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING")]
+        if error.Get_error_class() in failures:
             return RankLost("A rank's process is gone.", advice="Restart the ranks.", rank=self.rank, lost_ranks=[])
         return CommError(f"MPI failed: {error.Get_error_string()}.", advice="Restart the ranks.", rank=self.rank)
 

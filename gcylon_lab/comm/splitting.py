@@ -46,7 +46,7 @@ def share_by_exchange(transport: Transport, payload: bytes) -> list[bytes]:
     room: list[npt.NDArray[np.uint8]] = [np.empty(int(n), dtype=np.uint8) for n in lengths]
     view = memoryview(payload)
     sends = [Send(rank, view) for rank in range(transport.size)]
-    receives = [Receive(rank, memoryview(room[rank])) for rank in range(transport.size)]
+    receives = [Receive(rank, room[rank].data) for rank in range(transport.size)]
     window: Window | None = None
     transport.exchange(window, sends, receives)
     return [buffer.tobytes() for buffer in room]

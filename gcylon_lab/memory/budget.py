@@ -179,7 +179,9 @@ class MemoryBudget:
             self._used -= nbytes
 
 
-def exceeded(what: str, needed_bytes: int, used_bytes: int, limit_bytes: int, rank: int | None = None) -> BudgetExceeded:
+def exceeded(
+    what: str, needed_bytes: int, used_bytes: int, limit_bytes: int, rank: int | None = None
+) -> BudgetExceeded:
     """Make the error that says what did not fit, and which limit would do.
 
     Parameters

@@ -40,7 +40,7 @@ class SpillRegion:
         SpillError
             If the file cannot be read.
         """
-        block = memoryview(np.empty(self.nbytes, dtype=np.uint8))
+        block = np.empty(self.nbytes, dtype=np.uint8).data
         self._file.read_into(self._offset, block)
         views, start = [], 0
         for length in self.lengths:
@@ -184,5 +184,7 @@ def _spill_error(error: OSError, folder: str, nbytes: int) -> SpillError:
     except OSError:
         free = "not a folder that can be looked at"
     message = f"Staging {format_bytes(nbytes)} in {folder!r} ({free}) failed: {error.strerror or error}."
-    advice = "Set spill_dir to a folder with room that can be written, or raise gpu_memory_limit so that less is staged."
+    advice = (
+        "Set spill_dir to a folder with room that can be written, or raise gpu_memory_limit to stage less."
+    )
     return SpillError(message, advice=advice, folder=folder, needed_bytes=nbytes, errno=error.errno)

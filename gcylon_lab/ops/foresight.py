@@ -133,4 +133,3 @@ def _after_making_room(shapes: Shapes, config: GcylonConfig, strategy: str) -> S
         used.append(max(0, after - moved))
         staged.append(s + moved)
     return replace(shapes, used=tuple(used), staged_bytes=tuple(staged))
-

@@ -119,4 +119,3 @@ class Intake:
 def empty_part(workspace: Workspace) -> Part:
     """Make the input of a verb that has none."""
     return Part(workspace, Schema(()), ())
-

@@ -85,7 +85,8 @@ class PlacedSink:
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Only the messages: the fixed columns have their place already."""
-        return message_bytes.sum(axis=0)
+        needed: Int64s = message_bytes.sum(axis=0)
+        return needed
 
     def open(self, arrivals: Arrivals) -> list[Receive]:
         """Give the places of the rows, and new room for the messages."""
@@ -143,7 +144,8 @@ class StagedSink:
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Rows as received, and the messages a second time, as they are packed to be written."""
-        return rows.sum(axis=0) * self._schema.row_bytes + 2 * message_bytes.sum(axis=0)
+        needed: Int64s = rows.sum(axis=0) * self._schema.row_bytes + 2 * message_bytes.sum(axis=0)
+        return needed
 
     def open(self, arrivals: Arrivals) -> list[Receive]:
         """Make room in memory for one round."""
@@ -194,4 +196,4 @@ class StagedSink:
 
 def new_message(nbytes: int) -> memoryview:
     """Make room for a packed message, aligned for Arrow."""
-    return memoryview(np.empty(-(-nbytes // 8), dtype=np.int64)).cast("B")[:nbytes]
+    return np.empty(-(-nbytes // 8), dtype=np.int64).data.cast("B")[:nbytes]

@@ -180,9 +180,7 @@ def _wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
     return max(int(wished / max(shapes.bytes_per_row, 1e-9)) if shapes.bytes_per_row else 2**31, config.min_chunk_rows)
 
 
-def _choose(
-    candidates: dict[str, _Candidate], config: GcylonConfig, strategy: str, shapes: Shapes
-) -> tuple[str, str]:
+def _choose(candidates: dict[str, _Candidate], config: GcylonConfig, strategy: str, shapes: Shapes) -> tuple[str, str]:
     may_stage = config.allow_cpu_staging and config.allow_disk_spill
     if strategy == "staged" and not may_stage:
         raise ArgumentError(

@@ -94,7 +94,9 @@ def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -
         first_row += rows
 
 
-def _halving(workspace: Workspace, route: Route, data: Data, first_row: int, left: int) -> Iterator[tuple[Outgoing, int]]:
+def _halving(
+    workspace: Workspace, route: Route, data: Data, first_row: int, left: int
+) -> Iterator[tuple[Outgoing, int]]:
     """Split a piece along the route; where that does not fit in memory, its halves one after the other."""
     try:
         outgoing = route.split(workspace, data, first_row)
@@ -143,10 +145,10 @@ def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[memoryview], i
     messages = []
     for start, stop in zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True):
         if (start, stop) not in packed:
-            empty = outgoing.data is None or start == stop
-            packed[start, stop] = (
-                memoryview(b"") if empty else workspace.backend.pack_variable(outgoing.data, start, stop)
-            )
+            if outgoing.data is None or start == stop:
+                packed[start, stop] = memoryview(b"")
+            else:
+                packed[start, stop] = workspace.backend.pack_variable(outgoing.data, start, stop)
         messages.append(packed[start, stop])
     return messages, sum(message.nbytes for message in packed.values())
 

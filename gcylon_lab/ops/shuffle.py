@@ -48,9 +48,7 @@ def shuffle(
     """
     keys = key_list(on)
     arguments = {"on": keys, "keep_order": keep_order}
-    request = Request(
-        "shuffle", arguments, part, strategy, config, timeout_s, check=lambda: check_columns(part, keys)
-    )
+    request = Request("shuffle", arguments, part, strategy, config, timeout_s, check=lambda: check_columns(part, keys))
 
     def body(operation: Operation) -> Part:
         route = HashRoute(keys, operation.size, keep_order=keep_order)
@@ -76,7 +74,8 @@ def check_columns(part: Part, keys: Sequence[str]) -> None:
         Naming the key and the columns there are.
     """
     if not keys or len(set(keys)) != len(keys):
-        raise ArgumentError(f"on={list(keys)!r} names no key, or one twice.", advice="Give one or more columns, each once.")
+        message = f"on={list(keys)!r} names no key, or one twice."
+        raise ArgumentError(message, advice="Give one or more columns, each once.")
     for key in keys:
         if key not in part.schema.names:
             names = ", ".join(map(repr, part.schema.names))

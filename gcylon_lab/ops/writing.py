@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ..tables import io
+from ..tables.backend import Data
 from .operation import Operation, Request, run_verb
 from .part import Part
 from .workspace import Workspace
@@ -40,7 +43,7 @@ def write_parquet(workspace: Workspace, part: Part, path: str, *, overwrite: boo
         if overwrite and rank == 0:
             io.remove_leftovers(path, size)
 
-        def pieces():  # type: ignore[no-untyped-def]
+        def pieces() -> Iterator[Data]:
             for chunk in part.chunks:
                 with chunk.load(workspace) as data, operation.cast(data) as cast:
                     yield cast
