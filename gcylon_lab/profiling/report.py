@@ -71,8 +71,10 @@ def _gb_per_s(nbytes: float, seconds: float) -> float | None:
 
 def _rank_row(snapshot: RankSnapshot, record: Row) -> Row:
     end_ns = record["end_ns"] or snapshot["now_ns"]
-    seconds = max(0, end_ns - record["start_ns"]) / 1e9
-    waiting = record["phases"].get("waiting", 0) / 1e9
+    # Differences in whole ns, so that what is zero shows as zero.
+    total_ns = max(0, end_ns - record["start_ns"])
+    waiting_ns = record["phases"].get("waiting", 0)
+    seconds = total_ns / 1e9
     row = {"number": record["number"], "verb": record["verb"], "rank": snapshot["rank"]}
     phases = [_phase_row(row, record, name) for name in sorted(record["phases"], key=phase_order)]
     return {
@@ -80,9 +82,9 @@ def _rank_row(snapshot: RankSnapshot, record: Row) -> Row:
         "host": snapshot["host"],
         "done": bool(record["end_ns"]),
         "seconds": seconds,
-        "busy_s": max(0.0, seconds - waiting),
-        "waiting_s": waiting,
-        "other_s": max(0.0, seconds - sum(record["phases"].values()) / 1e9),
+        "busy_s": max(0, total_ns - waiting_ns) / 1e9,
+        "waiting_s": waiting_ns / 1e9,
+        "other_s": max(0, total_ns - sum(record["phases"].values())) / 1e9,
         "gb_per_s": _gb_per_s(record["bytes_in"], seconds),
         **{name: record[name] for name in _RANK_FIELDS},
         "phases": phases,

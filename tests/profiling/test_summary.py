@@ -1,0 +1,115 @@
+"""The summary's numbers against sums made by hand."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from recorded import two_ranks
+
+from gcylon_lab.profiling import Recorder, format_summary, operation, phase_order, span, summary, take_snapshot
+
+
+def test_the_operation_row_by_hand(clock: Any) -> None:
+    shuffle, gather = summary(two_ranks(clock))["operations"]
+    assert shuffle == {
+        "number": 1, "verb": "shuffle", "strategy": "staged", "rounds": 4, "ranks": 2, "done": True,
+        "seconds": pytest.approx(0.050),
+        # 3 MB a rank in 50 ms
+        "gb_per_s": pytest.approx(0.060),
+        # busy: 50 - 35 = 15 ms and 50 - 15 = 35 ms
+        "slowest_rank": 1, "skew": pytest.approx(35 / 25),
+        "measured_peak_bytes": 701, "peak_rank": 1, "predicted_peak_bytes": 801, "budget_bytes": 999,
+        "rows_in": 0, "rows_out": 0, "bytes_in": 6_000_000, "bytes_out": 0, "sent_bytes": 0, "received_bytes": 0,
+        "staged_bytes": 300, "unstaged_bytes": 0, "error": "",
+    }  # fmt: skip
+    assert (gather["seconds"], gather["gb_per_s"], gather["skew"]) == (0, None, None)
+    assert gather["error"] == "RankError: it broke"
+
+
+def test_the_rank_rows_by_hand(clock: Any) -> None:
+    rows = summary(two_ranks(clock))["ranks"]
+    assert [(row["number"], row["rank"], row["host"]) for row in rows] == [
+        (1, 0, "host0"),
+        (1, 1, "host1"),
+        (2, 0, "host0"),
+        (2, 1, "host1"),
+    ]
+    first = rows[0]
+    assert first["seconds"] == pytest.approx(0.050)
+    assert first["waiting_s"] == pytest.approx(0.035)
+    assert first["busy_s"] == pytest.approx(0.015)
+    assert first["other_s"] == pytest.approx(0.003)
+    assert first["gb_per_s"] == pytest.approx(0.080)
+    assert (first["staged_bytes"], first["measured_peak_bytes"], first["strategy"]) == (100, 700, "staged")
+
+
+def test_the_phase_rows_by_hand(clock: Any) -> None:
+    rows = [row for row in summary(two_ranks(clock))["phases"] if row["rank"] == 1]
+    assert [(row["phase"], row["bytes"], row["staged_bytes"], row["measured_peak_bytes"]) for row in rows] == [
+        ("exchange", 2_000_000, 200, 701),
+        ("waiting", 0, 200, 701),
+        ("hash", 0, 200, 701),
+    ]
+    assert [row["seconds"] for row in rows] == pytest.approx([0.030, 0.015, 0.002])
+    assert rows[0]["gb_per_s"] == pytest.approx(2 / 30)
+    assert rows[1]["gb_per_s"] is None
+
+
+def test_phases_and_the_rest_make_up_the_whole(clock: Any) -> None:
+    rows = summary(two_ranks(clock))
+    for rank in rows["ranks"]:
+        spent = sum(
+            row["seconds"] for row in rows["phases"] if (row["number"], row["rank"]) == (rank["number"], rank["rank"])
+        )
+        assert spent + rank["other_s"] == pytest.approx(rank["seconds"])
+
+
+def test_an_operation_that_runs_counts_up_to_the_snapshot(clock: Any) -> None:
+    recorder = Recorder()
+    with operation("sort", 1, recorder) as record:
+        record.bytes_in = 500
+        clock.pass_ns(250_000_000)
+        running = take_snapshot(recorder, None, 0, "h")
+    rows = summary([running])
+    assert (rows["operations"][0]["seconds"], rows["operations"][0]["done"]) == (0.25, False)
+    assert "250 ms so far" in format_summary([running])
+
+
+def test_the_order_of_snapshots_does_not_matter(clock: Any) -> None:
+    ranks = two_ranks(clock)
+    assert summary(ranks) == summary(ranks[::-1])
+
+
+def test_there_is_never_a_nan(clock: Any) -> None:
+    recorder = Recorder()
+    with operation("gather", 1, recorder), span("exchange", bytes=10):
+        pass
+    taken = take_snapshot(recorder, None, 0, "h")
+    text = json.dumps(summary([taken]), allow_nan=False)
+    assert json.loads(text)["phases"][0]["gb_per_s"] is None
+    assert json.dumps(summary([]), allow_nan=False) == '{"operations": [], "ranks": [], "phases": []}'
+
+
+def test_phases_come_in_their_own_order_then_by_name() -> None:
+    names = ["zeta", "waiting", "alpha", "partition", "unstage", "exchange"]
+    assert sorted(names, key=phase_order) == ["partition", "exchange", "unstage", "waiting", "alpha", "zeta"]
+
+
+def test_the_text_says_what_matters(clock: Any) -> None:
+    ranks = two_ranks(clock)
+    ranks[0]["dropped_events"] = 1_234
+    lines = format_summary(ranks).splitlines()
+    assert lines[0].split() == (
+        "operation strategy rounds time a rank peak predicted budget staged slowest skew".split()
+    )
+    assert lines[2].split() == ("1 shuffle staged 4 50 ms 60 MB/s 701 B 801 B 999 B 300 B rank 1 1.40".split())
+    assert lines[5].split() == "operation rank exchange waiting hash other".split()
+    assert lines[7].split() == "1 shuffle 0 10 ms 35 ms 2 ms 3 ms".split()
+    assert lines[8].split() == "1 shuffle 1 30 ms 15 ms 2 ms 3 ms".split()
+    assert lines[-2] == "operation 2: RankError: it broke"
+    assert lines[-1].startswith("1,234 older events were dropped")
+    assert len({len(line) for line in lines[:4]}) == len({len(line) for line in lines[5:11]}) == 1
+    assert "nan" not in "".join(lines)
+    assert format_summary([]) == "No operations were recorded."
