@@ -8,7 +8,7 @@ from ..cluster.mpiexec import find_mpiexec
 from .seats import Contender
 
 
-def mpi_contender(name: str, module: str, ranks: int, *arguments: str) -> Contender:
+def mpi_contender(name: str, module: str, ranks: int, *arguments: str, step_s: float = 300.0) -> Contender:
     """Start ``python -m module`` on a number of ranks, as the cluster starts its engines.
 
     Parameters
@@ -20,6 +20,8 @@ def mpi_contender(name: str, module: str, ranks: int, *arguments: str) -> Conten
     ranks : int
     *arguments : str
         After the module's name.
+    step_s : float
+        How long to wait for one step.
 
     Raises
     ------
@@ -30,4 +32,4 @@ def mpi_contender(name: str, module: str, ranks: int, *arguments: str) -> Conten
     """
     mpi = find_mpiexec()
     command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, "-m", module, *arguments]
-    return Contender(name, command, ranks, environment=mpi.environment)
+    return Contender(name, command, ranks, environment=mpi.environment, step_s=step_s)

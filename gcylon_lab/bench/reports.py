@@ -60,6 +60,56 @@ def format_shuffle(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def format_profiling(report: dict[str, Any]) -> str:
+    """The profiling bench as text."""
+    case = report["case"]
+    return (
+        f"profiling, shuffle on {case['ranks']} ranks, {case['rows']:,} rows a rank, {case['repeats']} times: "
+        f"{report['events']} events of {report['event_cost_ns']} ns each, sampler "
+        f"{format_seconds(report['sampler_cpu_s'])} of CPU time, operation {format_seconds(report['cpu_s'])}\n"
+        f"recording costs {100 * report['share']:.2f}% of the operation's CPU time (on the rank where it is most)"
+    )
+
+
+def format_cluster(report: dict[str, Any]) -> str:
+    """The cluster bench as text."""
+    case, series = report["case"], report["series"]
+    names = {
+        "start_own": "start, ipyparallel's own",
+        "start_ours": "start, gl.Cluster",
+        "trip_own": "round trip, ipyparallel's apply_sync",
+        "trip_run": "round trip, lab.run",
+        "trip_verb": "round trip, a handle's repartition of one row a rank",
+    }
+    rows = [
+        (text, format_seconds(series[name]["median_s"]), format_seconds(series[name]["max_s"]))
+        for name, text in names.items()
+    ]
+    title = f"cluster, {case['ranks']} ranks, {case['starts']} starts and {case['trips']} round trips each, in turn"
+    return f"{title}\n\n{format_table(('what', 'median', 'slowest'), rows)}"
+
+
+def format_peak(report: dict[str, Any]) -> str:
+    """The peak bench as text."""
+    case = report["case"]
+    rows = [
+        (
+            f"rank {number}",
+            format_bytes(rank["peak_bytes"]),
+            format_bytes(rank["grown_bytes"]),
+            format_bytes(rank["staged_bytes"]),
+            str(rank["rounds"]),
+            format_seconds(rank["seconds"]),
+        )
+        for number, rank in enumerate(report["ranks"])
+    ]
+    title = (
+        f"peak, staged shuffle on {case['ranks']} ranks, {format_bytes(case['part_bytes'])} a rank, "
+        f"budget {format_bytes(case['budget_bytes'])}: all rows are there, equal keys met"
+    )
+    return f"{title}\n\n{format_table(('', 'budget peak', 'VmHWM grew', 'staged', 'rounds', 'time'), rows)}"
+
+
 def machine() -> dict[str, Any]:
     """What the figures were measured on: processor, cores, load, versions."""
     return {

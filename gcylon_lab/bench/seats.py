@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ..cluster.mpiexec import without_chatter
 from ..errors import ClusterError
 
 ADDRESS = "GCYLON_BENCH_ADDRESS"
@@ -127,7 +128,7 @@ class Contender(AbstractContextManager["Contender"]):
 
     def _failure(self, what: str) -> ClusterError:
         self._output.seek(0)
-        tail = self._output.read()[-4000:].strip()
+        tail = without_chatter(self._output.read())[-4000:].strip()
         return ClusterError(f"In the bench {what}.", advice=f"It printed:\n{tail}" if tail else "It printed nothing.")
 
     def close(self) -> None:

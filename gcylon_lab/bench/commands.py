@@ -1,0 +1,93 @@
+"""The sub-commands of ``gcylon-lab bench``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+from ..errors import ArgumentError
+from ..units import parse_bytes
+
+Report = dict[str, Any]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Add the benches to a parser."""
+    commands = parser.add_subparsers(required=True, metavar="BENCH")
+    shuffle = _new(commands, "shuffle", "our shuffle beside a bare numpy and MPI loop and dask", _shuffle)
+    _add_case(shuffle)
+    shuffle.add_argument("--peers", default="bare,dask", help="comma-separated; '' for none (default: bare,dask)")
+    _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
+    cluster = _new(commands, "cluster", "start and round trip beside ipyparallel's own", _cluster)
+    cluster.add_argument("--ranks", type=int, default=2)
+    cluster.add_argument("--starts", type=int, default=3)
+    cluster.add_argument("--trips", type=int, default=50)
+    peak = _new(commands, "peak", "memory of a staged shuffle of parts above the budget", _peak)
+    peak.add_argument("--ranks", type=int, default=4)
+    peak.add_argument("--part", default="512MiB", help="bytes on each rank (default: 512MiB)")
+    peak.add_argument("--budget", default="64MiB", help="budget of each rank (default: 64MiB)")
+
+
+def _new(commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
+    parser.add_argument("--json", metavar="FILE", help="also write the figures and the machine here")
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _add_case(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="rows on each rank (default: 5000000)")
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--warmup", type=int, default=2)
+
+
+def _case(arguments: argparse.Namespace) -> Any:
+    from .cases import ShuffleCase
+
+    if min(arguments.ranks, arguments.rows, arguments.repeats) < 1 or arguments.warmup < 0:
+        raise ArgumentError("ranks, rows and repeats are at least 1, warmup is at least 0.")
+    return ShuffleCase(ranks=arguments.ranks, rows=arguments.rows, repeats=arguments.repeats, warmup=arguments.warmup)
+
+
+def _shuffle(arguments: argparse.Namespace) -> int:
+    from .reports import format_shuffle
+    from .shuffle import PEERS, run
+
+    peers = tuple(name for name in arguments.peers.split(",") if name)
+    unknown = sorted(set(peers) - set(PEERS))
+    if unknown:
+        raise ArgumentError(f"{', '.join(unknown)} is no peer.", advice=f"The peers are {', '.join(PEERS)}.")
+    return _finish(arguments, run(_case(arguments), peers), format_shuffle)
+
+
+def _profiling(arguments: argparse.Namespace) -> int:
+    from .profiling import run
+    from .reports import format_profiling
+
+    return _finish(arguments, run(_case(arguments)), format_profiling)
+
+
+def _cluster(arguments: argparse.Namespace) -> int:
+    from .cluster import run
+    from .reports import format_cluster
+
+    return _finish(arguments, run(arguments.ranks, arguments.starts, arguments.trips), format_cluster)
+
+
+def _peak(arguments: argparse.Namespace) -> int:
+    from .peak import run
+    from .reports import format_peak
+
+    report = run(arguments.ranks, parse_bytes(arguments.part), parse_bytes(arguments.budget))
+    return _finish(arguments, report, format_peak)
+
+
+def _finish(arguments: argparse.Namespace, report: Report, show: Callable[[Report], str]) -> int:
+    from .reports import write_json
+
+    print(show(report))
+    if arguments.json:
+        write_json(arguments.json, report)
+    return 0

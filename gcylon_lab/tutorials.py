@@ -1,0 +1,70 @@
+"""``gcylon-lab lab``: JupyterLab on a copy of the tutorials."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from .errors import WriteError
+
+
+def tutorials_folder() -> Path:
+    """Where the tutorials are: inside an installed wheel, or beside the package in a clone."""
+    package = Path(__file__).parent
+    inside = package / "_notebooks"
+    return inside if inside.is_dir() else package.parent / "notebooks"
+
+
+def copy_tutorials(folder: str | Path) -> list[Path]:
+    """Copy the tutorials to a folder; a notebook that stands there already is kept.
+
+    Returns
+    -------
+    list of Path
+        All tutorials in the folder, in order.
+
+    Raises
+    ------
+    WriteError
+        If the folder cannot be written.
+    """
+    folder = Path(folder)
+    copies = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for notebook in sorted(tutorials_folder().glob("*.ipynb")):
+            copies.append(folder / notebook.name)
+            if not copies[-1].exists():
+                shutil.copyfile(notebook, copies[-1])
+    except OSError as error:
+        message = f"The tutorials cannot be copied to {folder}: {error.strerror}."
+        raise WriteError(message, advice="Set --dir to a folder that can be written.") from error
+    return copies
+
+
+def open_lab(folder: str, arguments: Sequence[str] = ()) -> int:
+    """Run JupyterLab until it is stopped; return its exit status.
+
+    Parameters
+    ----------
+    folder : str
+        For the copy of the tutorials, and the folder that JupyterLab shows.
+    arguments : sequence of str
+        For ``jupyter lab``.
+    """
+    copies = copy_tutorials(folder)
+    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={Path(folder).resolve()}"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        command.append("--allow-root")
+    if copies:
+        command.append(f"--LabApp.default_url=/lab/tree/{copies[0].name}")
+    process = subprocess.Popen([*command, *arguments])
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        # The terminal has told JupyterLab too; it asks, or ends on the second one.
+        return process.wait()
