@@ -13,7 +13,10 @@ from .ops.intake import empty_part, take_in
 from .ops.operation import Request
 from .ops.repartition import repartition
 from .table import Table
-from .tables import io
+try:
+    from .tables import io
+except ImportError:
+    io = None  # type: ignore
 from .tables.backend import Data
 
 if TYPE_CHECKING:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..tables import io
+try:
+    from ..tables import io
+except ImportError:
+    io = None  # type: ignore
 from ..tables.backend import Data
 from .operation import Operation, Request, run_verb
 from .part import Part
