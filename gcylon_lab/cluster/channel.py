@@ -1,0 +1,344 @@
+"""The one way to the engines: one DirectView under one lock, and the control channel beside it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from typing import Any
+
+from ..errors import ClusterDegraded, ClusterError, DeadlineExceeded, GcylonError, RankLost, from_message
+from .failures import dress, fold, name_ranks, unreadable
+from .messages import CONTROL_REQUEST, Reply, Request, deliver
+from .views import OrderedView
+
+_TICK_S = 0.25
+_PEERS_S = 4.0  # a rank failed: the others have left by then, or are freed
+_FREED_S = 5.0  # an interrupt was sent: all have answered by then, or are beyond help
+_RECOVER_S = 30.0
+_CONTROL_S = 5.0
+
+
+class Channel:
+    """Carries requests to all ranks in one order, and brings the ranks back together after a failure.
+
+    Parameters
+    ----------
+    client : ipyparallel.Client
+    engine_ids : sequence of int
+        In the order of their MPI ranks.
+    describe_loss : callable
+        Says for a rank whose process is gone which it was and how it ended.
+    revocable : bool
+        Whether the MPI library can free ranks from a collective.
+    lock : RLock, optional
+        One to go on using after a restart.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        engine_ids: Sequence[int],
+        *,
+        describe_loss: Callable[[int], str],
+        revocable: bool,
+        lock: threading.RLock | None = None,
+    ) -> None:
+        self.lock = threading.RLock() if lock is None else lock
+        self.client = client
+        self.engine_ids = list(engine_ids)
+        self.lost: dict[int, float] = {}
+        self.needs_recovery = False
+        self.on_wait: Callable[[float], None] | None = None
+        self._describe_loss = describe_loss
+        self._revocable = revocable
+        self._broken = ""
+        self._drops: deque[str] = deque()
+        self._outstanding: list[Any] = []
+        client._registration_callbacks.append(self._on_registration)
+        self.view = OrderedView(client, self)
+
+    @property
+    def size(self) -> int:
+        """Ranks, dead ones included."""
+        return len(self.engine_ids)
+
+    def call(
+        self,
+        request: Request,
+        function: Callable[..., Any] | None = None,
+        *,
+        each: Sequence[Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Reply]:
+        """Run a request on all ranks; return their replies in rank order.
+
+        Parameters
+        ----------
+        request : Request
+        function : callable, optional
+            For the action "run".
+        each : sequence, optional
+            A value of its own for every rank.
+        timeout_s : float, optional
+            After this, and some seconds for the ranks' own deadline, they are interrupted.
+
+        Raises
+        ------
+        GcylonError
+            What the ranks raised, folded into one.
+        ClusterDegraded
+            If a rank is gone since an earlier call.
+        """
+        with self.lock:
+            self.prepare()
+            request = replace(request, drop=request.drop + tuple(self._take_drops()))
+            sent = self.view.send(deliver, request, function, each=each)
+            try:
+                replies = self._replies(sent, timeout_s, request.action)
+            except KeyboardInterrupt:
+                self.interrupt()
+                self._settle([sent])
+                self._recover_if_possible()
+                raise
+            return self._checked(request, replies)
+
+    def drop_later(self, table: str) -> None:
+        """Forget a stored table with the next request; safe in finalizers, which may run anywhere."""
+        self._drops.append(table)
+
+    def prepare(self) -> None:
+        """Make sure that a request can be sent; under the lock."""
+        self.check_usable()
+        if self.needs_recovery:
+            self.recover()
+
+    def check_usable(self) -> None:
+        """Raise `ClusterDegraded` if a rank is gone or cannot be freed."""
+        if self.lost:
+            what = "; ".join(self._describe_loss(rank) for rank in sorted(self.lost))
+            raise ClusterDegraded(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
+        if self._broken:
+            raise ClusterDegraded(self._broken, advice="Call restart(): it starts new engines.")
+
+    def track(self, sent: Any) -> None:
+        """Watch a request that others sent through the view: a failure in it calls for recovery."""
+        self._outstanding = [old for old in self._outstanding if not old.ready()]
+        self._outstanding.append(sent)
+        sent.add_done_callback(self._on_done)
+
+    def interrupt(self) -> None:
+        """Free all ranks from what they are doing, with a signal that does not queue."""
+        self.needs_recovery = True
+        alive = [engine for engine in self.engine_ids if engine in self.client.ids]
+        if alive:
+            self.client.send_signal("SIGINT", targets=alive, block=False)
+
+    def recover(self) -> None:
+        """Bring the ranks back together: once nothing runs any more, as a request of its own.
+
+        Raises
+        ------
+        ClusterDegraded
+            If a rank is gone, or does not come back.
+        """
+        with self.lock:
+            self.check_usable()
+            self._wait_idle()
+            sent = self.view.send(deliver, Request("recover"))
+            error = fold(self._replies(sent, _RECOVER_S, "recover"))
+            self.check_usable()
+            if error is not None:
+                self._broken = f"The ranks could not be brought back together: {error.message}"
+                self.check_usable()
+            self.needs_recovery = False
+
+    def ask(self, content: dict[str, Any], timeout_s: float = _CONTROL_S) -> list[dict[str, Any] | None]:
+        """Ask all ranks the same on the control channel, as `ask_each`."""
+        return self.ask_each([content] * self.size, timeout_s)
+
+    def ask_each(
+        self, contents: Sequence[dict[str, Any]], timeout_s: float = _CONTROL_S
+    ) -> list[dict[str, Any] | None]:
+        """Ask every rank its own on the control channel, also while they work; None for one that does not answer.
+
+        Raises
+        ------
+        GcylonError
+            If a rank refuses, for example a setting above its ceiling.
+        """
+        futures = [self._send_control(*pair) for pair in zip(self.engine_ids, contents, strict=True)]
+        deadline = time.monotonic() + timeout_s
+        return [_control_reply(future, deadline - time.monotonic()) for future in futures]
+
+    def is_busy(self) -> bool:
+        """Whether a request that this client sent is not answered yet."""
+        return bool(self.client.outstanding)
+
+    def close(self) -> None:
+        """Stop listening to engines that leave."""
+        callbacks = self.client._registration_callbacks
+        if self._on_registration in callbacks:
+            callbacks.remove(self._on_registration)
+
+    # --- waiting ---
+
+    def _replies(self, sent: Any, timeout_s: float | None, what: str) -> list[Reply]:
+        start = time.monotonic()
+        freed_at: float | None = None
+        failed_at: float | None = None
+        while not sent.wait(_TICK_S):
+            now = time.monotonic()
+            if self.on_wait is not None:
+                self.on_wait(now - start)
+            if failed_at is None and (self.lost or self._has_failure(sent)):
+                failed_at = now
+            overdue = timeout_s is not None and now - start > timeout_s + _PEERS_S
+            if freed_at is None and (overdue or (failed_at is not None and now - failed_at > self._patience())):
+                self.interrupt()
+                freed_at = now
+            if freed_at is not None and now - freed_at > _FREED_S:
+                self._give_up(sent, what)
+                break
+        replies = [self._reply(rank, part) for rank, part in enumerate(sent.split())]
+        if freed_at is not None and failed_at is None:
+            replies = [self._overdue(reply, timeout_s, what) for reply in replies]
+        return replies
+
+    def _patience(self) -> float:
+        # A dead rank is no news to those that wait for it in a collective; they have it within a moment.
+        return 1.0 if self.lost else _PEERS_S
+
+    def _has_failure(self, sent: Any) -> bool:
+        done = [self._reply(rank, part) for rank, part in enumerate(sent.split()) if part.ready()]
+        return any(reply.error is not None for reply in done)
+
+    def _reply(self, rank: int, part: Any) -> Reply:
+        if not part.ready():
+            return unreadable(rank, TimeoutError("it is still busy"))
+        try:
+            value = part.get()
+        except Exception as error:
+            return unreadable(rank, error)
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        return value if isinstance(value, Reply) else unreadable(rank, TypeError(f"{value!r} is no reply"))
+
+    def _overdue(self, reply: Reply, timeout_s: float | None, what: str) -> Reply:
+        """The ranks' own deadline did not end the request, so this side did."""
+        if reply.error is None or timeout_s is None:
+            return reply
+        message = f"{what} took longer than {timeout_s:g} s, and was interrupted."
+        told = DeadlineExceeded(message, advice="Give a larger timeout_s.")
+        return replace(reply, error={**reply.error, "kind": type(told).__name__, "message": message})
+
+    def _give_up(self, sent: Any, what: str) -> None:
+        parts = enumerate(sent.split())
+        stuck = [rank for rank, part in parts if not part.ready() and rank not in self.lost]
+        if stuck and not self.lost:
+            cannot = "" if self._revocable else " This MPI library has no revoke."
+            self._broken = f"{name_ranks(stuck).capitalize()} cannot be freed from {what}.{cannot}"
+
+    def _checked(self, request: Request, replies: list[Reply]) -> list[Reply]:
+        error = fold(replies)
+        if any(reply.revoked for reply in replies):
+            self.needs_recovery = True
+        if error is None:
+            return replies
+        if request.result:
+            self._drops.append(request.result)
+        if self.lost:
+            raise self._loss(replies) from None
+        self._recover_if_possible()
+        raise error
+
+    def _loss(self, replies: Sequence[Reply]) -> GcylonError:
+        what = "; ".join(self._describe_loss(rank) for rank in sorted(self.lost))
+        error = RankLost(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
+        error.rank = min(self.lost)
+        traces = [reply.traceback for reply in replies if reply.rank not in self.lost and reply.traceback]
+        return dress(error, sorted(self.lost), traces[0] if traces else "")
+
+    # --- after a failure ---
+
+    def _recover_if_possible(self) -> None:
+        if not self.needs_recovery or self.lost or self._broken:
+            return
+        try:
+            self.recover()
+        except ClusterError:
+            pass  # the next request says so; what is raised now is the cause
+
+    def _settle(self, requests: Sequence[Any]) -> None:
+        deadline = time.monotonic() + _FREED_S
+        for sent in requests:
+            sent.wait(max(deadline - time.monotonic(), 0.01))
+
+    def _wait_idle(self) -> None:
+        """Wait until no engine has anything left to do, freeing those that are stuck."""
+        deadline = time.monotonic() + 2 * _FREED_S
+        reminded = time.monotonic() + 1.0
+        while not self._all_idle():
+            now = time.monotonic()
+            self.check_usable()
+            if now > deadline:
+                self._broken = "An engine does not become idle, although it was interrupted."
+                self.check_usable()
+            if now > reminded:
+                self.interrupt()
+                reminded = now + 2.0
+            time.sleep(0.02)
+
+    def _all_idle(self) -> bool:
+        self._outstanding = [sent for sent in self._outstanding if not sent.ready()]
+        if self._outstanding:
+            return False
+        message = self.client._send(
+            self.client._query_stream, "queue_request", content={"targets": None, "verbose": False}
+        )
+        try:
+            queues = message.result(_CONTROL_S)["content"]
+        except FutureTimeout:
+            return False
+        return all(not queue["queue"] and not queue["tasks"] for queue in queues.values() if isinstance(queue, dict))
+
+    def _take_drops(self) -> list[str]:
+        return [self._drops.popleft() for _ in range(len(self._drops))]
+
+    # --- called from the client's own thread ---
+
+    def _on_done(self, sent: Any) -> None:
+        if sent.exception() is not None:
+            self.needs_recovery = True
+
+    def _on_registration(self, event: dict[str, Any]) -> None:
+        if event["event"] != "unregister" or event["id"] not in self.engine_ids:
+            return
+        self.lost[self.engine_ids.index(event["id"])] = time.monotonic()
+        # Whoever does not learn it from a collective is freed by a signal.
+        self.client._io_loop.call_later(2.0, self._free_survivors)
+
+    def _free_survivors(self) -> None:
+        if self.client.outstanding and not self.client._closed:
+            self.interrupt()
+
+    def _send_control(self, engine: int, content: dict[str, Any]) -> Any:
+        if engine not in self.client.ids:
+            return None
+        ident = self.client._engines[engine].encode()
+        return self.client._send(self.client._control_stream, CONTROL_REQUEST, content=content, ident=ident)
+
+
+def _control_reply(future: Any, timeout_s: float) -> dict[str, Any] | None:
+    if future is None:
+        return None
+    try:
+        content = future.result(max(timeout_s, 0.0))["content"]
+    except FutureTimeout:
+        return None
+    if content["status"] == "failed":
+        raise from_message(content["error"])
+    reply: dict[str, Any] = content["reply"]
+    return reply

@@ -1,0 +1,369 @@
+"""`Cluster`: the notebook's side of N engines."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, ConfigError
+from .failures import name_ranks
+from .feed import Feed
+from .homes import find_running
+from .identity import RankRecord
+from .launcher import Launcher
+from .messages import Request
+from .mpiexec import MpiExec, find_mpiexec
+from .progress import ProgressCallback, in_kernel
+from .session import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..profiling.snapshot import RankSnapshot
+    from .handle import DistTable
+
+T = TypeVar("T")
+
+_clusters: dict[str, Cluster] = {}
+
+
+class Cluster:
+    """N engines, one MPI rank each, and the tables on them.
+
+    Starting it takes some seconds. Of several clusters of one name in a process
+    the newest counts: it closes the one before.
+
+    Parameters
+    ----------
+    n : int, optional
+        Ranks; by default one for each CPU that this process may use, at most 4.
+    config : GcylonConfig, optional
+        What the ranks start with; its limit becomes their ceiling. The environment and defaults otherwise.
+    mpi : {"auto", "openmpi", "mpich"} or path
+        Which mpiexec to use.
+    grace_s : float
+        How long the engines outlive this process, so that `attach` finds them. In seconds.
+    prelude : str or path, optional
+        Python code that every engine runs at start and after each `restart`.
+    name : str
+        For `attach`.
+    start_timeout_s : float
+    env : dict, optional
+        Variables for the engines, beside this process's own.
+    progress : bool
+        Whether to show a line of progress for what takes longer than a second.
+
+    Raises
+    ------
+    ClusterStartError
+        If the engines do not come up; the message has the launcher's output.
+    """
+
+    def __init__(
+        self,
+        n: int | None = None,
+        *,
+        config: GcylonConfig | None = None,
+        mpi: str = "auto",
+        grace_s: float = 60.0,
+        prelude: str | Path | None = None,
+        name: str = "default",
+        start_timeout_s: float = 120.0,
+        env: dict[str, str] | None = None,
+        progress: bool = True,
+    ) -> None:
+        n = _default_ranks() if n is None else n
+        _check_arguments(n, config, grace_s)
+        code = prelude.read_text() if isinstance(prelude, Path) else prelude or ""
+        launcher = Launcher(
+            n,
+            find_mpiexec(mpi),
+            name=name,
+            grace_s=grace_s,
+            start_timeout_s=start_timeout_s,
+            environment=dict(env or {}),
+            config=config or GcylonConfig.from_environment(),
+        )
+        if name in _clusters:
+            _clusters[name].close()
+        self._session = Session(launcher, name, code, progress=progress)
+        self._session.start()
+        _clusters[name] = self
+
+    @classmethod
+    def attach(cls, name: str = "default", *, progress: bool = True) -> Cluster:
+        """Take over a running cluster whose notebook kernel is gone, within its grace time.
+
+        Tables that had a name in the engines are reached with `table`, as are
+        the others, by the ids that `memory` shows.
+
+        Raises
+        ------
+        ClusterError
+            If there is none of that name, or another process still owns it.
+        """
+        if name in _clusters and not _clusters[name]._session.closed:
+            return _clusters[name]
+        home, state = find_running(name)
+        launcher = Launcher(
+            int(state["n"]),
+            MpiExec(**state["mpi"]),
+            name=name,
+            grace_s=state["grace_s"],
+            start_timeout_s=state["start_timeout_s"],
+            environment=state["environment"],
+            config=GcylonConfig(**state["config"]),
+            home=home,
+        )
+        self = cls.__new__(cls)
+        self._session = Session(launcher, name, state["prelude"], progress=progress)
+        self._session.attach()
+        _clusters[name] = self
+        return self
+
+    # --- tables ---
+
+    def read_parquet(
+        self, paths: str | Sequence[str], columns: Sequence[str] | None = None, *, config: GcylonConfig | None = None
+    ) -> DistTable:
+        """Read parquet files, row groups spread evenly over the ranks in file order; as `gcylon_lab.read_parquet`."""
+        return self._make("read_parquet", _absolute(paths), columns, config=config)
+
+    def read_csv(self, paths: str | Sequence[str], *, config: GcylonConfig | None = None) -> DistTable:
+        """Read csv files with a header line; as `gcylon_lab.read_csv`."""
+        return self._make("read_csv", _absolute(paths), config=config)
+
+    def read_json(self, paths: str | Sequence[str], *, config: GcylonConfig | None = None) -> DistTable:
+        """Read files of one JSON object a line; as `gcylon_lab.read_json`."""
+        return self._make("read_json", _absolute(paths), config=config)
+
+    def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
+        """Spread a frame of the notebook evenly over the ranks, in order. Its index is not carried.
+
+        Every rank is sent its share alone.
+        """
+        from .handle import DistTable, cut_evenly
+
+        result = self._session.new_id()
+        request = Request("from_local", result=result, kwargs={"config": config})
+        replies = self._session.call(request, each=cut_evenly(frame, self.n))
+        return DistTable(self._session, result, replies)
+
+    def table(self, name: str) -> DistTable:
+        """A handle of a variable that holds a `Table` on every engine, or of a stored table's id.
+
+        Raises
+        ------
+        ArgumentError
+            If a rank has something else under that name, or nothing.
+        """
+        from .handle import DistTable
+
+        result = self._session.new_id()
+        replies = self._session.call(Request("adopt", result=result, args=(name,)))
+        wrong: dict[str, list[int]] = {}
+        for reply in replies:
+            if reply.info is None:
+                wrong.setdefault(reply.value, []).append(reply.rank)
+        if wrong:
+            self._session.drop_later(result)
+            said = "; ".join(f"{name_ranks(ranks)}: {what}" for what, ranks in wrong.items())
+            raise ArgumentError(
+                f"{name!r} is not a Table on every rank ({said}).",
+                advice=f"Make it with %px, for example %px {name} = gl.read_parquet(...).",
+            )
+        return DistTable(self._session, result, replies)
+
+    def memory(self) -> pd.DataFrame:
+        """The tables on the engines, one row for each rank: names, rows, bytes, bytes by tier."""
+        import pandas as pd
+
+        rows = []
+        for reply in self._session.call(Request("memory")):
+            for info in reply.value:
+                row = {"table": ", ".join(info["names"]), "rank": reply.rank}
+                row |= {"rows": info["rows"], "bytes": info["nbytes"]}
+                rows.append(row | {f"{tier}_bytes": nbytes for tier, nbytes in info["tiers"].items()})
+        frame = pd.DataFrame(rows, columns=None if rows else ["table", "rank", "rows", "bytes"])
+        return frame.sort_values(["table", "rank"], ignore_index=True)
+
+    def run(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> list[T]:
+        """Call a function on every rank; return what the ranks return, in rank order.
+
+        Parameters
+        ----------
+        function : callable
+            Runs as ``%px`` code does; handles among ``args`` arrive as the rank's `Table`.
+        """
+        from .handle import as_reference
+
+        references = tuple(as_reference(self._session, value) for value in args)
+        replies = self._session.call(Request("run", args=references), function, timeout_s=timeout_s)
+        return [reply.value for reply in replies]
+
+    # --- state ---
+
+    @property
+    def name(self) -> str:
+        """What `attach` knows it by."""
+        return self._session.name
+
+    @property
+    def n(self) -> int:
+        """Number of ranks."""
+        return self._session.launcher.n
+
+    @property
+    def ranks(self) -> list[RankRecord]:
+        """Who the ranks are: rank, host, pid, device, engine id; in rank order."""
+        return list(self._session.ranks)
+
+    @property
+    def client(self) -> Any:
+        """The ipyparallel client. Work sent through other views than `view` may reach the ranks in another order."""
+        return self._session.client
+
+    @property
+    def view(self) -> Any:
+        """The one view of the engines, which ``%px`` uses too."""
+        return self._session.channel.view
+
+    @property
+    def feed(self) -> Feed:
+        """Live recordings of the ranks."""
+        return self._session.feed
+
+    @property
+    def config(self) -> GcylonConfig:
+        """The config of the next operation. Setting it never waits for a running one."""
+        return self._session.config
+
+    @config.setter
+    def config(self, config: GcylonConfig) -> None:
+        if not isinstance(config, GcylonConfig):
+            raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Set for example lab.config.with_values(...).")
+        self._session.set_config(config)
+
+    def status(self) -> list[dict[str, Any]]:
+        """What every rank is doing now, also while it works.
+
+        Returns
+        -------
+        list of dict
+            rank, host, pid, state ("idle", "busy", "silent" or "gone"), running (an action's name), progress.
+        """
+        session = self._session
+        session.check_open()
+        answers = session.channel.ask({"ask": "state"}, timeout_s=1.0)
+        rows = []
+        for record, answer in zip(session.ranks, answers, strict=True):
+            if answer is None:
+                state = "gone" if record.rank in session.channel.lost else "silent"
+                answer = {"running": "", "progress": None}
+            else:
+                state = "busy" if answer["running"] else "idle"
+            row = {"rank": record.rank, "host": record.host, "pid": record.pid, "state": state}
+            rows.append(row | {"running": answer["running"], "progress": answer["progress"]})
+        return rows
+
+    def snapshots(self) -> list[RankSnapshot]:
+        """What the ranks recorded so far, one snapshot each; also while they work."""
+        return self.feed.snapshots()
+
+    def on_progress(self, callback: ProgressCallback) -> None:
+        """Call back with the ranks' states, a few times a second, while a request takes longer than a second."""
+        self._session.waiting.callbacks.append(callback)
+
+    # --- lifecycle ---
+
+    def interrupt(self) -> None:
+        """Free all ranks from what they are doing; works while another thread waits for them."""
+        self._session.channel.interrupt()
+
+    def recover(self) -> None:
+        """Bring the ranks back together after a failure. Happens by itself before the next request."""
+        self._session.channel.recover()
+
+    def restart(self) -> None:
+        """End all engines, start new ones, and run the prelude. Tables and handles are gone.
+
+        Raises
+        ------
+        ClusterStartError
+            If the new engines do not come up.
+        """
+        self._session.restart()
+
+    def detach(self) -> None:
+        """Leave the engines running for `attach` to find; they end after the grace time."""
+        self._session.detach()
+        self._forget()
+
+    def close(self) -> None:
+        """End engines and controller, and remove their files. Idempotent."""
+        self._session.close()
+        self._forget()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._session.closed:
+            return f"<Cluster {self.name!r}, closed>"
+        hosts = len({record.host for record in self.ranks})
+        mpi = self._session.launcher.mpi.describe()
+        return f"<Cluster {self.name!r}: {self.n} ranks on {hosts} host{'s' * (hosts > 1)}, {mpi}>"
+
+    # --- inside ---
+
+    def _make(self, action: str, *args: Any, **kwargs: Any) -> DistTable:
+        from .handle import DistTable
+
+        result = self._session.new_id()
+        return DistTable(self._session, result, self._session.call(Request(action, "", result, args, kwargs)))
+
+    def _forget(self) -> None:
+        if _clusters.get(self.name) is self:
+            del _clusters[self.name]
+
+
+def _default_ranks() -> int:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4, count)
+
+
+def _check_arguments(n: int, config: GcylonConfig | None, grace_s: float) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ArgumentError(f"n={n!r} is no number of ranks.", advice="Give an int of at least 1.")
+    if config is not None and not isinstance(config, GcylonConfig):
+        raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Give for example gl.GcylonConfig.low_memory().")
+    if grace_s < 0:
+        raise ArgumentError(f"grace_s={grace_s!r} is negative.", advice="Give a time in seconds; 60 is the default.")
+
+
+def _absolute(paths: str | Sequence[str]) -> Any:
+    """Paths as the engines find them, wherever the notebook has gone since they started."""
+    if isinstance(paths, (list, tuple)):
+        return [_absolute(path) for path in paths]
+    text = str(paths)
+    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Scripts take their engines with them; a notebook's kernel may come back and `attach`."""
+    for cluster in list(_clusters.values()):
+        if in_kernel():
+            cluster.detach()
+        else:
+            cluster.close()

@@ -1,0 +1,243 @@
+"""The engine's side: one per MPI rank. Keeps tables, serves requests, and frees its peers when it fails."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from .. import __version__
+from ..config import GcylonConfig
+from ..errors import ClusterError, Revoked, to_message
+from . import actions
+from .controller import LEASE_FILE
+from .hooks import install_hooks
+from .lease import Lease, Vigil
+from .messages import Reply, Request
+from .watcher import InterruptGuard, Watcher
+
+_engine: Engine | None = None
+_start_error = "gcylon_lab.cluster.engine.start was never called here"
+
+# An error that every rank raises needs no revoke, unless a rank catches it and goes on alone.
+_LATE_REVOKE_S = 2.0
+
+
+class Engine:
+    """This rank's store of tables and its request loop.
+
+    Parameters
+    ----------
+    context : Context
+        The rank's, from `gcylon_lab.context`.
+    kernel : ipykernel kernel, optional
+        Whose requests are watched; None where requests are served directly.
+    """
+
+    def __init__(self, context: Any, kernel: Any = None) -> None:
+        self.context = context
+        self.kernel = kernel
+        self.guard = InterruptGuard()
+        self.tables: dict[str, Any] = {}
+        self.running = ""
+        self.revoked = False
+        self.last_id = 0
+        self._late: threading.Timer | None = None
+
+    @property
+    def rank(self) -> int:
+        """This engine's MPI rank."""
+        return int(self.context.rank)
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """Where ``%px`` runs."""
+        space: dict[str, Any] = self.kernel.shell.user_ns
+        return space
+
+    def serve(self, request: Request, function: Callable[..., Any] | None = None, own: Any = None) -> Reply:
+        """Do what a request asks, and answer with a value or an error; never raises."""
+        self.running = request.action
+        try:
+            for name in request.drop:
+                self.drop(name)
+            self._note_id(request.result)
+            reply = actions.perform(actions.Call(self, request, function, own))
+            self.guard.disarm()
+            return replace(reply, memory=self.memory())
+        except BaseException as error:
+            self.guard.disarm()
+            return self._failed(error, request)
+        finally:
+            self.running = ""
+
+    def drop(self, name: str) -> None:
+        """Forget a stored table, and release what it holds unless something else refers to it."""
+        self.tables.pop(name, None)
+
+    def failed(self, error: BaseException | None) -> None:
+        """A cell or a request ended in an error: see to it that no peer waits for this rank."""
+        if getattr(error, "agreed", False):
+            self._cancel_late()
+            self._late = threading.Timer(_LATE_REVOKE_S, self.revoke)
+            self._late.daemon = True
+            self._late.start()
+        else:
+            self.revoke()
+
+    def revoke(self) -> None:
+        """Free all ranks from their collectives; from any thread."""
+        self.revoked = True
+        self.context.transport.revoke()
+
+    def recover(self) -> None:
+        """Collective: all ranks call it. Make the transport usable again; nothing else may be in flight."""
+        self._cancel_late()
+        self.context.recover()
+        self.revoked = False
+
+    def memory(self) -> dict[str, int]:
+        """What plans need to know of this rank."""
+        context = self.context
+        return {
+            "used_bytes": context.budget.used_bytes,
+            "limit_bytes": context.workspace.limit_for(context.config),
+            "ceiling_bytes": context.budget.ceiling_bytes,
+            "free_at_start_bytes": context.workspace.free_at_start_bytes,
+        }
+
+    def state(self) -> dict[str, Any]:
+        """What this rank is doing; from any thread."""
+        progress = self.context.recorder.progress
+        return {
+            "rank": self.rank,
+            "pid": os.getpid(),
+            "running": self.running,
+            "revoked": self.revoked,
+            "progress": None if progress is None else progress._asdict(),
+        }
+
+    def _note_id(self, result: str) -> None:
+        """A notebook that attaches later must not use a name again."""
+        if result[1:].isdigit():
+            self.last_id = max(self.last_id, int(result[1:]))
+
+    def _cancel_late(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _failed(self, error: BaseException, request: Request) -> Reply:
+        text = "".join(traceback.format_exception(error))
+        if not getattr(error, "agreed", False):
+            self.revoke()
+        elif request.action == "run":
+            self.failed(error)
+        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+            error = Revoked(f"Rank {self.rank} was interrupted in {request.action!r}.", rank=self.rank)
+        message = to_message(error, self.rank)
+        return Reply(self.rank, error=message, traceback=text, revoked=self.revoked, memory=self.memory())
+
+
+def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> None:
+    """Make this process an engine. Run by ipyparallel before the engine says that it is there.
+
+    Parameters
+    ----------
+    home : str
+        The cluster's folder.
+    grace_s : float
+        How long to outlive the owner.
+    config : dict, optional
+        Fields of the `GcylonConfig` to start with.
+    """
+    global _engine, _start_error
+    try:
+        _engine = _open(Path(home), grace_s, config)
+    except BaseException:
+        # The engine registers all the same, so that the verify step can fetch what went wrong.
+        _start_error = traceback.format_exc()
+        print(_start_error, file=sys.stderr)
+
+
+def current() -> Engine:
+    """This process's engine.
+
+    Raises
+    ------
+    ClusterError
+        If it did not start; the message has the traceback.
+    """
+    if _engine is None:
+        raise ClusterError(f"This process is no engine of gcylon_lab: {_start_error}")
+    return _engine
+
+
+def probe(what: str) -> Any:
+    """Answer before anything is known to work: "start_error", or "identity" of this rank."""
+    if what == "start_error":
+        return "" if _engine is not None else _start_error
+    engine = current()
+    context = engine.context
+    return {
+        "rank": context.rank,
+        "size": context.size,
+        "host": context.host,
+        "pid": os.getpid(),
+        "device": getattr(context, "device", "cpu"),
+        "versions": versions(),
+        "mpi": _mpi_library(),
+        "config": context.config.as_dict(),
+        "revoked": engine.revoked,
+        "last_id": engine.last_id,
+        "memory": engine.memory(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """What must be equal on all ranks."""
+    import mpi4py
+    import numpy
+    import pandas
+
+    return {
+        "gcylon_lab": __version__,
+        "python": platform.python_version(),
+        "pandas": pandas.__version__,
+        "numpy": numpy.__version__,
+        "mpi4py": mpi4py.__version__,
+    }
+
+
+def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
+    from IPython import get_ipython
+
+    from .. import context as contexts
+    from ..comm.mpi import MpiTransport
+
+    # With a transport of its own choice the context does not end all ranks on an exception that nobody catches:
+    # here the hooks below free the peers instead.
+    context = contexts.initialize(None if config is None else GcylonConfig(**config), transport=MpiTransport())
+    kernel = get_ipython().kernel
+    engine = Engine(context, kernel)
+    # On hosts that do not see the cluster's folder the launcher ends the engines.
+    vigil = Vigil(Lease(home / LEASE_FILE), grace_s) if home.is_dir() else None
+    engine.guard.install()
+    Watcher(engine.revoke, vigil).start()
+    install_hooks(engine, kernel)
+    return engine
+
+
+def _mpi_library() -> str:
+    with contextlib.suppress(Exception):
+        from mpi4py import MPI
+
+        return MPI.Get_library_version().split("\0")[0].splitlines()[0]
+    return "unknown"

@@ -1,0 +1,106 @@
+"""Folds what N ranks report into one error, with the cause on top."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import ClusterError, GcylonError, RankError, from_message
+from .messages import Reply
+
+# These follow from somebody else's failure; they are the cause only if there is nothing else.
+_CONSEQUENCES = ("RankLost", "DeadlineExceeded", "CommError", "Revoked")
+_RANK = re.compile(r"rank \d+", re.IGNORECASE)
+
+
+def fold(replies: Sequence[Reply]) -> GcylonError | None:
+    """Make one error of the replies of all ranks; None if all is well.
+
+    Parameters
+    ----------
+    replies : sequence of Reply
+        In rank order.
+
+    Returns
+    -------
+    GcylonError or None
+        Of the class raised on the ranks. ``remote_traceback`` is the first failing
+        rank's, ``ranks`` the ranks that raised it; a note says what the others did.
+    """
+    failed = [reply for reply in replies if reply.error is not None]
+    if not failed:
+        return None
+    cause = min(failed, key=_weight)
+    assert cause.error is not None
+    same = [reply.rank for reply in failed if _alike(reply.error, cause.error)]
+    error = from_message(cause.error)
+    if len(same) == len(replies) > 1:
+        error.rank = None  # none is to blame more than the others
+    return dress(error, same, cause.traceback, _others(failed, same, len(replies)))
+
+
+def dress(error: GcylonError, ranks: Sequence[int], remote_traceback: str, others: Sequence[str] = ()) -> GcylonError:
+    """Add to an error what a person needs to find its place on the ranks."""
+    error.ranks = tuple(ranks)  # type: ignore[attr-defined]
+    error.remote_traceback = remote_traceback  # type: ignore[attr-defined]
+    for line in others:
+        error.add_note(line)
+    if isinstance(error, RankError):
+        error.add_note(f"On {name_ranks(ranks)}:\n{remote_traceback.rstrip()}")
+    elif remote_traceback:
+        error.add_note(f"Raised on {name_ranks(ranks)}; .remote_traceback has where.")
+    return error
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Write ranks for people, runs folded: "rank 3", "ranks 0-2, 5"."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    return f"rank{'s' if len(set(ranks)) > 1 else ''} {', '.join(texts)}"
+
+
+def unreadable(rank: int, error: BaseException) -> Reply:
+    """Stand in for a reply that did not come, or could not be unpacked."""
+    text = f"{type(error).__name__}: {error}"
+    message = ClusterError(f"Rank {rank} gave no answer that can be read: {text}", rank=rank)
+    return Reply(rank, error={**_plain(message), "kind": "ClusterError"}, traceback=_remote_text(error), revoked=True)
+
+
+def _plain(error: GcylonError) -> dict[str, Any]:
+    return {"kind": "", "message": error.message, "advice": error.advice, "rank": error.rank, "numbers": error.numbers}
+
+
+def _remote_text(error: BaseException) -> str:
+    return str(getattr(error, "traceback", "") or "")
+
+
+def _weight(reply: Reply) -> tuple[int, int]:
+    assert reply.error is not None
+    kind = reply.error["kind"]
+    return (1 + _CONSEQUENCES.index(kind) if kind in _CONSEQUENCES else 0, reply.rank)
+
+
+def _alike(one: dict[str, Any] | None, other: dict[str, Any]) -> bool:
+    return one is not None and _gist(one) == _gist(other)
+
+
+def _gist(error: dict[str, Any]) -> tuple[str, str]:
+    """What is the same where ranks say the same of themselves."""
+    return error["kind"], _RANK.sub("rank", error["message"])
+
+
+def _others(failed: Sequence[Reply], same: Sequence[int], size: int) -> list[str]:
+    """What the ranks said that did not raise the cause."""
+    texts: dict[str, list[int]] = {}
+    for reply in failed:
+        if reply.rank not in same and reply.error is not None:
+            texts.setdefault(f"{reply.error['kind']}: {reply.error['message']}", []).append(reply.rank)
+    fine = size - len(failed)
+    lines = [f"{name_ranks(ranks).capitalize()} left with {text}" for text, ranks in texts.items()]
+    return lines + ([f"{fine} of {size} ranks had no error; what they made is dropped."] if fine else [])

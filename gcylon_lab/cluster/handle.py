@@ -1,0 +1,315 @@
+"""`DistTable`: the notebook's reference to a table on the ranks."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, HandleReleased
+from ..units import format_bytes, format_count
+from .messages import Reply, Request, TableRef
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ..ops.plan import Plan
+    from ..tables.schema import Schema
+    from .session import Session
+
+
+class DistTable:
+    """A table on the ranks of a cluster. The rows stay there.
+
+    It has the verbs of `Table`, called once for all ranks. What it shows of
+    itself (`repr`, sizes, plans) is known here and asks nobody. It is alive
+    until `release`, until it is collected, or until the cluster is restarted
+    or closed; using it later raises `HandleReleased`.
+
+    Made by a `Cluster` and by verbs.
+    """
+
+    def __init__(self, session: Session, name: str, replies: Sequence[Reply]) -> None:
+        self._session = session
+        self._name = name
+        self._generation = session.generation
+        self._infos = [reply.info for reply in replies if reply.info is not None]
+        self._schema: Schema | None = None
+        self.last_plan: Plan | None = replies[0].plan
+        # Runs wherever the collector happens to: it may only queue.
+        self._finalizer = weakref.finalize(self, session.drop_later, name)
+        self._finalizer.atexit = False
+
+    # ---- what the ranks hold
+
+    @property
+    def schema(self) -> Schema:
+        """Columns and dtypes, the same on all ranks. Asks the ranks once."""
+        if self._schema is None:
+            self._schema = self._request("schema")[0].value
+        assert self._schema is not None
+        return self._schema
+
+    @property
+    def columns(self) -> list[Any]:
+        """Column labels."""
+        return list(self._infos[0]["columns"])
+
+    @property
+    def dtypes(self) -> dict[Any, str]:
+        """The dtype of each column, in words."""
+        return dict(zip(self._infos[0]["columns"], self._infos[0]["dtypes"], strict=True))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows on all ranks."""
+        return sum(info["rows"] for info in self._infos)
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns."""
+        return len(self._infos[0]["columns"])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on all ranks, in all tiers."""
+        return sum(info["nbytes"] for info in self._infos)
+
+    @property
+    def tiers(self) -> dict[str, int]:
+        """Bytes on all ranks by tier, as they were when the table was made."""
+        names = dict.fromkeys(tier for info in self._infos for tier in info["tiers"])
+        return {tier: sum(info["tiers"].get(tier, 0) for info in self._infos) for tier in names}
+
+    @property
+    def partitioning(self) -> dict[str, Any] | None:
+        """How the table is spread over the ranks, if known: keys and size."""
+        spread: dict[str, Any] | None = self._infos[0]["partitioning"]
+        return spread
+
+    @property
+    def released(self) -> bool:
+        """Whether the table behind this handle is gone."""
+        return not self._finalizer.alive or self._session.generation != self._generation
+
+    def info(self) -> list[dict[str, Any]]:
+        """Return every rank's `Table.info`, in rank order, as it was when the table was made."""
+        return [dict(info) for info in self._infos]
+
+    # ---- exchanging verbs
+
+    def shuffle(
+        self,
+        on: str | Sequence[str],
+        *,
+        keep_order: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> DistTable:
+        """Bring rows with equal keys to one rank; as `Table.shuffle`."""
+        return self._verb("shuffle", strategy, config, timeout_s, on=on, keep_order=keep_order)
+
+    def allgather(
+        self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
+    ) -> DistTable:
+        """Bring all rows to every rank, in (rank, row) order; as `Table.allgather`."""
+        return self._verb("allgather", strategy, config, timeout_s)
+
+    def gather(
+        self,
+        root: int = 0,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> DistTable:
+        """Bring all rows to one rank, in (rank, row) order; as `Table.gather`."""
+        return self._verb("gather", strategy, config, timeout_s, root=root)
+
+    def broadcast(
+        self,
+        root: int = 0,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> DistTable:
+        """Bring one rank's rows to every rank; as `Table.broadcast`."""
+        return self._verb("broadcast", strategy, config, timeout_s, root=root)
+
+    def repartition(
+        self,
+        rows_per_rank: Sequence[int] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> DistTable:
+        """Cut the table anew over the ranks, keeping the global order; as `Table.repartition`."""
+        return self._verb("repartition", strategy, config, timeout_s, rows_per_rank=rows_per_rank)
+
+    # ---- plans
+
+    def plan_shuffle(
+        self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how `shuffle` would run, assuming evenly spread keys; no rank is asked."""
+        return self._plan("shuffle", strategy, config, on=[on] if isinstance(on, str) else list(on))
+
+    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `allgather` would run; no rank is asked."""
+        return self._plan("allgather", strategy, config)
+
+    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `gather` would run; no rank is asked."""
+        return self._plan("gather", strategy, config, root=root)
+
+    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `broadcast` would run; no rank is asked."""
+        return self._plan("broadcast", strategy, config, root=root)
+
+    def plan_repartition(
+        self,
+        rows_per_rank: Sequence[int] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Show how `repartition` would run; no rank is asked."""
+        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
+
+    def explain(self) -> str:
+        """Return how this table was made, in words."""
+        if self.last_plan is None:
+            return "This table was read or made, not exchanged: there was no plan."
+        return self.last_plan.describe()
+
+    # ---- looking at rows, and away with them
+
+    def local(self) -> list[pd.DataFrame]:
+        """Return every rank's rows as a frame, in rank order. All of them come to the notebook."""
+        return [reply.value for reply in self._request("local")]
+
+    def to_pandas(self, limit: int | None = 10_000) -> pd.DataFrame:
+        """Return the first rows in global order.
+
+        Parameters
+        ----------
+        limit : int or None, default 10_000
+            How many; None for all. A warning says so if there are more.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
+        import pandas as pd
+
+        if limit is not None and limit < 0:
+            raise ArgumentError(f"limit={limit} is negative.", advice="Give a number of rows, or None for all.")
+        if limit is None or limit >= self.num_rows:
+            return pd.concat(self.local(), ignore_index=True)
+        warnings.warn(
+            f"These are the first {format_count(limit)} of {format_count(self.num_rows)} rows "
+            f"({format_bytes(self.nbytes)} in all); to_pandas(limit=None) gives all.",
+            stacklevel=2,
+        )
+        return self.head(limit)
+
+    def head(self, n: int = 5) -> pd.DataFrame:
+        """Return the first ``n`` rows in global order."""
+        frame: pd.DataFrame = self._request("first_rows", n)[0].value
+        return frame
+
+    def write_parquet(self, path: str, *, overwrite: bool = False) -> list[str]:
+        """Write one file a rank into a folder, as the ranks see it; return the files in rank order."""
+        import os
+
+        folder = path if "://" in path else os.path.abspath(os.path.expanduser(path))
+        return [file for reply in self._request("write_parquet", folder, overwrite=overwrite) for file in reply.value]
+
+    def bind(self, name: str) -> DistTable:
+        """Give the table a name in every engine's namespace, for ``%px``; returns this handle.
+
+        Raises
+        ------
+        ArgumentError
+            If it cannot be a name.
+        """
+        if not name.isidentifier():
+            raise ArgumentError(f"{name!r} cannot be a variable's name.", advice="Give one such as 'orders'.")
+        self._request("bind", name)
+        return self
+
+    def release(self) -> None:
+        """Give the table up: its memory is freed unless a name of ``%px`` refers to it. Idempotent."""
+        alive = not self.released
+        if self._finalizer.detach() is not None and alive:
+            self._session.drop(self._name)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __repr__(self) -> str:
+        if self.released:
+            return f"<DistTable {self._name}, released>"
+        names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
+        rows = "+".join(format_count(info["rows"]) for info in self._infos[:8]) + ("+…" if len(self._infos) > 8 else "")
+        return (
+            f"<DistTable {self._name}: {format_count(self.num_rows)} rows ({rows}) of {self.num_columns} columns, "
+            f"{format_bytes(self.nbytes)} ({names})>"
+        )
+
+    # ---- inside
+
+    def reference(self, session: Session) -> TableRef:
+        """What stands for this table in a request to a cluster.
+
+        Raises
+        ------
+        HandleReleased
+            If it is gone.
+        ArgumentError
+            If it is another cluster's.
+        """
+        if session is not self._session:
+            raise ArgumentError(f"{self!r} belongs to another cluster.")
+        if self.released:
+            again = self._session.generation != self._generation
+            why = "the cluster was restarted" if again else "it was released"
+            raise HandleReleased(f"The table {self._name} is gone: {why}.", advice="Read or compute it again.")
+        return TableRef(self._name)
+
+    def _verb(
+        self, verb: str, strategy: str, config: GcylonConfig | None, timeout_s: float | None, **kwargs: Any
+    ) -> DistTable:
+        name = self.reference(self._session).table
+        result = self._session.new_id()
+        options = {**kwargs, "strategy": strategy, "config": config, "timeout_s": timeout_s}
+        replies = self._session.call(Request(verb, name, result, kwargs=options), timeout_s=timeout_s)
+        return DistTable(self._session, result, replies)
+
+    def _request(self, action: str, *args: Any, **kwargs: Any) -> list[Reply]:
+        name = self.reference(self._session).table
+        return self._session.call(Request(action, name, args=args, kwargs=kwargs))
+
+    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
+        from ..ops.foresight import foresee
+
+        self.reference(self._session)
+        infos = [info | now for info, now in zip(self._infos, self._session.memory, strict=True)]
+        return foresee(verb, infos, config or self._session.config, strategy=strategy, **arguments)
+
+
+def as_reference(session: Session, value: Any) -> Any:
+    """A handle as what stands for it in a request; anything else as it is."""
+    return value.reference(session) if isinstance(value, DistTable) else value
+
+
+def cut_evenly(frame: pd.DataFrame, n: int) -> list[pd.DataFrame]:
+    """Cut a frame into n in its order; where the rows do not divide, the first hold one more."""
+    each, more = divmod(len(frame), n)
+    starts = [rank * each + min(rank, more) for rank in range(n + 1)]
+    return [frame.iloc[starts[rank] : starts[rank + 1]] for rank in range(n)]

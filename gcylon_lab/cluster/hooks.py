@@ -1,0 +1,103 @@
+"""Where an engine's kernel is changed: interrupts, failures of cells, and the control channel."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from ..config import GcylonConfig
+from ..errors import to_message
+from .messages import CONTROL_REPLY, CONTROL_REQUEST
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+
+def install_hooks(engine: Engine, kernel: Any) -> None:
+    """Let a kernel's cells and calls free the peers when they fail, and let it answer on the control channel."""
+    # The guard holds SIGINT for good; the kernel must not swap handlers around each message.
+    kernel.pre_handler_hook = _nothing
+    kernel.post_handler_hook = _nothing
+    _wrap_apply(engine, kernel)
+    _wrap_execute(engine, kernel)
+    kernel.control_handlers[CONTROL_REQUEST] = _control_handler(engine, kernel)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _wrap_apply(engine: Engine, kernel: Any) -> None:
+    original = kernel.do_apply
+
+    def do_apply(*args: Any, **kwargs: Any) -> Any:
+        try:
+            with engine.guard.armed():
+                content, buffers = original(*args, **kwargs)
+        except KeyboardInterrupt:
+            content, buffers = _interrupted(kernel, "apply"), []
+        if content["status"] == "error":
+            engine.failed(_last_error(content))
+        return content, buffers
+
+    kernel.do_apply = do_apply
+
+
+def _wrap_execute(engine: Engine, kernel: Any) -> None:
+    original = kernel.do_execute
+
+    async def do_execute(*args: Any, **kwargs: Any) -> Any:
+        engine.running = "cell"
+        try:
+            with engine.guard.armed():
+                content = await original(*args, **kwargs)
+        except KeyboardInterrupt:
+            content = _interrupted(kernel, "execute")
+        finally:
+            engine.running = ""
+        if content["status"] == "error":
+            engine.failed(_last_error(content))
+        return content
+
+    kernel.do_execute = do_execute
+
+
+def _last_error(content: dict[str, Any]) -> BaseException | None:
+    """The exception behind a reply, as far as IPython still has it."""
+    error = getattr(sys, "last_value", None)
+    return error if error is not None and type(error).__name__ == content.get("ename") else None
+
+
+def _interrupted(kernel: Any, method: str) -> dict[str, Any]:
+    """The reply to a request that an interrupt cut short after its own handling of errors."""
+    return {
+        "status": "error",
+        "ename": "KeyboardInterrupt",
+        "evalue": "",
+        "traceback": [],
+        "execution_count": kernel.execution_count,
+        "user_expressions": {},
+        "payload": [],
+        "engine_info": kernel.get_engine_info(method=method),
+    }
+
+
+def _control_handler(engine: Engine, kernel: Any) -> Any:
+    def handle(stream: Any, idents: Any, message: dict[str, Any]) -> None:
+        try:
+            content = {"status": "ok", "reply": _answer(engine, message["content"])}
+        except Exception as error:
+            content = {"status": "failed", "error": to_message(error, engine.rank)}
+        kernel.session.send(stream, CONTROL_REPLY, content, parent=message, ident=idents)
+
+    return handle
+
+
+def _answer(engine: Engine, content: dict[str, Any]) -> dict[str, Any]:
+    """Answer in the control thread, while the main thread may be anywhere."""
+    if content["ask"] == "snapshot":
+        snapshot: dict[str, Any] = engine.context.snapshot(since_ns=content.get("since_ns", 0))
+        return snapshot
+    if content["ask"] == "config":
+        engine.context.set_config(GcylonConfig(**content["config"]))
+    return engine.state()

@@ -1,0 +1,75 @@
+"""Who the ranks are: gathered at start, checked, and shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import __version__
+from ..errors import ClusterStartError
+
+
+@dataclass(frozen=True, slots=True)
+class RankRecord:
+    """One rank: where it runs, and which engine it is to ipyparallel."""
+
+    rank: int
+    host: str
+    pid: int
+    device: str
+    engine_id: int
+
+    def describe(self) -> str:
+        """For messages: "rank 1 (host node1, pid 4711)"."""
+        return f"rank {self.rank} (host {self.host}, pid {self.pid})"
+
+
+def check_identities(
+    answers: Sequence[dict[str, Any]], engine_ids: Sequence[int], n: int, mpi: str
+) -> list[RankRecord]:
+    """Put what the engines say of themselves in rank order, if it fits together.
+
+    Parameters
+    ----------
+    answers : sequence of dict
+        What `engine.probe("identity")` gave, one for each engine.
+    engine_ids : sequence of int
+        ipyparallel's, in the same order.
+    n : int
+        How many ranks there should be.
+    mpi : str
+        Which mpiexec started them, for the error.
+
+    Raises
+    ------
+    ClusterStartError
+        If they are not the ranks 0 to n-1 of one world, or their versions differ.
+    """
+    ranks = sorted(int(answer["rank"]) for answer in answers)
+    if ranks != list(range(n)):
+        pairs = zip(engine_ids, answers, strict=True)
+        said = "; ".join(f"engine {engine}: rank {a['rank']} of {a['size']}" for engine, a in pairs)
+        raise ClusterStartError(
+            f"The engines are not the ranks 0 to {n - 1} of one MPI world: {said}. mpi4py uses {answers[0]['mpi']}, "
+            f"they were started with {mpi}.",
+            advice="mpiexec and the library that mpi4py loads must be of one MPI; give the right mpiexec as mpi=.",
+        )
+    _check_versions(answers)
+    records = [
+        RankRecord(int(a["rank"]), a["host"], int(a["pid"]), a["device"], int(engine))
+        for engine, a in zip(engine_ids, answers, strict=True)
+    ]
+    return sorted(records, key=lambda record: record.rank)
+
+
+def _check_versions(answers: Sequence[dict[str, Any]]) -> None:
+    for package in answers[0]["versions"]:
+        found = {int(answer["rank"]): answer["versions"][package] for answer in answers}
+        if package == "gcylon_lab":
+            found[-1] = __version__
+        if len(set(found.values())) > 1:
+            said = ", ".join(f"{'notebook' if r < 0 else f'rank {r}'}: {v}" for r, v in sorted(found.items()))
+            raise ClusterStartError(
+                f"{package} is not the same everywhere: {said}.", advice="Install one version on all hosts."
+            )

@@ -1,0 +1,239 @@
+"""Starts and stops the controller and the engines, by ipyparallel's own means."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import ipyparallel
+import psutil
+from IPython.core.profiledir import ProfileDir
+from traitlets.config import Config
+
+from ..config import GcylonConfig
+from ..errors import ClusterStartError
+from ..units import format_seconds
+from .controller import GRACE_VARIABLE, HOME_VARIABLE, LEASE_FILE
+from .homes import new_home, sweep
+from .lease import Lease
+from .mpiexec import MpiExec, exit_of_rank, without_chatter
+
+_CONTROLLER_ARGUMENTS = ["--nodb", "--IPController.broadcast_scheduler_depth=0", "--IPController.use_threads=True"]
+_POLL_S = 0.03
+_TAIL_LINES = 40
+
+
+class Launcher:
+    """The processes of one cluster, in a folder of their own.
+
+    Parameters
+    ----------
+    n : int
+        Engines, one MPI rank each.
+    mpi : MpiExec
+    name : str
+        The cluster's name, for `attach`.
+    grace_s : float
+        How long engines outlive their owner.
+    start_timeout_s : float
+    environment : dict
+        For the engines, beside this process's own.
+    config : GcylonConfig
+        What the ranks start with.
+    home : Path, optional
+        An existing cluster's folder.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        mpi: MpiExec,
+        *,
+        name: str,
+        grace_s: float,
+        start_timeout_s: float,
+        environment: dict[str, str],
+        config: GcylonConfig,
+        home: Path | None = None,
+    ) -> None:
+        self.n = n
+        self.mpi = mpi
+        self.grace_s = grace_s
+        self.start_timeout_s = start_timeout_s
+        self.environment = environment
+        self.config = config
+        self._last_output = ""
+        if home is None:
+            sweep()
+            self.home = new_home(f"{name}-{secrets.token_hex(4)}")
+            self._processes = self._new_processes()
+        else:
+            self.home = home
+            self._processes = self._found_processes()
+        self.lease = Lease(self.home / LEASE_FILE)
+
+    def start(self) -> Any:
+        """Start controller and engines; return the connected ipyparallel client.
+
+        Raises
+        ------
+        ClusterStartError
+            If a process ends or the time is over, with the launcher's output.
+        """
+        try:
+            self._processes.start_controller_sync()
+            self._processes.start_engines_sync(self.n)
+            client = self.connect()
+        except Exception as error:
+            raise self._start_error(f"The cluster did not start: {error}.") from error
+        self._wait_for_engines(client)
+        return client
+
+    def connect(self) -> Any:
+        """Return a client of the running controller."""
+        return self._processes.connect_client_sync()
+
+    def start_engines(self, client: Any) -> None:
+        """Start new engines once `stop_engines` has ended the old ones.
+
+        Raises
+        ------
+        ClusterStartError
+            As `start`.
+        """
+        deadline = time.monotonic() + 10
+        while client.ids and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        self._processes.start_engines_sync(self.n)
+        self._wait_for_engines(client)
+
+    def stop_engines(self, client: Any | None) -> None:
+        """End all engines. Their state is given up, so nothing waits for a stuck one."""
+        if client is not None and client.ids:
+            with contextlib.suppress(Exception):
+                client.send_signal("SIGKILL", block=False)
+                time.sleep(0.1)
+        self._last_output = self.output()
+        self._processes.stop_engines_sync()
+
+    def stop(self, client: Any | None) -> None:
+        """End everything, and remove the folder. Idempotent."""
+        with contextlib.suppress(OSError):
+            self.lease.claim(closed=True)
+        for stop in (lambda: self.stop_engines(client), self._processes.stop_controller_sync):
+            with contextlib.suppress(Exception):
+                stop()
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def output(self) -> str:
+        """What the engines' launcher wrote."""
+        engines = self._processes.engine_set
+        if engines is None:
+            return self._last_output
+        try:
+            return Path(engines.output_file).read_text(errors="replace")
+        except OSError:
+            return self._last_output
+
+    def exit_of(self, rank: int) -> str:
+        """How a rank's process ended, as far as the launcher says; "" where it does not."""
+        return exit_of_rank(self.output(), rank)
+
+    def state(self) -> dict[str, Any]:
+        """What another process needs to make this launcher again; plain values."""
+        return {
+            "n": self.n,
+            "mpi": asdict(self.mpi),
+            "grace_s": self.grace_s,
+            "start_timeout_s": self.start_timeout_s,
+            "environment": self.environment,
+            "config": self.config.as_dict(),
+            "controller_pid": self._processes.controller.pid,
+        }
+
+    def is_running(self) -> bool:
+        """Whether the engines' launcher still runs."""
+        engines = self._processes.engine_set
+        return engines is not None and psutil.pid_exists(engines.pid) and _is_live(engines.pid)
+
+    def _wait_for_engines(self, client: Any) -> None:
+        deadline = time.monotonic() + self.start_timeout_s
+        while len(client.ids) < self.n:
+            if not self.is_running():
+                raise self._start_error("The engines' launcher ended before all engines had started.")
+            if time.monotonic() > deadline:
+                raise self._start_error(
+                    f"{len(client.ids)} of {self.n} engines were there after {format_seconds(self.start_timeout_s)}."
+                )
+            time.sleep(_POLL_S)
+
+    def _start_error(self, message: str) -> ClusterStartError:
+        tail = "\n".join(without_chatter(self.output()).splitlines()[-_TAIL_LINES:])
+        text = f"\n--- the launcher's output ---\n{tail}\n---" if tail else " The launcher wrote nothing."
+        advice = f"The command was: {' '.join(self._command())}"
+        return ClusterStartError(message + text, advice=advice, output=tail)
+
+    def _command(self) -> list[str]:
+        engines = self._processes.engine_set
+        return [] if engines is None else [word for word in engines.args if not word.startswith("--IPEngine.init")]
+
+    def _new_processes(self) -> Any:
+        ProfileDir.create_profile_dir(str(self.home))  # type: ignore[no-untyped-call]
+        processes = ipyparallel.Cluster(
+            engines="mpi", n=self.n, config=self._config(), profile_dir=str(self.home), **_QUIET
+        )
+        # The controller's file says when it is there; ipyparallel's own pause of a second is not needed.
+        processes.delay = 0.0
+        processes.controller_args = _CONTROLLER_ARGUMENTS
+        return processes
+
+    def _found_processes(self) -> Any:
+        file = next(self.home.glob("security/cluster-*.json"))
+        return ipyparallel.Cluster.from_file(str(file), config=self._config(), **_QUIET)
+
+    def _config(self) -> Config:
+        config = Config()
+        config.LocalControllerLauncher.controller_cmd = [sys.executable, "-m", "gcylon_lab.cluster.controller"]
+        config.LocalControllerLauncher.environment = self._variables()
+        engines = config.MPIEngineSetLauncher
+        engines.mpi_cmd = [self.mpi.path]
+        engines.mpi_args = list(self.mpi.arguments)
+        engines.environment = self.mpi.environment | self._variables() | self.environment
+        engines.engine_args = [f"--IPEngine.init_mpi={_init(self.home, self.grace_s, self.config)}"]
+        return config
+
+    def _variables(self) -> dict[str, str]:
+        return {HOME_VARIABLE: str(self.home), GRACE_VARIABLE: repr(self.grace_s), "PYTHONPATH": _python_path()}
+
+
+_QUIET = {"load_profile": False, "shutdown_atexit": False, "log_level": logging.CRITICAL}
+
+
+def _init(home: Path, grace_s: float, config: GcylonConfig) -> str:
+    """What ipyparallel runs on each rank, in the namespace of ``%px``, before the engine says that it is there."""
+    start = f"engine.start({str(home)!r}, {grace_s!r}, {config.as_dict()!r})"
+    return f"import gcylon_lab as gl; from gcylon_lab.cluster import engine; {start}; del engine"
+
+
+def _python_path() -> str:
+    """Where engines find this very package, also when it is not installed."""
+    here = str(Path(__file__).resolve().parents[2])
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if here not in paths and Path(here).name not in ("site-packages", "dist-packages"):
+        paths.append(here)
+    return os.pathsep.join(paths)
+
+
+def _is_live(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

@@ -1,0 +1,84 @@
+"""What the notebook and the engines say to each other: plain values on two channels.
+
+The shell channel carries one `Request` at a time, in the same order to every
+rank. The control channel is answered by a thread of its own, also while a
+request runs: state, snapshots and settings go there, so they never queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..ops.plan import Plan
+
+CONTROL_REQUEST = "gcylon_lab_request"
+CONTROL_REPLY = "gcylon_lab_reply"
+
+
+@dataclass(frozen=True, slots=True)
+class TableRef:
+    """Stands for a stored table among the arguments of a request."""
+
+    table: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One piece of work for every rank.
+
+    Parameters
+    ----------
+    action : str
+        What to do: a verb of `Table`, or one of the engine's own actions.
+    table : str, optional
+        The stored table whose verb it is.
+    result : str, optional
+        The name under which to keep the table that comes out.
+    args, kwargs
+        The verb's arguments; tables stand in them as `TableRef`.
+    drop : tuple of str
+        Stored tables that nobody refers to any more.
+    """
+
+    action: str
+    table: str = ""
+    result: str = ""
+    args: tuple[Any, ...] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    drop: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a rank answers to a `Request`.
+
+    ``error`` is what `gcylon_lab.errors.to_message` gives; ``info`` is `Table.info`
+    of the stored result and ``plan`` how it was made; ``revoked`` says whether the
+    rank's transport needs recovery; ``memory`` is what plans need to know of the rank.
+    """
+
+    rank: int
+    value: Any = None
+    error: dict[str, Any] | None = None
+    traceback: str = ""
+    info: dict[str, Any] | None = None
+    plan: Plan | None = None
+    revoked: bool = False
+    memory: dict[str, int] = field(default_factory=dict)
+
+
+def deliver(request: Request, function: Callable[..., Any] | None = None, own: Any = None) -> Reply:
+    """Run a request on this engine; this is what ipyparallel carries there. ``own`` is for this rank alone."""
+    from gcylon_lab.cluster import engine
+
+    return engine.current().serve(request, function, own)
+
+
+def ask(expression: str) -> Any:
+    """Evaluate one of the engine's probes by name, outside any operation; used before an engine is known to work."""
+    from gcylon_lab.cluster import engine
+
+    return engine.probe(expression)

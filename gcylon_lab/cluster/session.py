@@ -1,0 +1,226 @@
+"""A cluster's life: engines are started or found, checked, used, restarted, left."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..config import GcylonConfig
+from ..errors import ClusterError, ClusterStartError, GcylonError
+from . import homes
+from .channel import Channel
+from .failures import name_ranks
+from .feed import Feed
+from .identity import RankRecord, check_identities
+from .launcher import Launcher
+from .lease import Keeper
+from .messages import Reply, Request, ask
+from .progress import Waiting
+from .views import activate
+
+_MAX_KEEP_S = 5.0
+
+
+class Session:
+    """The engines of one cluster, and the way to them.
+
+    Parameters
+    ----------
+    launcher : Launcher
+    name : str
+    prelude : str
+        Code that new engines run.
+    progress : bool
+        Whether to show a line of progress.
+    """
+
+    channel: Channel
+
+    def __init__(self, launcher: Launcher, name: str, prelude: str, *, progress: bool) -> None:
+        self.launcher = launcher
+        self.name = name
+        self.client: Any = None
+        self.ranks: list[RankRecord] = []
+        self.config = launcher.config
+        self.memory: list[dict[str, int]] = []
+        self.generation = 0
+        self.closed = False
+        self._prelude = prelude
+        self._ids = itertools.count(1)
+        self._keeper = Keeper(launcher.lease, max(0.5, min(_MAX_KEEP_S, launcher.grace_s / 4)))
+        self.waiting = Waiting(lambda: self.channel.ask({"ask": "state"}, timeout_s=0.5), show=progress)
+        self.feed = Feed(lambda: self.channel)
+
+    def start(self) -> None:
+        """Start the engines and check them; on failure nothing is left behind.
+
+        Raises
+        ------
+        ClusterStartError
+            With the launcher's output.
+        """
+        self._keeper.start()
+        try:
+            self.client = self.launcher.start()
+            self._join()
+            self._run_prelude()
+        except BaseException:
+            self.close()
+            raise
+
+    def attach(self) -> None:
+        """Become the owner of engines that run already; on failure they are left as they are."""
+        self._keeper.start()
+        try:
+            self.client = self.launcher.connect()
+            last_id = self._join()
+        except BaseException:
+            self.detach()
+            raise
+        # Names that the notebook before gave to tables are not used again.
+        self._ids = itertools.count(last_id + 1)
+
+    def restart(self) -> None:
+        """End all engines, start new ones, run the prelude."""
+        self.check_open()
+        self.channel.close()
+        # Not under the lock: whoever holds it waits for engines that this ends.
+        self.launcher.stop_engines(self.client)
+        with self.channel.lock:
+            self.launcher.start_engines(self.client)
+            self.feed.forget()
+            self._join()
+            self._run_prelude()
+
+    def detach(self) -> None:
+        """Leave the engines running until a new owner comes, or the grace time is over."""
+        self._leave()
+        if self.client is not None:
+            self.client.close()
+
+    def close(self) -> None:
+        """End everything. Idempotent."""
+        if self.closed:
+            return
+        self._leave()
+        self.launcher.stop(self.client)
+        if self.client is not None:
+            self.client.close()
+
+    def check_open(self) -> None:
+        """Raise `ClusterError` if it was closed or left."""
+        if self.closed:
+            raise ClusterError(f"The cluster {self.name!r} is closed.", advice="Start one with gl.Cluster(n).")
+
+    def new_id(self) -> str:
+        """A name for a table that nothing on the engines has yet, nor ever had."""
+        return f"t{next(self._ids)}"
+
+    def call(
+        self,
+        request: Request,
+        function: Callable[..., Any] | None = None,
+        *,
+        each: Sequence[Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Reply]:
+        """Run a request on all ranks; return their replies in rank order. See `Channel.call`."""
+        self.check_open()
+        try:
+            replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
+        finally:
+            self.waiting.done()
+        self.memory = [reply.memory for reply in replies]
+        return replies
+
+    def drop_later(self, table: str) -> None:
+        """Forget a table on the engines with the next request; safe in finalizers."""
+        self.channel.drop_later(table)
+
+    def drop(self, table: str) -> None:
+        """Forget a table on the engines: now if they are free, else with the next request."""
+        self.drop_later(table)
+        if self.closed or not self.channel.lock.acquire(blocking=False):
+            return
+        try:
+            if not self.channel.is_busy():
+                with contextlib.suppress(GcylonError):
+                    self.call(Request("nothing"))
+        finally:
+            self.channel.lock.release()
+
+    def set_config(self, config: GcylonConfig) -> None:
+        """Let the next operation use another config; never waits for a running one."""
+        self.check_open()
+        self.channel.check_usable()
+        answers = self.channel.ask({"ask": "config", "config": config.as_dict()})
+        silent = [rank for rank, answer in enumerate(answers) if answer is None]
+        if silent:
+            raise ClusterError(f"{name_ranks(silent).capitalize()} did not answer, so the config may not hold there.")
+        self.config = config
+
+    # --- inside ---
+
+    def _join(self) -> int:
+        """Check that the engines are one world, and make the way to them; return the last table's number."""
+        engines = sorted(self.client.ids)
+        identities = self._identities(engines)
+        self.ranks = check_identities(identities, engines, self.launcher.n, self.launcher.mpi.describe())
+        in_order = sorted(identities, key=lambda answer: int(answer["rank"]))
+        self.config = GcylonConfig(**in_order[0]["config"])
+        self.memory = [answer["memory"] for answer in in_order]
+        self.channel = Channel(
+            self.client,
+            [record.engine_id for record in self.ranks],
+            describe_loss=self._describe_loss,
+            revocable=self.launcher.mpi.revocable,
+            lock=self.channel.lock if self.generation else None,
+        )
+        self.channel.on_wait = self.waiting.tick
+        self.channel.needs_recovery = any(answer["revoked"] for answer in identities)
+        self.generation += 1
+        self._check_collective()
+        state = self.launcher.state() | {"name": self.name, "started": time.time(), "prelude": self._prelude}
+        homes.write_state(self.launcher.home, state)
+        activate(self.channel.view)
+        return max(int(answer["last_id"]) for answer in identities)
+
+    def _identities(self, engines: Sequence[int]) -> list[dict[str, Any]]:
+        view = self.client.direct_view(list(engines))
+        timeout_s = self.launcher.start_timeout_s
+        errors = view.apply_async(ask, "start_error").get(timeout_s)
+        failed = {engine: text for engine, text in zip(engines, errors, strict=True) if text}
+        if failed:
+            engine, text = next(iter(failed.items()))
+            raise ClusterStartError(
+                f"{len(failed)} of {len(engines)} engines did not start; engine {engine} says:\n{text}"
+            )
+        answers: list[dict[str, Any]] = view.apply_async(ask, "identity").get(timeout_s)
+        return answers
+
+    def _check_collective(self) -> None:
+        replies = self.channel.call(Request("check"), timeout_s=self.launcher.start_timeout_s)
+        wrong = [reply.rank for reply in replies if reply.value != list(range(self.launcher.n))]
+        if wrong:
+            said = replies[wrong[0]].value
+            raise ClusterStartError(f"A collective gave a wrong answer on {name_ranks(wrong)}: {said}.")
+
+    def _run_prelude(self) -> None:
+        if self._prelude:
+            self.channel.view.execute(self._prelude, block=True)
+
+    def _describe_loss(self, rank: int) -> str:
+        how = self.launcher.exit_of(rank)
+        return (
+            f"The process of {self.ranks[rank].describe()} is gone: {how or 'its launcher does not say how it ended'}."
+        )
+
+    def _leave(self) -> None:
+        self.closed = True
+        self._keeper.stop()
+        self.feed.close()
+        if self.generation:
+            self.channel.close()

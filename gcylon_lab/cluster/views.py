@@ -1,0 +1,88 @@
+"""The view that everything goes through, ``%px`` included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ipyparallel import AsyncResult, DirectView
+from traitlets import Any as AnyTrait
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+
+class OrderedView(DirectView):  # type: ignore[misc]
+    """A DirectView whose requests reach all engines in one order, whatever thread they come from.
+
+    Its engines stand in the order of their MPI ranks, and so do its results.
+
+    Parameters
+    ----------
+    client : ipyparallel.Client
+    channel : Channel
+        Whose lock to take, and which to tell of every request.
+    """
+
+    _channel = AnyTrait()
+
+    def __init__(self, client: Any, channel: Channel) -> None:
+        super().__init__(client=client, socket=client._mux_stream, targets=list(channel.engine_ids))
+        self._channel = channel
+        self.block = True
+
+    def send(self, function: Callable[..., Any], *args: Any, each: Sequence[Any] | None = None) -> Any:
+        """Send a call to all engines, without looking at whether they are ready; under the lock.
+
+        Parameters
+        ----------
+        function : callable
+        *args
+            The same for all.
+        each : sequence, optional
+            One more argument for every rank, its own.
+        """
+        engines = list(self._channel.engine_ids)
+        if each is None:
+            return super()._really_apply(function, args, block=False, targets=engines)
+        parts = [
+            super(OrderedView, self)._really_apply(function, (*args, own), block=False, targets=[engine])
+            for engine, own in zip(engines, each, strict=True)
+        ]
+        return AsyncResult.join(*parts)
+
+    def _really_apply(self, f: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
+        block = options.pop("block", None)
+        with self._channel.lock:
+            self._channel.prepare()
+            sent = super()._really_apply(f, args, kwargs, block=False, **options)
+            self._channel.track(sent)
+        return self._result(sent) if (self.block if block is None else block) else sent
+
+    def execute(
+        self, code: str, silent: bool = True, targets: Any = None, block: bool | None = None, label: Any = None
+    ) -> Any:
+        """Run code in the engines' namespaces; as `ipyparallel.DirectView.execute`."""
+        with self._channel.lock:
+            self._channel.prepare()
+            sent = super().execute(code, silent=silent, targets=targets, block=False, label=label)
+            self._channel.track(sent)
+        if self.block if block is None else block:
+            self._result(sent)
+            sent.wait_for_output(2)
+        return sent
+
+    def _result(self, sent: Any) -> Any:
+        try:
+            return sent.get()
+        except KeyboardInterrupt:
+            self._channel.interrupt()
+            raise
+
+
+def activate(view: OrderedView) -> None:
+    """Let ``%px``, ``%%px`` and ``%autopx`` go through a view; nothing where there is no IPython."""
+    from IPython import get_ipython
+
+    if get_ipython() is not None:
+        view.activate()

@@ -1,0 +1,106 @@
+"""What an engine listens to while its main thread is busy or stuck: signals, and whether anybody still owns it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+
+from .lease import Vigil
+
+_TICK_S = 0.5
+_LEAVE_S = 3.0
+
+log = logging.getLogger(__name__)
+
+
+class InterruptGuard:
+    """Turns a SIGINT into at most one KeyboardInterrupt per request, and only inside the request.
+
+    IPython's own handler may raise while a reply is being made; that reply is
+    then never sent, and its caller waits for ever.
+    """
+
+    def __init__(self) -> None:
+        self._armed = False
+
+    def install(self) -> None:
+        """Take over SIGINT; from the main thread."""
+        signal.signal(signal.SIGINT, self._on_signal)
+
+    @contextlib.contextmanager
+    def armed(self) -> Iterator[None]:
+        """Let a SIGINT raise inside the block."""
+        self._armed = True
+        try:
+            yield
+        finally:
+            self._armed = False
+
+    def disarm(self) -> None:
+        """From here on a SIGINT raises nothing."""
+        self._armed = False
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        if self._armed:
+            self._armed = False
+            raise KeyboardInterrupt
+
+
+class Watcher:
+    """A thread woken by signals, also while the main thread is inside an MPI call.
+
+    Parameters
+    ----------
+    revoke : callable
+        Frees all ranks from their collectives.
+    vigil : Vigil, optional
+        Looked at twice a second; when it is over, the process ends.
+    """
+
+    def __init__(self, revoke: Callable[[], None], vigil: Vigil | None) -> None:
+        self._revoke = revoke
+        self._vigil = vigil
+        self._reader, self._writer = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="gcylon-watcher", daemon=True)
+
+    def start(self) -> None:
+        """Listen; from the main thread."""
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self._look()
+            except Exception:
+                # Without this thread an interrupt frees nobody, so nothing may end it.
+                log.exception("The watcher goes on after an error.")
+                time.sleep(_TICK_S)
+
+    def _look(self) -> None:
+        readable, _, _ = select.select([self._reader], [], [], _TICK_S)
+        numbers = set(self._reader.recv(4096)) if readable else set()
+        if signal.SIGINT in numbers:
+            self._revoke()
+        if signal.SIGTERM in numbers:
+            self._leave()
+        if self._vigil is not None and self._vigil.is_over():
+            log.warning("The owner of this cluster is gone: the engine ends.")
+            os.kill(os.getpid(), signal.SIGTERM)
+            self._leave()
+
+    def _leave(self) -> None:
+        """Free the main thread, which then ends on the SIGTERM; end the process if it does not."""
+        self._revoke()
+        time.sleep(_LEAVE_S)
+        os._exit(0)
