@@ -1,1 +1,29 @@
 """What a person sees: figures, the tuner, the dashboard, the HTML report."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+_HOMES = {
+    "Dashboard": ".dashboard",
+    "dashboard_figure": ".figures",
+    "html_report": ".report",
+    "panel_figure": ".figures",
+}
+
+if TYPE_CHECKING:
+    from .dashboard import Dashboard
+    from .figures import dashboard_figure, panel_figure
+    from .report import html_report
+
+__all__ = ["Dashboard", "dashboard_figure", "html_report", "panel_figure"]
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up when first used: figures alone need no ipywidgets.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name], __name__), name)
+    globals()[name] = value
+    return value

@@ -30,8 +30,8 @@ PANELS: dict[str, Callable[[View, Theme], Panel]] = {
     "plan": plan_panel,
 }
 
-HEIGHT = 640
-_MARGIN = {"l": 58, "r": 14, "t": 8, "b": 38}
+HEIGHT = 590
+_MARGIN = {"l": 58, "r": 14, "t": 4, "b": 38}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +50,11 @@ class Slot:
 _LEFT, _RIGHT = (0.0, 0.585), (0.725, 1.0)
 # The left column shares one x axis, so that hovering one panel shows the same instant in all.
 SLOTS = {
-    "memory": Slot("x", "y", "legend", _LEFT, 42, 242, right="y6"),
-    "phases": Slot("x", "y2", "legend2", _LEFT, 296, 448),
-    "staging": Slot("x", "y3", "legend3", _LEFT, 502, 592),
-    "peak_ranks": Slot("x2", "y4", "legend4", _RIGHT, 42, 262),
-    "plan": Slot("x3", "y5", "legend5", _RIGHT, 342, 562),
+    "memory": Slot("x", "y", "legend", _LEFT, 40, 220, right="y6"),
+    "phases": Slot("x", "y2", "legend2", _LEFT, 270, 408),
+    "staging": Slot("x", "y3", "legend3", _LEFT, 460, 548),
+    "peak_ranks": Slot("x2", "y4", "legend4", _RIGHT, 40, 240),
+    "plan": Slot("x3", "y5", "legend5", _RIGHT, 330, 526),
 }
 
 

@@ -18,6 +18,8 @@ _EMPTY = "Each rank's memory appears here, live,<br>as soon as the ranks report:
 _MOST_SHADED = 40
 # From here on the legend has room for numbers only.
 _SHORT_NAMES = 6
+# About the width of a character, as a part of the panel's.
+_CHARACTER = 0.0178
 
 
 def memory_panel(view: View, theme: Theme) -> Panel:
@@ -199,9 +201,9 @@ def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
     for op in reversed(view.operations[-_MOST_SHADED:]):
         left = max(op.start_s, view.start_s)
         text = operation_label(op)
-        if width * 0.0155 * len(text) > op.end_s - left:
+        if width * _CHARACTER * len(text) > op.end_s - left:
             text = op.name
-        need = width * 0.0155 * len(text)
+        need = width * _CHARACTER * len(text)
         right_aligned = left + need > view.end_s
         left = view.end_s - need if right_aligned else left
         if left + need > free_to + width * 0.01:

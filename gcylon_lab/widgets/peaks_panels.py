@@ -57,14 +57,14 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     x = [f"#{op.number}<br>{op.verb}" if len(ops) <= _MOST_NAMED_VERBS else f"#{op.number}" for op in ops]
     measured = _bars("plan-measured", "measured, worst rank", x, values["measured_peak_bytes"], unit)
     measured["marker"] = {"color": theme.bar}
-    measured["insidetextfont"] = {"color": theme.text}
+    measured["insidetextfont"] = {"color": theme.text, "size": 10}
     pairs = zip(values["measured_peak_bytes"], values["predicted_peak_bytes"], strict=True)
     measured["text"] = [_ratio(m, p) for m, p in pairs]
     predicted = _diamonds("plan-predicted", x, values["predicted_peak_bytes"], unit, theme)
     budget = _budget("plan-budget", x, [] if hidden else values["budget_bytes"], unit)
     return Panel(
         "plan", PLAN_TITLE, [measured, predicted, budget],
-        {"title": "% = measured of predicted, worst rank", "type": "category"},
+        {"title": "% of predicted, worst rank", "type": "category"},
         {"title": name, "range": [0.0, top]}, annotations=_notes(values, hidden, _PLAN_EMPTY, theme),
     )  # fmt: skip
 
@@ -103,7 +103,8 @@ def _ratio(measured: float, predicted: float) -> str:
 def _bars(key: str, name: str, x: list[str], y: list[float], unit: float) -> Trace:
     return {
         "type": "bar", "meta": key, "name": name, "x": x, "y": rounded([v / unit for v in y]), "width": 0.72,
-        "textposition": "inside", "insidetextanchor": "start", "textangle": 0,
+        "textposition": "inside", "insidetextanchor": "start", "textangle": 0, "constraintext": "none",
+        "insidetextfont": {"size": 10},
         "hovertemplate": "measured: %{y:.3g}<extra></extra>", "showlegend": False,
     }  # fmt: skip
 
@@ -123,7 +124,7 @@ def _diamonds(key: str, x: list[str], y: list[float], unit: float, theme: Theme,
 
 def _budget(key: str, x: list[str], y: list[float], unit: float) -> Trace:
     return {
-        "type": "scatter", "mode": "lines+markers", "meta": key, "name": "budget", "x": x[: len(y)],
+        "type": "scatter", "mode": "lines" if len(y) > 1 else "markers", "meta": key, "name": "budget", "x": x[: len(y)],
         "y": rounded([v / unit for v in y]),
         "line": {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hvh"},
         "marker": {"symbol": "line-ew-open", "size": 14, "color": BUDGET_COLOUR, "line": {"width": 2}},

@@ -22,33 +22,25 @@ class Source(Protocol):
 
     @property
     def ranks(self) -> Sequence[Mapping[str, Any]]:
-        """One a rank: rank, host, device, pid."""
+        """One a rank: rank, host, device, pid, and where known ceiling_bytes."""
         ...
 
     def snapshots(self) -> Sequence[Snapshot]:
         """What is known of every rank, the latest included; at most one a rank."""
         ...
 
-    def subscribe(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called, from any thread, after something new has come."""
-        ...
+    def subscribe(self, callback: Callable[[Sequence[Snapshot]], None]) -> Callable[[], None]:
+        """Have ``callback`` called with all ranks' snapshots, from any thread, whenever there is news.
 
-    def unsubscribe(self, callback: Callable[[], None]) -> None:
-        """End what `subscribe` began."""
-        ...
-
-    def tables(self) -> Sequence[str]:
-        """Names of the tables that a plan can be made for."""
-        ...
-
-    def plan(self, verb: str, table: str, config: GcylonConfig, strategy: str) -> Mapping[str, Any]:
-        """The plan of a verb, as `Plan.as_dict` gives it, made without asking a rank.
-
-        Raises
-        ------
-        GcylonError
-            If the verb cannot be run so; the message says why.
+        Returns
+        -------
+        callable
+            Ends it.
         """
+        ...
+
+    def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """The tables that a plan can be made for: by name, every rank's ``Table.info()``, without asking a rank."""
         ...
 
     def interrupt(self) -> object:
@@ -60,5 +52,5 @@ class Source(Protocol):
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """state, transport and dead (a list of rank, host, exit)."""
+        """state ("ready", or what keeps it from being so), transport, and dead: a list of rank and where known exit."""
         ...

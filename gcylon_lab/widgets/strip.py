@@ -93,17 +93,41 @@ def _ranks_text(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 
-def strip_html(states: Sequence[RankState], status: Mapping[str, Any], budget_bytes: int) -> str:
-    """Return the strip: one line about the cluster, a chip for each rank."""
+def strip_html(
+    states: Sequence[RankState],
+    status: Mapping[str, Any],
+    budget_bytes: int,
+    near: Sequence[tuple[int, float]] = (),
+) -> str:
+    """Return the strip: one line about the cluster, a chip for each rank.
+
+    Parameters
+    ----------
+    states : sequence of RankState
+    status : mapping
+        state and transport.
+    budget_bytes : int
+        Of each rank; 0 if it is not known.
+    near : sequence of (rank, share)
+        Those above 90% of their budget now, from `memory_panel.near_budget`.
+    """
     hosts = len({s.host for s in states})
     parts = [f"<b>{len(states)} rank{'s' * (len(states) != 1)}</b>", f"{hosts} host{'s' * (hosts != 1)}"]
     parts += [escape(str(status["transport"]))] if status.get("transport") else []
     parts += [f"budget {readable(budget_bytes)} a rank"] if budget_bytes else []
     parts += [f"<b>{escape(str(status['state']))}</b>"] if status.get("state") not in (None, "ready", "idle") else []
+    parts += [_near_text(near)] if near else []
     chips = "".join(_chip(s, many_hosts=hosts > 1) for s in _worth_showing(states))
     rest = len(states) - min(len(states), _MOST_CHIPS)
     more = f'<span class="gcylon-chip">and {rest} more, all as quiet</span>' if rest else ""
     return f'<div class="gcylon-strip"><div>{" · ".join(parts)}</div><div>{chips}{more}</div></div>'
+
+
+def _near_text(near: Sequence[tuple[int, float]]) -> str:
+    rank, share = max(near, key=lambda pair: pair[1])
+    more = f" and {len(near) - 1} more" if len(near) > 1 else ""
+    text = f"▲ rank {rank}{more} at {share:.0%} of the budget: raise the memory limit, or lower the chunk size"
+    return f'<span class="gcylon-error">{text}</span>'
 
 
 def _worth_showing(states: Sequence[RankState]) -> list[RankState]:

@@ -16,6 +16,7 @@ CSS = """
   background: var(--jp-layout-color2, rgba(128,128,128,0.2)); }
 .gcylon-dashboard .gcylon-bar i { display: block; height: 100%; background: var(--jp-ui-font-color2, #777); opacity: 0.7; }
 .gcylon-dashboard .gcylon-bar b { position: absolute; right: 0; top: -3px; height: 14px; border-right: 2px dashed; }
+.gcylon-dashboard .widget-html { margin: 0 2px; } .gcylon-dashboard .widget-html-content { line-height: 20px; }
 .gcylon-dashboard .gcylon-error { color: var(--jp-error-color0, #c62828); line-height: 18px; }
 .gcylon-dashboard .gcylon-note { opacity: 0.85; line-height: 18px; }
 .gcylon-dashboard .gcylon-heading { font-weight: 600; }

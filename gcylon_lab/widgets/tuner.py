@@ -12,14 +12,15 @@ import ipywidgets as w
 
 from ..config import GcylonConfig
 from ..errors import GcylonError
+from ..ops.costs import VERBS
+from ..ops.foresight import foresee
+from ..ops.plan import STRATEGIES
 from ..units import parse_bytes
 from .limits import AUTO, format_size, limit_options
 from .plan_text import plan_html
 from .source import Source
 from .worker import Worker
 
-VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition")
-STRATEGIES = ("auto", "direct", "chunked", "staged")
 PRESETS: dict[str, Callable[[], GcylonConfig]] = {"default": GcylonConfig.default, "low memory": GcylonConfig.low_memory}
 _KEPT = ("spill_dir", "host_memory_limit")
 _APPLY_AFTER_S = 0.25
@@ -69,11 +70,10 @@ class Tuner:
 
         self.preset = widget(w.Dropdown, "preset", "Sets all of the below", options=["custom", *PRESETS])
         self.limit = widget(
-            w.SelectionSlider, "memory limit", "gpu_memory_limit: of each rank; auto takes the fraction below",
-            options=[(AUTO, 0)],
-        )  # fmt: skip
+            w.SelectionSlider, "", "gpu_memory_limit: of each rank; auto takes the fraction below", options=[(AUTO, 0)]
+        )
         self.fraction = widget(
-            w.FloatSlider, "or fraction", "gpu_memory_fraction: of what was free at start; used when the limit is auto",
+            w.FloatSlider, "", "gpu_memory_fraction: of what was free at start; used when the limit is auto",
             min=0.05, max=1.0, step=0.05, readout_format=".2f",
         )  # fmt: skip
         self.chunk = widget(
@@ -92,15 +92,16 @@ class Tuner:
         half = w.Layout(width="124px")
         self.reset = w.Button(description="reset", tooltip="Back to the settings at the opening", layout=half)
         self.code_button = w.ToggleButton(description="as code", tooltip="The line that sets these", layout=half)
-        self.code, self.message = w.HTML(), w.HTML()
+        self.code, self.message = w.HTML(), w.HTML(layout=w.Layout(min_height="38px"))
         self.verb = w.Dropdown(options=VERBS, layout=w.Layout(width="130px"))
         self.table = w.Dropdown(options=[], layout=w.Layout(width="170px"))
         self.strategy = w.Dropdown(options=STRATEGIES, layout=w.Layout(width="110px"))
         self.plan = w.HTML(layout=w.Layout(margin="0"))
         self.box = w.VBox(
             [
-                w.HTML('<span class="gcylon-heading">Settings of the next operation</span>'), self.preset, self.limit,
-                self.fraction, self.chunk, self.rows, self.staging, self.disk, self.pinned,
+                w.HTML('<span class="gcylon-heading">Settings of the next operation</span>'), self.preset,
+                w.HTML("memory limit of each rank"), self.limit,
+                w.HTML("if auto, the fraction of free memory"), self.fraction, self.chunk, self.rows, self.staging, self.disk, self.pinned,
                 w.HBox([self.reset, self.code_button]), self.code, self.message,
             ],
             layout=w.Layout(width="266px", flex="0 0 auto"),
@@ -230,8 +231,9 @@ class Tuner:
             )
             return
         try:
-            plan = self._source.plan(self.verb.value, self.table.value, self._config, self.strategy.value)
-            self.plan.value = plan_html(plan)
+            infos = self._source.tables()[self.table.value]
+            plan = foresee(self.verb.value, infos, self._config, strategy=self.strategy.value)
+            self.plan.value = plan_html(plan.as_dict())
         except GcylonError as error:
             self.plan.value = f'<div class="gcylon-error">{escape(str(error))}</div>'
 

@@ -54,6 +54,11 @@ class Worker:
                 self._thread.start()
             self._wake.notify()
 
+    def waits(self, key: str) -> bool:
+        """Return whether a job of this key has been asked for and has not begun."""
+        with self._wake:
+            return key in self._waiting
+
     def _pacing(self, key: str, job: Job, every_s: float) -> Job:
         def run() -> None:
             began = time.monotonic()

@@ -12,6 +12,7 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.units import MIB
 
 Snapshot = dict[str, Any]
+CEILING = 512 * MIB
 START_NS = 5_000_000_000_000
 _RUN = (
     ("shuffle", "direct", 4, 0.55), ("shuffle", "chunked", 16, 0.32), ("allgather", "chunked", 12, 0.40),
@@ -161,23 +162,31 @@ class ReplaySource:
     @property
     def ranks(self) -> list[dict[str, Any]]:
         return [
-            {"rank": r, "host": f"h{1 + r // 4}", "device": "cpu", "pid": 4000 + r} for r in range(self.replay.ranks)
+            {"rank": r, "host": f"h{1 + r // 4}", "device": "cpu", "pid": 4000 + r, "ceiling_bytes": CEILING}
+            for r in range(self.replay.ranks)
         ]
 
     def snapshots(self) -> list[Snapshot]:
         return self.replay.at(self.at_s)
 
-    def subscribe(self, callback: Any) -> None:
+    def subscribe(self, callback: Any) -> Any:
         self.callbacks.append(callback)
+        return lambda: self.callbacks.remove(callback)
 
-    def unsubscribe(self, callback: Any) -> None:
-        self.callbacks.remove(callback)
+    def tables(self) -> dict[str, list[dict[str, Any]]]:
+        info = {
+            "columns": ["k", "a", "b", "c"], "dtypes": ["int64", *["float64"] * 3], "rows": 1_000_000,
+            "nbytes": 32_000_000, "tiers": {"device": 32_000_000, "disk": 0}, "chunks": 1, "largest_staged_bytes": 0,
+            "partitioning": None, "row_bytes": 32, "used_bytes": 32_000_000, "limit_bytes": self.replay.budget,
+            "ceiling_bytes": CEILING, "free_at_start_bytes": 2 * CEILING,
+        }  # fmt: skip
+        return {"lineitem": [info] * self.replay.ranks}
 
     def tell(self, at_s: float | None = None) -> None:
         """Move to a time and tell the subscribers."""
         self.at_s = self.at_s if at_s is None else at_s
         for callback in list(self.callbacks):
-            callback()
+            callback(self.snapshots())
 
     def interrupt(self) -> None:
         self.calls.append("interrupt")
