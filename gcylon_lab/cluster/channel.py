@@ -10,14 +10,13 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from typing import Any
 
-from ..errors import ClusterDegraded, ClusterError, DeadlineExceeded, GcylonError, RankLost, from_message
-from .failures import dress, fold, name_ranks, unreadable
+from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, from_message
+from .failures import dress, fold, name_ranks
 from .messages import CONTROL_REQUEST, Reply, Request, deliver
 from .views import OrderedView
+from .waiting import FREED_S, Waiter
 
-_TICK_S = 0.25
-_PEERS_S = 4.0  # a rank failed: the others have left by then, or are freed
-_FREED_S = 5.0  # an interrupt was sent: all have answered by then, or are beyond help
+_IDLE_S = 10.0
 _RECOVER_S = 30.0
 _CONTROL_S = 5.0
 
@@ -59,6 +58,7 @@ class Channel:
         self._drops: deque[str] = deque()
         self._outstanding: list[Any] = []
         client._registration_callbacks.append(self._on_registration)
+        client.send_signal = self._send_signal
         self.view = OrderedView(client, self)
 
     @property
@@ -98,7 +98,7 @@ class Channel:
             request = replace(request, drop=request.drop + tuple(self._take_drops()))
             sent = self.view.send(deliver, request, function, each=each)
             try:
-                replies = self._replies(sent, timeout_s, request.action)
+                replies = self._wait(sent, request.action, timeout_s)
             except KeyboardInterrupt:
                 self.interrupt()
                 self._settle([sent])
@@ -119,10 +119,15 @@ class Channel:
     def check_usable(self) -> None:
         """Raise `ClusterDegraded` if a rank is gone or cannot be freed."""
         if self.lost:
-            what = "; ".join(self._describe_loss(rank) for rank in sorted(self.lost))
+            what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
             raise ClusterDegraded(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
         if self._broken:
             raise ClusterDegraded(self._broken, advice="Call restart(): it starts new engines.")
+
+    def raise_if_lost(self) -> None:
+        """Raise `RankLost` if a rank is gone; what others raised then follows from that."""
+        if self.lost:
+            raise self._loss([])
 
     def track(self, sent: Any) -> None:
         """Watch a request that others sent through the view: a failure in it calls for recovery."""
@@ -149,7 +154,7 @@ class Channel:
             self.check_usable()
             self._wait_idle()
             sent = self.view.send(deliver, Request("recover"))
-            error = fold(self._replies(sent, _RECOVER_S, "recover"))
+            error = fold(self._wait(sent, "recover", _RECOVER_S))
             self.check_usable()
             if error is not None:
                 self._broken = f"The ranks could not be brought back together: {error.message}"
@@ -184,62 +189,13 @@ class Channel:
         if self._on_registration in callbacks:
             callbacks.remove(self._on_registration)
 
-    # --- waiting ---
-
-    def _replies(self, sent: Any, timeout_s: float | None, what: str) -> list[Reply]:
-        start = time.monotonic()
-        freed_at: float | None = None
-        failed_at: float | None = None
-        while not sent.wait(_TICK_S):
-            now = time.monotonic()
-            if self.on_wait is not None:
-                self.on_wait(now - start)
-            if failed_at is None and (self.lost or self._has_failure(sent)):
-                failed_at = now
-            overdue = timeout_s is not None and now - start > timeout_s + _PEERS_S
-            if freed_at is None and (overdue or (failed_at is not None and now - failed_at > self._patience())):
-                self.interrupt()
-                freed_at = now
-            if freed_at is not None and now - freed_at > _FREED_S:
-                self._give_up(sent, what)
-                break
-        replies = [self._reply(rank, part) for rank, part in enumerate(sent.split())]
-        if freed_at is not None and failed_at is None:
-            replies = [self._overdue(reply, timeout_s, what) for reply in replies]
-        return replies
-
-    def _patience(self) -> float:
-        # A dead rank is no news to those that wait for it in a collective; they have it within a moment.
-        return 1.0 if self.lost else _PEERS_S
-
-    def _has_failure(self, sent: Any) -> bool:
-        done = [self._reply(rank, part) for rank, part in enumerate(sent.split()) if part.ready()]
-        return any(reply.error is not None for reply in done)
-
-    def _reply(self, rank: int, part: Any) -> Reply:
-        if not part.ready():
-            return unreadable(rank, TimeoutError("it is still busy"))
-        try:
-            value = part.get()
-        except Exception as error:
-            return unreadable(rank, error)
-        value = value[0] if isinstance(value, list) and len(value) == 1 else value
-        return value if isinstance(value, Reply) else unreadable(rank, TypeError(f"{value!r} is no reply"))
-
-    def _overdue(self, reply: Reply, timeout_s: float | None, what: str) -> Reply:
-        """The ranks' own deadline did not end the request, so this side did."""
-        if reply.error is None or timeout_s is None:
-            return reply
-        message = f"{what} took longer than {timeout_s:g} s, and was interrupted."
-        told = DeadlineExceeded(message, advice="Give a larger timeout_s.")
-        return replace(reply, error={**reply.error, "kind": type(told).__name__, "message": message})
-
-    def _give_up(self, sent: Any, what: str) -> None:
-        parts = enumerate(sent.split())
-        stuck = [rank for rank, part in parts if not part.ready() and rank not in self.lost]
-        if stuck and not self.lost:
+    def _wait(self, sent: Any, what: str, timeout_s: float | None) -> list[Reply]:
+        waiter = Waiter(sent, what, timeout_s, is_lost=lambda: bool(self.lost), free=self.interrupt)
+        replies = waiter.replies(self.on_wait)
+        if waiter.stuck and not self.lost:
             cannot = "" if self._revocable else " This MPI library has no revoke."
-            self._broken = f"{name_ranks(stuck).capitalize()} cannot be freed from {what}.{cannot}"
+            self._broken = f"{name_ranks(waiter.stuck).capitalize()} cannot be freed from {what}.{cannot}"
+        return replies
 
     def _checked(self, request: Request, replies: list[Reply]) -> list[Reply]:
         error = fold(replies)
@@ -255,7 +211,7 @@ class Channel:
         raise error
 
     def _loss(self, replies: Sequence[Reply]) -> GcylonError:
-        what = "; ".join(self._describe_loss(rank) for rank in sorted(self.lost))
+        what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
         error = RankLost(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
         error.rank = min(self.lost)
         traces = [reply.traceback for reply in replies if reply.rank not in self.lost and reply.traceback]
@@ -272,13 +228,13 @@ class Channel:
             pass  # the next request says so; what is raised now is the cause
 
     def _settle(self, requests: Sequence[Any]) -> None:
-        deadline = time.monotonic() + _FREED_S
+        deadline = time.monotonic() + FREED_S
         for sent in requests:
             sent.wait(max(deadline - time.monotonic(), 0.01))
 
     def _wait_idle(self) -> None:
         """Wait until no engine has anything left to do, freeing those that are stuck."""
-        deadline = time.monotonic() + 2 * _FREED_S
+        deadline = time.monotonic() + _IDLE_S
         reminded = time.monotonic() + 1.0
         while not self._all_idle():
             now = time.monotonic()
@@ -319,6 +275,11 @@ class Channel:
         self.lost[self.engine_ids.index(event["id"])] = time.monotonic()
         # Whoever does not learn it from a collective is freed by a signal.
         self.client._io_loop.call_later(2.0, self._free_survivors)
+
+    def _send_signal(self, *args: Any, **kwargs: Any) -> Any:
+        """Stands in for the client's own: ``%px`` uses it when it is interrupted, and that too calls for recovery."""
+        self.needs_recovery = True
+        return type(self.client).send_signal(self.client, *args, **kwargs)
 
     def _free_survivors(self) -> None:
         if self.client.outstanding and not self.client._closed:

@@ -87,12 +87,12 @@ def _weight(reply: Reply) -> tuple[int, int]:
 
 
 def _alike(one: dict[str, Any] | None, other: dict[str, Any]) -> bool:
-    return one is not None and _gist(one) == _gist(other)
+    return one is not None and gist(one["kind"], one["message"]) == gist(other["kind"], other["message"])
 
 
-def _gist(error: dict[str, Any]) -> tuple[str, str]:
+def gist(kind: str, message: str) -> tuple[str, str]:
     """What is the same where ranks say the same of themselves."""
-    return error["kind"], _RANK.sub("rank", error["message"])
+    return kind, _RANK.sub("rank", message)
 
 
 def _others(failed: Sequence[Reply], same: Sequence[int], size: int) -> list[str]:

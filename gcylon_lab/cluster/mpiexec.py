@@ -15,7 +15,9 @@ from ..errors import ClusterStartError
 
 OPENMPI, MPICH = "openmpi", "mpich"
 
-_ENDED = re.compile(r"odls:waitpid_fired child \[[^\],]+,(\d+)\] (?:exit code (\d+)|terminated with signal (.+))")
+_ENDED = re.compile(
+    r"odls:waitpid_fired child (?:process )?\[[^\],]+,(\d+)\] (?:exit code (\d+)|terminated with signal (.+))"
+)
 _MPICH_ENDED = re.compile(r"KILLED BY SIGNAL: (\d+) \((.+?)\)|EXIT CODE: (\d+)")
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from ipyparallel import AsyncResult, DirectView
 from traitlets import Any as AnyTrait
 
+from .cells import fold_cell
+
 if TYPE_CHECKING:
     from .channel import Channel
 
@@ -66,6 +68,7 @@ class OrderedView(DirectView):  # type: ignore[misc]
         with self._channel.lock:
             self._channel.prepare()
             sent = super().execute(code, silent=silent, targets=targets, block=False, label=label)
+            fold_cell(sent, self._channel)
             self._channel.track(sent)
         if self.block if block is None else block:
             self._result(sent)

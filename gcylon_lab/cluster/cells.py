@@ -1,0 +1,112 @@
+"""Errors of ``%px`` cells: shown once, however many ranks raise them, with the cause and not its echoes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ipyparallel.error import CompositeError
+
+from .failures import gist, name_ranks
+
+if TYPE_CHECKING:
+    from .channel import Channel
+
+_ECHO = "Revoked"  # what ranks raise because another one failed
+
+Entry = tuple[str, str, str, dict[str, Any]]
+
+
+class FoldedError(CompositeError):  # type: ignore[misc]
+    """What a cell raised: each different error once, and a line on who raised what else."""
+
+    def __init__(self, message: str, entries: Sequence[Entry], note: str) -> None:
+        super().__init__(message, list(entries))
+        self.note = note
+
+    def __str__(self) -> str:
+        return "\n".join(filter(None, [super().__str__(), self.note]))
+
+    def render_traceback(self, excid: int | None = None) -> list[str]:
+        """Lines of the tracebacks and of the note, for IPython."""
+        lines: list[str] = super().render_traceback(excid)
+        return [*lines, self.note] if self.note else lines
+
+
+def fold_cell(sent: Any, channel: Channel) -> None:
+    """Let a cell's result raise and stream folded errors.
+
+    Parameters
+    ----------
+    sent : ipyparallel.AsyncResult
+        Changed in place.
+    channel : Channel
+        Knows which engine is which rank, and which ranks are gone.
+    """
+    shown = _Shown(sent._iopub_streaming_output_callback)
+    get = sent.get
+
+    def folded_get(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return get(*args, **kwargs)
+        except CompositeError as error:
+            channel.raise_if_lost()
+            entries, note = fold_entries(error.elist, channel.engine_ids)
+            if shown.count or shown.held:
+                shown.flush()
+                print(note, file=sys.stderr, end="\n" if note else "")
+            raise FoldedError(error.msg, entries, note) from None
+
+    sent._iopub_streaming_output_callback = shown.on_message
+    sent.get = folded_get
+
+
+def fold_entries(entries: Sequence[Entry], engine_ids: Sequence[int]) -> tuple[list[Entry], str]:
+    """The different errors among those of all ranks, echoes left out if there is a cause, and a note on the rest."""
+    groups: dict[tuple[str, str], list[Entry]] = {}
+    for entry in entries:
+        groups.setdefault(gist(entry[0], entry[1]), []).append(entry)
+    causes = [group for key, group in groups.items() if key[0] != _ECHO] or list(groups.values())[:1]
+    notes = []
+    for group in groups.values():
+        ranks = name_ranks(_ranks(group, engine_ids))
+        if group not in causes:
+            notes.append(f"{ranks.capitalize()} left with {group[0][0]}.")
+        elif len(group) > 1:
+            notes.append(f"{ranks.capitalize()} raised the same {group[0][0]}.")
+    return [group[0] for group in causes], " ".join(notes)
+
+
+class _Shown:
+    """Decides which errors that stream in are shown."""
+
+    def __init__(self, show: Callable[..., None]) -> None:
+        self._show = show
+        self._seen: set[tuple[str, str]] = set()
+        self.held: list[tuple[Any, ...]] = []
+        self.count = 0
+
+    def on_message(self, engine: int, future: Any, message: dict[str, Any]) -> None:
+        """As ipyparallel's callback for what streams in."""
+        if message["header"]["msg_type"] == "error":
+            name, text = message["content"]["ename"], message["content"]["evalue"]
+            if name == _ECHO:
+                self.held.append((engine, future, message))
+                return
+            if gist(name, text) in self._seen:
+                return
+            self._seen.add(gist(name, text))
+            self.count += 1
+        self._show(engine, future, message)
+
+    def flush(self) -> None:
+        """Show one echo if no cause was shown."""
+        if self.held and not self.count:
+            self._show(*self.held[0])
+        self.held.clear()
+
+
+def _ranks(entries: Sequence[Entry], engine_ids: Sequence[int]) -> list[int]:
+    engines = [entry[3].get("engine_id") for entry in entries]
+    return [engine_ids.index(engine) for engine in engines if engine in engine_ids]
