@@ -24,7 +24,7 @@ def text_hashes(array: Any) -> Hashes:
     """Hash a large_string or large_binary array; nulls give any value."""
     offsets = np.frombuffer(array.buffers()[1], np.int64)[array.offset : array.offset + len(array) + 1]
     starts, lengths = offsets[:-1], np.diff(offsets)
-    hashes = lengths.astype(np.uint64) * _LENGTH
+    hashes = (lengths + 1).astype(np.uint64) * _LENGTH
     buffer = array.buffers()[2]
     data = np.frombuffer(buffer, np.uint8) if buffer is not None and buffer.size else np.empty(0, np.uint8)
     short = (lengths > 0) & (lengths <= _LONG_BYTES)

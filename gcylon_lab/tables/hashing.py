@@ -19,6 +19,7 @@ from ..errors import UnsupportedDtype
 from .column import Column, Label
 from .data import Columns, slice_columns
 from .hash_forms import NULL_HASH, arrow_hashes, fixed_hashes, int_hashes
+from .recycling import scratch
 
 BLOCK_ROWS = 32768
 _COMBINE = np.uint64(0x9FB21C651E98DF25)
@@ -54,7 +55,7 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
     """
     keyed = [_require_hashable(data.schema[key]) for key in keys]
     chosen = Columns(data.schema.select(keys), data.rows, tuple(data.array(key) for key in keys))
-    ids = np.empty(data.rows, id_dtype(n))
+    ids = scratch(data.rows, id_dtype(n))
     if n == 1:
         ids.fill(0)
         return ids
@@ -75,14 +76,13 @@ def _require_hashable(column: Column) -> Column:
 
 def _blocks(data: Columns, columns: Sequence[Column]) -> Iterator[tuple[int, Hashes]]:
     """Hashes of all keys together, block by block; each block is overwritten by the next."""
-    scratch = np.empty((2, min(BLOCK_ROWS, data.rows)), np.uint64)
+    room = scratch(2 * min(BLOCK_ROWS, data.rows), np.dtype(np.uint64)).reshape(2, -1)
     for start in range(0, data.rows, BLOCK_ROWS):
         stop = min(start + BLOCK_ROWS, data.rows)
-        room = scratch[:, : stop - start]
         block = data if stop - start == data.rows else slice_columns(data, start, stop)
         total: Hashes | None = None
         for column, array in zip(columns, block.arrays, strict=True):
-            hashes = _hashes(column, array, room)
+            hashes = _hashes(column, array, room[:, : stop - start])
             if total is None:
                 total = hashes if len(columns) == 1 else hashes.copy()
             else:

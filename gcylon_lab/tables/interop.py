@@ -158,12 +158,15 @@ def _owned(chunked: Any) -> Any:
 def _string_text(dtype: Any) -> str:
     if not isinstance(dtype, pd.StringDtype):
         return ""
-    return f"string[{dtype.storage}]" if dtype.na_value is pd.NA else "str"
+    if dtype.na_value is pd.NA:
+        return f"string[{dtype.storage}]"
+    return "str" if dtype.storage == "pyarrow" else "str[python]"
 
 
 def _to_values(column: Column, array: Array) -> Any:
     if column.kind == "category":
-        index = pd.Index(_labels(column))
+        labels = _labels(column)
+        index = pd.Index(labels, dtype=getattr(labels, "dtype", None))
         return pd.Categorical.from_codes(array, dtype=pd.CategoricalDtype(index, ordered=column.ordered))
     if column.kind == "period":
         period: Any = pd.PeriodDtype.construct_from_string(column.pandas)
@@ -179,14 +182,19 @@ def _to_values(column: Column, array: Array) -> Any:
 
 def _from_storage(column: Column, chunked: Any) -> Any:
     if column.pandas == "object":
-        return pd.Series(chunked.to_pylist(), dtype=object).array
+        return pd.Series(chunked.to_pylist(), dtype=object)  # a Series, as a frame infers other dtypes from an array
     if column.pandas == ARROW_DTYPE:
         wanted = column.restore if column.restore is not None else column.arrow
         dictionary = pa.types.is_dictionary(wanted)
         chunked = chunked.dictionary_encode() if dictionary else chunked
         return pd.arrays.ArrowExtensionArray(chunked if chunked.type == wanted else chunked.cast(wanted))
-    dtype: Any = pd.StringDtype(na_value=np.nan) if column.pandas == "str" else pd.api.types.pandas_dtype(column.pandas)
-    return dtype.__from_arrow__(chunked)
+    return _extension_dtype(column.pandas).__from_arrow__(chunked)
+
+
+def _extension_dtype(text: str) -> Any:
+    if text.startswith("str") and not text.startswith("string"):
+        return pd.StringDtype("python" if text == "str[python]" else "pyarrow", na_value=np.nan)
+    return pd.api.types.pandas_dtype(text)
 
 
 def _labels(column: Column) -> Any:

@@ -87,7 +87,7 @@ def _with_none(values: Objects, nulls: npt.NDArray[np.bool_]) -> Objects:
     if not nulls.any():
         return values
     plain = values.copy()
-    plain[nulls] = None  # Arrow takes NaN inside lists for a value, so nulls are named here
+    plain[nulls] = None
     return plain
 
 
@@ -105,7 +105,7 @@ def _array(kind: str, values: Objects, present: Objects) -> Any:
         return pa.array(values, pa.duration(_unit(present)))
     if kind == "decimal" and any(not value.is_finite() for value in present):
         raise ValueError("a decimal is infinite or not a number")
-    return pa.array(list(values))  # a list, as lists of numpy scalars inside arrays may crash Arrow's inference
+    return pa.array(list(values), from_pandas=False)  # NaN inside a list is a value
 
 
 def _unit(present: Sequence[Any] | Objects) -> str:

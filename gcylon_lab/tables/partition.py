@@ -11,12 +11,14 @@ import pyarrow.compute as pc
 
 from .data import Columns, one_array
 from .hashing import BLOCK_ROWS
+from .recycling import scratch
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
 
 # Up to so many ids one pass over the ids for each is faster than a sort (measured; the sort is a radix sort).
 _PASSES = 8
+_ORDER_ROWS = BLOCK_ROWS  # rows ordered at a time, so that temporaries stay small
 
 
 def partition(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
@@ -51,17 +53,21 @@ def _order(ids: Ids, n: int) -> tuple[Int64s, Int64s]:
     if n > _PASSES:
         np.cumsum(np.bincount(ids, minlength=n), out=offsets[1:])
         return np.argsort(ids, kind="stable"), offsets
-    order = np.empty(len(ids), np.int64)
     for place in range(n):
-        rows = np.flatnonzero(ids == place)
-        start = offsets[place]
-        offsets[place + 1] = start + len(rows)
-        order[start : start + len(rows)] = rows
+        offsets[place + 1] = offsets[place] + np.count_nonzero(ids == place)
+    order = scratch(len(ids), np.dtype(np.int64))
+    heads = offsets[:-1].tolist()
+    for start in range(0, len(ids), _ORDER_ROWS):
+        block = ids[start : start + _ORDER_ROWS]
+        for place, head in enumerate(heads):
+            rows = np.flatnonzero(block == place)
+            heads[place] = head + len(rows)
+            np.add(rows, start, out=order[head : heads[place]])
     return order, offsets
 
 
 def _gathered(array: npt.NDArray[Any], order: Int64s) -> npt.NDArray[Any]:
-    out = np.empty(len(order), array.dtype)
+    out = scratch(len(order), array.dtype)
     # Indices are in range by construction; "clip" lets numpy write to out directly instead of through a buffer.
     return np.take(array, order, out=out, mode="clip")
 

@@ -1,0 +1,73 @@
+"""Scratch arrays whose memory is used again.
+
+Every chunk of an exchange needs the same few arrays for a short time. Memory fresh from the system costs a page
+fault every 4 KiB, which takes longer than filling it, so a few MiB are kept and handed out again once nothing
+refers to them any more.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+KEPT_BYTES = 16 * 1024**2  # at most so much a thread stays allocated
+_LARGEST = KEPT_BYTES // 4  # larger arrays are too rare to keep
+_PAGE = 4096
+
+
+def _references(buffers: list[npt.NDArray[np.uint8]], place: int) -> int:
+    return sys.getrefcount(buffers[place])
+
+
+_UNUSED = _references([np.empty(1, np.uint8)], 0)  # what the interpreter reports for a buffer held by its list alone
+
+
+class _Pool(threading.local):
+    def __init__(self) -> None:
+        self.buffers: list[npt.NDArray[np.uint8]] = []
+
+
+_pool = _Pool()
+
+
+def scratch(rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A new array of undefined values, of shape (rows,).
+
+    It is an array like any other: its memory is reused only once the array, all views of it and all their
+    memoryviews are gone.
+    """
+    needed = rows * dtype.itemsize
+    if not 0 < needed <= _LARGEST:
+        return np.empty(rows, dtype)
+    buffer = _unused(needed)
+    if buffer is None:
+        buffer = np.empty(-(-needed // _PAGE) * _PAGE, np.uint8)
+        _keep(buffer)
+    return buffer[:needed].view(dtype)
+
+
+def _unused(needed: int) -> npt.NDArray[np.uint8] | None:
+    buffers = _pool.buffers
+    for place in range(len(buffers)):
+        # Twice the need at most, so that small arrays do not sit on large buffers.
+        if needed <= buffers[place].nbytes <= 2 * needed + _PAGE and _references(buffers, place) == _UNUSED:
+            return buffers[place]
+    return None
+
+
+def _keep(buffer: npt.NDArray[np.uint8]) -> None:
+    """Take a buffer up; what is unused makes room for it, oldest first."""
+    buffers = _pool.buffers
+    excess = sum(kept.nbytes for kept in buffers) + buffer.nbytes - KEPT_BYTES
+    place = 0
+    while excess > 0 and place < len(buffers):
+        if _references(buffers, place) == _UNUSED:
+            excess -= buffers.pop(place).nbytes
+        else:
+            place += 1
+    if excess <= 0:
+        buffers.append(buffer)
