@@ -51,6 +51,13 @@ class Shapes:
         return len(self.rows)
 
     @property
+    def sent_rows(self) -> tuple[int, ...]:
+        """Rows that each rank sends from."""
+        if self.verb == "broadcast":
+            return tuple(n if rank == self.root else 0 for rank, n in enumerate(self.rows))
+        return self.rows
+
+    @property
     def bytes_per_row(self) -> float:
         """Mean bytes of a row, variable columns included."""
         total = sum(self.rows)

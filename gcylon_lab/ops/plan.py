@@ -161,7 +161,7 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
     costs = count_work(shapes, strategy)
     fixed = [r + k if strategy != "staged" else 0 for r, k in zip(results, costs.kept, strict=True)]
     free = [max(0, limit - used) for limit, used in zip(shapes.limits, shapes.used, strict=True)]
-    most_rows = max(1, max(shapes.rows))
+    most_rows = max(1, max(shapes.sent_rows))
     wished = _wished_rows(shapes, config)
     rows = min(wished, most_rows)
     if strategy != "direct":
@@ -171,7 +171,7 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
     rows = max(rows, 1)
     peaks = tuple(u + f + costs.work(rows) for u, f in zip(shapes.used, fixed, strict=True))
     fits = all(peak <= limit for peak, limit in zip(peaks, shapes.limits, strict=True))
-    rounds = max(1, *(-(-n // rows) for n in shapes.rows))
+    rounds = max(1, *(-(-n // rows) for n in shapes.sent_rows))
     return _Candidate(strategy, fits, rows, rounds, peaks, costs, tuple(f + costs.work(1) for f in fixed))
 
 

@@ -78,6 +78,7 @@ def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, 
         while pending:
             pending = _round(operation, sink, pending, remaining)
         if operation.rounds_left == 0:
+            operation.record.rounds = operation.record.rounds_done  # fewer than planned where chunks were joined
             return
 
 

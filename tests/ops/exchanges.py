@@ -1,0 +1,96 @@
+"""Bodies of the exchange tests, run on every rank of a world, and the frames that they work on."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+
+LAYOUTS = ("even", "one rank empty", "all empty", "one row", "all on the last rank", "one key")
+
+
+def rows_on(layout: str, rank: int, size: int, rows: int) -> int:
+    if layout == "all empty":
+        return 0
+    if layout == "one row":
+        return int(rank == size - 1)
+    if layout == "all on the last rank":
+        return rows * size if rank == size - 1 else 0
+    if layout == "one rank empty":
+        return 0 if rank == size // 2 and size > 1 else rows
+    return rows + 7 * rank
+
+
+def make_frame(layout: str, rank: int, size: int, rows: int = 300) -> pd.DataFrame:
+    """A frame of every kind of column; ``g`` is the row's number in global order."""
+    n = rows_on(layout, rank, size, rows)
+    first = sum(rows_on(layout, r, size, rows) for r in range(rank))
+    g = np.arange(first, first + n)
+    k = np.full(n, 7) if layout == "one key" else (g * 7919) % 97
+    texts = [None if i % 11 == 0 else "päß"[: i % 4] * (i % 5) for i in g.tolist()]
+    return pd.DataFrame(
+        {
+            "g": g,
+            "k": k.astype("int32"),
+            "x": np.where(g % 13 == 0, np.nan, g / 8),
+            "b": g % 3 == 0,
+            "s": pd.Series(texts, dtype="str"),
+            "c": pd.Categorical.from_codes(g % 3 - (g % 17 == 0), ["lo", "mid", "hi"]),
+            "n": pd.array([None if i % 5 == 0 else i for i in g.tolist()], dtype="Int64"),
+            "t": pd.DatetimeIndex(g * 10**12).tz_localize("UTC").tz_convert("US/Central"),
+            "d": pd.to_timedelta(g, unit="s"),
+            "m": pd.Series([None if i % 9 == 0 else Decimal(25 * i).scaleb(-2) for i in g.tolist()], dtype=object),
+            "l": pd.Series([None if i % 6 == 0 else list(range(i % 4)) for i in g.tolist()], dtype=object),
+            "o": pd.Series([dt.date(2000, 1, 1 + i % 28) for i in g.tolist()], dtype=object),
+        }
+    )
+
+
+def whole(layout: str, size: int) -> pd.DataFrame:
+    frames = [make_frame(layout, rank, size) for rank in range(size)]
+    return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
+
+
+def exchange(verb: str, layout: str, arguments: dict[str, Any], strategy: str, config: GcylonConfig | None) -> Any:
+    """Run a verb; return what the test checks."""
+    context = current()
+    table = gl.from_local(make_frame(layout, context.rank, context.size))
+    before = (context.budget.used_bytes, context.spill.used_bytes)
+    result = getattr(table, verb)(**arguments, strategy=strategy, config=config)
+    record = context.recorder.operations[-1]
+    frame = result.local()
+    tiers, dtypes = result.tiers, result.dtypes
+    result.release()
+    after = (context.budget.used_bytes, context.spill.used_bytes)
+    return {
+        "frame": frame,
+        "tiers": tiers,
+        "dtypes": dtypes,
+        "record": {name: getattr(record, name) for name in ("strategy", "rounds", "rounds_done", "measured_peak_bytes")},
+        "limit": context.workspace.limit_for(config or context.config),
+        "left": (before, after),
+        "input": table.local(),
+    }
+
+
+def failing(verb: str, arguments: dict[str, Any], frame_columns: dict[int, list[str]] | None = None) -> None:
+    """Run a verb that must fail, then one that must work; returns normally only if the first failed."""
+    context = current()
+    frame = make_frame("even", context.rank, context.size)
+    if frame_columns and context.rank in frame_columns:
+        frame = frame[frame_columns[context.rank]]
+    table = gl.from_local(frame)
+    getattr(table, verb)(**arguments)
+
+
+def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """Rows as plain values that sort and compare, missing values alike."""
+    plain = frame.astype(object).where(frame.notna(), None) if len(frame.columns) else frame
+    return sorted(tuple(map(str, row)) for row in plain.itertuples(index=False, name=None))

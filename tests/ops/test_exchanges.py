@@ -1,0 +1,110 @@
+"""Every exchanging verb, strategy and layout, on every world: the right rows in the right place."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from exchanges import LAYOUTS, exchange, make_frame, rows_of, whole
+from worlds import World
+
+from gcylon_lab.config import GcylonConfig
+
+TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
+PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]
+IDS = ["auto", "direct", "chunked", "staged"]
+
+
+def everywhere() -> list:
+    """Every layout and strategy on few worlds; on the others, MPI among them, what differs most."""
+    cases = []
+    for world in (World("single", 1), World("threads", 2), World("threads", 4)):
+        cases += [(world, layout, *plan) for layout in LAYOUTS for plan in PLANS]
+    for world in (World("threads", 1), World("threads", 3), World("mpi", 2), World("mpi", 4)):
+        cases += [(world, layout, *plan) for layout in LAYOUTS[:2] for plan in (PLANS[0], PLANS[3])]
+    return [
+        pytest.param(*case, marks=[pytest.mark.mpi] if case[0].kind == "mpi" else [], id="-".join(map(str, case[:3])))
+        for case in cases
+    ]
+
+
+def check_clean(results: list[dict]) -> None:
+    """Nothing reserved or spilled is left, and the peak kept within the limit."""
+    for result in results:
+        before, after = result["left"]
+        assert after == before
+        assert result["record"]["measured_peak_bytes"] <= result["limit"]
+        assert result["record"]["rounds"] == result["record"]["rounds_done"]
+
+
+@pytest.mark.parametrize(("world", "layout", "strategy", "config"), everywhere())
+def test_shuffle(world: World, layout: str, strategy: str, config: GcylonConfig | None) -> None:
+    results = world.run(exchange, "shuffle", layout, {"on": ["k", "s"]}, strategy, config)
+    everything = whole(layout, world.size)
+    frames = [r["frame"] for r in results]
+    assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of(everything)
+    homes: dict[tuple, int] = {}
+    for rank, frame in enumerate(frames):
+        for key in set(zip(frame["k"], frame["s"].astype(object).where(frame["s"].notna(), None), strict=True)):
+            assert homes.setdefault(key, rank) == rank
+        assert list(frame.dtypes) == list(everything.dtypes)
+    check_clean(results)
+    if strategy == "staged":
+        assert all(r["tiers"]["device"] == 0 for r in results)
+
+
+@pytest.mark.parametrize(("strategy", "config"), PLANS, ids=IDS)
+def test_every_strategy_gives_the_same_rows_on_the_same_rank(
+    several: World, strategy: str, config: GcylonConfig | None
+) -> None:
+    ours = several.run(exchange, "shuffle", "even", {"on": "k"}, strategy, config)
+    reference = several.run(exchange, "shuffle", "even", {"on": "k"}, "direct", None)
+    for a, b in zip(ours, reference, strict=True):
+        assert rows_of(a["frame"]) == rows_of(b["frame"])
+
+
+@pytest.mark.parametrize(("strategy", "config"), PLANS, ids=IDS)
+def test_shuffle_keeps_order_when_asked(several: World, strategy: str, config: GcylonConfig | None) -> None:
+    results = several.run(exchange, "shuffle", "even", {"on": "k", "keep_order": True}, strategy, config)
+    for result in results:
+        assert result["frame"]["g"].is_monotonic_increasing
+
+
+@pytest.mark.parametrize(("world", "layout", "strategy", "config"), everywhere())
+@pytest.mark.parametrize("verb", ["allgather", "gather", "broadcast", "repartition"])
+def test_ordered_verbs(world: World, verb: str, layout: str, strategy: str, config: GcylonConfig | None) -> None:
+    root = world.size - 1
+    arguments = {"root": root} if verb in ("gather", "broadcast") else {}
+    if config is not None and layout == "all on the last rank":
+        config = config.with_values(gpu_memory_limit="1.5 MiB")
+    if config is not None and strategy == "chunked":
+        config = config.with_values(gpu_memory_limit="1.5 MiB")
+    results = world.run(exchange, verb, layout, arguments, strategy, config)
+    everything = whole(layout, world.size)
+    frames = [r["frame"] for r in results]
+    for rank, frame in enumerate(frames):
+        if verb == "allgather":
+            expected = everything
+        elif verb == "broadcast":
+            expected = make_frame(layout, root, world.size)
+        elif verb == "gather":
+            expected = everything if rank == root else everything.iloc[:0]
+        else:
+            share, extra = divmod(len(everything), world.size)
+            first = share * rank + min(rank, extra)
+            expected = everything.iloc[first : first + share + (rank < extra)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(frame, expected, check_column_type=False, check_index_type=False)
+    check_clean(results)
+
+
+def test_repartition_to_given_rows(several: World) -> None:
+    layout, total = "even", len(whole("even", several.size))
+    wanted = [0] * (several.size - 1) + [total]
+    results = several.run(exchange, "repartition", layout, {"rows_per_rank": wanted}, "auto", None)
+    assert [len(r["frame"]) for r in results] == wanted
+    pd.testing.assert_frame_equal(results[-1]["frame"], whole(layout, several.size))
+
+
+def test_inputs_stay_as_they_were(several: World) -> None:
+    results = several.run(exchange, "shuffle", "even", {"on": "k"}, "staged", TIGHT)
+    for rank, result in enumerate(results):
+        pd.testing.assert_frame_equal(result["input"], make_frame("even", rank, several.size))

@@ -1,0 +1,160 @@
+"""Worlds of ranks to run one test body on: alone, as threads, and as real MPI processes that live for the session."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
+from typing import Any
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import Context, initialize, run_threads, set_current
+from gcylon_lab.errors import GcylonError
+
+MPI_ENVIRONMENT = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+class Outcome:
+    """What a body did on one rank: returned a value, or raised."""
+
+    def __init__(self, value: Any, error: BaseException | None) -> None:
+        self.value = value
+        self.error = error
+
+
+def attempt(function: Callable[..., Any], args: tuple[Any, ...]) -> Outcome:
+    try:
+        return Outcome(function(*args), None)
+    except Exception as error:
+        error.__traceback__ = None if isinstance(error, GcylonError) else error.__traceback__
+        return Outcome(None, error)
+
+
+class World:
+    """N ranks of one kind."""
+
+    def __init__(self, kind: str, size: int) -> None:
+        self.kind = kind
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"{self.kind}-{self.size}"
+
+    def outcomes(self, function: Callable[..., Any], *args: Any, config: GcylonConfig | None = None) -> list[Outcome]:
+        """Run a module-level function on every rank, each with a fresh context; errors are returned, not raised."""
+        if self.kind == "mpi":
+            return mpi_pool(self.size).run(function, args, config)
+        if self.kind == "single":
+            context = initialize(config, sample_hz=0)
+            try:
+                return [attempt(function, args)]
+            finally:
+                context.close()
+        return run_threads(self.size, attempt, function, args, config=config)
+
+    def run(self, function: Callable[..., Any], *args: Any, config: GcylonConfig | None = None) -> list[Any]:
+        """As `outcomes`, but the values, and the first error is raised."""
+        outcomes = self.outcomes(function, *args, config=config)
+        for outcome in outcomes:
+            if outcome.error is not None:
+                raise outcome.error
+        return [outcome.value for outcome in outcomes]
+
+
+class MpiPool:
+    """Real MPI ranks that run one function after the other."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._folder = tempfile.TemporaryDirectory(prefix="ranks-")
+        address = str(Path(self._folder.name) / "socket")
+        listener = Listener(address, family="AF_UNIX")
+        mpiexec = Path(sys.executable).with_name("mpiexec")
+        self._process = subprocess.Popen(
+            [str(mpiexec), "--with-ft", "ulfm", "-n", str(size), sys.executable, __file__, address],
+            env=os.environ | MPI_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            stdin=subprocess.DEVNULL,
+        )
+        self._link: Connection = listener.accept()
+        listener.close()
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], config: GcylonConfig | None) -> list[Outcome]:
+        self._link.send((function, args, config))
+        if not self._link.poll(100):
+            self.stop()
+            raise TimeoutError(f"{function.__name__} on {self.size} MPI ranks did not end in 100 s")
+        return self._link.recv()
+
+    def stop(self) -> None:
+        self._link.close()
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        _pools.pop(self.size, None)
+        self._folder.cleanup()
+
+
+_pools: dict[int, MpiPool] = {}
+
+
+def mpi_pool(size: int) -> MpiPool:
+    if size not in _pools:
+        _pools[size] = MpiPool(size)
+        atexit.register(lambda pool=_pools[size]: pool.stop())
+    return _pools[size]
+
+
+def serve(address: str) -> None:
+    """Be one rank of a pool: take a function from rank 0's link, run it, send all outcomes back."""
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    link = Client(address, family="AF_UNIX") if world.rank == 0 else None
+    while True:
+        try:
+            order = link.recv() if link is not None else None
+        except EOFError:
+            order = None
+        order = world.bcast(order)
+        if order is None:
+            world.Barrier()
+            return
+        function, args, config = order
+        context: Context | None = None
+        try:
+            context = initialize(config, sample_hz=0)
+            outcome = attempt(function, args)
+        finally:
+            if context is not None:
+                context.close()
+                set_current(None)
+        outcomes = world.gather(picklable(outcome))
+        if link is not None:
+            link.send(outcomes)
+
+
+def picklable(outcome: Outcome) -> Outcome:
+    try:
+        pickle.dumps(outcome)
+        return outcome
+    except Exception:
+        return Outcome(None, RuntimeError("".join(traceback.format_exception(outcome.error or ValueError("unpicklable")))))
+
+
+if __name__ == "__main__":
+    import worlds  # so that outcomes are of the importable module's class, not of __main__'s
+
+    worlds.serve(sys.argv[1])
