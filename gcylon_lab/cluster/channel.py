@@ -205,8 +205,10 @@ class Channel:
             return replies
         if request.result:
             self._drops.append(request.result)
+        if isinstance(error, RankLost):
+            self._await_loss()
         if self.lost:
-            raise self._loss(replies) from None
+            raise self._loss(replies)
         self._recover_if_possible()
         raise error
 
@@ -218,6 +220,12 @@ class Channel:
         return dress(error, sorted(self.lost), traces[0] if traces else "")
 
     # --- after a failure ---
+
+    def _await_loss(self) -> None:
+        """The ranks know of a dead one a moment before the controller tells which engine it was."""
+        deadline = time.monotonic() + 2.0
+        while not self.lost and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _recover_if_possible(self) -> None:
         if not self.needs_recovery or self.lost or self._broken:

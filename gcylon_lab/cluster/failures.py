@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ClusterError, GcylonError, RankError, from_message
+from ..errors import ClusterError, GcylonError, RankError, RankLost, from_message, to_message
 from .messages import Reply
 
 # These follow from somebody else's failure; they are the cause only if there is nothing else.
@@ -67,17 +67,12 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 def unreadable(rank: int, error: BaseException) -> Reply:
     """Stand in for a reply that did not come, or could not be unpacked."""
-    text = f"{type(error).__name__}: {error}"
-    message = ClusterError(f"Rank {rank} gave no answer that can be read: {text}", rank=rank)
-    return Reply(rank, error={**_plain(message), "kind": "ClusterError"}, traceback=_remote_text(error), revoked=True)
-
-
-def _plain(error: GcylonError) -> dict[str, Any]:
-    return {"kind": "", "message": error.message, "advice": error.advice, "rank": error.rank, "numbers": error.numbers}
-
-
-def _remote_text(error: BaseException) -> str:
-    return str(getattr(error, "traceback", "") or "")
+    if getattr(error, "ename", "") == "EngineError":
+        told: GcylonError = RankLost(f"Rank {rank} ended before it answered.", rank=rank)
+    else:
+        told = ClusterError(f"Rank {rank} gave no answer that can be read: {type(error).__name__}: {error}", rank=rank)
+    text = str(getattr(error, "traceback", "") or "")
+    return Reply(rank, error=to_message(told, rank), traceback=text, revoked=True)
 
 
 def _weight(reply: Reply) -> tuple[int, int]:

@@ -264,7 +264,7 @@ class DistTable:
 
     # ---- inside
 
-    def reference(self, session: Session) -> TableRef:
+    def _reference(self, session: Session) -> TableRef:
         """What stands for this table in a request to a cluster.
 
         Raises
@@ -285,27 +285,27 @@ class DistTable:
     def _verb(
         self, verb: str, strategy: str, config: GcylonConfig | None, timeout_s: float | None, **kwargs: Any
     ) -> DistTable:
-        name = self.reference(self._session).table
+        name = self._reference(self._session).table
         result = self._session.new_id()
         options = {**kwargs, "strategy": strategy, "config": config, "timeout_s": timeout_s}
         replies = self._session.call(Request(verb, name, result, kwargs=options), timeout_s=timeout_s)
         return DistTable(self._session, result, replies)
 
     def _request(self, action: str, *args: Any, **kwargs: Any) -> list[Reply]:
-        name = self.reference(self._session).table
+        name = self._reference(self._session).table
         return self._session.call(Request(action, name, args=args, kwargs=kwargs))
 
     def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
         from ..ops.foresight import foresee
 
-        self.reference(self._session)
+        self._reference(self._session)
         infos = [info | now for info, now in zip(self._infos, self._session.memory, strict=True)]
         return foresee(verb, infos, config or self._session.config, strategy=strategy, **arguments)
 
 
 def as_reference(session: Session, value: Any) -> Any:
     """A handle as what stands for it in a request; anything else as it is."""
-    return value.reference(session) if isinstance(value, DistTable) else value
+    return value._reference(session) if isinstance(value, DistTable) else value
 
 
 def cut_evenly(frame: pd.DataFrame, n: int) -> list[pd.DataFrame]:

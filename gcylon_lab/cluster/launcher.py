@@ -206,12 +206,21 @@ class Launcher:
         engines = config.MPIEngineSetLauncher
         engines.mpi_cmd = [self.mpi.path]
         engines.mpi_args = list(self.mpi.arguments)
-        engines.environment = self.mpi.environment | self._variables() | self.environment
+        engines.environment = self.mpi.environment | self.environment | self._variables()
         engines.engine_args = [f"--IPEngine.init_mpi={_init(self.home, self.grace_s, self.config)}"]
         return config
 
     def _variables(self) -> dict[str, str]:
-        return {HOME_VARIABLE: str(self.home), GRACE_VARIABLE: repr(self.grace_s), "PYTHONPATH": _python_path()}
+        return {HOME_VARIABLE: str(self.home), GRACE_VARIABLE: repr(self.grace_s), "PYTHONPATH": self._python_path()}
+
+    def _python_path(self) -> str:
+        """Where engines find this very package, also when it is not installed."""
+        given = self.environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        paths = [path for path in given.split(os.pathsep) if path]
+        here = Path(__file__).resolve().parents[2]
+        if here.name not in ("site-packages", "dist-packages"):
+            paths.append(str(here))
+        return os.pathsep.join(dict.fromkeys(paths))
 
 
 _QUIET = {"load_profile": False, "shutdown_atexit": False, "log_level": logging.CRITICAL}
@@ -221,15 +230,6 @@ def _init(home: Path, grace_s: float, config: GcylonConfig) -> str:
     """What ipyparallel runs on each rank, in the namespace of ``%px``, before the engine says that it is there."""
     start = f"engine.start({str(home)!r}, {grace_s!r}, {config.as_dict()!r})"
     return f"import gcylon_lab as gl; from gcylon_lab.cluster import engine; {start}; del engine"
-
-
-def _python_path() -> str:
-    """Where engines find this very package, also when it is not installed."""
-    here = str(Path(__file__).resolve().parents[2])
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if here not in paths and Path(here).name not in ("site-packages", "dist-packages"):
-        paths.append(here)
-    return os.pathsep.join(paths)
 
 
 def _is_live(pid: int) -> bool:

@@ -1,0 +1,55 @@
+"""Clusters that live for the session: one that is used, and one that is hurt."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gcylon_lab as gl
+
+# Functions of test modules run on engines, which therefore import these modules.
+HERE = {"PYTHONPATH": str(Path(__file__).parent)}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Clusters of tests keep their files apart from those of the person who runs the tests."""
+    before = os.environ.get("JUPYTER_RUNTIME_DIR")
+    os.environ["JUPYTER_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
+    yield os.environ["JUPYTER_RUNTIME_DIR"]
+    if before is None:
+        del os.environ["JUPYTER_RUNTIME_DIR"]
+    else:
+        os.environ["JUPYTER_RUNTIME_DIR"] = before
+
+
+@pytest.fixture(scope="session")
+def lab(runtime_dir: str) -> Iterator[gl.Cluster]:
+    """Two ranks, for tests that leave them as they are."""
+    with gl.Cluster(2, name="used", grace_s=20, progress=False, env=HERE) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def hurt(runtime_dir: str) -> Iterator[gl.Cluster]:
+    """Two ranks, for tests that interrupt, kill and restart them."""
+    with gl.Cluster(2, name="hurt", grace_s=20, progress=False, env=HERE) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    """A thousand rows of mixed columns."""
+    rng = np.random.default_rng(7)
+    return pd.DataFrame(
+        {
+            "k": rng.integers(0, 40, 1000),
+            "v": rng.random(1000),
+            "s": [f"row {i}" if i % 9 else None for i in range(1000)],
+        }
+    )

@@ -1,0 +1,69 @@
+"""What N ranks report becomes one error."""
+
+from __future__ import annotations
+
+from gcylon_lab.cluster.cells import fold_entries
+from gcylon_lab.cluster.failures import fold, name_ranks
+from gcylon_lab.cluster.messages import Reply
+from gcylon_lab.errors import BudgetExceeded, ColumnMissing, DeadlineExceeded, RankError, Revoked, to_message
+
+
+def failed(rank: int, error: BaseException) -> Reply:
+    return Reply(rank, error=to_message(error, rank), traceback=f"traceback of rank {rank}")
+
+
+def test_no_failure_is_no_error() -> None:
+    assert fold([Reply(0), Reply(1)]) is None
+
+
+def test_the_same_error_on_all_ranks_is_one_error_that_blames_none() -> None:
+    error = fold([failed(r, ColumnMissing("There is no 'z'.", advice="Use 'k'.", column="z")) for r in range(3)])
+    assert type(error) is ColumnMissing
+    assert error.rank is None
+    assert error.ranks == (0, 1, 2)
+    assert error.remote_traceback == "traceback of rank 0"
+    assert error.advice == "Use 'k'."
+    assert error.numbers["column"] == "z"
+
+
+def test_the_cause_stands_before_its_echoes() -> None:
+    replies = [
+        failed(0, Revoked("Interrupted.")),
+        failed(1, ValueError("bad value")),
+        failed(2, Revoked("Interrupted.")),
+    ]
+    error = fold(replies)
+    assert type(error) is RankError
+    assert error.rank == 1
+    assert "bad value" in error.message
+    assert error.remote_traceback == "traceback of rank 1"
+    assert any(note.startswith("Ranks 0, 2 left with Revoked") for note in error.__notes__)
+
+
+def test_messages_that_differ_by_their_rank_are_the_same() -> None:
+    error = fold([failed(r, DeadlineExceeded(f"Rank {r} waited too long.", rank=r)) for r in range(4)])
+    assert error is not None
+    assert error.ranks == (0, 1, 2, 3)
+
+
+def test_ranks_without_an_error_are_told() -> None:
+    error = fold([Reply(0), failed(1, BudgetExceeded("No room.", rank=1))])
+    assert type(error) is BudgetExceeded
+    assert any("1 of 2 ranks had no error" in note for note in error.__notes__)
+
+
+def test_ranks_are_named_in_runs() -> None:
+    assert name_ranks([2]) == "rank 2"
+    assert name_ranks([0, 1, 2, 5]) == "ranks 0-2, 5"
+
+
+def test_a_cells_errors_are_folded() -> None:
+    entries = [
+        ("Revoked", "[rank 0] The operation was interrupted.", "tb0", {"engine_id": 10}),
+        ("ZeroDivisionError", "division by zero", "tb1", {"engine_id": 11}),
+        ("ZeroDivisionError", "division by zero", "tb2", {"engine_id": 12}),
+    ]
+    kept, note = fold_entries(entries, [10, 11, 12])
+    assert [entry[0] for entry in kept] == ["ZeroDivisionError"]
+    assert "Rank 0 left with Revoked." in note
+    assert "Ranks 1-2 raised the same ZeroDivisionError." in note

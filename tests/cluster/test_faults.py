@@ -1,0 +1,134 @@
+"""Ranks that raise, hang, are interrupted, are killed: nobody waits for ever, and the next operation works."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pandas as pd
+import pytest
+from ipyparallel.error import CompositeError
+
+import gcylon_lab as gl
+from gcylon_lab.errors import ClusterDegraded, DeadlineExceeded, HandleReleased, RankError, RankLost, Revoked
+
+pytestmark = pytest.mark.mpi
+
+
+def agree() -> list[int]:
+    context = gl.current()
+    return [int(rank) for rank in context.transport.agree(np.array([context.rank], dtype=np.int64))[:, 0]]
+
+
+def rank_1_raises() -> list[int]:
+    if gl.current().rank == 1:
+        raise ValueError("on purpose")
+    return agree()
+
+
+def rank_1_sleeps(seconds: float) -> list[int]:
+    if gl.current().rank == 1:
+        time.sleep(seconds)
+    return agree()
+
+
+def works(lab: gl.Cluster) -> bool:
+    return lab.run(agree) == [[0, 1], [0, 1]]
+
+
+def test_a_rank_that_raises_frees_the_others(hurt: gl.Cluster) -> None:
+    for _ in range(5):
+        start = time.monotonic()
+        with pytest.raises(RankError, match="on purpose") as caught:
+            hurt.run(rank_1_raises)
+        assert time.monotonic() - start < 5
+        assert caught.value.rank == 1
+        assert "rank_1_raises" in caught.value.remote_traceback
+        assert works(hurt)
+
+
+def test_an_interrupt_from_another_thread_frees_stuck_ranks(hurt: gl.Cluster) -> None:
+    threading.Timer(0.7, hurt.interrupt).start()
+    start = time.monotonic()
+    with pytest.raises(Revoked):
+        hurt.run(rank_1_sleeps, 60)
+    assert time.monotonic() - start < 5
+    assert works(hurt)
+
+
+def test_a_keyboard_interrupt_reaches_the_ranks(hurt: gl.Cluster) -> None:
+    threading.Timer(0.7, os.kill, (os.getpid(), signal.SIGINT)).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        hurt.run(rank_1_sleeps, 60)
+    assert time.monotonic() - start < 5
+    assert works(hurt)
+
+
+def test_an_interrupt_of_idle_ranks_does_no_harm(hurt: gl.Cluster) -> None:
+    for _ in range(3):
+        hurt.interrupt()
+        assert works(hurt)
+
+
+def test_a_deadline_of_a_function_ends_it(hurt: gl.Cluster) -> None:
+    start = time.monotonic()
+    with pytest.raises(DeadlineExceeded, match="0.5 s"):
+        hurt.run(rank_1_sleeps, 60, timeout_s=0.5)
+    assert time.monotonic() - start < 5
+    assert works(hurt)
+
+
+def test_a_deadline_of_a_verb_ends_it(hurt: gl.Cluster) -> None:
+    table = hurt.from_pandas(pd.DataFrame({"k": range(1000)}))
+    hurt.view.execute("import time\nif gl.current().rank == 1: time.sleep(3)", silent=False, block=False)
+    start = time.monotonic()
+    with pytest.raises(DeadlineExceeded):
+        table.shuffle("k", timeout_s=0.5)
+    assert time.monotonic() - start < 8
+    assert table.shuffle("k").num_rows == 1000
+
+
+def test_a_killed_rank_is_named_and_a_restart_mends(hurt: gl.Cluster) -> None:
+    table = hurt.from_pandas(pd.DataFrame({"k": range(10)}))
+    pid = hurt.ranks[1].pid
+    killed = threading.Timer(0.7, os.kill, (pid, signal.SIGKILL))
+    killed.start()
+    start = time.monotonic()
+    with pytest.raises(RankLost, match=rf"rank 1 \(host .*, pid {pid}\) is gone: signal Killed") as caught:
+        hurt.run(rank_1_sleeps, 60)
+    assert time.monotonic() - start < 5.7
+    assert caught.value.rank == 1
+    with pytest.raises(ClusterDegraded, match="restart"):
+        table.shuffle("k")
+    assert [row["state"] for row in hurt.status()] == ["idle", "gone"]
+    hurt.restart()
+    assert works(hurt)
+    with pytest.raises(HandleReleased, match="restarted"):
+        table.shuffle("k")
+
+
+def test_a_rank_killed_during_a_cell_is_named(hurt: gl.Cluster) -> None:
+    pid = hurt.ranks[0].pid
+    threading.Timer(0.7, os.kill, (pid, signal.SIGKILL)).start()
+    start = time.monotonic()
+    with pytest.raises(RankLost, match=f"rank 0 .*pid {pid}.*signal Killed"):
+        hurt.view.execute(
+            "import numpy as np, time\nif gl.current().rank == 0: time.sleep(60)\n"
+            "gl.current().transport.agree(np.zeros(1, dtype=np.int64))",
+            silent=False,
+        )
+    assert time.monotonic() - start < 5.7
+    with pytest.raises(ClusterDegraded):
+        hurt.view.execute("1", silent=False)
+    hurt.restart()
+    assert works(hurt)
+
+
+def test_an_error_before_a_cells_first_collective(hurt: gl.Cluster) -> None:
+    with pytest.raises(CompositeError, match="SyntaxError"):
+        hurt.view.execute("this is no python", silent=False)
+    assert works(hurt)

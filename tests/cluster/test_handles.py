@@ -1,0 +1,215 @@
+"""Handles: the verbs of a Table, called from the notebook."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gcylon_lab as gl
+from gcylon_lab.cluster.handle import DistTable
+from gcylon_lab.errors import ArgumentError, ColumnMissing, ConfigError, HandleReleased, ReadError
+from gcylon_lab.table import Table
+
+pytestmark = pytest.mark.mpi
+
+
+def public(cls: type) -> dict[str, object]:
+    return {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+
+
+def parameters(function: object) -> list[tuple[str, object, object]]:
+    signature = inspect.signature(function)  # type: ignore[arg-type]
+    return [(p.name, p.kind, p.default) for p in signature.parameters.values()]
+
+
+def test_handles_have_the_verbs_of_tables() -> None:
+    tables, handles = public(Table), public(DistTable)
+    assert set(tables) - set(handles) == set()
+    assert set(handles) - set(tables) == {"bind"}
+    for name, value in tables.items():
+        assert isinstance(value, property) == isinstance(handles[name], property), name
+        if not isinstance(value, property):
+            assert parameters(value) == parameters(handles[name]), name
+
+
+def test_the_notebooks_half_loads_no_mpi() -> None:
+    code = (
+        "import sys, gcylon_lab as gl; gl.Cluster; gl.DistTable; "
+        "print([m for m in ('mpi4py', 'cudf', 'cupy', 'rmm') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_frame_goes_out_and_comes_back(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    assert table.num_rows == len(table) == 1000
+    assert table.columns == ["k", "v", "s"]
+    assert [info["rows"] for info in table.info()] == [500, 500]
+    back = table.to_pandas(limit=None)
+    pd.testing.assert_frame_equal(back, frame.astype(back.dtypes.to_dict()))
+
+
+@pytest.mark.parametrize("strategy", ["auto", "direct", "chunked", "staged"])
+def test_a_shuffle_brings_equal_keys_together(lab: gl.Cluster, frame: pd.DataFrame, strategy: str) -> None:
+    shuffled = lab.from_pandas(frame).shuffle("k", strategy=strategy)
+    parts = shuffled.local()
+    assert len(parts) == 2
+    assert set(parts[0]["k"]).isdisjoint(parts[1]["k"])
+    assert sorted(np.concatenate([part["v"] for part in parts])) == sorted(frame["v"])
+    assert shuffled.last_plan is not None
+    assert shuffled.explain().startswith(f"shuffle: {shuffled.last_plan.strategy}")
+
+
+def test_the_other_verbs(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    assert [len(part) for part in table.allgather().local()] == [1000, 1000]
+    assert [len(part) for part in table.gather(root=1).local()] == [0, 1000]
+    assert [len(part) for part in table.broadcast(root=0).local()] == [500, 500]
+    cut = table.repartition([100, 900])
+    assert [len(part) for part in cut.local()] == [100, 900]
+    assert list(cut.to_pandas(limit=None)["v"]) == list(frame["v"])
+
+
+def test_plans_are_known_here(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    before = len(lab.client.history)
+    plan = table.plan_shuffle("k")
+    assert plan.verb == "shuffle"
+    assert plan.assumption
+    assert table.plan_allgather(strategy="chunked").strategy == "chunked"
+    assert table.plan_gather(1).verb == "gather"
+    assert table.plan_broadcast().verb == "broadcast"
+    assert table.plan_repartition([1000, 0]).verb == "repartition"
+    assert repr(table).startswith("<DistTable t")
+    assert len(lab.client.history) == before, "a plan or a repr asked the ranks"
+
+
+def test_plans_here_and_there_are_the_same(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    here = table.plan_shuffle("k")
+    there = lab.run(lambda t: t.plan_shuffle("k"), table)[0]
+    assert (here.strategy, here.rounds, here.chunk_rows) == (there.strategy, there.rounds, there.chunk_rows)
+    assert here.predicted_peak_bytes == there.predicted_peak_bytes
+
+
+def test_rows_come_only_as_far_as_asked(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    pd.testing.assert_series_equal(table.head(3)["v"], frame["v"].head(3))
+    with pytest.warns(UserWarning, match="first 10 of 1,000 rows"):
+        assert len(table.to_pandas(limit=10)) == 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(table.to_pandas()) == 1000
+    with pytest.raises(ArgumentError, match="negative"):
+        table.to_pandas(limit=-1)
+
+
+def test_files_are_read_and_written(lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path) -> None:
+    table = lab.from_pandas(frame)
+    files = table.write_parquet(str(tmp_path / "out"))
+    assert len(files) == 2
+    again = lab.read_parquet(str(tmp_path / "out" / "*.parquet"), columns=["v"])
+    assert again.columns == ["v"]
+    assert sorted(again.to_pandas(limit=None)["v"]) == sorted(frame["v"])
+    frame[["k", "v"]].to_csv(tmp_path / "a.csv", index=False)
+    assert lab.read_csv(str(tmp_path / "a.csv")).num_rows == 1000
+    frame[["k", "v"]].to_json(tmp_path / "a.json", orient="records", lines=True)
+    assert lab.read_json(str(tmp_path / "a.json")).num_rows == 1000
+
+
+def test_an_error_of_the_ranks_comes_once(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    with pytest.raises(ColumnMissing, match="zz") as caught:
+        table.shuffle("zz")
+    assert caught.value.ranks == (0, 1)
+    assert "ColumnMissing" in caught.value.remote_traceback
+    with pytest.raises(ReadError):
+        lab.read_parquet("/nowhere/x.parquet")
+    assert table.shuffle("k").num_rows == 1000
+
+
+def test_a_name_becomes_a_handle_and_a_handle_gets_a_name(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    lab.from_pandas(frame).bind("orders")
+    lab.view.execute("u = orders.shuffle('k'); not_a_table = 5", silent=False)
+    assert lab.table("u").num_rows == 1000
+    with pytest.raises(ArgumentError, match="ranks 0-1: int"):
+        lab.table("not_a_table")
+    with pytest.raises(ArgumentError, match="nothing"):
+        lab.table("no_such_name")
+    with pytest.raises(ArgumentError, match="variable's name"):
+        lab.table("u").bind("two words")
+
+
+def test_a_released_handle_is_gone_and_so_is_its_memory(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    used = lambda: sum(lab.run(lambda: (__import__("gc").collect(), gl.current().budget.used_bytes)[1]))  # noqa: E731
+    before = used()
+    table = lab.from_pandas(frame)
+    assert used() > before
+    table.release()
+    table.release()
+    assert table.released
+    assert "released" in repr(table)
+    assert used() == before
+    with pytest.raises(HandleReleased, match="released"):
+        table.shuffle("k")
+
+
+def test_a_forgotten_handle_is_dropped_with_the_next_request(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    name = table._name
+    kept = lambda: lab.run(lambda: sorted(__import__("gcylon_lab.cluster.engine", fromlist=["x"]).current().tables))  # noqa: E731
+    assert name in kept()[0]
+    sent = len(lab.client.history)
+    del table
+    gc.collect()
+    assert len(lab.client.history) == sent, "a finalizer sent something"
+    assert name not in kept()[0]
+
+
+def test_memory_lists_tables_by_rank_and_tier(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame).bind("listed")
+    memory = lab.memory()
+    rows = memory[memory["table"].str.contains("listed")]
+    assert list(rows["rank"]) == [0, 1]
+    assert list(rows["rows"]) == [500, 500]
+    assert rows["bytes"].sum() == table.nbytes
+    assert {"device_bytes", "disk_bytes"} <= set(memory.columns)
+
+
+def test_a_config_holds_for_the_next_operation(lab: gl.Cluster) -> None:
+    before = lab.config
+    lab.config = before.with_values(min_chunk_rows=321)
+    assert lab.run(lambda: gl.current().config.min_chunk_rows) == [321, 321]
+    with pytest.raises(ConfigError):
+        lab.config = before.with_values(gpu_memory_limit="900TiB")
+    assert lab.config.min_chunk_rows == 321
+    lab.config = before
+
+
+def test_functions_run_on_every_rank(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    assert lab.run(lambda t, n: t.num_rows + n, table, 1) == [501, 501]
+    assert lab.run(lambda: gl.current().rank) == [0, 1]
+
+
+def test_ranks_and_status(lab: gl.Cluster) -> None:
+    assert [record.rank for record in lab.ranks] == [0, 1]
+    assert lab.run(__import__("os").getpid) == [record.pid for record in lab.ranks]
+    assert [row["state"] for row in lab.status()] == ["idle", "idle"]
+    assert "2 ranks on 1 host" in repr(lab)
+
+
+def test_snapshots_have_the_operations(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    lab.from_pandas(frame).shuffle("k")
+    snapshots = lab.snapshots()
+    assert [snapshot["rank"] for snapshot in snapshots] == [0, 1]
+    assert all("shuffle" in [row["verb"] for row in snapshot["operations"]] for snapshot in snapshots)

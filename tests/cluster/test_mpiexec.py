@@ -1,0 +1,68 @@
+"""Which mpiexec is used, and what its output says about a rank that ended."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from gcylon_lab.cluster.mpiexec import exit_of_rank, find_mpiexec, without_chatter
+from gcylon_lab.errors import ClusterStartError
+
+# Written by Open MPI 5.0.11 when rank 1 was killed and rank 2 called _exit(3).
+OPENMPI_OUTPUT = """\
+[vm:08253] [prterun-vm-8253@0,0] odls:launch spawning child [prterun-vm-8253@1,2]
+[vm:08253] [prterun-vm-8253@0,0] odls:wait_local_proc child process [prterun-vm-8253@1,2] pid 8259 terminated
+[vm:08253] [prterun-vm-8253@0,0] odls:waitpid_fired child [prterun-vm-8253@1,2] exit code 3
+[vm:08253] [prterun-vm-8253@0,0] odls:waitpid_fired child process [prterun-vm-8253@1,2] terminated with non-zero status
+[vm:08253] [prterun-vm-8253@0,0] odls:wait_local_proc child process [prterun-vm-8253@1,1] pid 8258 terminated
+[vm:08253] [prterun-vm-8253@0,0] odls:waitpid_fired child process [prterun-vm-8253@1,1] terminated with signal Killed
+"""
+
+
+def fake_mpiexec(folder: Path, text: str) -> str:
+    path = folder / "mpiexec"
+    path.write_text(f"#!/bin/sh\necho '{text}'\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_exits_are_read_from_the_launcher() -> None:
+    assert exit_of_rank(OPENMPI_OUTPUT, 1) == "signal Killed"
+    assert exit_of_rank(OPENMPI_OUTPUT, 2) == "exit code 3"
+    assert exit_of_rank(OPENMPI_OUTPUT, 0) == ""
+
+
+def test_the_launchers_chatter_is_not_for_people() -> None:
+    assert without_chatter(OPENMPI_OUTPUT + "a real message") == "a real message"
+
+
+def test_the_one_beside_the_interpreter_is_found() -> None:
+    found = find_mpiexec()
+    assert (
+        Path(found.path).parent == Path(sys.executable).parent or not Path(sys.executable).with_name("mpiexec").exists()
+    )
+    assert found.flavour in ("openmpi", "mpich")
+
+
+def test_open_mpi_5_gets_ulfm_and_4_does_not(tmp_path: Path) -> None:
+    five = find_mpiexec(fake_mpiexec(tmp_path, "mpiexec (Open MPI) 5.0.11"))
+    assert five.revocable
+    assert five.arguments[:2] == ("--with-ft", "ulfm")
+    (tmp_path / "old").mkdir()
+    four = find_mpiexec(fake_mpiexec(tmp_path / "old", "mpirun (Open MPI) 4.1.4"))
+    assert not four.revocable
+    assert four.arguments == ("--oversubscribe",)
+
+
+def test_mpich_is_known(tmp_path: Path) -> None:
+    found = find_mpiexec(fake_mpiexec(tmp_path, "HYDRA build details: Version: 5.0.2"))
+    assert (found.flavour, found.version, found.revocable) == ("mpich", "5.0.2", False)
+
+
+def test_one_that_cannot_be_used_is_an_error_that_says_what_was_looked_at(tmp_path: Path) -> None:
+    with pytest.raises(ClusterStartError, match="nothing known"):
+        find_mpiexec(fake_mpiexec(tmp_path, "hello"))
+    with pytest.raises(ClusterStartError, match="missing"):
+        find_mpiexec(str(tmp_path / "missing"))
