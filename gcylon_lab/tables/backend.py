@@ -122,6 +122,10 @@ class Backend(Protocol):
         """
         ...
 
+    def count_ids(self, ids: Ids, n: int) -> Int64s:
+        """How many rows have each id; shape (n,)."""
+        ...
+
     def variable_bytes(self, data: Data, ids: Ids, n: int) -> Int64s:
         """Bytes that the variable columns of the rows of each id take, about; shape (n,)."""
         ...

@@ -112,7 +112,8 @@ def as_arrow(column: Column, array: Array, *, nan_is_null: bool = True) -> Any:
     if column.kind in ("complex", "period"):
         raise UnsupportedDtype(
             f"column {column.name!r} ({column.describe()}) has no Arrow type",
-            advice="Convert it before, for example to its real and imaginary parts, or to timestamps.",
+            advice="Convert it to "
+            + ("timestamps with .dt.to_timestamp()." if column.kind == "period" else "its real and imaginary parts."),
             column=column.name,
         )
     plain = pa.array(array, from_pandas=nan_is_null or column.kind != "float")

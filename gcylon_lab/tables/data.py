@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,6 +84,14 @@ def slice_columns(data: Columns, start: int, stop: int) -> Columns:
         for column, array in zip(data.schema.columns, data.arrays, strict=True)
     )
     return Columns(data.schema, stop - start, arrays)
+
+
+def bounded(data: Columns, max_bytes: int, max_rows: int | None) -> Iterator[Columns]:
+    """Slices of data of at most about so many bytes, and of so many rows; data itself where it keeps the limits."""
+    count = max(-(-data.nbytes // max(1, max_bytes)), -(-data.rows // max_rows) if max_rows else 1, 1)
+    count = min(count, max(1, data.rows))
+    for i in range(count):
+        yield data if count == 1 else slice_columns(data, data.rows * i // count, data.rows * (i + 1) // count)
 
 
 def concat_columns(pieces: Sequence[Columns]) -> Columns:

@@ -11,7 +11,7 @@ from .column import Label
 from .data import Columns, concat_columns, empty_columns, slice_columns
 from .interop import from_frame, to_frame
 from .packing import PlacedOutput
-from .partition import Ids, Int64s, partition, partition_scratch_bytes, variable_bytes
+from .partition import Ids, Int64s, count_ids, partition, partition_scratch_bytes, variable_bytes
 from .schema import Schema
 
 
@@ -46,6 +46,9 @@ class PandasBackend:
 
     def partition(self, data: Any, ids: Ids, n: int) -> tuple[Columns, Int64s]:
         return partition(data, ids, n)
+
+    def count_ids(self, ids: Ids, n: int) -> Int64s:
+        return count_ids(ids, n)
 
     def variable_bytes(self, data: Any, ids: Ids, n: int) -> Int64s:
         return variable_bytes(data, ids, n)

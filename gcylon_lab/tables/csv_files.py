@@ -1,0 +1,211 @@
+"""Reading csv files, each rank its own lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv
+
+from ..errors import ReadError
+from .arrow_tables import from_arrow
+from .data import Columns, bounded
+from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
+from .schema import require_distinct
+from .text_blocks import COMPRESSED, blocks, first_line_bytes, first_lines, open_text, text_size, unreadable
+from .text_types import Types, asked_types, plain_type, require_columns, settled, widened
+
+_NULLS = [
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
+    "NULL", "NaN", "None", "n/a", "nan", "null",
+]  # fmt: skip
+_LINE_ENDS = "If values hold line ends inside quotes, pass newlines_in_values=True."
+
+
+@dataclass(frozen=True, slots=True)
+class CsvPlan:
+    """What one rank reads; all but the pieces is the same on all ranks."""
+
+    pieces: tuple[BytePiece, ...]
+    first: str
+    names: tuple[str, ...]
+    types: Types
+    delimiter: str
+    header: bool
+    quoted: bool
+
+
+def plan_csv(
+    paths: Paths,
+    size: int,
+    *,
+    delimiter: str = ",",
+    header: bool = True,
+    dtype: Mapping[str, str] | None = None,
+    parse_dates: Sequence[str] = (),
+    newlines_in_values: bool = False,
+) -> list[CsvPlan]:
+    """Share the lines of csv files out evenly by bytes, in file order.
+
+    Types come from the first megabytes of the first file, which every rank looks at, so that all decide alike.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        Files, folders or patterns, in UTF-8, perhaps compressed. Compressed files are not cut.
+    size : int
+        Number of ranks.
+    delimiter : str
+        Between values.
+    header : bool
+        Whether the first line of each file names the columns; without it they are ``"0"``, ``"1"`` and so on.
+    dtype : mapping of column name to dtype text, optional
+        Where the first megabytes do not tell.
+    parse_dates : sequence of str
+        Columns that are times; they become datetime64[us]. Others that look so stay text, as in pandas.
+    newlines_in_values : bool
+        Whether quoted values may hold line ends. Each file then goes to one rank whole.
+
+    Returns
+    -------
+    list of CsvPlan, shape (size,)
+
+    Raises
+    ------
+    ReadError
+        If a file is missing or cannot be read, or the first is empty.
+    DuplicateColumns
+        If a label stands twice.
+    """
+    files = expand_paths(paths, (".csv", ".tsv", ".txt", *(f".csv{end}" for end in COMPRESSED)))
+    asked = asked_types(dtype, tuple(parse_dates))
+    names = _names(files[0], delimiter, header, newlines_in_values)
+    require_columns(files[0], names, asked)
+    plan = CsvPlan((), files[0], names, asked, delimiter, header, newlines_in_values)
+    types = asked | {name: t for name, t in _first_types(files[0], plan).items() if name not in asked}
+    sizes = [(file, text_size(file), not (newlines_in_values or file.endswith(COMPRESSED))) for file in files]
+    return [
+        CsvPlan(tuple(share), files[0], names, types, delimiter, header, newlines_in_values)
+        for share in spread_bytes(sizes, size)
+    ]
+
+
+def _names(path: str, delimiter: str, header: bool, quoted: bool) -> tuple[str, ...]:
+    with open_text(path) as file:
+        line = file.read(first_line_bytes(path))
+    if not line.strip():
+        raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
+    try:
+        table = csv.read_csv(
+            pa.BufferReader(line.rstrip(b"\r\n") + b"\n"),
+            csv.ReadOptions(autogenerate_column_names=not header),
+            csv.ParseOptions(delimiter=delimiter),
+        )
+    except pa.ArrowException as error:
+        raise unreadable(path, error) from None
+    names = tuple(table.schema.names) if header else tuple(map(str, range(table.num_columns)))
+    require_distinct(names)
+    return names
+
+
+def _first_types(path: str, plan: CsvPlan) -> Types:
+    """Types of the columns that the first block tells; those without a value there are left open."""
+    skip = first_line_bytes(path) if plan.header else 0
+    block = first_lines(path, plan.quoted)[skip:]
+    if not block.strip():
+        return {}
+    found = _parse(path, block, plan.names, plan.types, plan)
+    types = {field.name: plain_type(field.type) for field in found.schema}
+    return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
+
+
+def _parse(path: str, block: bytes, names: Sequence[str], types: Types, plan: CsvPlan) -> Any:
+    try:
+        return csv.read_csv(
+            pa.BufferReader(block),
+            csv.ReadOptions(column_names=list(names), block_size=len(block) + 1, use_threads=False),
+            csv.ParseOptions(delimiter=plan.delimiter, newlines_in_values=plan.quoted),
+            csv.ConvertOptions(column_types=types, null_values=_NULLS, strings_can_be_null=True),
+        )
+    except pa.ArrowInvalid as error:
+        raise ReadError(f"{path} cannot be read: {error}", advice=_LINE_ENDS, path=path) from None
+
+
+def read_csv_chunks(
+    plan: CsvPlan,
+    *,
+    columns: Sequence[str] | None = None,
+    max_bytes: int = 32 * 1024**2,
+    max_rows: int | None = None,
+) -> Iterator[Columns]:
+    """Read what a plan gives to one rank, piece by piece.
+
+    Parameters
+    ----------
+    plan : CsvPlan
+    columns : sequence of str, optional
+        Only these, in this order.
+    max_bytes : int
+        About the largest size of a piece; a longer line is a piece of its own.
+    max_rows : int, optional
+        The most rows of a piece.
+
+    Yields
+    ------
+    Columns
+        In file order; one without rows where there is nothing to read. Ints and bools with empty values are
+        nullable dtypes (Int64, boolean), and ints become floats in a piece that holds fractions.
+
+    Raises
+    ------
+    ReadError
+        If a file cannot be read, has other columns than the first, or holds values that do not fit the types.
+    """
+    wanted = list(plan.names if columns is None else columns)
+    require_columns(plan.first, plan.names, wanted)
+    any_rows = False
+    for piece in plan.pieces:
+        for table in _tables(piece, plan, max(4096, max_bytes // 4)):  # text grows when it becomes numbers
+            any_rows = True
+            yield from bounded(from_arrow(table.select(wanted), nullable=True), max_bytes, max_rows)
+    if not any_rows:
+        fields = [pa.field(name, plan.types.get(name, pa.null())) for name in wanted]
+        yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
+
+
+def _tables(piece: BytePiece, plan: CsvPlan, block_bytes: int) -> Iterator[Any]:
+    names, skip = plan.names, 0
+    if plan.header:
+        skip = first_line_bytes(piece.path)
+        names = _names(piece.path, plan.delimiter, True, plan.quoted)
+        if set(names) != set(plan.names):
+            raise ReadError(
+                f"{piece.path} has the columns {list(names)}, but the first file has {list(plan.names)}",
+                advice="Read files with the same columns.",
+                path=piece.path,
+            )
+    quotes = 0
+    for block in blocks(piece, skip, block_bytes, plan.quoted):
+        quotes += block.count(b'"')
+        table = _typed(piece.path, block, names, plan)
+        if table.num_rows:
+            yield table
+    # Where a cut fell inside quotes, the first such cut ends a piece that began outside: its quotes are odd.
+    if quotes % 2 and not plan.quoted:
+        raise ReadError(
+            f"{piece.path}: the lines from byte {piece.start} to {piece.stop} hold {quotes} quotes, an odd number",
+            advice=_LINE_ENDS,
+            path=piece.path,
+        )
+
+
+def _typed(path: str, block: bytes, names: Sequence[str], plan: CsvPlan) -> Any:
+    try:
+        table = _parse(path, block, names, plan.types, plan)
+    except ReadError as error:
+        found = {field.name: plain_type(field.type) for field in _parse(path, block, names, {}, plan).schema}
+        table = _parse(path, block, names, widened(path, plan.types, found, error.message), plan)
+    again = settled(table.schema, plan.types)
+    return table if again is None else _parse(path, block, names, again, plan)

@@ -1,0 +1,143 @@
+"""Reading files of one JSON object a line, each rank its own lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import json
+
+from ..errors import ReadError
+from .arrow_tables import from_arrow
+from .data import Columns, bounded
+from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
+from .text_blocks import COMPRESSED, blocks, first_lines, text_size
+from .text_types import Types, asked_types, plain_type, require_columns, settled, widened
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPlan:
+    """What one rank reads; the types are the same on all ranks."""
+
+    pieces: tuple[BytePiece, ...]
+    first: str
+    types: Types
+
+
+def plan_json(
+    paths: Paths, size: int, *, dtype: Mapping[str, str] | None = None, parse_dates: Sequence[str] = ()
+) -> list[JsonPlan]:
+    """Share the lines of JSON files out evenly by bytes, in file order.
+
+    Columns and types come from the first megabytes of the first file, which every rank looks at.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        Files, folders or patterns; one JSON object a line, perhaps compressed.
+    size : int
+        Number of ranks.
+    dtype : mapping of column name to dtype text, optional
+        Where the first megabytes do not tell, and for columns that they do not have.
+    parse_dates : sequence of str
+        Columns that are times; they become datetime64[us].
+
+    Returns
+    -------
+    list of JsonPlan, shape (size,)
+
+    Raises
+    ------
+    ReadError
+        If a file is missing or cannot be read.
+    """
+    files = expand_paths(paths, (".json", ".jsonl", ".ndjson", *(f".jsonl{end}" for end in COMPRESSED)))
+    asked = asked_types(dtype, tuple(parse_dates))
+    block = first_lines(files[0], False)
+    found = _parse(files[0], block, asked).schema if block.strip() else []
+    types = {field.name: asked.get(field.name, plain_type(field.type)) for field in found}
+    types |= {name: type_ for name, type_ in asked.items() if name not in types}
+    sizes = [(file, text_size(file), not file.endswith(COMPRESSED)) for file in files]
+    return [JsonPlan(tuple(share), files[0], types) for share in spread_bytes(sizes, size)]
+
+
+def _parse(path: str, block: bytes, types: Types) -> Any:
+    known = pa.schema([pa.field(name, type_) for name, type_ in types.items() if not pa.types.is_null(type_)])
+    try:
+        return json.read_json(
+            pa.BufferReader(block),
+            json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+            json.ParseOptions(explicit_schema=known, unexpected_field_behavior="infer"),
+        )
+    except pa.ArrowInvalid as error:
+        raise ReadError(
+            f"{path} cannot be read: {error}", advice="Each line has to be one JSON object.", path=path
+        ) from None
+
+
+def read_json_chunks(
+    plan: JsonPlan,
+    *,
+    columns: Sequence[str] | None = None,
+    max_bytes: int = 32 * 1024**2,
+    max_rows: int | None = None,
+) -> Iterator[Columns]:
+    """Read what a plan gives to one rank, piece by piece.
+
+    Parameters
+    ----------
+    plan : JsonPlan
+    columns : sequence of str, optional
+        Only these, in this order.
+    max_bytes : int
+        About the largest size of a piece; a longer line is a piece of its own.
+    max_rows : int, optional
+        The most rows of a piece.
+
+    Yields
+    ------
+    Columns
+        In file order; one without rows where there is nothing to read. What an object does not have is null.
+
+    Raises
+    ------
+    ReadError
+        If a file cannot be read, or holds columns or values that the first megabytes do not let expect.
+    """
+    wanted = list(plan.types if columns is None else columns)
+    require_columns(plan.first, plan.types, wanted)
+    any_rows = False
+    for piece in plan.pieces:
+        for block in blocks(piece, 0, max(4096, max_bytes // 4), False):
+            if block.strip():
+                any_rows = True
+                table = _typed(piece.path, block, plan.types)
+                yield from bounded(from_arrow(table.select(wanted), nullable=True), max_bytes, max_rows)
+    if not any_rows:
+        fields = [pa.field(name, plan.types[name]) for name in wanted]
+        yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
+
+
+def _typed(path: str, block: bytes, types: Types) -> Any:
+    known = {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
+    try:
+        table = _parse(path, block, known)
+    except ReadError as error:
+        found = {field.name: plain_type(field.type) for field in _parse(path, block, {}).schema}
+        known = widened(path, known, found, error.message)
+        table = _parse(path, block, known)
+    again = settled(table.schema, known)
+    if again is not None:
+        table = _parse(path, block, again)
+    unknown = [name for name in table.schema.names if name not in types]
+    if unknown:
+        raise ReadError(
+            f"{path} has a column {unknown[0]!r} that does not stand in the first megabytes of the first file",
+            advice=f"Pass its dtype, for example dtype={{{unknown[0]!r}: 'str'}}.",
+            path=path,
+            column=unknown[0],
+        )
+    arrays = [table.column(n) if n in table.schema.names else pa.nulls(table.num_rows, types[n]) for n in types]
+    return pa.table(arrays, names=list(types))
