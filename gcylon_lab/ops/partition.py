@@ -49,7 +49,7 @@ class HashRoute:
         for piece in part.pieces(operation.workspace, chunk_rows):
             with span("partition", "algorithm", bytes=piece.nbytes), operation.cast(piece) as data:
                 ids = backend.partition_ids(data, self._keys, size)
-                rows += np.bincount(ids, minlength=size)
+                rows += backend.count_ids(ids, size)
                 if operation.schema.variable:
                     variable += backend.variable_bytes(data, ids, size)
                 if self._ids is not None:
