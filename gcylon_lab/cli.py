@@ -91,7 +91,7 @@ def _add_lab(commands: Commands) -> None:
 def _lab(arguments: argparse.Namespace) -> int:
     from .tutorials import open_lab
 
-    return open_lab(arguments.dir, arguments.jupyter)
+    open_lab(arguments.dir, arguments.jupyter)
 
 
 def _add_bench(commands: Commands) -> None:

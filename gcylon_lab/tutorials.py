@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from .errors import WriteError
 
@@ -46,8 +46,8 @@ def copy_tutorials(folder: str | Path) -> list[Path]:
     return copies
 
 
-def open_lab(folder: str, arguments: Sequence[str] = ()) -> int:
-    """Run JupyterLab until it is stopped; return its exit status.
+def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:
+    """Become JupyterLab: this process is it from now on.
 
     Parameters
     ----------
@@ -62,9 +62,5 @@ def open_lab(folder: str, arguments: Sequence[str] = ()) -> int:
         command.append("--allow-root")
     if copies:
         command.append(f"--LabApp.default_url=/lab/tree/{copies[0].name}")
-    process = subprocess.Popen([*command, *arguments])
-    try:
-        return process.wait()
-    except KeyboardInterrupt:
-        # The terminal has told JupyterLab too; it asks, or ends on the second one.
-        return process.wait()
+    sys.stdout.flush()
+    os.execv(command[0], [*command, *arguments])

@@ -1,0 +1,169 @@
+"""GcylonConfig: fields, presets, the environment, and errors that say the range."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError, fields
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gcylon_lab import GcylonConfig
+from gcylon_lab.errors import ConfigError
+from gcylon_lab.units import GIB, MIB
+
+SEED_FIELDS = {
+    "gpu_memory_limit": 0,
+    "gpu_memory_fraction": 0.8,
+    "chunk_size_bytes": 0,
+    "min_chunk_rows": 1024,
+    "allow_cpu_staging": True,
+    "use_pinned_memory": True,
+}
+
+
+def test_the_first_six_fields_keep_their_names_order_and_defaults():
+    assert {field.name: field.default for field in fields(GcylonConfig)[:6]} == SEED_FIELDS
+    assert list(GcylonConfig().as_dict())[:6] == list(SEED_FIELDS)
+
+
+def test_presets():
+    assert GcylonConfig.default() == GcylonConfig()
+    low = GcylonConfig.low_memory()
+    assert low.gpu_memory_fraction == 0.5 and low.chunk_size_bytes == 4 * MIB and low.min_chunk_rows == 256
+
+
+def test_sizes_are_read_from_text():
+    assert GcylonConfig(gpu_memory_limit="64MiB").gpu_memory_limit == 64 * MIB
+    assert GcylonConfig(chunk_size_bytes="1 MB", host_memory_limit="2GiB").host_memory_limit == 2 * GIB
+
+
+def test_it_is_frozen_and_takes_keywords_only():
+    with pytest.raises(FrozenInstanceError):
+        GcylonConfig().min_chunk_rows = 1  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        GcylonConfig(1)  # type: ignore[misc]
+
+
+def test_copies_with_changes():
+    config = (
+        GcylonConfig()
+        .with_gpu_memory_limit("1GiB")
+        .with_gpu_memory_fraction(0.25)
+        .with_chunk_size_bytes("2MiB")
+        .with_min_chunk_rows(7)
+        .with_staging(allow_cpu_staging=False, allow_disk_spill=False)
+        .with_pinned_memory(enabled=False)
+        .with_host_memory_limit(5)
+        .with_spill_dir("/scratch")
+    )
+    assert config.as_dict() == {
+        "gpu_memory_limit": GIB,
+        "gpu_memory_fraction": 0.25,
+        "chunk_size_bytes": 2 * MIB,
+        "min_chunk_rows": 7,
+        "allow_cpu_staging": False,
+        "use_pinned_memory": False,
+        "host_memory_limit": 5,
+        "spill_dir": "/scratch",
+        "allow_disk_spill": False,
+    }
+    assert GcylonConfig() == GcylonConfig.default(), "the original is as it was"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"gpu_memory_limit": -1}, r"gpu_memory_limit=-1 is out of range. It lies in \[0, "),
+        ({"gpu_memory_limit": "plenty"}, "gpu_memory_limit: 'plenty' is not a size"),
+        ({"gpu_memory_limit": True}, "gpu_memory_limit=True is no size"),
+        ({"gpu_memory_limit": 1.5}, "gpu_memory_limit=1.5 is no size"),
+        ({"gpu_memory_fraction": 0.0}, r"gpu_memory_fraction=0.0 is out of range. It lies in \(0, 1\]"),
+        ({"gpu_memory_fraction": 1.01}, r"It lies in \(0, 1\]"),
+        ({"gpu_memory_fraction": float("nan")}, r"It lies in \(0, 1\]"),
+        ({"gpu_memory_fraction": True}, r"It lies in \(0, 1\]"),
+        ({"gpu_memory_fraction": "0.5"}, r"It lies in \(0, 1\]"),
+        ({"chunk_size_bytes": 1023}, r"chunk_size_bytes=1023 is out of range. It lies in \[1024, "),
+        ({"min_chunk_rows": 0}, r"min_chunk_rows=0 is out of range. It lies in \[1, "),
+        ({"min_chunk_rows": 1.0}, "min_chunk_rows=1.0 is out of range"),
+        ({"allow_cpu_staging": 1}, "allow_cpu_staging=1 is no bool. It is True or False"),
+        ({"use_pinned_memory": "yes"}, "use_pinned_memory='yes' is no bool"),
+        ({"allow_disk_spill": None}, "allow_disk_spill=None is no bool"),
+        ({"spill_dir": 3}, "spill_dir=3 is no path"),
+        ({"host_memory_limit": 2**63}, "host_memory_limit=9223372036854775808 is out of range"),
+    ],
+    ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
+)
+def test_what_is_out_of_range_is_said_with_the_range(wrong, said):
+    with pytest.raises(ConfigError, match=said):
+        GcylonConfig(**wrong)
+    with pytest.raises(ConfigError, match=said):
+        GcylonConfig().with_values(**wrong)
+
+
+def test_an_unknown_name_is_said_with_the_known_ones():
+    with pytest.raises(ConfigError, match="'gpu_memory' is no setting. The settings are gpu_memory_limit, "):
+        GcylonConfig().with_values(gpu_memory=1)
+
+
+def test_explicit_goes_before_the_environment_before_the_default():
+    environ = {"GCYLON_GPU_MEMORY_LIMIT": "64MiB", "GCYLON_MIN_CHUNK_ROWS": "10", "OTHER": "1"}
+    config = GcylonConfig.from_environment(environ, min_chunk_rows=20)
+    assert (config.gpu_memory_limit, config.min_chunk_rows, config.gpu_memory_fraction) == (64 * MIB, 20, 0.8)
+
+
+def test_the_process_environment_is_the_default_one(monkeypatch):
+    monkeypatch.setenv("GCYLON_SPILL_DIR", "/scratch")
+    assert GcylonConfig.from_environment().spill_dir == "/scratch"
+    assert GcylonConfig().spill_dir == ""
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", True), ("yes", True), ("On", True), ("0", False), ("FALSE", False)])
+def test_bools_in_the_environment(text, value):
+    assert GcylonConfig.from_environment({"GCYLON_ALLOW_DISK_SPILL": text}).allow_disk_spill is value
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("GCYLON_ALLOW_DISK_SPILL", "maybe"),
+        ("GCYLON_GPU_MEMORY_FRACTION", "most"),
+        ("GCYLON_CHUNK_SIZE_BYTES", "big"),
+    ],
+)
+def test_a_wrong_variable_is_named(variable, text):
+    with pytest.raises(ConfigError, match=f"The environment has {variable}='{text}'"):
+        GcylonConfig.from_environment({variable: text})
+
+
+def test_a_value_out_of_range_in_the_environment():
+    with pytest.raises(ConfigError, match="gpu_memory_fraction=2.0 is out of range"):
+        GcylonConfig.from_environment({"GCYLON_GPU_MEMORY_FRACTION": "2"})
+
+
+@given(
+    st.builds(
+        GcylonConfig,
+        gpu_memory_limit=st.integers(0, 2**62),
+        gpu_memory_fraction=st.floats(0, 1, exclude_min=True),
+        chunk_size_bytes=st.just(0) | st.integers(1024, 2**62),
+        min_chunk_rows=st.integers(1, 2**31 - 1),
+        allow_cpu_staging=st.booleans(),
+        use_pinned_memory=st.booleans(),
+        host_memory_limit=st.integers(0, 2**62),
+        spill_dir=st.text(max_size=20),
+        allow_disk_spill=st.booleans(),
+    )
+)
+def test_every_config_survives_code_values_and_pickle(config):
+    import gcylon_lab as gl
+
+    assert eval(config.as_code(), {"gl": gl}) == config
+    assert GcylonConfig(**config.as_dict()) == config
+    assert pickle.loads(pickle.dumps(config)) == config
+
+
+def test_code_shows_what_differs_only():
+    assert GcylonConfig().as_code() == "gl.GcylonConfig()"
+    assert GcylonConfig(min_chunk_rows=5).as_code() == "gl.GcylonConfig(min_chunk_rows=5)"

