@@ -65,8 +65,8 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _add_demo(commands: Commands) -> None:
     parser = commands.add_parser("demo", help="do the main job on real input, and write a report")
     parser.add_argument("--ranks", type=int, help="engines to start (default: one a core, 2 to 4)")
-    parser.add_argument("--scale", type=float, default=0.1, help="TPC-H scale factor of the input (default: 0.1)")
-    parser.add_argument("--budget", default="64MiB", help="of the staged operations on each rank (default: 64MiB)")
+    parser.add_argument("--scale", type=float, default=0.2, help="TPC-H scale factor of the input (default: 0.2)")
+    parser.add_argument("--budget", default="32MiB", help="of the staged operations on each rank (default: 32MiB)")
     parser.add_argument("--files", nargs="+", help="parquet, csv or json files of your own, instead of TPC-H")
     parser.add_argument("--key", help="column to shuffle on; needed with --files")
     parser.add_argument("--out", default="gcylon-lab-demo", help="folder for the report (default: gcylon-lab-demo)")
