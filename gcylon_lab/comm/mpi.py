@@ -46,6 +46,8 @@ class MpiTransport:
         self._revoked = threading.Event()
         self._deadline: float | None = None
         self._timer: threading.Timer | None = None
+        # Transfers that an error cut short: MPI may still write into their memory until the communicator goes.
+        self._abandoned: list[tuple[Sequence[Send], Sequence[Receive], list[MPI.Request]]] = []
         self._comm: MPI.Comm | None = self._duplicate()
         self.revocable = _has_revoke(self._comm)
 
@@ -74,6 +76,7 @@ class MpiTransport:
         """Collective: all ranks call it. Post all receives, then all sends, then wait for both."""
         comm = self._live()
         requests: list[MPI.Request] = []
+        done = False
         try:
             for receive in receives:
                 if receive.rank != self.rank:
@@ -91,8 +94,12 @@ class MpiTransport:
                 MPI.Request.Waitall(requests)
             else:
                 self._poll(requests)
+            done = True
         except MPI.Exception as error:
             raise self._explain(error) from None
+        finally:
+            if not done:
+                self._abandoned.append((sends, receives, requests))
 
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
@@ -137,11 +144,10 @@ class MpiTransport:
                 raise _rank_lost(lost, self.rank)
             if not self.revocable and self._revoked.is_set():
                 message = "This MPI library has no revoke, so an interrupted exchange cannot be undone."
-                raise CommError(
-                    message, advice="Restart the ranks.", rank=self.rank
-                )
+                raise CommError(message, advice="Restart the ranks.", rank=self.rank)
             if old is not None:
                 old.Free()
+            self._abandoned.clear()
             self._comm = self._duplicate()
         except MPI.Exception as error:
             raise self._explain(error) from None
@@ -191,6 +197,7 @@ class MpiTransport:
     def _explain(self, error: MPI.Exception | None) -> GcylonError:
         """Turn an MPI error into ours. Revokes, so that ranks that do not see the error leave too."""
         lost = self._lost_ranks(self._comm)
+        revoked = error is None or self._revoked.is_set() or _is_revoked(self._comm)
         self.revoke()
         if lost:
             return _rank_lost(lost, self.rank)
@@ -198,7 +205,8 @@ class MpiTransport:
         if self._deadline is not None and time.monotonic() > self._deadline - 0.1:
             message = f"Rank {self.rank} waited for the other ranks past the operation's deadline."
             return DeadlineExceeded(message, advice="Give a larger timeout_s.", rank=self.rank)
-        if error is None or error.Get_error_class() == getattr(MPI, "ERR_REVOKED", -1):
+        # A wait for several messages says only that one of them failed, so the communicator is asked as well.
+        if error is None or revoked or error.Get_error_class() == getattr(MPI, "ERR_REVOKED", -1):
             return Revoked("The operation was interrupted, on this rank or another.", rank=self.rank)
         failures = [getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING")]
         if error.Get_error_class() in failures:
@@ -210,6 +218,13 @@ def _has_revoke(comm: Any) -> bool:
     try:
         return comm.Is_revoked() is False
     except (AttributeError, NotImplementedError, MPI.Exception):
+        return False
+
+
+def _is_revoked(comm: Any) -> bool:
+    try:
+        return comm is not None and bool(comm.Is_revoked())
+    except (NotImplementedError, MPI.Exception):
         return False
 
 

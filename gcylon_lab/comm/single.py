@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 
-from ..errors import DeadlineExceeded, Revoked
+from ..errors import CommError, DeadlineExceeded, Revoked
 from .splitting import copy_to_self
 from .transport import Int64s, Receive, Send, Window
 
@@ -23,6 +23,7 @@ class SingleTransport:
         self.host = socket.gethostname()
         self._revoked = threading.Event()
         self._deadline: float | None = None
+        self._closed = False
 
     def agree(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. The numbers themselves, as one row."""
@@ -61,9 +62,12 @@ class SingleTransport:
         self._deadline = None
 
     def close(self) -> None:
-        """Do nothing: no resources are held."""
+        """Refuse calls from now on: no resources are held."""
+        self._closed = True
 
     def _check(self) -> None:
+        if self._closed:
+            raise CommError("The transport is closed.", advice="Start a new context.", rank=0)
         if self._deadline is not None and time.monotonic() > self._deadline:
             raise DeadlineExceeded("The operation ran past its deadline.", advice="Give a larger timeout_s.", rank=0)
         if self._revoked.is_set():

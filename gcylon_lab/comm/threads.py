@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import DeadlineExceeded, Revoked
+from ..errors import CommError, DeadlineExceeded, Revoked
 from .splitting import copy_to_self, share_by_exchange, split_view
 from .transport import Int64s, Receive, Send, Window
 
@@ -54,6 +54,7 @@ class ThreadsTransport:
         self.host = socket.gethostname()
         self._turn = 0
         self._deadline: float | None = None
+        self._closed = False
 
     def agree(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. Every rank's numbers, shape (size, n)."""
@@ -103,9 +104,12 @@ class ThreadsTransport:
         self._world.recovery.wait()
 
     def close(self) -> None:
-        """Do nothing: the world goes with its last rank."""
+        """Refuse calls of this rank from now on; the world goes with its last rank."""
+        self._closed = True
 
     def _meet(self) -> None:
+        if self._closed:
+            raise CommError("The transport is closed.", advice="Start a new context.", rank=self.rank)
         left = None if self._deadline is None else self._deadline - time.monotonic()
         try:
             if left is not None and left <= 0:

@@ -1,0 +1,94 @@
+"""What every transport does alike: numbers, bytes of any length, deadlines, revoking and recovering."""
+
+from __future__ import annotations
+
+import exchanges_of_bytes as bodies
+import pytest
+from worlds import World
+
+from gcylon_lab.comm.splitting import copy_to_self, split_view
+from gcylon_lab.context import run_threads
+from gcylon_lab.errors import CommError, DeadlineExceeded, Revoked
+
+SIZES = [0, 1, 7, 999, 1000, 1001, 5000, 0]
+
+
+def test_numbers_and_bytes_of_all_ranks_reach_every_rank(world: World) -> None:
+    ranks = range(world.size)
+    for numbers, texts in world.run(bodies.numbers_and_bytes):
+        assert numbers == [[rank, 2**62 - rank, -rank] for rank in ranks]
+        assert texts == [b"x" * (rank * 1500) + str(rank).encode() for rank in ranks]
+
+
+def test_exchange_of_any_length_also_to_oneself(world: World) -> None:
+    assert world.run(bodies.everyone_to_everyone, SIZES) == [world.size * len(SIZES)] * world.size
+
+
+def test_exchange_is_the_same_where_messages_are_split(several: World) -> None:
+    expected = [several.size * len(SIZES)] * several.size
+    if several.kind == "threads":
+        assert run_threads(several.size, bodies.everyone_to_everyone, SIZES, max_message_bytes=1000) == expected
+    else:
+        assert several.run(bodies.everyone_to_everyone, SIZES, 1000) == expected
+
+
+def test_ranks_that_send_or_receive_nothing_take_part(world: World) -> None:
+    *others, last = world.run(bodies.only_the_last_rank_gets)
+    senders = range(max(1, world.size - 1))
+    assert others == [b""] * (world.size - 1)
+    assert last == b"".join(bodies.payload(s, world.size - 1, 10).tobytes() for s in senders)
+
+
+def test_sent_memory_is_free_to_change_after_an_exchange(several: World) -> None:
+    several.run(bodies.sent_views_may_change, 20)
+
+
+def test_deadline_ends_waiting_on_every_rank(several: World) -> None:
+    for rank, seen in enumerate(several.run(bodies.run_past_deadline, 0.3)):
+        assert isinstance(seen["error"], DeadlineExceeded), seen["error"]
+        assert f"Rank {rank}" in str(seen["error"])
+        assert "timeout_s" in seen["error"].advice
+        assert 0.2 < seen["waited_s"] < 1.3
+        assert seen["after"] == list(range(several.size))
+
+
+def test_deadline_that_was_lifted_does_nothing(world: World) -> None:
+    assert world.run(bodies.deadline_that_is_kept) == [list(range(world.size))] * world.size
+
+
+@pytest.mark.parametrize("where", ["agree", "share", "exchange"])
+def test_revoke_frees_stuck_ranks_and_recover_makes_usable(several: World, where: str) -> None:
+    results = several.run(bodies.revoke_from_another_thread, where)
+    for rank, seen in enumerate(results):
+        assert isinstance(seen["error"], Revoked), seen["error"]
+        assert seen["error"].rank == rank
+        assert 0 <= seen["left_at"] - results[0]["revoked_at"] < 1.0
+        assert seen["after"] == list(range(several.size))
+
+
+def test_a_world_of_one_rank_is_revoked_too() -> None:
+    (seen,) = World("single", 1).run(bodies.revoke_from_another_thread, "agree")
+    assert isinstance(seen["error"], Revoked)
+    assert seen["after"] == [0]
+
+
+def test_closed_transport_says_so(world: World) -> None:
+    for errors in world.run(bodies.used_after_close):
+        for error in errors:
+            assert type(error) is CommError, error
+            assert "closed" in str(error)
+
+
+def test_views_are_split_without_a_byte_lost() -> None:
+    view = memoryview(bytes(range(250)) * 9)
+    parts = list(split_view(view, 1000))
+    assert [part.nbytes for part in parts] == [1000, 1000, 250]
+    assert b"".join(parts) == view.tobytes()
+    assert list(split_view(memoryview(b""), 1000)) == []
+
+
+def test_sends_to_oneself_must_fit() -> None:
+    with pytest.raises(ValueError, match="2 bytes sent into 3"):
+        copy_to_self([memoryview(b"ab")], [memoryview(bytearray(3))])
+    with pytest.raises(ValueError, match="1 sends to oneself meet 0"):
+        copy_to_self([memoryview(b"ab")], [])
