@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .config import GcylonConfig
@@ -13,10 +13,7 @@ from .ops.intake import empty_part, take_in
 from .ops.operation import Request
 from .ops.repartition import repartition
 from .table import Table
-try:
-    from .tables import io
-except ImportError:
-    io = None  # type: ignore
+from .tables import io
 from .tables.backend import Data
 
 if TYPE_CHECKING:
@@ -53,19 +50,37 @@ def read_parquet(
     wanted = None if columns is None else list(columns)
 
     def make(max_bytes: int) -> Iterator[Data]:
-        plan = io.plan_parquet(paths, context.size)[context.rank]
+        plan = io.plan_parquet(paths, context.size, columns=wanted)[context.rank]
         return io.read_parquet_chunks(plan, columns=wanted, max_bytes=max_bytes)
 
     return _read("read_parquet", {"paths": _listed(paths), "columns": wanted}, context, config, make)
 
 
-def read_csv(paths: str | Sequence[str], *, config: GcylonConfig | None = None) -> Table:
-    """Collective: all ranks call it. Read csv files with a header line; each file is split over the ranks.
+def read_csv(
+    paths: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    *,
+    delimiter: str = ",",
+    header: bool = True,
+    dtype: Mapping[str, str] | None = None,
+    parse_dates: Sequence[str] = (),
+    config: GcylonConfig | None = None,
+) -> Table:
+    """Collective: all ranks call it. Read csv files; each file is split over the ranks at line ends.
 
     Parameters
     ----------
     paths : str or sequence of str
         Files, folders or patterns; the same on all ranks.
+    columns : sequence of str, optional
+        Only these.
+    delimiter : str, default ","
+    header : bool, default True
+        Whether the first line of each file names the columns.
+    dtype : mapping of str to str, optional
+        Dtypes of columns; those of others come from the first megabytes of the first file.
+    parse_dates : sequence of str, optional
+        Columns to read as datetimes.
     config : GcylonConfig, optional
         As for `read_parquet`.
 
@@ -80,20 +95,36 @@ def read_csv(paths: str | Sequence[str], *, config: GcylonConfig | None = None) 
     """
     context = current()
 
+    wanted = None if columns is None else list(columns)
+    options: dict[str, Any] = {
+        "delimiter": delimiter, "header": header, "dtype": dict(dtype) if dtype else None, "parse_dates": list(parse_dates),
+    }  # fmt: skip
+
     def make(max_bytes: int) -> Iterator[Data]:
-        plan = io.plan_csv(paths, context.size)[context.rank]
-        return io.read_csv_chunks(plan, max_bytes=max_bytes)
+        plan = io.plan_csv(paths, context.size, **options)[context.rank]
+        return io.read_csv_chunks(plan, columns=wanted, max_bytes=max_bytes)
 
-    return _read("read_csv", {"paths": _listed(paths)}, context, config, make)
+    return _read("read_csv", {"paths": _listed(paths), "columns": wanted, **options}, context, config, make)
 
 
-def read_json(paths: str | Sequence[str], *, config: GcylonConfig | None = None) -> Table:
+def read_json(
+    paths: str | Sequence[str],
+    columns: Sequence[str] | None = None,
+    *,
+    dtype: Mapping[str, str] | None = None,
+    parse_dates: Sequence[str] = (),
+    config: GcylonConfig | None = None,
+) -> Table:
     """Collective: all ranks call it. Read files of one JSON object a line; each file is split over the ranks.
 
     Parameters
     ----------
     paths : str or sequence of str
         Files, folders or patterns; the same on all ranks.
+    columns : sequence of str, optional
+        Only these.
+    dtype, parse_dates
+        As for `read_csv`.
     config : GcylonConfig, optional
         As for `read_parquet`.
 
@@ -107,12 +138,14 @@ def read_json(paths: str | Sequence[str], *, config: GcylonConfig | None = None)
         On all ranks, if a file is missing or cannot be read, naming it.
     """
     context = current()
+    wanted = None if columns is None else list(columns)
+    options: dict[str, Any] = {"dtype": dict(dtype) if dtype else None, "parse_dates": list(parse_dates)}
 
     def make(max_bytes: int) -> Iterator[Data]:
-        plan = io.plan_json(paths, context.size)[context.rank]
-        return io.read_json_chunks(plan, max_bytes=max_bytes)
+        plan = io.plan_json(paths, context.size, **options)[context.rank]
+        return io.read_json_chunks(plan, columns=wanted, max_bytes=max_bytes)
 
-    return _read("read_json", {"paths": _listed(paths)}, context, config, make)
+    return _read("read_json", {"paths": _listed(paths), "columns": wanted, **options}, context, config, make)
 
 
 def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonConfig | None = None) -> Table:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-try:
-    from ..tables import io
-except ImportError:
-    io = None  # type: ignore
-from ..tables.backend import Data
+from ..tables import io
 from .operation import Operation, Request, run_verb
 from .part import Part
 from .workspace import Workspace
@@ -46,7 +43,7 @@ def write_parquet(workspace: Workspace, part: Part, path: str, *, overwrite: boo
         if overwrite and rank == 0:
             io.remove_leftovers(path, size)
 
-        def pieces() -> Iterator[Data]:
+        def pieces() -> Iterator[Any]:
             for chunk in part.chunks:
                 with chunk.load(workspace) as data, operation.cast(data) as cast:
                     yield cast
