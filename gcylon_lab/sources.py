@@ -97,8 +97,11 @@ def read_csv(
 
     wanted = None if columns is None else list(columns)
     options: dict[str, Any] = {
-        "delimiter": delimiter, "header": header, "dtype": dict(dtype) if dtype else None, "parse_dates": list(parse_dates),
-    }  # fmt: skip
+        "delimiter": delimiter,
+        "header": header,
+        "dtype": dict(dtype) if dtype else None,
+        "parse_dates": list(parse_dates),
+    }
 
     def make(max_bytes: int) -> Iterator[Data]:
         plan = io.plan_csv(paths, context.size, **options)[context.rank]
