@@ -70,7 +70,9 @@ class Context:
         )
         self.tables: weakref.WeakSet[Table] = weakref.WeakSet()
         self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0)
-        self.recorder.clock_offset_ns = self._measure_clock()
+        offset = self._measure_clock()
+        # Ranks of one host read one clock: what is measured between them is only the meeting's delay.
+        self.recorder.clock_offset_ns = 0 if hosts[self.rank] == hosts[0] else offset
         if sample_hz:
             self.sampler.start()
 

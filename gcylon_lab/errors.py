@@ -60,7 +60,8 @@ class GcylonError(Exception):
 
     def __str__(self) -> str:
         where = f"[rank {self.rank}] " if self.rank is not None else ""
-        return f"{where}{self.message}" + (f" {self.advice}" if self.advice else "")
+        stop = "" if self.message[-1:] in (".", "!", "?", ")") else "."
+        return f"{where}{self.message}{stop}" + (f" {self.advice}" if self.advice else "")
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain Exception pickling would drop the keyword-only fields.
