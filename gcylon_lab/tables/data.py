@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,11 +32,14 @@ class Columns:
     schema: Schema
     rows: int
     arrays: tuple[Array, ...]
+    _nbytes: int = field(default=-1, init=False, repr=False)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all buffers; for a slice, of the slice."""
-        return sum(int(array.nbytes) for array in self.arrays)
+        if self._nbytes < 0:  # Arrow walks all buffers for it, and it is asked for often
+            object.__setattr__(self, "_nbytes", sum(int(array.nbytes) for array in self.arrays))
+        return self._nbytes
 
     def array(self, name: Label) -> Array:
         """The array of a column."""

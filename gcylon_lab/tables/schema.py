@@ -26,12 +26,16 @@ class Schema:
         Naming the repeated label.
     """
 
-    __slots__ = ("_bytes", "_index", "columns")
+    __slots__ = ("_bytes", "_index", "columns", "fixed", "row_bytes", "variable")
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.columns = tuple(columns)
         self._index = {column.name: place for place, column in enumerate(self.columns)}
         self._bytes: bytes | None = None
+        # Asked for in every round: the columns held as numpy arrays, as Arrow arrays, and bytes of a row of the former.
+        self.fixed = tuple(column for column in self.columns if column.fixed)
+        self.variable = tuple(column for column in self.columns if not column.fixed)
+        self.row_bytes = sum(column.dtype.itemsize for column in self.columns if column.dtype is not None)
         if len(self._index) != len(self.columns):
             require_distinct([column.name for column in self.columns])
 
@@ -39,21 +43,6 @@ class Schema:
     def names(self) -> tuple[Label, ...]:
         """Labels in order."""
         return tuple(column.name for column in self.columns)
-
-    @property
-    def fixed(self) -> tuple[Column, ...]:
-        """The columns held as numpy arrays, in order."""
-        return tuple(column for column in self.columns if column.fixed)
-
-    @property
-    def variable(self) -> tuple[Column, ...]:
-        """The columns held as Arrow arrays, in order."""
-        return tuple(column for column in self.columns if not column.fixed)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one row's fixed columns."""
-        return sum(column.dtype.itemsize for column in self.columns if column.dtype is not None)
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -170,8 +159,9 @@ def agree_schemas(schemas: Sequence[Schema], rows: Sequence[int] | None = None) 
 
 def _require_same_columns(schemas: Sequence[Schema]) -> None:
     every = dict.fromkeys(name for schema in schemas for name in schema.names)
-    for rank, schema in enumerate(schemas):
-        for name in every:
+    # Rank 0's columns first: where one rank differs, it is the one that is named.
+    for name in every:
+        for rank, schema in enumerate(schemas):
             if name not in schema:
                 holder = next(r for r, s in enumerate(schemas) if name in s)
                 raise ColumnMissing(
