@@ -77,13 +77,18 @@ class Column:
     def describe(self) -> str:
         """Name the dtype as a person would."""
         if self.kind == "category":
-            order = "ordered " if self.ordered else ""
-            return f"{order}category of {self.label_pandas} ({len(self.labels)} labels)"
+            text = f"category of {self.label_pandas} ({len(self.labels)} labels)"
+            if self.ordered:
+                shown = " < ".join(map(str, self.labels.slice(0, 4).to_pylist()))
+                text = f"ordered {text[:-1]}: {shown}{' < ...' if len(self.labels) > 4 else ''})"
+            return text
         if self.kind == "null":
             return f"{self.pandas} without values"
         if self.pandas == ARROW_DTYPE:
             return f"{self.restore or self.arrow}[pyarrow]"
-        return f"object of {self.kind}" if self.pandas == "object" else self.pandas
+        if self.pandas == "object":
+            return f"object of {self.arrow if self.kind in ('list', 'struct', 'map', 'decimal') else self.kind}"
+        return self.pandas
 
     def _key(self) -> tuple[Any, ...]:
         return (

@@ -106,9 +106,9 @@ def _build(columns: Sequence[Column], type_: Any, nulls: bool) -> Column:
         return fixed_column(name, type_)
     chosen = typed[0] if typed else None
     if chosen is not None and chosen.pandas == ARROW_DTYPE:
-        same = all(column.restore == chosen.restore and column.arrow == type_ for column in typed)
+        same = all(column.restore == chosen.restore and column.arrow == type_ for column in columns)
         return Column(name, kind, ARROW_DTYPE, arrow=type_, tz=_tz(type_), restore=chosen.restore if same else None)
-    text = chosen.pandas if chosen is not None else "object"
+    text = chosen.pandas if chosen is not None and kind != "decimal" else "object"
     if kind in ("bool", "int", "float") and not all(objects):
         text = masked_name(np.dtype(type_.to_pandas_dtype()))
     return Column(name, kind, text, arrow=type_, tz=_tz(type_))
@@ -139,7 +139,7 @@ def _tz(type_: Any) -> str:
 
 
 def _merge_complex(columns: Sequence[Column]) -> Column:
-    if any(column.dtype is None or column.dtype.kind not in "iufc" for column in columns):
+    if any(column.dtype is None or column.dtype.kind not in "fc" for column in columns):
         raise TypeClash
     dtype = reduce(np.promote_types, [column.dtype for column in columns if column.dtype is not None])
     return Column(columns[0].name, "complex", str(dtype), dtype=dtype)
