@@ -41,6 +41,8 @@ class Reservation:
         """
         if self._budget is None:
             raise ValueError(f"the reservation for {self.what} was released")
+        if nbytes < 0:
+            raise ValueError(f"cannot reserve {nbytes} bytes")
         if nbytes > self.nbytes:
             self._budget._take(nbytes - self.nbytes, self.what)
         else:
@@ -103,7 +105,7 @@ class MemoryBudget:
 
     @property
     def allocation_count(self) -> int:
-        """Reservations granted since the last `reset_allocation_count`."""
+        """Claims granted since the last `reset_allocation_count`: reservations, and their growing."""
         return self._count
 
     def reserve(self, nbytes: int, what: str) -> Reservation:
@@ -167,7 +169,8 @@ class MemoryBudget:
 
     def _take(self, nbytes: int, what: str) -> None:
         with self._lock:
-            if self._used + nbytes > self._limit:
+            # Nothing fits always, also where tables of before exceed a lowered limit.
+            if nbytes and self._used + nbytes > self._limit:
                 raise exceeded(what, nbytes, self._used, self._limit)
             self._used += nbytes
             self._peak = max(self._peak, self._used)

@@ -81,6 +81,7 @@ class SpillFile:
         try:
             _write_all(self._fd, vectors, offset)
         except OSError as error:
+            os.ftruncate(self._fd, offset)  # a disk that is full gets back what was written in vain
             raise _spill_error(error, self.store.folder, nbytes) from error
         self._end = offset + nbytes
         return SpillRegion(self, offset, tuple(b.nbytes for b in buffers), nbytes)
