@@ -1,15 +1,16 @@
-"""``gcylon-lab lab``: JupyterLab on a copy of the tutorials."""
+"""The tutorials: JupyterLab on a copy of them, and the data that they and the demo use."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from .errors import WriteError
+from .errors import ReadError, WriteError
 
 
 def tutorials_folder() -> Path:
@@ -64,3 +65,35 @@ def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:
         command.append(f"--LabApp.default_url=/lab/tree/{copies[0].name}")
     sys.stdout.flush()
     os.execv(command[0], [*command, *arguments])
+
+
+def make_tpch(folder: str | Path, scale: float) -> list[Path]:
+    """Make ``lineitem.parquet`` and ``orders.parquet`` of TPC-H in a folder, with row groups of about 4 MB.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Made where it is missing; files that stand there are replaced.
+    scale : float
+        TPC-H scale factor; 1 is 6 million rows of lineitem, about 1.1 GiB in memory.
+
+    Returns
+    -------
+    list of Path
+        The two files.
+
+    Raises
+    ------
+    ReadError
+        If tpchgen-cli is not installed or fails.
+    """
+    beside = Path(sys.executable).with_name("tpchgen-cli")
+    program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
+    if program is None:
+        raise ReadError("tpchgen-cli is not installed.", advice="pip install tpchgen-cli, or give --files of your own.")
+    what = "-T lineitem,orders --row-group-bytes 4MB --overwrite -q".split()
+    command = [program, "parquet", *what, "-s", f"{scale:g}", "-o", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise ReadError(f"tpchgen-cli ended with {done.returncode}: {done.stderr.strip()[-500:]}")
+    return [Path(folder) / "lineitem.parquet", Path(folder) / "orders.parquet"]

@@ -45,7 +45,7 @@ def test_the_layer_map_names_what_there_is():
 @pytest.mark.mpi
 @pytest.mark.slow
 def test_the_ten_lines_run(tmp_path):
-    from gcylon_lab.bench.demo import make_tpch
+    from gcylon_lab.tutorials import make_tpch
 
     make_tpch(tmp_path, 0.02)
     code = blocks("python")[0]

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,8 +15,9 @@ from typing import Any
 from ..cluster.client import Cluster
 from ..cluster.handle import DistTable
 from ..config import GcylonConfig
-from ..errors import ArgumentError, ColumnMissing, GcylonError, ReadError, WriteError
+from ..errors import ArgumentError, ColumnMissing, GcylonError, WriteError
 from ..profiling.report import summary, write_chrome_trace
+from ..tutorials import make_tpch
 from ..units import format_bytes, format_count, format_rate, format_seconds, parse_bytes
 from .recordings import write_snapshots
 from .reports import format_table
@@ -96,8 +94,8 @@ class Demo:
         if self.files:
             return self.files, self.files
         with self._step(f"making TPC-H lineitem and orders at scale {self.scale:g}"):
-            make_tpch(folder, self.scale)
-        return [str(folder / "lineitem.parquet")], [str(folder / "orders.parquet")]
+            lineitem, orders = make_tpch(folder, self.scale)
+        return [str(lineitem)], [str(orders)]
 
     def _operate(self, lab: Cluster, large: list[str], small: list[str]) -> None:
         with self._step("reading"):
@@ -160,24 +158,6 @@ class Demo:
         self.say(f"  {what} ...")
         yield
         self.say(f"    {format_seconds(time.perf_counter() - start)}")
-
-
-def make_tpch(folder: Path, scale: float) -> None:
-    """Make ``lineitem.parquet`` and ``orders.parquet`` of TPC-H in a folder, with row groups of about 4 MB.
-
-    Raises
-    ------
-    ReadError
-        If tpchgen-cli is not installed or fails.
-    """
-    beside = Path(sys.executable).with_name("tpchgen-cli")
-    program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
-    if program is None:
-        raise ReadError("tpchgen-cli is not installed.", advice="pip install tpchgen-cli, or give --files of your own.")
-    command = [program, "parquet", "-q", "-s", f"{scale:g}", "-T", "lineitem,orders", "--row-group-bytes", "4MB"]
-    done = subprocess.run([*command, "-o", str(folder)], capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    if done.returncode:
-        raise ReadError(f"tpchgen-cli ended with {done.returncode}: {done.stderr.strip()[-500:]}")
 
 
 def format_operations(rows: Sequence[dict[str, Any]]) -> str:
