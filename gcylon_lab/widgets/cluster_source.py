@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from ..cluster.handle import DistTable
 from ..config import GcylonConfig
+from ..errors import ClusterError
 from .view import Snapshot
 
 
 class ClusterSource:
-    """Gives the dashboard what it needs of a `Cluster`.
+    """Gives the dashboard what it needs of a `Cluster`. Only `restart` waits for a running operation.
 
     Parameters
     ----------
@@ -19,7 +22,7 @@ class ClusterSource:
 
     def __init__(self, lab: Any) -> None:
         self._lab = lab
-        self._ceilings: dict[int, int] = {}
+        self._used: dict[int, int] = {}
 
     @property
     def config(self) -> GcylonConfig:
@@ -33,8 +36,13 @@ class ClusterSource:
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
-        """One a rank: rank, host, device, pid."""
-        return [{"rank": r.rank, "host": r.host, "device": r.device, "pid": r.pid} for r in self._lab.ranks]
+        """One a rank: rank, host, device, pid, ceiling_bytes."""
+        memory = self._lab._session.memory
+        ceilings = [m.get("ceiling_bytes", 0) for m in memory] or [0] * len(self._lab.ranks)
+        return [
+            {"rank": r.rank, "host": r.host, "device": r.device, "pid": r.pid, "ceiling_bytes": ceiling}
+            for r, ceiling in zip(self._lab.ranks, ceilings, strict=True)
+        ]
 
     def snapshots(self) -> Sequence[Snapshot]:
         """What is known of every rank."""
@@ -43,12 +51,36 @@ class ClusterSource:
 
     def subscribe(self, callback: Callable[[Sequence[Snapshot]], None]) -> Callable[[], None]:
         """Have ``callback`` called with all ranks' snapshots whenever there is news."""
-        end: Callable[[], None] = self._lab.feed.subscribe(callback)
+
+        def tell(snapshots: Sequence[Snapshot]) -> None:
+            heard = [s for s in snapshots if s["samples"]["t_ns"]]
+            self._used = {int(s["rank"]): int(s["samples"]["used_bytes"][-1]) for s in heard}
+            callback(snapshots)
+
+        end: Callable[[], None] = self._lab.feed.subscribe(tell)
         return end
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
-        """Every rank's ``Table.info()``, by the names that the handles have."""
-        return {}
+        """Every rank's ``Table.info()`` with its memory now, by the notebook's names of this cluster's handles."""
+        return {name: self._infos(handle) for name, handle in self._handles().items()}
+
+    def _handles(self) -> dict[str, DistTable]:
+        interactive = sys.modules.get("IPython")
+        shell = interactive.get_ipython() if interactive is not None else None
+        names = list(shell.user_ns.items()) if shell is not None else []
+        return {
+            name: value
+            for name, value in names
+            if isinstance(value, DistTable)
+            and not name.startswith("_")
+            and not value.released
+            and value._session is self._lab._session
+        }
+
+    def _infos(self, handle: DistTable) -> list[dict[str, Any]]:
+        infos = zip(handle.info(), self._lab._session.memory, strict=True)
+        merged = [{**info, **now} for info, now in infos]
+        return [{**info, "used_bytes": self._used.get(rank, info["used_bytes"])} for rank, info in enumerate(merged)]
 
     def interrupt(self) -> None:
         """End the running operation with an error on all ranks."""
@@ -57,10 +89,14 @@ class ClusterSource:
     def restart(self) -> None:
         """Start all ranks anew."""
         self._lab.restart()
+        self._used = {}
 
     def status(self) -> dict[str, Any]:
         """State of the cluster, its transport, and who is gone."""
-        rows = self._lab.status()
+        transport = self._lab._session.launcher.mpi.describe().partition(" (")[0]  # without the path
+        try:
+            rows = self._lab.status()
+        except ClusterError:
+            return {"state": "closed", "transport": transport, "dead": []}
         gone = [{"rank": row["rank"]} for row in rows if row["state"] == "gone"]
-        state = "degraded: restart() starts new ranks" if gone else "ready"
-        return {"state": state, "transport": "MPI", "dead": gone}
+        return {"state": "a rank is gone: restart" if gone else "ready", "transport": transport, "dead": gone}

@@ -18,7 +18,7 @@ from .numbers import html_table, operation_table
 from .page import PageWatcher
 from .report import html_report
 from .source import Source
-from .strip import rank_states, strip_html
+from .strip import chips_html, headline_html, rank_states
 from .style import CSS
 from .theme import NEUTRAL, THEMES, Theme
 from .tuner import Tuner, close_tree
@@ -69,17 +69,17 @@ class Dashboard:
         ceiling = min((int(r.get("ceiling_bytes") or 0) for r in ranks), default=0)
         self.tuner = Tuner(self._source, self._worker, ceiling_bytes=ceiling, on_cpu=on_cpu)
         self.live = LiveFigure(figure_dict(make_view([]), NEUTRAL))
-        self.strip, self.numbers, self.errors = (w.HTML() for _ in range(3))
+        self.headline, self.chips, self.numbers, self.errors = (w.HTML() for _ in range(4))
         self._make_buttons()
         figure_side = w.VBox([self.live.widget], layout=w.Layout(flex="1 1 auto", min_width="0"))
         left = w.VBox([self.tuner.box, self._view_box], layout=w.Layout(flex="0 0 auto"))
         top = w.HBox(
-            [self.strip, w.HBox([self.interrupt, self.restart], layout=w.Layout(flex="0 0 auto"))],
+            [self.headline, w.HBox([self.interrupt, self.restart], layout=w.Layout(flex="0 0 auto"))],
             layout=w.Layout(justify_content="space-between", align_items="flex-start"),
         )
         self._root = w.VBox(
             [
-                w.HTML(CSS, layout=w.Layout(display="none")), self.page, top,
+                w.HTML(CSS, layout=w.Layout(display="none")), self.page, top, self.chips,
                 w.HBox([left, figure_side], layout=w.Layout(width="100%")),
                 self.tuner.plan_box, self.numbers, self.errors,
             ],
@@ -98,7 +98,9 @@ class Dashboard:
             tooltip="All ranks start anew. Every table on them is lost.",
         )  # fmt: skip
         self.window = w.Dropdown(options=list(WINDOWS), value="last 2 min", layout=w.Layout(width="124px"))
-        self.hold = w.ToggleButton(description="hold", tooltip="Stop moving the figure", layout=w.Layout(width="124px"))
+        self.freeze = w.ToggleButton(
+            description="freeze", tooltip="Keep the figure as it is now", layout=w.Layout(width="124px")
+        )
         self.save = w.Button(
             description="write HTML report", tooltip="One file with these figures and numbers, readable offline",
             layout=w.Layout(width="254px"),
@@ -106,7 +108,7 @@ class Dashboard:
         self.saved = w.HTML()
         self._view_box = w.VBox(
             [
-                w.HTML('<span class="gcylon-heading">What is shown</span>'), w.HBox([self.window, self.hold]),
+                w.HTML('<span class="gcylon-heading">What is shown</span>'), w.HBox([self.window, self.freeze]),
                 self.save, self.saved,
             ],
             layout=w.Layout(width="266px"),
@@ -115,7 +117,7 @@ class Dashboard:
         self.restart.on_click(self._restart_clicked)
         self.save.on_click(self._save_clicked)
         self.window.observe(self._shown_changed, "value")
-        self.hold.observe(self._shown_changed, "value")
+        self.freeze.observe(self._shown_changed, "value")
         self.page.observe(self._page_changed, ["theme", "visible", "busy"])
 
     @property
@@ -237,7 +239,7 @@ class Dashboard:
         if self._closed:
             return
         view = make_view(self._snapshots, window_s=self._window_s(), origin_ns=self._axis_origin())
-        if not self.page.busy and not self.hold.value:
+        if not self.page.busy and not self.freeze.value:
             self.live.show(figure_dict(view, self._theme()))
         self._worker.request("status", self._ask_status, every_s=_STATUS_EVERY_S)
         self._show_texts(view)
@@ -265,10 +267,11 @@ class Dashboard:
 
     def _show_texts(self, view: View) -> None:
         states = rank_states(self._source.ranks, self._snapshots, self._status.get("dead", ()))
-        budget = max((int(s["limit_bytes"]) for s in self._snapshots), default=0)
-        _set(self.strip, strip_html(states, self._status, budget, near_budget(view)))
+        _set(self.headline, headline_html(states, self._snapshots, self._status, near_budget(view)))
+        _set(self.chips, chips_html(states))
         table = operation_table(self._snapshots, last=_SHOWN_OPERATIONS)
-        _set(self.numbers, html_table(table, caption="The latest operations") if table[1] else "")
+        text = html_table(table, caption="The latest operations") if table[1] else ""
+        _set(self.numbers, f'<div class="gcylon-scroll">{text}</div>')
 
 
 def _set(widget: Any, html: str) -> None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from ..units import GIB, MIB
+from collections.abc import Iterable
+
+from ..units import GIB, MIB, parse_bytes
 from .series import readable
 
 AUTO = "auto"
 _LEAST = MIB
 
 
-def limit_options(ceiling_bytes: int, current: int = 0) -> list[tuple[str, int]]:
-    """Return (label, bytes): automatic, then sizes about a half apart up to the ceiling, the current one among them.
+def limit_options(ceiling_bytes: int, more: Iterable[int] = ()) -> list[tuple[str, int]]:
+    """Return (label, bytes): automatic, then sizes about a half apart up to the ceiling, and more that are asked for.
 
     Parameters
     ----------
     ceiling_bytes : int
         The largest limit; 0 if it is not known, then up to 1 TiB.
-    current : int, optional
-        A limit that must be among them; 0 is automatic.
+    more : iterable of int, optional
+        Limits that must be among them; 0 is automatic.
     """
     ceiling = ceiling_bytes or 1024 * GIB
-    sizes = {current, ceiling_bytes} - {0}
+    sizes = {*more, ceiling_bytes} - {0}
     size = _LEAST
     while size <= ceiling:
         sizes |= {size, size + size // 2} if size + size // 2 <= ceiling else {size}
@@ -33,6 +35,4 @@ def format_size(n: int) -> str:
     if not n:
         return AUTO
     text = readable(n)
-    from ..units import parse_bytes
-
     return text if parse_bytes(text.replace(",", "")) == n else f"{n} B"

@@ -11,6 +11,12 @@ _TIME_AXIS = "xaxis"
 _EVENT_ONLY = ("uirevision",)
 
 
+class _Widget(FigureWidget):  # type: ignore[misc]
+    """A ``FigureWidget`` that can be freed: anywidget keeps every widget alive whose script is a file, not text."""
+
+    _esm = str(FigureWidget._esm)
+
+
 class LiveFigure:
     """Holds a ``FigureWidget`` and shows one figure after another in it.
 
@@ -21,7 +27,7 @@ class LiveFigure:
     """
 
     def __init__(self, figure: dict[str, Any]) -> None:
-        self.widget = FigureWidget(figure)
+        self.widget = _Widget(figure)
         # The tool bar would cover titles; dragging zooms and a double click goes back without it.
         self.widget._config = {**self.widget._config, "displayModeBar": False}
         self.messages = 0

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .panel import Panel, Trace, corner_note, empty_note, line
-from .series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, readable, steps
+from .series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, percent, readable, steps
 from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
 from .view import Operation, RankSeries, View
 
@@ -29,19 +29,19 @@ def memory_panel(view: View, theme: Theme) -> Panel:
     top, hidden = _top(limit, used)
     unit, name = memory_unit(top)
     lines = _rank_lines(view, unit) if len(view.ranks) <= MOST_LINES else _band_lines(view, unit, theme)
-    traces = [*lines, _budget_line(view, unit, hidden), _near_marks(view, unit), _percent_axis_holder()]
+    traces = [*lines, _budget_line(view, unit), _near_marks(view, unit), _percent_axis_holder()]
     annotations = [*_operation_names(view, theme), *_near_note(traces[-2], theme)]
     if view.empty:
         annotations.append(empty_note(_EMPTY, theme))
     elif limit > 0:
-        annotations.append(_budget_note(limit, top, hidden, theme))
+        annotations.append(_budget_note(limit, used, top, hidden, theme))
     return Panel(
         "memory",
         TITLE,
         traces,
         {"title": "s"},
         {"title": name, "range": [0.0, round(top / unit, 6)]},
-        right_axis=_percent_axis(limit, top),
+        right_axis=_percent_axis(limit, top, hidden),
         shapes=[_shade(op, view, theme) for op in view.operations[-_MOST_SHADED:]],
         annotations=annotations,
         legend_title="rank" if _SHORT_NAMES < len(view.ranks) <= MOST_LINES else "",
@@ -118,11 +118,11 @@ def _worst(ranks: list[RankSeries]) -> RankSeries:
     return max(ranks, key=share)
 
 
-def _budget_line(view: View, unit: float, hidden: bool) -> Trace:
-    shown: tuple[Floats, Floats] = (np.array([]), np.array([]))
-    if not hidden:
-        limits = [r.of("limit_bytes") for r in view.ranks if len(r.of("limit_bytes")[0])]
-        shown = max((steps(*xy) for xy in limits), key=lambda xy: float(xy[1][-1]), default=shown)
+def _budget_line(view: View, unit: float) -> Trace:
+    """The largest budget of any rank. Lowered for an operation, it dips into view even where the usual one is above."""
+    limits = [r.of("limit_bytes") for r in view.ranks if len(r.of("limit_bytes")[0])]
+    none: tuple[Floats, Floats] = (np.array([]), np.array([]))
+    shown = max((steps(*xy) for xy in limits), key=lambda xy: float(xy[1][-1]), default=none)
     style = {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hv"}
     return line(
         "budget", "budget", shown, unit=unit, line=style, hovertemplate="budget: %{y:.3g}<extra></extra>",
@@ -155,9 +155,10 @@ def _near_note(marks: Trace, theme: Theme) -> list[dict[str, Any]]:
     return [note | place | {"yanchor": "top", "yshift": -3}]
 
 
-def _budget_note(limit: float, top: float, hidden: bool, theme: Theme) -> dict[str, Any]:
+def _budget_note(limit: float, used: float, top: float, hidden: bool, theme: Theme) -> dict[str, Any]:
     if hidden:
-        return corner_note(f"budget {readable(limit)}, above this scale", theme, colour=BUDGET_COLOUR, x=0.0, y=0.88)
+        text = f"budget {readable(limit)}, above this scale; {percent(used / limit)} used at the most"
+        return corner_note(text, theme, colour=BUDGET_COLOUR, x=0.0, y=0.88) | {"xshift": 2}
     note = corner_note(f"budget {readable(limit)}", theme, colour=BUDGET_COLOUR, x=0.0, y=limit / top)
     return note | {"yanchor": "bottom", "xshift": 2}
 
@@ -170,12 +171,12 @@ def _percent_axis_holder() -> Trace:
     }  # fmt: skip
 
 
-def _percent_axis(limit: float, top: float) -> dict[str, Any]:
-    share = 100 * top / limit if limit > 0 else 0.0
-    axis: dict[str, Any] = {"title": "% of budget", "range": [0.0, round(share, 4) or 1.0], "visible": limit > 0}
-    if share >= 100:
-        axis |= {"tickvals": [0, 25, 50, 75, 100]}
-    return axis
+def _percent_axis(limit: float, top: float, hidden: bool) -> dict[str, Any]:
+    share = 100 * top / limit if limit > 0 else 100.0
+    return {
+        "title": "% of budget", "range": [0.0, round(share, 4)], "visible": limit > 0 and not hidden,
+        "tickvals": [0, 25, 50, 75, 100],
+    }  # fmt: skip
 
 
 def _shade(op: Operation, view: View, theme: Theme) -> dict[str, Any]:
@@ -202,7 +203,7 @@ def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
         left = max(op.start_s, view.start_s)
         text = operation_label(op)
         if width * _CHARACTER * len(text) > op.end_s - left:
-            text = op.name
+            text = short_label(op)
         need = width * _CHARACTER * len(text)
         right_aligned = left + need > view.end_s
         left = view.end_s - need if right_aligned else left
@@ -225,10 +226,15 @@ def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
     return names
 
 
+def short_label(op: Operation) -> str:
+    """Return an operation's name, with a mark if it failed."""
+    return f"{op.name} ✗" if op.error else op.name
+
+
 def operation_label(op: Operation) -> str:
     """Return what stands above a shaded operation; a running one says its round and phase."""
     if not op.running:
-        return f"{op.name} ✗" if op.error else op.name
+        return short_label(op)
     rounds, phase = op.progress.get("rounds"), op.progress.get("phase")
     text = f"{op.name} · round {op.progress.get('round')}/{rounds}" if rounds else op.name
     return f"{text} · {phase}" if phase else text

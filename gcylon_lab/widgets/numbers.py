@@ -8,7 +8,7 @@ from typing import Any
 
 from ..profiling.report import summary
 from ..units import format_count, format_rate, format_seconds
-from .series import readable
+from .series import percent, readable
 from .view import Snapshot
 
 Row = dict[str, Any]
@@ -16,7 +16,7 @@ Table = tuple[list[str], list[list[str]]]
 
 _HEAD = [
     "operation", "strategy", "rounds", "time", "rate a rank", "peak (worst rank)", "predicted", "of predicted",
-    "budget", "of budget", "staged", "slowest", "skew",
+    "budget", "staged", "slowest", "skew",
 ]  # fmt: skip
 
 
@@ -76,9 +76,8 @@ def _operation_cells(row: Row) -> list[str]:
         _rate(row["gb_per_s"]),
         f"{readable(peak)} (rank {row['peak_rank']})" if peak else "",
         readable(predicted) if predicted else "",
-        f"{peak / predicted:.0%}" if predicted and peak else "",
-        readable(budget) if budget else "",
-        f"{peak / budget:.0%}" if budget and peak else "",
+        percent(peak / predicted) if predicted and peak else "",
+        f"{readable(budget)}, {percent(peak / budget)} used" if budget else "",
         readable(row["staged_bytes"]) if row["staged_bytes"] else "nothing",
         f"rank {row['slowest_rank']}",
         f"{row['skew']:.2f} ×" if row["skew"] is not None else "",

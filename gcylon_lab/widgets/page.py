@@ -69,7 +69,7 @@ export default { render };
 """
 
 
-class PageWatcher(anywidget.AnyWidget):  # type: ignore[misc]
+class PageWatcher(anywidget.AnyWidget):
     """An invisible widget that reports on the page around it.
 
     ``theme`` is "" until the page has said "light" or "dark"; ``visible`` is

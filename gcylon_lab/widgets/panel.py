@@ -87,4 +87,5 @@ def corner_note(
         "yanchor": "top" if y > 0.5 else "bottom",
         "showarrow": False,
         "font": {"size": 11, "color": colour or theme.faint},
+        "bgcolor": theme.veil,
     }

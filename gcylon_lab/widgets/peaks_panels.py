@@ -13,7 +13,7 @@ RANKS_TITLE = "Peaks"
 PLAN_TITLE = "Was the plan right?"
 _RANKS_EMPTY = 'Each rank\'s peak beside the<br>predicted one and the budget.<br>Run t.shuffle("key").'
 _PLAN_EMPTY = "Predicted beside measured<br>peak of each operation.<br>Run one, or more."
-MOST_OPERATIONS = 6
+MOST_OPERATIONS = 5
 _MOST_NAMED_RANKS = 5
 _MOST_NAMED_VERBS = 3
 
@@ -50,7 +50,7 @@ def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> 
 
 def plan_panel(view: View, theme: Theme) -> Panel:
     """Return the panel over the latest operations: predicted and measured peak of the worst rank, and the budget."""
-    ops = [op for op in view.operations if _has_peak(op)][-MOST_OPERATIONS:]
+    ops = [op for op in view.operations if op.largest("predicted_peak_bytes")[0]][-MOST_OPERATIONS:]
     values = {name: [float(op.largest(name)[0]) for op in ops] for name in _FIELDS}
     top, unit, name, hidden = _scale(values)
     # Verbs stand under the bars while there is room for them.
@@ -123,12 +123,14 @@ def _diamonds(key: str, x: list[str], y: list[float], unit: float, theme: Theme,
 
 
 def _budget(key: str, x: list[str], y: list[float], unit: float) -> Trace:
+    # Reading has no plan, so no budget stands in its record.
+    known = [(a, b) for a, b in zip(x, y or [0.0] * len(x), strict=True) if b > 0]
     return {
-        "type": "scatter", "mode": "lines" if len(y) > 1 else "markers", "meta": key, "name": "budget", "x": x[: len(y)],
-        "y": rounded([v / unit for v in y]),
+        "type": "scatter", "mode": "lines" if len(known) > 1 else "markers", "meta": key, "name": "budget",
+        "x": [a for a, _ in known], "y": rounded([b / unit for _, b in known]),
         "line": {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hvh"},
         "marker": {"symbol": "line-ew-open", "size": 14, "color": BUDGET_COLOUR, "line": {"width": 2}},
-        "hovertemplate": "budget: %{y:.3g}<extra></extra>", "showlegend": bool(y),
+        "hovertemplate": "budget: %{y:.3g}<extra></extra>", "showlegend": bool(known),
     }  # fmt: skip
 
 

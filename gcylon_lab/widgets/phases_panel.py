@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import Any
 
 from .panel import Panel, Trace, empty_note, rounded
-from .series import merge_intervals
+from .series import merge_intervals, percent
 from .theme import PHASES, Theme, phase_style
 from .view import Snapshot, View
 
@@ -14,10 +14,12 @@ TITLE = "Phases: where does the time go?"
 OTHER = "your own"
 MOST_LANES = 8
 _EMPTY = 'What each rank does, a lane a rank: it appears<br>while an operation runs, for example t.shuffle("key").'
-_ROWS = 3
+_ROWS = 4
+_THINNEST = 0.2
 _RESOLUTION = 500
 
-Intervals = dict[str, list[tuple[float, float]]]
+Spans = dict[str, list[tuple[float, float]]]
+Intervals = dict[str, list[tuple[float, float, float]]]
 
 
 def phases_panel(view: View, theme: Theme) -> Panel:
@@ -43,7 +45,7 @@ def phases_panel(view: View, theme: Theme) -> Panel:
 
 
 def _intervals(snapshot: Snapshot, view: View) -> Intervals:
-    found: Intervals = defaultdict(list)
+    found: Spans = defaultdict(list)
     for name, category, start_ns, end_ns, *_ in snapshot["spans"]:
         end = view.seconds(end_ns)
         if end < view.start_s or not (name in PHASES or category == "user"):
@@ -63,23 +65,20 @@ def _lanes(intervals: dict[int, Intervals]) -> list[int]:
         return sorted(intervals)
 
     def busy(rank: int) -> float:
-        return sum(b - a for name, spans in intervals[rank].items() if name != "waiting" for a, b in spans)
+        worked = [spans for name, spans in intervals[rank].items() if name != "waiting"]
+        return sum((b - a) * part for spans in worked for a, b, part in spans)
 
     return sorted(sorted(intervals, key=lambda r: (-busy(r), r))[:MOST_LANES])
 
 
-def _trace(name: str, by_lane: dict[int, list[tuple[float, float]]]) -> Trace:
+def _trace(name: str, by_lane: dict[int, list[tuple[float, float, float]]]) -> Trace:
     style = phase_style(name)
-    base: list[float] = []
-    length: list[float] = []
-    place: list[float] = []
-    ranks: list[int] = []
-    for lane, (rank, spans) in enumerate(by_lane.items()):
-        for start, end in spans:
-            base.append(start)
-            length.append(end - start)
-            place.append(lane + (style.row - 1) * 0.84 / _ROWS)
-            ranks.append(rank)
+    bars = [
+        (start, end - start, lane + (style.row - 1.5) * 0.84 / _ROWS, covered, rank)
+        for lane, (rank, spans) in enumerate(by_lane.items())
+        for start, end, covered in spans
+    ]
+    base, length, place, covered, ranks = (list(column) for column in zip(*bars, strict=True)) if bars else ([],) * 5
     marker: dict[str, Any] = {"color": style.colour, "line": {"width": 0}}
     if style.pattern:
         marker["pattern"] = {"shape": style.pattern, "size": 5, "solidity": 0.25, "fillmode": "overlay"}
@@ -91,9 +90,10 @@ def _trace(name: str, by_lane: dict[int, list[tuple[float, float]]]) -> Trace:
         "base": rounded(base, 5),
         "x": rounded(length, 5),
         "y": rounded(place),
-        "width": 0.8 / _ROWS,
+        # A bar is as thick as the part of its time that was spent in the phase.
+        "width": rounded([0.8 / _ROWS * max(_THINNEST, part) for part in covered]),
         "marker": marker,
-        "customdata": ranks,
-        "hovertemplate": f"rank %{{customdata}}: {name}, %{{x:.3g}} s<extra></extra>",
-        "showlegend": bool(base),
+        "customdata": [[rank, percent(part)] for rank, part in zip(ranks, covered, strict=True)],
+        "hovertemplate": f"rank %{{customdata[0]}}: {name}, %{{customdata[1]}} of %{{x:.3g}} s<extra></extra>",
+        "showlegend": bool(bars),
     }

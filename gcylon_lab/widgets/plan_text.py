@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from ..units import format_count
-from .series import readable
+from .series import percent, readable
 from .theme import BUDGET_COLOUR
 
 _MEANS = {
@@ -20,7 +20,7 @@ _MEANS = {
 def plan_sentence(plan: Mapping[str, Any]) -> str:
     """Return the plan in words: strategy, rounds, bytes a round, predicted peak of the budget, reason, alternatives."""
     rounds, peak, budget = int(plan["rounds"]), int(plan["predicted_peak_bytes"]), int(plan["budget_bytes"])
-    share = f" ({peak / budget:.0%})" if budget else ""
+    share = f" ({percent(peak / budget)})" if budget else ""
     size = f"{format_count(rounds)} round{'s' * (rounds != 1)} of at most {readable(plan['round_bytes'])} a rank"
     means = _MEANS.get(plan["strategy"], "")
     sentence = (

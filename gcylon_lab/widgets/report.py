@@ -91,7 +91,7 @@ def report_html(
     view = make_view(snapshots)
     figures = {theme.name: figure_dict(view, theme) for theme in (LIGHT, DARK)}
     # "</script>" in a name would end the element early.
-    data = json.dumps(figures, allow_nan=False).replace("</", "<\\/")
+    data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
     sections = [_section(heading, table) for heading, table in (tables or {}).items()]
     sections += [_section("Operations", operation_table(snapshots))]
     sections += [_folded(name, make(snapshots)) for name, make in _DETAILS.items()]

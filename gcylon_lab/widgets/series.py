@@ -95,15 +95,23 @@ def readable(n: float) -> str:
     return re.sub(r"\.0+(?= )", "", format_bytes(n))
 
 
-def merge_intervals(intervals: Sequence[tuple[float, float]], gap: float) -> list[tuple[float, float]]:
-    """Return the intervals in order, joined where no more than ``gap`` lies between two.
+def percent(share: float) -> str:
+    """Show a share, such as ``97%``; what is not nothing is not shown as nothing."""
+    return "under 1%" if 0 < share < 0.005 else f"{share:.0%}"
 
-    Thousands of short rounds cannot be told apart on a screen; joined they can be drawn.
+
+def merge_intervals(intervals: Sequence[tuple[float, float]], gap: float) -> list[tuple[float, float, float]]:
+    """Return (start, end, covered) in order, joined where no more than ``gap`` lies between two.
+
+    Thousands of short rounds cannot be told apart on a screen; joined they can
+    be drawn, and ``covered`` is the part of (0, 1] that was really spent there.
     """
-    merged: list[tuple[float, float]] = []
+    merged: list[list[float]] = []
     for start, end in sorted(intervals):
         if merged and start - merged[-1][1] <= gap:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            last = merged[-1]
+            last[2] += max(0.0, end - max(start, last[1]))
+            last[1] = max(end, last[1])
         else:
-            merged.append((start, end))
-    return merged
+            merged.append([start, end, end - start])
+    return [(a, b, min(1.0, spent / (b - a)) if b > a else 1.0) for a, b, spent in merged]

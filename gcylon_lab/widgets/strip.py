@@ -72,8 +72,8 @@ def _activity(snapshot: Snapshot | None, everyone: Mapping[int, Snapshot]) -> tu
         missing = _awaited(snapshot, everyone)
         whom = f" for {_ranks_text(missing)}" if missing else ""
         return "waiting", f"waiting {format_seconds(since_s)}{whom}"
-    where = f"round {progress['round']}/{progress['rounds']}" if progress.get("rounds") else "working"
-    return "working", f"{progress['verb']} {where}"
+    where = f"round {progress['round']}/{progress['rounds']}" if progress.get("rounds") else str(progress["verb"])
+    return "working", where
 
 
 def _awaited(waiting: Snapshot, everyone: Mapping[int, Snapshot]) -> list[int]:
@@ -93,34 +93,43 @@ def _ranks_text(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}" + (f" and {len(ranks) - 4} more" if len(ranks) > 4 else "")
 
 
-def strip_html(
+def headline_html(
     states: Sequence[RankState],
+    snapshots: Sequence[Snapshot],
     status: Mapping[str, Any],
-    budget_bytes: int,
     near: Sequence[tuple[int, float]] = (),
 ) -> str:
-    """Return the strip: one line about the cluster, a chip for each rank.
+    """Return one line about the cluster: ranks, hosts, transport, budget, what runs, what is wrong.
 
     Parameters
     ----------
     states : sequence of RankState
+    snapshots : sequence of dict
+        The latest of each rank.
     status : mapping
         state and transport.
-    budget_bytes : int
-        Of each rank; 0 if it is not known.
     near : sequence of (rank, share)
         Those above 90% of their budget now, from `memory_panel.near_budget`.
     """
-    hosts = len({s.host for s in states})
+    hosts, budget = len({s.host for s in states}), max((int(s["limit_bytes"]) for s in snapshots), default=0)
     parts = [f"<b>{len(states)} rank{'s' * (len(states) != 1)}</b>", f"{hosts} host{'s' * (hosts != 1)}"]
     parts += [escape(str(status["transport"]))] if status.get("transport") else []
-    parts += [f"budget {readable(budget_bytes)} a rank"] if budget_bytes else []
-    parts += [f"<b>{escape(str(status['state']))}</b>"] if status.get("state") not in (None, "ready", "idle") else []
+    parts += [f"budget {readable(budget)} a rank"] if budget else []
+    running = next((s["progress"] for s in snapshots if s.get("progress")), None)
+    parts += [f"running <b>#{int(running['number'])} {escape(str(running['verb']))}</b>"] if running else []
+    if status.get("state") not in (None, "ready"):
+        parts.append(f'<span class="gcylon-error">{escape(str(status["state"]))}</span>')
     parts += [_near_text(near)] if near else []
-    chips = "".join(_chip(s, many_hosts=hosts > 1) for s in _worth_showing(states))
+    return f'<div class="gcylon-strip">{" · ".join(parts)}</div>'
+
+
+def chips_html(states: Sequence[RankState]) -> str:
+    """Return a chip for each rank; of many ranks those in trouble first."""
+    many_hosts = len({s.host for s in states}) > 1
+    chips = "".join(_chip(s, many_hosts=many_hosts) for s in _worth_showing(states))
     rest = len(states) - min(len(states), _MOST_CHIPS)
-    more = f'<span class="gcylon-chip">and {rest} more, all as quiet</span>' if rest else ""
-    return f'<div class="gcylon-strip"><div>{" · ".join(parts)}</div><div>{chips}{more}</div></div>'
+    more = f'<span class="gcylon-chip">and {rest} more, no worse</span>' if rest else ""
+    return f'<div class="gcylon-strip">{chips}{more}</div>'
 
 
 def _near_text(near: Sequence[tuple[int, float]]) -> str:

@@ -31,12 +31,12 @@ class PhaseStyle:
 
 
 # Paul Tol's muted set. Rows show what overlaps: computing above, moving between
-# ranks in the middle, moving between tiers below.
+# ranks and between tiers in the middle, waiting at the bottom.
 PHASES: dict[str, PhaseStyle] = {
     "partition": PhaseStyle("#44AA99", "", 0),
     "compute": PhaseStyle("#AA4499", "+", 0),
     "exchange": PhaseStyle("#6A7FDB", "/", 1),
-    "waiting": PhaseStyle("#9A9A9A", ".", 1),
+    "waiting": PhaseStyle("#9A9A9A", ".", 3),
     "stage": PhaseStyle("#CC6677", "\\", 2),
     "unstage": PhaseStyle("#999933", "x", 2),
 }
@@ -72,6 +72,8 @@ class Theme:
     shade: tuple[str, str]
     hover: str
     bar: str
+    # Behind a text that lies over lines.
+    veil: str
 
     def layout(self) -> dict[str, Any]:
         """Return the layout settings that follow from the theme."""
@@ -98,31 +100,34 @@ class Theme:
 
 
 LIGHT = Theme(
-    "light",
-    "#222222",
-    "#5f5f5f",
-    "rgba(120,120,120,0.25)",
-    ("rgba(90,110,140,0.10)", "rgba(90,110,140,0.20)"),
-    "#ffffff",
-    "#b5b5b5",
+    name="light",
+    text="#222222",
+    faint="#5f5f5f",
+    grid="rgba(120,120,120,0.25)",
+    shade=("rgba(90,110,140,0.10)", "rgba(90,110,140,0.20)"),
+    hover="#ffffff",
+    bar="#b5b5b5",
+    veil="rgba(255,255,255,0.7)",
 )
 DARK = Theme(
-    "dark",
-    "#e6e6e6",
-    "#a8a8a8",
-    "rgba(160,160,160,0.25)",
-    ("rgba(160,185,220,0.12)", "rgba(160,185,220,0.24)"),
-    "#222222",
-    "#5a5a5a",
+    name="dark",
+    text="#e6e6e6",
+    faint="#a8a8a8",
+    grid="rgba(160,160,160,0.25)",
+    shade=("rgba(160,185,220,0.12)", "rgba(160,185,220,0.24)"),
+    hover="#222222",
+    bar="#5a5a5a",
+    veil="rgba(17,17,17,0.7)",
 )
 # Before the page has said which it is: a grey that can be read on both.
 NEUTRAL = Theme(
-    "neutral",
-    "#777777",
-    "#777777",
-    "rgba(128,128,128,0.25)",
-    ("rgba(128,128,128,0.12)", "rgba(128,128,128,0.22)"),
-    "#cccccc",
-    "rgba(128,128,128,0.45)",
+    name="neutral",
+    text="#777777",
+    faint="#777777",
+    grid="rgba(128,128,128,0.25)",
+    shade=("rgba(128,128,128,0.12)", "rgba(128,128,128,0.22)"),
+    hover="#cccccc",
+    bar="rgba(128,128,128,0.45)",
+    veil="rgba(0,0,0,0)",
 )
 THEMES = {theme.name: theme for theme in (LIGHT, DARK, NEUTRAL)}

@@ -45,7 +45,7 @@ class Worker:
         with self._wake:
             if self._closed:
                 return
-            due = max(time.monotonic() + delay_s, self._paced.get(key, 0.0))
+            due = time.monotonic() + delay_s
             if key in self._waiting and not delay_s:
                 due = min(due, self._waiting[key][0])
             self._waiting[key] = (due, self._pacing(key, job, every_s))
@@ -88,13 +88,15 @@ class Worker:
             if not self._waiting:
                 self._wake.wait()
                 continue
-            key, (due, job) = min(self._waiting.items(), key=lambda item: item[1][0])
-            left = due - time.monotonic()
+            key = min(self._waiting, key=self._due)
+            left = self._due(key) - time.monotonic()
             if left <= 0:
-                del self._waiting[key]
-                return job
+                return self._waiting.pop(key)[1]
             self._wake.wait(left)
         return None
+
+    def _due(self, key: str) -> float:
+        return max(self._waiting[key][0], self._paced.get(key, 0.0))
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Forget what waits, and end the thread once its job is done; may be called twice."""

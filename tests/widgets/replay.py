@@ -6,6 +6,7 @@ import json
 import random
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from gcylon_lab.config import GcylonConfig
@@ -144,6 +145,7 @@ class ReplaySource:
         self.speed, self.hz = speed, hz
         self._config = GcylonConfig(gpu_memory_limit=64 * MIB)
         self.configs: list[GcylonConfig] = []
+        self.refuse: Exception | None = None
         self.calls: list[str] = []
         self.callbacks: list[Any] = []
         self.at_s = 0.0
@@ -156,6 +158,8 @@ class ReplaySource:
 
     @config.setter
     def config(self, value: GcylonConfig) -> None:
+        if self.refuse is not None:
+            raise self.refuse
         self._config = value
         self.configs.append(value)
 
@@ -213,3 +217,13 @@ class ReplaySource:
         self._stop.set()
         if self._thread:
             self._thread.join()
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = 5.0) -> bool:
+    """Wait until a condition holds; return whether it did in time."""
+    end = time.monotonic() + timeout_s
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return bool(condition())

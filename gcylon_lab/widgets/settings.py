@@ -1,0 +1,126 @@
+"""The widgets of the settings: what they look like, what config they show, what config they say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ipywidgets as w
+
+from ..config import GcylonConfig
+from ..units import parse_bytes
+from .limits import AUTO, format_size, limit_options
+
+PRESETS: dict[str, Callable[[], GcylonConfig]] = {
+    "default": GcylonConfig.default,
+    "low memory": GcylonConfig.low_memory,
+}
+# Fields without a widget, which a preset leaves as they are.
+KEPT = ("spill_dir", "host_memory_limit")
+_CHUNKS = (AUTO, "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB")
+_WIDTH = "254px"
+
+
+class SettingsForm:
+    """The fields of `GcylonConfig` as widgets.
+
+    Parameters
+    ----------
+    ceiling_bytes : int
+        The largest limit that can be asked for; 0 if it is not known.
+    on_cpu : bool
+        Whether the ranks have no GPU: pinned memory does nothing then.
+    """
+
+    def __init__(self, *, ceiling_bytes: int, on_cpu: bool) -> None:
+        self._ceiling = ceiling_bytes
+        self._shown_limits: set[int] = set()
+        self.preset = _field(w.Dropdown, "preset", "Sets all of the below", options=["custom", *PRESETS])
+        self._make_memory()
+        self._make_chunks()
+        self._make_switches(on_cpu)
+        self.values = (self.limit, self.fraction, self.chunk, self.rows, self.staging, self.disk, self.pinned)
+        self.widgets = [
+            self.preset, w.HTML("memory limit of each rank"), self.limit,
+            w.HTML("if auto, the fraction of free memory"), self.fraction, self.chunk, self.rows,
+            self.staging, self.disk, self.pinned,
+        ]  # fmt: skip
+
+    def _make_memory(self) -> None:
+        layout = {"width": "250px", "margin": "0 0 0 8px"}
+        self.limit = w.SelectionSlider(
+            options=[(AUTO, 0)], layout=layout, tooltip="gpu_memory_limit: auto takes the fraction below"
+        )
+        self.fraction = w.FloatSlider(
+            min=0.05, max=1.0, step=0.05, readout_format=".2f", layout=layout,
+            tooltip="gpu_memory_fraction: of what was free at start; used when the limit is auto",
+        )  # fmt: skip
+
+    def _make_chunks(self) -> None:
+        self.chunk = _field(
+            w.Combobox, "chunk size", "chunk_size_bytes: auto, or a size such as 4 MiB",
+            options=_CHUNKS, ensure_option=False, continuous_update=False,
+        )  # fmt: skip
+        self.rows = _field(
+            w.IntText, "min rows", "min_chunk_rows: chunks are not made smaller, as long as the budget allows",
+            continuous_update=False,
+        )  # fmt: skip
+
+    def _make_switches(self, on_cpu: bool) -> None:
+        self.staging = _switch("staging allowed", "allow_cpu_staging: chunks may leave the device tier")
+        self.disk = _switch("spill to disk", "allow_disk_spill: chunks may be staged to disk")
+        note = " (GPU only)" if on_cpu else ""
+        self.pinned = _switch(f"pinned buffers{note}", "use_pinned_memory: page-locked staging buffers")
+        self.pinned.disabled = on_cpu
+
+    def show(self, config: GcylonConfig) -> None:
+        """Bring the widgets to a config."""
+        # A limit once shown stays on the slider: stops that come and go would move it under the pointer.
+        self._shown_limits.add(config.gpu_memory_limit)
+        options = limit_options(self._ceiling, self._shown_limits)
+        if list(self.limit.options) != options:
+            self.limit.options = options
+        self.limit.value = config.gpu_memory_limit
+        self.fraction.value = config.gpu_memory_fraction
+        self.fraction.disabled = config.gpu_memory_limit != 0
+        self.chunk.value = format_size(config.chunk_size_bytes)
+        self.rows.value = config.min_chunk_rows
+        self.staging.value = config.allow_cpu_staging
+        self.disk.value = config.allow_disk_spill
+        self.disk.disabled = not config.allow_cpu_staging
+        self.pinned.value = config.use_pinned_memory
+        matching = [name for name in PRESETS if preset(name, config) == config]
+        self.preset.value = matching[0] if matching else "custom"
+
+    def read(self, before: GcylonConfig) -> GcylonConfig:
+        """Return the config that the widgets say; fields without a widget are those of ``before``.
+
+        Raises
+        ------
+        ConfigError, ValueError
+            If a value is out of range, or is no size.
+        """
+        chunk = self.chunk.value.strip().lower()
+        return before.with_values(
+            gpu_memory_limit=self.limit.value,
+            gpu_memory_fraction=round(self.fraction.value, 4),
+            chunk_size_bytes=0 if chunk in ("", AUTO) else parse_bytes(chunk),
+            min_chunk_rows=self.rows.value,
+            allow_cpu_staging=self.staging.value,
+            allow_disk_spill=self.disk.value,
+            use_pinned_memory=self.pinned.value,
+        )
+
+
+def preset(name: str, config: GcylonConfig) -> GcylonConfig:
+    """Return a preset with the fields of ``config`` that have no widget."""
+    return PRESETS[name]().with_values(**{field: getattr(config, field) for field in KEPT})
+
+
+def _field(kind: Any, label: str, tip: str, **more: Any) -> Any:
+    layout = {"width": _WIDTH, "margin": "1px 0"}
+    return kind(description=label, tooltip=tip, layout=layout, style={"description_width": "92px"}, **more)
+
+
+def _switch(label: str, tip: str) -> Any:
+    return w.Checkbox(description=label, tooltip=tip, indent=False, layout={"width": _WIDTH, "margin": "0 0 0 8px"})

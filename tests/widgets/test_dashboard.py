@@ -1,0 +1,222 @@
+"""The composed dashboard: live, paced, silent when unseen, freed when closed."""
+
+from __future__ import annotations
+
+import gc
+import json
+import threading
+import time
+import weakref
+from typing import Any
+
+import pytest
+from replay import Replay, ReplaySource, eventually
+
+from gcylon_lab.errors import GcylonError
+from gcylon_lab.widgets.dashboard import Dashboard, as_source
+from gcylon_lab.widgets.figures import figure_dict
+from gcylon_lab.widgets.live import LiveFigure
+from gcylon_lab.widgets.theme import DARK, LIGHT
+from gcylon_lab.widgets.view import make_view
+
+
+def points(dashboard: Dashboard) -> int:
+    lines = dashboard.live.widget.data  # none for a moment, while the number of ranks changes
+    return len(lines[0].x) if lines and lines[0].x is not None else 0
+
+
+def shown(dashboard: Dashboard, source: ReplaySource, at_s: float) -> None:
+    """Show it at a time, and wait until it has been drawn."""
+    dashboard.start()
+    source.tell(at_s)
+    wanted = at_s - 0.01
+    assert eventually(lambda: points(dashboard) and dashboard.live.widget.layout.xaxis.range[1] >= wanted)
+
+
+def test_it_listens_only_once_it_is_shown(dashboard: Dashboard, source: ReplaySource) -> None:
+    assert source.callbacks == []
+    bundle = dashboard._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in (bundle[0] if isinstance(bundle, tuple) else bundle)
+    assert len(source.callbacks) == 1
+    dashboard.start()
+    assert len(source.callbacks) == 1
+
+
+def test_the_figure_gains_points_while_the_ranks_work(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 3.0)
+    before = points(dashboard)
+    shown(dashboard, source, 7.0)
+    assert points(dashboard) == before + 80
+    assert eventually(lambda: "#3 allgather" in dashboard.headline.value)
+    assert eventually(lambda: "#2 shuffle" in dashboard.numbers.value)
+    assert eventually(lambda: "MPI" in dashboard.headline.value or not source.tell())
+
+
+def test_at_most_ten_updates_a_second_whatever_the_feed(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 1.0)
+    time.sleep(0.2)
+    before, began = dashboard.live.messages, time.monotonic()
+    for k in range(300):
+        source.at_s = 1.0 + k / 100
+        dashboard._news(source.snapshots())
+    took = time.monotonic() - began
+    assert eventually(lambda: dashboard.live.widget.layout.xaxis.range[1] >= 3.98)
+    assert 1 <= dashboard.live.messages - before <= 10 * took + 3
+
+
+def test_an_update_of_all_panels_is_one_message() -> None:
+    replay = Replay(4)
+    live = LiveFigure(figure_dict(make_view(replay.at(3.0)), LIGHT))
+    sent: list[Any] = []
+    live.widget.observe(sent.append, "_py2js_update")
+    live.widget.observe(sent.append, "_py2js_restyle")
+    live.widget.observe(sent.append, "_py2js_relayout")
+    live.show(figure_dict(make_view(replay.at(9.5)), LIGHT))
+    assert len([m for m in sent if m["new"]]) == 1
+    live.show(figure_dict(make_view(replay.at(9.5)), LIGHT))
+    assert len([m for m in sent if m["new"]]) == 1
+    live.close()
+
+
+def test_unseen_it_sends_nothing(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 2.0)
+    dashboard.page.visible = False
+    time.sleep(0.3)
+    before, drawn = dashboard.live.messages, dashboard.draws
+    for k in range(10):
+        source.tell(3.0 + k / 10)
+        time.sleep(0.02)
+    time.sleep(0.3)
+    assert (dashboard.live.messages, dashboard.draws) == (before, drawn)
+    dashboard.page.visible = True
+    assert eventually(lambda: dashboard.live.messages > before)
+
+
+def test_a_plot_in_use_or_frozen_is_not_redrawn(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 2.0)
+    for hold, free in (
+        (lambda: setattr(dashboard.page, "busy", True), lambda: setattr(dashboard.page, "busy", False)),
+        (lambda: setattr(dashboard.freeze, "value", True), lambda: setattr(dashboard.freeze, "value", False)),
+    ):
+        hold()
+        time.sleep(0.2)
+        before, drawn = dashboard.live.messages, dashboard.draws
+        source.tell(source.at_s + 1)
+        assert eventually(lambda drawn=drawn: dashboard.draws > drawn)  # type: ignore[misc]
+        assert dashboard.live.messages == before
+        free()
+        assert eventually(lambda before=before: dashboard.live.messages > before)  # type: ignore[misc]
+
+
+def test_a_stretch_chosen_by_hand_stays(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 4.0)
+    dashboard.live.widget.layout.xaxis.range = [1.0, 2.0]
+    assert dashboard.live.zoomed
+    before = points(dashboard)
+    source.tell(8.0)
+    assert eventually(lambda: points(dashboard) > before)
+    assert list(dashboard.live.widget.layout.xaxis.range) == [1.0, 2.0]
+    dashboard.live.widget.layout.xaxis.range = None
+    dashboard.live.widget.layout.xaxis.autorange = True
+    source.tell(9.0)
+    assert eventually(lambda: list(dashboard.live.widget.layout.xaxis.range or ()) == [0.0, 9.0])
+
+
+def test_the_page_chooses_the_theme(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 2.0)
+    for theme in (DARK, LIGHT):
+        dashboard.page.theme = theme.name
+        assert eventually(lambda theme=theme: dashboard.live.widget.layout.font.color == theme.text)  # type: ignore[misc]
+
+
+def test_other_numbers_of_ranks_are_taken_up(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 4.0)
+    source.replay = Replay(12)
+    source.tell(5.0)
+    assert eventually(lambda: dashboard.live.widget.data and dashboard.live.widget.data[0].meta == "low")
+    assert len(dashboard.live.widget.data) == len(figure_dict(make_view(source.snapshots()), LIGHT)["data"])
+
+
+def test_the_axis_stays_where_it_was_when_old_samples_fall_out(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 2.0)
+    late = source.replay.at(6.0)
+    for s in late:
+        s["samples"] = {name: column[60:] for name, column in s["samples"].items()}
+    dashboard._news(late)
+    assert eventually(lambda: dashboard.live.widget.layout.xaxis.range[1] == 6.0)
+    assert dashboard.live.widget.data[0].x[0] == 3.0
+
+
+def test_interrupt_acts_at_once_and_restart_asks_first(dashboard: Dashboard, source: ReplaySource) -> None:
+    dashboard.interrupt.click()
+    assert eventually(lambda: source.calls == ["interrupt"])
+    dashboard.restart.click()
+    assert dashboard.restart.description == "lose tables?"
+    time.sleep(0.1)
+    assert source.calls == ["interrupt"]
+    dashboard.restart.click()
+    assert eventually(lambda: source.calls == ["interrupt", "restart"])
+    assert eventually(lambda: dashboard.restart.description == "restart" and not dashboard.restart.disabled)
+
+
+def test_an_interrupt_does_not_wait_for_the_drawing(dashboard: Dashboard, source: ReplaySource) -> None:
+    stuck = threading.Event()
+    dashboard._worker.request("stuck", lambda: stuck.wait(5) and None)
+    dashboard.interrupt.click()
+    assert eventually(lambda: source.calls == ["interrupt"], 2.0)
+    stuck.set()
+
+
+def test_what_fails_behind_a_button_is_shown(dashboard: Dashboard, source: ReplaySource) -> None:
+    def broken() -> None:
+        raise GcylonError("The engines <are> gone.", advice="Call restart().")
+
+    source.interrupt = broken  # type: ignore[method-assign]
+    dashboard.interrupt.click()
+    assert eventually(lambda: "The engines &lt;are&gt; gone. Call restart()." in dashboard.errors.value)
+
+
+def test_the_report_button_writes_the_file(
+    dashboard: Dashboard, source: ReplaySource, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown(dashboard, source, 6.0)
+    dashboard.save.click()
+    assert eventually(lambda: "written" in dashboard.saved.value)
+    assert (tmp_path / "gcylon_lab_report.html").stat().st_size > 1_000_000
+
+
+def test_nothing_shown_is_no_json(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 6.0)
+    json.dumps(dashboard.live.widget.to_plotly_json(), default=lambda a: a.tolist(), allow_nan=False)
+
+
+def test_closed_it_is_freed_with_all_its_widgets_and_threads(source: ReplaySource) -> None:
+    gc.collect()
+    widgets_before = len(_instances())
+    threads_before = {t for t in threading.enumerate() if "gcylon_lab dashboard" in t.name}
+    dashboard = Dashboard(source)
+    shown(dashboard, source, 6.0)
+    dashboard.interrupt.click()
+    references = [weakref.ref(o) for o in (dashboard, dashboard.live.widget, dashboard.tuner, dashboard.page)]
+    dashboard.close()
+    dashboard.close()
+    assert source.callbacks == []
+    assert dashboard._repr_mimebundle_() == {"text/plain": "<Dashboard, closed>"}
+    source.tell(7.0)
+    del dashboard
+    gc.collect()
+    assert [r() for r in references] == [None] * 4
+    assert len(_instances()) == widgets_before
+    assert {t for t in threading.enumerate() if "gcylon_lab dashboard" in t.name} == threads_before
+
+
+def _instances() -> dict[str, Any]:
+    from ipywidgets.widgets import widget
+
+    return dict(widget._instances)
+
+
+def test_what_is_no_cluster_is_refused() -> None:
+    with pytest.raises(GcylonError, match="is no cluster"):
+        as_source(42)

@@ -1,0 +1,259 @@
+"""Figures as plain values: what is drawn, in which unit, for how many ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from replay import Replay
+
+from gcylon_lab.errors import ArgumentError
+from gcylon_lab.units import GIB, MIB
+from gcylon_lab.widgets.figures import PANELS, figure_dict, panel_dict, panel_figure
+from gcylon_lab.widgets.memory_panel import near_budget
+from gcylon_lab.widgets.theme import BUDGET_COLOUR, DARK, LIGHT, PHASES, RANK_COLOURS, rank_style
+from gcylon_lab.widgets.view import make_view
+
+Figure = dict[str, Any]
+
+
+def draw(ranks: int = 4, at_s: float = 12.0, **more: Any) -> Figure:
+    return figure_dict(make_view(Replay(ranks, **more).at(at_s)), LIGHT)
+
+
+def trace(figure: Figure, key: str) -> dict[str, Any]:
+    return next(t for t in figure["data"] if t["meta"] == key)
+
+
+def keys(figure: Figure) -> list[str]:
+    return [t["meta"] for t in figure["data"]]
+
+
+def texts(figure: Figure) -> str:
+    return "\n".join(a["text"] for a in figure["layout"]["annotations"])
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 8])
+def test_up_to_eight_ranks_have_a_line_each(ranks: int) -> None:
+    figure = draw(ranks)
+    assert [k for k in keys(figure) if k.startswith("rank")] == [f"rank{r}" for r in range(ranks)]
+    styles = {(t["line"]["color"], t["line"]["dash"]) for t in figure["data"] if t["meta"].startswith("rank")}
+    assert len(styles) == ranks
+
+
+@pytest.mark.parametrize("ranks", [9, 40])
+def test_above_eight_ranks_there_is_a_band_a_median_and_the_worst_by_name(ranks: int) -> None:
+    figure = draw(ranks)
+    assert not [k for k in keys(figure) if k.startswith("rank")]
+    low, high, median, worst = (trace(figure, k) for k in ("low", "high", "median", "worst"))
+    assert high["fill"] == "tonexty"
+    for a, b, c in zip(low["y"], median["y"], high["y"], strict=True):
+        assert a <= b <= c
+    named = int(worst["name"].removeprefix("worst: rank "))
+    peaks = [max(s["samples"]["used_bytes"]) for s in Replay(ranks).at(12.0)]
+    assert peaks[named] == max(peaks)
+    assert worst["line"]["color"] == rank_style(named)[0]
+
+
+def test_above_eight_ranks_only_the_busiest_have_lanes() -> None:
+    figure = draw(20)
+    assert len(figure["layout"]["yaxis2"]["ticktext"]) == 8
+    assert "8 busiest of 20" in texts(figure)
+    assert "rank 19" in figure["layout"]["yaxis2"]["ticktext"]  # the one made slow
+
+
+def test_the_budget_is_a_red_dash_at_the_limit() -> None:
+    budget = trace(draw(budget=64 * MIB), "budget")
+    assert (budget["line"]["color"], budget["line"]["dash"]) == (BUDGET_COLOUR, "dash")
+    assert set(budget["y"]) == {64.0}
+    assert "budget 64 MiB" in texts(draw(budget=64 * MIB))
+
+
+def test_a_budget_far_above_use_is_said_instead_of_flattening_the_lines() -> None:
+    replay = Replay(2)
+    snapshots = replay.at(12.0)
+    for s in snapshots:
+        s["samples"]["limit_bytes"] = [8 * GIB] * len(s["samples"]["t_ns"])
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    assert figure["layout"]["yaxis"]["range"][1] < 200
+    assert "budget 8 GiB, above this scale; 1% used at the most" in texts(figure)
+    assert figure["layout"]["yaxis6"]["visible"] is False
+
+
+@pytest.mark.parametrize(("budget", "unit"), [(64 * MIB, "MiB"), (8 * GIB, "GiB")])
+def test_an_axis_says_its_unit_once(budget: int, unit: str) -> None:
+    figure = draw(budget=budget)
+    assert figure["layout"]["yaxis"]["title"]["text"] == unit
+    assert max(trace(figure, "budget")["y"]) == budget / {"MiB": MIB, "GiB": GIB}[unit]
+    assert figure["layout"]["xaxis"]["title"]["text"] == "s"
+    assert figure["layout"]["yaxis6"]["tickvals"] == [0, 25, 50, 75, 100]
+
+
+def test_percent_axis_is_aligned_with_the_budget() -> None:
+    layout = draw(budget=64 * MIB)["layout"]
+    assert layout["yaxis6"]["range"][1] / layout["yaxis"]["range"][1] == pytest.approx(100 / 64)
+
+
+def test_operations_are_shaded_where_they_ran_and_named() -> None:
+    snapshots = Replay(4).at(12.0)
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    first = [min(s["operations"][i]["start_ns"] for s in snapshots) for i in range(4)]
+    last = [max(s["operations"][i]["end_ns"] for s in snapshots) for i in range(3)]
+    origin = snapshots[0]["samples"]["t_ns"][0]
+    shapes = figure["layout"]["shapes"]
+    assert [s["x0"] for s in shapes] == pytest.approx([(n - origin) / 1e9 for n in first], abs=1e-3)
+    assert [s["x1"] for s in shapes][:3] == pytest.approx([(n - origin) / 1e9 for n in last], abs=1e-3)
+    assert "#2 shuffle" in texts(figure) and "#3 allgather" in texts(figure)
+
+
+def test_a_running_operation_reaches_to_now_and_says_its_round() -> None:
+    figure = figure_dict(make_view(Replay(4).at(10.5), window_s=1.5), LIGHT)
+    assert figure["layout"]["shapes"][-1]["x1"] == pytest.approx(10.5)
+    assert "#4 shuffle · round" in texts(figure)
+
+
+def test_a_failed_operation_is_marked() -> None:
+    snapshots = Replay(2).at(16.0)
+    snapshots[1]["operations"][1]["error"] = "disk full"
+    assert "#2 shuffle ✗" in texts(figure_dict(make_view(snapshots), LIGHT))
+
+
+def test_samples_above_ninety_percent_are_marked_and_named() -> None:
+    figure = draw()
+    near = trace(figure, "near")
+    assert near["y"] and min(near["y"]) > 0.9 * 64
+    assert near["marker"]["symbol"] == "triangle-up"
+    assert "over 90%" in texts(figure)
+    quiet = Replay(2).at(0.5)
+    assert near_budget(make_view(quiet)) == []
+    quiet[1]["samples"]["used_bytes"][-1] = 63 * MIB
+    assert near_budget(make_view(quiet)) == [(1, pytest.approx(63 / 64))]
+
+
+def test_lines_are_bounded_and_keep_the_peak() -> None:
+    snapshots = Replay(2, hz=400).at(16.0)
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    assert len(snapshots[0]["samples"]["t_ns"]) > 6000
+    assert len(trace(figure, "rank0")["x"]) <= 600
+    assert max(trace(figure, "rank0")["y"]) == pytest.approx(max(snapshots[0]["samples"]["used_bytes"]) / MIB, abs=1e-3)
+
+
+def test_phases_have_their_own_colour_pattern_and_row() -> None:
+    figure = draw()
+    bars = {name: trace(figure, f"phase-{name}") for name in PHASES}
+    assert len({b["marker"]["color"] for b in bars.values()}) == len(PHASES)
+    assert not {b["marker"]["color"] for b in bars.values()} & set(RANK_COLOURS)
+    looks = {(s.pattern, s.row) for s in PHASES.values()}
+    assert len(looks) == len(PHASES)
+    assert bars["stage"]["x"] and not bars["unstage"]["x"]
+
+
+def test_phase_bars_hold_the_time_that_was_spent() -> None:
+    snapshots = Replay(2).at(16.0)
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    bar = trace(figure, "phase-exchange")
+    thickest = 0.8 / 4
+    drawn = sum(x * w / thickest for x, w in zip(bar["x"], bar["width"], strict=True))
+    spent = sum(s[3] - s[2] for snapshot in snapshots for s in snapshot["spans"] if s[0] == "exchange") / 1e9
+    assert drawn == pytest.approx(spent, rel=0.02)
+
+
+def test_staging_sums_the_ranks_by_tier() -> None:
+    snapshots = Replay(3).at(16.0)
+    disk = trace(figure_dict(make_view(snapshots), LIGHT), "tier-disk")
+    total = sum(s["samples"]["disk_bytes"][-1] for s in snapshots)
+    assert disk["y"][-1] == pytest.approx(total / GIB, rel=1e-3)
+    assert disk["name"].startswith("disk: now ")
+
+
+def test_peaks_stand_beside_prediction_and_budget() -> None:
+    snapshots = Replay(4).at(16.0)
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    records = [s["operations"][-1] for s in snapshots]
+    measured = trace(figure, "peak-measured")
+    assert measured["y"] == pytest.approx([r["measured_peak_bytes"] / MIB for r in records], abs=1e-3)
+    predicted = [r["predicted_peak_bytes"] / MIB for r in records]
+    assert trace(figure, "peak-predicted")["y"] == pytest.approx(predicted, abs=1e-3)
+    assert trace(figure, "peak-budget")["y"] == [64.0] * 4
+    worst = max(r["measured_peak_bytes"] for r in records)
+    assert trace(figure, "plan-measured")["text"][-1] == f"{worst / records[0]['predicted_peak_bytes']:.0%}"
+    chosen = panel_dict("peak_ranks", make_view(snapshots), LIGHT)
+    assert "Peaks in #5 repartition" in texts(chosen)
+
+
+def test_what_had_no_plan_is_not_judged() -> None:
+    snapshots = Replay(2).at(16.0)
+    for s in snapshots:
+        s["operations"][0] |= {"predicted_peak_bytes": 0, "budget_bytes": 0}
+    assert trace(figure_dict(make_view(snapshots), LIGHT), "plan-measured")["x"][0] == "#2"
+
+
+@pytest.mark.parametrize("snapshots", [[], Replay(4).at(0.0)], ids=["no rank", "no operation"])
+def test_an_empty_panel_says_what_will_appear_and_how(snapshots: list[dict[str, Any]]) -> None:
+    said = texts(figure_dict(make_view(snapshots), LIGHT))
+    assert 't.shuffle("key")' in said
+    assert "Nothing has been staged" in said
+    assert ("%%px" in said) == (not snapshots)
+
+
+@pytest.mark.parametrize("ranks", [1, 4, 12])
+def test_nothing_that_is_no_json_gets_into_a_figure(ranks: int) -> None:
+    snapshots = Replay(ranks).at(12.0)
+    snapshots[0]["samples"]["used_bytes"][3] = math.nan
+    snapshots[0]["samples"]["disk_bytes"][4] = math.inf
+    text = json.dumps(figure_dict(make_view(snapshots), DARK), allow_nan=False)
+    assert "NaN" not in text
+
+
+def test_the_same_traces_at_any_time_so_that_they_can_be_updated_in_place() -> None:
+    replay = Replay(4)
+    every = [keys(figure_dict(make_view(replay.at(t)), LIGHT)) for t in (0.0, 1.1, 5.0, 16.0)]
+    assert all(k == every[0] for k in every)
+    assert len(set(every[0])) == len(every[0])
+
+
+def test_ranks_are_drawn_on_one_axis_whatever_order_they_come_in() -> None:
+    snapshots = Replay(4).at(12.0)
+    assert figure_dict(make_view(snapshots[::-1]), LIGHT) == figure_dict(make_view(snapshots), LIGHT)
+    assert {t["xaxis"] for t in draw()["data"] if t["meta"].split("-")[0] not in ("peak", "plan")} == {"x"}
+
+
+def test_a_window_shows_its_stretch_only() -> None:
+    view = make_view(Replay(2).at(16.0), window_s=3.0)
+    figure = figure_dict(view, LIGHT)
+    assert figure["layout"]["xaxis"]["range"] == [13.0, 16.0]
+    assert min(trace(figure, "rank0")["x"]) >= 13.0 - 0.1
+    assert all(s["x1"] >= 13.0 for s in figure["layout"]["shapes"])
+
+
+def test_backgrounds_are_clear_and_text_follows_the_theme() -> None:
+    replay = Replay(2).at(5.0)
+    for theme in (LIGHT, DARK):
+        layout = figure_dict(make_view(replay), theme)["layout"]
+        assert layout["paper_bgcolor"] == layout["plot_bgcolor"] == "rgba(0,0,0,0)"
+        assert layout["font"]["color"] == theme.text
+
+
+@pytest.mark.parametrize("key", list(PANELS))
+def test_a_panel_stands_alone(key: str) -> None:
+    figure = panel_figure(key, Replay(3).at(16.0))
+    assert figure.data
+    assert key == "memory" or all(t.yaxis == "y" for t in figure.data)
+
+
+def test_an_unknown_panel_is_refused_by_name() -> None:
+    with pytest.raises(ArgumentError, match="'pie' is no panel.*memory, phases"):
+        panel_figure("pie", [])
+
+
+def test_plain_figures_load_neither_plotly_nor_mpi() -> None:
+    code = (
+        "import sys; import gcylon_lab.widgets.figures, gcylon_lab.widgets\n"
+        "print([m for m in ('plotly', 'ipywidgets', 'mpi4py', 'cudf', 'pandas') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,93 @@
+"""The HTML report: one file, nothing loaded from elsewhere, numbers as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from replay import Replay, ReplaySource
+
+from gcylon_lab.units import MIB
+from gcylon_lab.widgets import html_report
+
+
+class Loads(HTMLParser):
+    """Everything that an HTML page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+        self.text: list[str] = []
+        self.scripts = 0
+        self._skip = False
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.scripts += tag == "script"
+        self._skip = tag in ("script", "style")
+        loading = ("src", "href", "data", "srcset", "action")
+        self.found += [(tag, value or "") for name, value in attrs if name in loading]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._skip = False
+
+    def handle_data(self, data: str) -> None:
+        if not self._skip:
+            self.text.append(data)
+
+
+@pytest.fixture
+def report(tmp_path: Path) -> Path:
+    return html_report(
+        tmp_path / "r.html", Replay(4).at(16.0), title="run <1>", notes=["on a laptop"],
+        tables={"Mine": (["what", "how much"], [["a", "b"]])},
+    )  # fmt: skip
+
+
+def test_it_loads_nothing_and_carries_plotly_once(report: Path) -> None:
+    html = report.read_text()
+    loads = Loads()
+    loads.feed(html)
+    assert loads.found == []
+    assert loads.scripts == 3
+    assert len(re.findall(r"plotly\.js v\d", html)) == 1
+    css = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    assert css is not None and "url(" not in css[1] and "@import" not in css[1]
+
+
+def test_its_numbers_stand_as_text(report: Path) -> None:
+    loads = Loads()
+    loads.feed(report.read_text())
+    text = " ".join(loads.text)
+    record = Replay(4).at(16.0)[0]["operations"][-1]
+    for part in ("run <1>", "on a laptop", "4 ranks on h1", "budget 64 MiB", "Mine", "#5 repartition", "128 MiB"):
+        assert part in text
+    assert f"{record['predicted_peak_bytes'] / MIB:.3g} MiB" in text
+    assert "Each rank (20 lines)" in text
+
+
+def test_its_figures_are_the_dashboards_in_light_and_dark(report: Path) -> None:
+    found = re.search(r'<script id="figures" type="application/json">(.*?)</script>', report.read_text(), re.DOTALL)
+    assert found is not None
+    figures = json.loads(found[1])
+    assert set(figures) == {"light", "dark"}
+    assert [t["meta"] for t in figures["light"]["data"]][:4] == ["rank0", "rank1", "rank2", "rank3"]
+    assert figures["light"]["layout"]["font"] != figures["dark"]["layout"]["font"]
+
+
+def test_a_name_cannot_end_the_script_early(tmp_path: Path) -> None:
+    snapshots = Replay(1).at(16.0)
+    for record in snapshots[0]["operations"]:
+        record["verb"] = "</script><script>alert(1)</script>"
+    html = html_report(tmp_path / "r.html", snapshots).read_text()
+    assert "<script>alert" not in html
+
+
+def test_of_a_cluster_and_of_nothing(tmp_path: Path) -> None:
+    source = ReplaySource()
+    source.at_s = 6.0
+    assert "#1 shuffle" in html_report(tmp_path / "a.html", source).read_text()
+    assert "None was recorded." in html_report(tmp_path / "b.html", []).read_text()
+    assert html_report(str(tmp_path / "b.html"), []).is_absolute()

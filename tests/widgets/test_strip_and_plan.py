@@ -1,0 +1,133 @@
+"""What stands as text: the ranks' states, the plan, the numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from replay import Replay, ReplaySource
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.ops.foresight import foresee
+from gcylon_lab.units import GIB, MIB
+from gcylon_lab.widgets.numbers import html_table, operation_table, phase_table, rank_table
+from gcylon_lab.widgets.plan_text import alternatives_text, plan_html, plan_sentence
+from gcylon_lab.widgets.strip import chips_html, headline_html, rank_states
+
+RANKS = [{"rank": r, "host": "h1", "device": "cpu"} for r in range(4)]
+
+
+def working(at_s: float = 10.5) -> list[dict[str, Any]]:
+    return Replay(4).at(at_s)
+
+
+def waiting(snapshot: dict[str, Any], seconds: float) -> None:
+    since = snapshot["now_ns"] - int(seconds * 1e9)
+    place = {"verb": "shuffle", "number": 4, "round": 3, "rounds": 24}
+    snapshot["progress"] = {**place, "phase": "waiting", "since_ns": since}
+
+
+def test_idle_and_working_ranks() -> None:
+    assert {s.kind for s in rank_states(RANKS, Replay(4).at(0.5))} == {"idle"}
+    states = rank_states(RANKS, working())
+    assert {s.kind for s in states} == {"working"}
+    assert all(s.text.startswith("round ") and s.text.endswith("/24") for s in states)
+
+
+def test_who_waits_longer_than_two_seconds_is_amber_and_says_for_whom() -> None:
+    snapshots = working()
+    for rank in (0, 1, 3):
+        waiting(snapshots[rank], 3.1)
+    states = rank_states(RANKS, snapshots)
+    assert [s.kind for s in states] == ["waiting", "waiting", "working", "waiting"]
+    assert states[0].text == "waiting 3.10 s for rank 2"
+    assert "▲" in chips_html(states) and "#C77700" in chips_html(states)
+
+
+def test_a_short_wait_is_no_trouble() -> None:
+    snapshots = working()
+    waiting(snapshots[0], 1.9)
+    assert rank_states(RANKS, snapshots)[0].kind == "working"
+
+
+def test_a_dead_rank_is_named_with_its_exit() -> None:
+    states = rank_states(RANKS, working(), [{"rank": 2, "exit": -9}])
+    assert (states[2].kind, states[2].text) == ("dead", "dead, exit -9")
+    assert "✖" in chips_html(states)
+
+
+def test_a_rank_that_never_answered_is_there_all_the_same() -> None:
+    states = rank_states(RANKS, working()[:3])
+    assert (states[3].kind, states[3].text) == ("unknown", "no news yet")
+
+
+def test_of_many_ranks_trouble_is_shown_first() -> None:
+    ranks = [{"rank": r, "host": f"h{r // 8}", "device": "GPU0"} for r in range(64)]
+    text = chips_html(rank_states(ranks, Replay(64).at(0.5), [{"rank": 61, "exit": 1}]))
+    assert "rank 61" in text and "and 48 more" in text
+    assert text.count("gcylon-chip") == 17
+
+
+def test_the_headline_says_what_runs_and_what_is_wrong() -> None:
+    snapshots = working()
+    status = {"state": "a rank is gone: restart", "transport": "MPI <x>"}
+    text = headline_html(rank_states(RANKS, snapshots), snapshots, status, [(1, 0.97)])
+    for part in ("4 ranks", "1 host", "MPI &lt;x&gt;", "budget 64 MiB", "#4 shuffle", "a rank is gone"):
+        assert part in text
+    assert "rank 1 at 97% of the budget" in text
+
+
+def plan_of(strategy: str = "auto", **config: Any) -> dict[str, Any]:
+    infos = ReplaySource().tables()["lineitem"]
+    return foresee("shuffle", infos, GcylonConfig(**config), strategy=strategy).as_dict()
+
+
+def test_a_plan_in_a_sentence_has_all_that_matters() -> None:
+    plan = plan_of(gpu_memory_limit=64 * MIB)
+    text = plan_sentence(plan)
+    assert text.startswith(f"{plan['strategy']}, ")
+    assert f"{plan['rounds']} rounds of at most" in text
+    assert "of 64 MiB (" in text
+    assert plan["reason"] in text and "assuming evenly spread keys" in text
+    others = alternatives_text(plan)
+    for other in plan["alternatives"]:
+        assert f"{other['strategy']} would {'' if other['fits'] else 'not '}fit" in others
+
+
+def test_a_plan_changes_with_the_limit() -> None:
+    assert plan_of(gpu_memory_limit=256 * MIB)["strategy"] == "direct"
+    assert plan_of(gpu_memory_limit=40 * MIB)["strategy"] == "staged"
+    assert plan_sentence(plan_of(gpu_memory_limit=256 * MIB)) != plan_sentence(plan_of(gpu_memory_limit=40 * MIB))
+
+
+def test_one_round_is_one_round_and_nothing_overflows_the_bar() -> None:
+    plan = plan_of(gpu_memory_limit=256 * MIB) | {"rounds": 1, "predicted_peak_bytes": 4 * GIB, "budget_bytes": GIB}
+    assert "1 round of" in plan_sentence(plan)
+    assert "width:100.0%" in plan_html(plan)
+
+
+def test_numbers_stand_as_text_with_units() -> None:
+    snapshots = Replay(4).at(16.0)
+    head, rows = operation_table(snapshots)
+    last = dict(zip(head, rows[-1], strict=True))
+    worst = max(s["operations"][-1]["measured_peak_bytes"] for s in snapshots)
+    assert last["operation"] == "#5 repartition"
+    assert last["staged"] == "128 MiB"
+    assert last["peak (worst rank)"].startswith(f"{worst / MIB:.3g} MiB (rank ")
+    assert last["budget"].startswith("64 MiB, ")
+    assert last["rate a rank"].endswith("B/s")
+    assert len(operation_table(snapshots, last=2)[1]) == 2
+    assert len(rank_table(snapshots)[1]) == 20
+    assert all(len(row) == len(phase_table(snapshots)[0]) for row in phase_table(snapshots)[1])
+
+
+def test_names_from_outside_are_escaped() -> None:
+    table = html_table((["<b>"], [["<script>x</script>"]]), caption="a & b")
+    assert "<script>" not in table and "&lt;script&gt;" in table and "a &amp; b" in table
+
+
+@pytest.mark.parametrize("strategy", ["direct", "chunked", "staged"])
+def test_every_strategy_says_what_it_means(strategy: str) -> None:
+    plan = plan_of(strategy, gpu_memory_limit=512 * MIB)
+    assert plan["strategy"] == strategy
+    assert plan_sentence(plan).startswith((f"{strategy}, everything", f"{strategy}, in rounds", f"{strategy}, the result"))
