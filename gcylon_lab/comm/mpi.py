@@ -44,6 +44,8 @@ class MpiTransport:
         self.size = self._world.Get_size()
         self.host = socket.gethostname()
         self._revoked = threading.Event()
+        # Held while a communicator is revoked or taken away: a revoke must never meet one that is being freed.
+        self._swap = threading.RLock()
         self._deadline: float | None = None
         self._timer: threading.Timer | None = None
         # Transfers that an error cut short: MPI may still write into their memory until the communicator goes.
@@ -110,21 +112,22 @@ class MpiTransport:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._swap:
+            self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         if timeout_s is not None:
-            self._timer = threading.Timer(max(timeout_s, 0.0), self.revoke)
+            self._timer = threading.Timer(max(timeout_s, 0.0), self._expire, [self._deadline])
             self._timer.daemon = True
             self._timer.start()
 
     def revoke(self) -> None:
         """Make every rank leave its collective. May be called from any thread, more than once."""
-        self._revoked.set()
-        comm = self._comm
-        if comm is not None and self.revocable and not MPI.Is_finalized():
-            try:
-                comm.Revoke()
-            except MPI.Exception:
-                pass  # revoked already, or being replaced: either way nobody waits on it
+        with self._swap:
+            self._revoked.set()
+            if self._comm is not None and self.revocable and not MPI.Is_finalized():
+                try:
+                    self._comm.Revoke()
+                except MPI.Exception:
+                    pass  # revoked already: nobody waits on it
 
     def recover(self) -> None:
         """Collective: all ranks call it. Replace the communicator; nothing may be in flight.
@@ -137,7 +140,8 @@ class MpiTransport:
             If the MPI library cannot revoke (MPICH): its ranks must be restarted.
         """
         self.set_deadline(None)
-        old, self._comm = self._comm, None
+        with self._swap:
+            old, self._comm = self._comm, None
         try:
             lost = self._lost_ranks(old)
             if lost:
@@ -161,6 +165,12 @@ class MpiTransport:
         """Free the communicator where that needs nobody else. Idempotent."""
         self.set_deadline(None)
         self._comm = None  # Comm.Free is collective, and others may be gone; MPI frees it at its end
+
+    def _expire(self, deadline: float) -> None:
+        """The timer of a deadline went off, perhaps when the operation was over already."""
+        with self._swap:
+            if self._deadline == deadline:
+                self.revoke()
 
     def _duplicate(self) -> MPI.Comm:
         comm = self._world.Dup()
