@@ -9,7 +9,7 @@ from .config import GcylonConfig
 from .context import Context, current
 from .errors import ArgumentError
 from .ops.foresight import check_root
-from .ops.intake import empty_part, take_in
+from .ops.intake import empty_part, reserved, take_in
 from .ops.operation import Request
 from .ops.repartition import repartition
 from .table import Table
@@ -221,7 +221,7 @@ def _read(verb: str, arguments: dict[str, Any], context: Context, config: Gcylon
         workspace.budget.ceiling_bytes if config is None else config.gpu_memory_limit or workspace.budget.ceiling_bytes
     )
     max_bytes = max(1, min(_MAX_PIECE_BYTES, limit // 8))
-    return Table(take_in(workspace, request, lambda: make(max_bytes)), context)
+    return Table(take_in(workspace, request, lambda: reserved(workspace, make(max_bytes), max_bytes)), context)
 
 
 def _listed(paths: str | Sequence[str]) -> list[str]:

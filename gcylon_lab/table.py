@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +11,10 @@ from .errors import ArgumentError
 from .ops import collect as _collect
 from .ops import repartition as _repartition
 from .ops import shuffle as _shuffle
-from .ops.foresight import foresee
 from .ops.heads import take_head
 from .ops.part import Part, Partitioning
 from .ops.plan import Plan
+from .ops.planning import plan_verb
 from .ops.writing import write_parquet as _write_parquet
 from .tables.schema import Schema
 
@@ -375,11 +374,8 @@ class Table:
         return self._part
 
     def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        context = self._context
-        mine = {"info": self.info(), "config": (config or context.config).as_dict()}
-        told = [json.loads(text) for text in context.transport.share(json.dumps(mine).encode())]
-        settings = GcylonConfig(**told[0]["config"])
-        return foresee(verb, [t["info"] for t in told], settings, strategy=strategy, **arguments)
+        part = self._live()
+        return plan_verb(self._context.workspace, part, verb, self.info(), config, strategy, **arguments)
 
 
 def table_of(part: Part, plan: Plan | None = None) -> Table:

@@ -7,10 +7,11 @@ import numpy as np
 from ..config import GcylonConfig
 from .exchange import exchange_table
 from .foresight import check_root
-from .operation import Operation, Request, run_operation
+from .operation import Operation, Request
 from .part import Part
 from .partition import RangeRoute
 from .plan import Plan
+from .running import run_operation
 from .workspace import Workspace
 
 

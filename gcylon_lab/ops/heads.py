@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
+from .operation import Operation, Request
 from .part import Chunk, Part, hold
+from .running import run_verb
 from .workspace import Workspace
 
 
@@ -25,8 +25,15 @@ def take_head(workspace: Workspace, part: Part, limit: int | None) -> Part:
     """
     if limit is None:
         return part
-    rows = workspace.transport.agree(np.array([part.rows], dtype=np.int64))[:, 0]
-    left = max(0, min(part.rows, limit - int(rows[: workspace.transport.rank].sum())))
+
+    def body(operation: Operation) -> Part:
+        return _cut(workspace, part, max(0, limit - sum(operation.rows[: operation.rank])))
+
+    return run_verb(workspace, Request("head", {"n": limit}, part), body, quiet=True)[0]
+
+
+def _cut(workspace: Workspace, part: Part, rows: int) -> Part:
+    left = min(part.rows, rows)
     chunks: list[Chunk] = []
     for chunk in part.chunks:
         if left == 0:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from ..memory.tiers import SpillFile
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
-from .operation import Operation, Request, run_verb
+from .operation import Operation, Request
 from .part import STAGE_BYTES, Chunk, Part, hold, stage
+from .running import run_verb
 from .workspace import Workspace
 
 # The part of the budget that stays free for operations on what was taken in.
@@ -51,6 +52,27 @@ def take_in(
         return Part(workspace, schema, intake.chunks)
 
     return run_verb(workspace, request, body)[0]
+
+
+def reserved(workspace: Workspace, pieces: Iterator[Data], piece_bytes: int) -> Iterator[Data]:
+    """Give pieces one by one, each made under a reservation, which ends when the piece is handed over.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Whose budget pays.
+    pieces : iterator of Data
+        Makes a piece of at most ``piece_bytes`` when asked.
+    piece_bytes : int
+        Reserved, or what is left of the budget where that is less.
+    """
+    while True:
+        with workspace.budget.reserve(min(piece_bytes, workspace.budget.remaining_bytes), "Reading a piece"):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+        del piece
 
 
 class Intake:

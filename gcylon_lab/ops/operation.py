@@ -13,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..errors import CommError, GcylonError, RanksDisagree
+from ..errors import GcylonError, RanksDisagree
 from ..profiling import OperationRecord
-from ..profiling import operation as recorded
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
 from .costs import Shapes, room_wanted
@@ -245,74 +244,6 @@ class Operation:
             return agree_schemas([Schema.from_bytes(text) for text in texts], [int(n) for n in rows])
         except GcylonError as error:
             raise agreed(error) from None
-
-
-def run_operation(workspace: Workspace, request: Request, body: Callable[[Operation], Part]) -> tuple[Part, Plan]:
-    """Collective: all ranks call it. Run an exchanging verb's body; see `run_verb`."""
-    result, plan = run_verb(workspace, request, body)
-    assert plan is not None
-    return result, plan
-
-
-def run_verb(workspace: Workspace, request: Request, body: Callable[[Operation], Part]) -> tuple[Part, Plan | None]:
-    """Collective: all ranks call it. Run a verb's body between an opening and a closing vote.
-
-    Parameters
-    ----------
-    workspace : Workspace
-        This rank's means.
-    request : Request
-        The call.
-    body : callable
-        Takes the opened operation and returns this rank's part of the result.
-
-    Returns
-    -------
-    Part, Plan or None
-        None where the body made no plan.
-
-    Raises
-    ------
-    GcylonError
-        The same on all ranks where one rank failed, naming it.
-    CommError
-        If the exchange was revoked or a rank is gone; the transport then needs `recover`.
-    """
-    workspace.operation_number += 1
-    workspace.budget.start_window()
-    request.part.last_used = next(workspace.uses)
-    with recorded(request.verb, workspace.operation_number, workspace.recorder) as record:
-        record.arguments = request.text()
-        record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
-        operation = Operation(workspace, request, record)
-        workspace.transport.set_deadline(request.timeout_s)
-        try:
-            result = _run(operation, body)
-        finally:
-            record.measured_peak_bytes = workspace.budget.window_peak_bytes
-            workspace.transport.set_deadline(None)
-        record.rows_out, record.bytes_out = result.rows, result.nbytes
-    return result, operation.plan
-
-
-def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
-    try:
-        operation.open()
-        with operation.workspace.budget.limited(operation.workspace.limit_for(operation.config)):
-            result = body(operation)
-        operation.vote(VoteKind.CLOSING)
-        return result
-    except CommError:
-        raise  # nobody can vote any more
-    except Exception as error:
-        if isinstance(error, GcylonError) and error.agreed:
-            raise
-        told = operation.tell(error)
-        raise told from (None if isinstance(error, GcylonError) else error)
-    except BaseException:
-        # An interrupt cannot reach a vote in time: free the others.
-        operation.workspace.transport.revoke()
-        raise
 
 
 def digest(text: str) -> int:

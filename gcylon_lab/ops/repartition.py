@@ -10,10 +10,11 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from .exchange import exchange_table
 from .foresight import check_rows_per_rank, target_rows
-from .operation import Operation, Request, run_operation
+from .operation import Operation, Request
 from .part import Part
 from .partition import RangeRoute
 from .plan import Plan
+from .running import run_operation
 from .votes import agreed
 from .workspace import Workspace
 

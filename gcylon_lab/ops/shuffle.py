@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ColumnMissing
 from .exchange import exchange_table
-from .operation import Operation, Request, run_operation
+from .operation import Operation, Request
 from .part import Part, Partitioning
 from .partition import HashRoute
 from .plan import Plan
+from .running import run_operation
 from .workspace import Workspace
 
 

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..tables import io
-from .operation import Operation, Request, run_verb
+from .operation import Operation, Request
 from .part import Part
+from .running import run_verb
 from .workspace import Workspace
 
 

@@ -1,0 +1,113 @@
+"""Running a verb: open, body, close; told errors; and nothing kept alive by one that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from ..errors import CommError, GcylonError
+from ..profiling import OperationRecord
+from ..profiling import operation as recorded
+from .operation import Operation, Request
+from .part import Part
+from .plan import Plan
+from .votes import VoteKind
+from .workspace import Workspace
+
+
+def run_operation(workspace: Workspace, request: Request, body: Callable[[Operation], Part]) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Run an exchanging verb's body; see `run_verb`."""
+    result, plan = run_verb(workspace, request, body)
+    assert plan is not None
+    return result, plan
+
+
+def run_verb(
+    workspace: Workspace, request: Request, body: Callable[[Operation], Part], *, quiet: bool = False
+) -> tuple[Part, Plan | None]:
+    """Collective: all ranks call it. Run a verb's body between an opening and a closing vote.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call.
+    body : callable
+        Takes the opened operation and returns this rank's part of the result.
+    quiet : bool, default False
+        Leave it out of the profile: for verbs that move no rows.
+
+    Returns
+    -------
+    Part, Plan or None
+        None where the body made no plan.
+
+    Raises
+    ------
+    GcylonError
+        The same on all ranks where one rank failed, naming it.
+    CommError
+        If the exchange was revoked or a rank is gone; the transport then needs `recover`.
+    """
+    workspace.operation_number += 1
+    workspace.budget.start_window()
+    request.part.last_used = next(workspace.uses)
+    number = workspace.operation_number
+    unrecorded = nullcontext(OperationRecord(number, request.verb))
+    with unrecorded if quiet else recorded(request.verb, number, workspace.recorder) as record:
+        record.arguments = request.text()
+        record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
+        operation = Operation(workspace, request, record)
+        workspace.transport.set_deadline(request.timeout_s)
+        try:
+            result = _run(operation, body)
+        finally:
+            record.measured_peak_bytes = workspace.budget.window_peak_bytes
+            workspace.transport.set_deadline(None)
+        record.rows_out, record.bytes_out = result.rows, result.nbytes
+    return result, operation.plan
+
+
+def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
+    try:
+        operation.open()
+        limit = operation.workspace.limit_for(operation.config)
+        operation.record.budget_bytes = limit
+        with operation.workspace.budget.limited(limit):
+            result = body(operation)
+        operation.vote(VoteKind.CLOSING)
+        return result
+    except CommError as error:
+        _let_go(error)
+        raise  # nobody can vote any more
+    except Exception as error:
+        _let_go(error)
+        if isinstance(error, GcylonError) and error.agreed:
+            raise
+        told = operation.tell(error)
+        raise told from (None if isinstance(error, GcylonError) else error)
+    except BaseException as error:
+        # An interrupt cannot reach a vote in time: free the others.
+        operation.workspace.transport.revoke()
+        _let_go(error)
+        raise
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Clear our own frames behind an error, so that a kept traceback keeps no chunk, reservation or spill file.
+
+    IPython keeps the last one, which would hold the memory of an operation that failed until the next error.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_globals.get("__name__", "").startswith("gcylon_lab."):
+                try:
+                    trace.tb_frame.clear()
+                except RuntimeError:
+                    pass  # still running: the frames that handle the error
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__
