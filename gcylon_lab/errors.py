@@ -191,11 +191,18 @@ def to_message(error: BaseException, rank: int | None = None) -> dict[str, Any]:
     text = "".join(traceback.format_exception(error))
     return {
         "kind": "RankError",
-        "message": f"{type(error).__name__}: {error}",
+        "message": f"{type(error).__name__}: {_text_of(error)}",
         "advice": "",
         "rank": rank,
         "numbers": {"type_name": type(error).__name__, "traceback": text[-8000:]},
     }
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # an error that cannot be told must not keep the other ranks waiting
+        return "(it has no text)"
 
 
 def from_message(message: Mapping[str, Any]) -> GcylonError:

@@ -7,13 +7,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..errors import GcylonError, RanksDisagree
+from ..errors import ArgumentError, ConfigError, GcylonError, RanksDisagree
 from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
@@ -58,7 +59,8 @@ class Request:
         """Return the call in words, the same text for the same call."""
         arguments = dict(self.arguments) | {"strategy": self.strategy}
         if self.config is not None:
-            arguments["config"] = self.config.as_code()
+            known = isinstance(self.config, GcylonConfig)  # what it is if not, `check_settings` says to all ranks
+            arguments["config"] = self.config.as_code() if known else self.config
         return f"{self.verb}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})"
 
 
@@ -104,6 +106,8 @@ class Operation:
         """
         part, workspace = self.request.part, self.workspace
         check_strategy(self.request.strategy)
+        check_settings(self.request.config, self.request.timeout_s)
+        workspace.transport.set_deadline(self.request.timeout_s)
         if self.request.check is not None:
             self.request.check()
         local = self.request.config or workspace.config
@@ -113,6 +117,7 @@ class Operation:
         )
         self._agree_arguments(votes[:, 0])
         self._agree_config(votes[:, 2], local)
+        workspace.spill.set_folder(self.config.spill_dir)
         self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
         self._sizes = votes[:, 3:5]
 
@@ -132,7 +137,6 @@ class Operation:
             If staging fails.
         """
         workspace, part = self.workspace, self.request.part
-        workspace.spill.set_folder(self.config.spill_dir)
         limit = workspace.limit_for(self.config)
         if self.may_stage:
             wanted = room_wanted(self._shapes((0,) * self.size, (limit,) * self.size, more), self.request.strategy)
@@ -244,6 +248,20 @@ class Operation:
             return agree_schemas([Schema.from_bytes(text) for text in texts], [int(n) for n in rows])
         except GcylonError as error:
             raise agreed(error) from None
+
+
+def check_settings(config: object, timeout_s: object) -> None:
+    """Refuse a config that is none, and a deadline that is no time.
+
+    Raises
+    ------
+    ConfigError, ArgumentError
+        With what was given.
+    """
+    if config is not None and not isinstance(config, GcylonConfig):
+        raise ConfigError(f"config={config!r} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig().")
+    if timeout_s is not None and not (isinstance(timeout_s, Real) and float(timeout_s) >= 0):
+        raise ArgumentError(f"timeout_s={timeout_s!r} is no time.", advice="Give seconds, or None to wait for ever.")
 
 
 def digest(text: str) -> int:

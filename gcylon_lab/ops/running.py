@@ -59,7 +59,6 @@ def run_verb(
         record.arguments = request.text()
         record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
         operation = Operation(workspace, request, record)
-        workspace.transport.set_deadline(request.timeout_s)
         try:
             result = _run(operation, body)
         finally:
@@ -71,13 +70,7 @@ def run_verb(
 
 def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
     try:
-        operation.open()
-        limit = operation.workspace.limit_for(operation.config)
-        operation.record.budget_bytes = limit
-        with operation.workspace.budget.limited(limit):
-            result = body(operation)
-        operation.vote(VoteKind.CLOSING)
-        return result
+        return _steps(operation, body)
     except CommError as error:
         _let_go(error)
         raise  # nobody can vote any more
@@ -85,13 +78,27 @@ def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
         _let_go(error)
         if isinstance(error, GcylonError) and error.agreed:
             raise
-        told = operation.tell(error)
+        try:
+            told = operation.tell(error)
+        except CommError as revoked:
+            raise error from revoked  # nobody can be told; this rank's own error says more than that
         raise told from (None if isinstance(error, GcylonError) else error)
     except BaseException as error:
         # An interrupt cannot reach a vote in time: free the others.
         operation.workspace.transport.revoke()
         _let_go(error)
         raise
+
+
+def _steps(operation: Operation, body: Callable[[Operation], Part]) -> Part:
+    """All of a verb that can fail, in a frame of its own: what it holds goes with it."""
+    operation.open()
+    limit = operation.workspace.limit_for(operation.config)
+    operation.record.budget_bytes = limit
+    with operation.workspace.budget.limited(limit):
+        result = body(operation)
+    operation.vote(VoteKind.CLOSING)
+    return result
 
 
 def _let_go(error: BaseException | None) -> None:

@@ -100,7 +100,7 @@ class Votes:
             "error": None if error is None else to_message(error, self._transport.rank),
             "doing": self._describe(),
         }
-        texts = [json.loads(text) for text in self._transport.share(json.dumps(mine).encode())]
+        texts = [json.loads(text) for text in self._transport.share(json.dumps(mine, default=str).encode())]
         failures = [text["error"] for text in texts if text["error"] is not None]
         if failures:
             return agreed(_first(failures, self._transport.size))
