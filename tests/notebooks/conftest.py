@@ -1,0 +1,101 @@
+"""JupyterLab and a real headless Chromium."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+_START_S = 60
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """Where Chromium is; without it browser tests are skipped, but never in CI."""
+    if _CHROMIUM is None:
+        if os.environ.get("CI"):
+            pytest.fail("CI needs Chromium for the browser tests (apt-get install chromium)")
+        pytest.skip("there is no Chromium here (apt-get install chromium)")
+    return _CHROMIUM
+
+
+@pytest.fixture
+def jupyter(tmp_path: Path) -> Iterator[str]:
+    """The address of a JupyterLab that ``gcylon-lab lab`` has opened on a copy of the tutorials."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    folder, log = tmp_path / "tutorials", (tmp_path / "jupyter.log").open("w")
+    options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=", "--ServerApp.password="]
+    command = [sys.executable, "-m", "gcylon_lab", "lab", "--dir", str(folder), "--", *options]
+    process = subprocess.Popen(
+        command, env=os.environ | _settings(tmp_path), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+    )
+    try:
+        _wait(f"http://127.0.0.1:{port}/api", process, tmp_path / "jupyter.log")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(30)
+        log.close()
+
+
+def _settings(folder: Path) -> dict[str, str]:
+    """No news pop-up, cells that stay in the page when scrolled away, nothing written to the home folder."""
+    _write(folder / "config/labconfig/page_config.json", {
+        "disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}
+    })  # fmt: skip
+    _write(folder / "settings/@jupyterlab/notebook-extension/tracker.jupyterlab-settings", {"windowingMode": "none"})
+    return {
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+        "IPYTHONDIR": str(folder / "ipython"),
+    }
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(content))
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    until = time.monotonic() + _START_S
+    while process.poll() is None and time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail(f"JupyterLab does not answer (exit status {process.poll()}):\n{log.read_text()[-3000:]}")
+
+
+@pytest.fixture
+def page(chromium: str, tmp_path: Path) -> Iterator[Any]:
+    """A page of a fresh Chromium profile."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch_persistent_context(
+            str(tmp_path / "profile"), executable_path=chromium, headless=True, args=_FLAGS,
+            viewport={"width": 1500, "height": 1100},
+        )  # fmt: skip
+        page = browser.new_page()
+        page.set_default_timeout(60_000)
+        yield page
+        browser.close()

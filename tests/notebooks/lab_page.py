@@ -1,0 +1,99 @@
+"""A notebook in JupyterLab, driven as a person does: run cells, type, move sliders, read what is shown."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_POINTS = """() => [...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
+    .flatMap(plot => plot._fullData || []).reduce((sum, trace) => sum + (trace.x ? trace.x.length : 0), 0)"""
+_CELL_S = 90
+
+
+class LabPage:
+    """One open notebook.
+
+    Parameters
+    ----------
+    page : playwright page
+    screenshots : Path
+        A folder for pictures.
+    """
+
+    def __init__(self, page: Any, screenshots: Path) -> None:
+        self.page = page
+        self.screenshots = screenshots
+        screenshots.mkdir(exist_ok=True)
+
+    def open(self, url: str, notebook: str) -> None:
+        """Open a notebook and wait for its kernel."""
+        self.page.goto(f"{url}/lab/tree/{notebook}?reset", wait_until="domcontentloaded")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell")
+        self.page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", state="attached")
+
+    def code_cells(self) -> list[Any]:
+        """The code cells now in the notebook, in order."""
+        return list(self.page.locator(".jp-Notebook .jp-CodeCell").all())
+
+    def run(self, cell: Any) -> str:
+        """Run a cell, wait for its end, and return the text of its output.
+
+        Raises
+        ------
+        AssertionError
+            If it takes too long, or shows an error.
+        """
+        cell.locator(".cm-content").first.click()
+        self.page.keyboard.press("Control+Enter")
+        prompt = cell.locator(".jp-InputArea-prompt").first
+        what = f"the end of {cell.inner_text()[:60]!r}"
+        self.until(lambda: re.search(r"\[\d+\]", prompt.inner_text()), what, _CELL_S)
+        error = cell.locator(".jp-OutputArea-output[data-mime-type='application/vnd.jupyter.error']")
+        assert error.count() == 0, error.first.inner_text()
+        return "\n".join(area.inner_text() for area in cell.locator(".jp-OutputArea-output").all())
+
+    def add_and_run(self, after: Any, code: str) -> str:
+        """Type code into a new cell below another, run it and return its output."""
+        after.locator(".jp-InputArea-prompt").first.click()
+        self.page.keyboard.press("b")
+        new = self.page.locator(".jp-Notebook .jp-CodeCell.jp-mod-selected")
+        new.locator(".cm-content").click()
+        self.page.keyboard.insert_text(code.strip())
+        number = [cell.evaluate("node => node.classList.contains('jp-mod-selected')") for cell in self.code_cells()]
+        return self.run(self.code_cells()[number.index(True)])
+
+    def points(self) -> int:
+        """Points in the dashboard's figure."""
+        return int(self.page.evaluate(_POINTS))
+
+    def plan(self) -> str:
+        """The plan that the dashboard shows."""
+        return str(self.page.locator(".gcylon-dashboard .gcylon-plan").inner_text())
+
+    def press_on_slider(self, number: int, key: str, times: int) -> None:
+        """Move one of the dashboard's sliders by keys."""
+        self.page.locator(".gcylon-dashboard .noUi-handle").nth(number).focus()
+        for _ in range(times):
+            self.page.keyboard.press(key)
+
+    def shoot(self, name: str) -> None:
+        """Keep a picture, for a person to look at."""
+        self.page.screenshot(path=str(self.screenshots / f"{name}.png"))
+
+    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
+        """Wait until a condition holds.
+
+        Raises
+        ------
+        AssertionError
+            If it does not in time; a picture is kept.
+        """
+        end = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > end:
+                self.shoot("waited in vain")
+                raise AssertionError(f"waited {timeout_s:g} s for {what}; see {self.screenshots}")
+            self.page.wait_for_timeout(100)
