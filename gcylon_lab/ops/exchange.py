@@ -46,14 +46,23 @@ def exchange_table(
         try:
             return _run(operation, part, route, _placed(operation, rows), plan.chunk_rows, partitioning)
         except BudgetExceeded as error:
-            # Strings longer than their mean, seen by all ranks at the same vote: all go on alike.
-            if not (error.agreed and operation.request.strategy == "auto" and operation.may_stage):
+            # Strings longer than their mean, for example.
+            if operation.request.strategy != "auto" or not operation.may_stage:
                 raise
+            _go_on(operation, error)
         plan = operation.make_plan(shapes, counted, "staged")
         operation.record.reason = "because the result turned out larger than counted"
     route.forget()
     sink = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
+
+
+def _go_on(operation: Operation, error: BudgetExceeded) -> None:
+    """Collective: all ranks call it. Let no rank go on alone where only some ran out of memory: each learns of it."""
+    if not error.agreed:
+        told = operation.tell(error)
+        if not isinstance(told, BudgetExceeded):
+            raise told from None
 
 
 def _count(operation: Operation, part: Part, route: Route, chunk_rows: int) -> tuple[Int64s, Int64s]:

@@ -62,7 +62,9 @@ class HashRoute:
         """Reorder a piece by rank, in a copy of its own."""
         backend, size = workspace.backend, self._size
         scratch = backend.partition_scratch_bytes(piece.rows, size)
-        reservation = workspace.budget.reserve(piece.nbytes + scratch, "Partitioning a chunk")
+        # Its variable columns are packed next: a copy that leaves no room for that would be of no use.
+        packed = max(0, piece.nbytes - piece.rows * piece.schema.row_bytes)
+        reservation = workspace.budget.reserve(piece.nbytes + scratch + packed, "Partitioning a chunk")
         with span("partition", "algorithm", bytes=piece.nbytes):
             if self._ids is None:
                 ids = backend.partition_ids(piece, self._keys, size)

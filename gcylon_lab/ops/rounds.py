@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..comm.transport import Receive, Send
-from ..errors import BudgetExceeded
+from ..errors import BudgetExceeded, CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
 from ..tables.backend import Data
@@ -21,6 +21,8 @@ from .votes import VoteKind, agreed
 from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
+
+_MOST_PARTS = 64  # a round is split into so many at the most, and each of them again where that is not enough
 
 
 @dataclass
@@ -125,9 +127,13 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
     """Vote on the first pending round and run it, or split it; returns what is pending then."""
     outgoing, size, rank = pending[0], operation.size, operation.rank
     messages, packed_bytes = _pack(operation.workspace, outgoing)
-    with operation.workspace.budget.reserve(packed_bytes, "Packing variable columns"):
-        message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
-        free = operation.workspace.budget.remaining_bytes
+    message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
+    budget = operation.workspace.budget
+    lacking = max(0, packed_bytes - budget.remaining_bytes)
+    if lacking:
+        messages.clear()  # all ranks will split this round
+    with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
+        free = -lacking or budget.remaining_bytes
         votes = operation.vote(VoteKind.ROUND, np.concatenate(([remaining, free], outgoing.rows, message_bytes)))
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
         operation.rounds_left = int(votes[:, 0].max())
@@ -162,8 +168,9 @@ def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> i
         raise agreed(
             exceeded(f"A round of {operation.verb}", int(needs[worst]), limit - int(free[worst]), limit, rank=worst)
         )
-    wanted = int(np.ceil((needs / np.maximum(free, 1)).max()))
-    return max(2, min(wanted, int(rows.max())))
+    # Where nothing is free, or less than nothing once the messages are packed, halving finds what fits.
+    wanted = int(np.ceil(np.where(free > 0, needs / np.maximum(free, 1), 2).max()))
+    return max(2, min(wanted, int(rows.max()), _MOST_PARTS))
 
 
 def _exchange(
@@ -171,11 +178,18 @@ def _exchange(
 ) -> None:
     transport = operation.workspace.transport
     try:
-        receives: list[Receive] = sink.open(arrivals)
+        _transfer(operation, sink.open(arrivals), outgoing, messages)
+    except CommError:
+        raise
     except BaseException:
-        # The others are on their way into the exchange already: no vote can tell them.
+        # The others are in the exchange already, or on their way into it: no vote can tell them.
         transport.revoke()
         raise
+
+
+def _transfer(
+    operation: Operation, receives: list[Receive], outgoing: Outgoing, messages: list[memoryview]
+) -> None:
     sends: list[Send] = []
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
         if start == stop or outgoing.data is None:
@@ -186,4 +200,4 @@ def _exchange(
     nbytes = sum(receive.view.nbytes for receive in receives)
     operation.count_bytes(sum(s.view.nbytes for s in sends), nbytes)
     with span("exchange", "transfer", bytes=nbytes):
-        transport.exchange(None, sends, receives)
+        operation.workspace.transport.exchange(None, sends, receives)
