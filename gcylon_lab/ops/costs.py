@@ -9,6 +9,7 @@ from typing import Any
 # A chunk of this size and its partitioned copy stay in the second-level cache, which measures faster than
 # fewer and larger rounds.
 FAST_CHUNK_BYTES = 2 * 1024**2
+_STAGE_BYTES = 4 * 1024**2
 VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition")
 
 
@@ -186,6 +187,11 @@ def room_wanted(shapes: Shapes, strategy: str) -> tuple[Room, ...]:
         else:
             rooms.append(Room(min(everything, limit), min(everything, limit) if strategy == "chunked" else 0))
     return tuple(rooms)
+
+
+def stage_slice_bytes(limit_bytes: int) -> int:
+    """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget."""
+    return min(_STAGE_BYTES, max(1, limit_bytes // 16))
 
 
 def id_bytes(size: int) -> int:

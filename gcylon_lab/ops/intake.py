@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from ..memory.tiers import SpillFile
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
+from .costs import stage_slice_bytes
 from .operation import Operation, Request
-from .part import STAGE_BYTES, Chunk, Part, hold, stage
+from .part import Chunk, Part, hold, stage
 from .running import run_verb
 from .workspace import Workspace
 
@@ -132,7 +133,7 @@ class Intake:
         if not self._may_stage:
             hold(workspace, data, "A table")  # raises with the numbers
         self._file = self._file or workspace.spill.new_file()
-        count = min(data.rows, max(1, -(-data.nbytes // min(STAGE_BYTES, max(1, budget.limit_bytes // 16)))))
+        count = min(data.rows, max(1, -(-data.nbytes // stage_slice_bytes(budget.limit_bytes))))
         for i in range(count):
             piece = workspace.backend.slice(data, data.rows * i // count, data.rows * (i + 1) // count)
             self.chunks.append(stage(workspace, self._file, piece))

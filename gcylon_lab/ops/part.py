@@ -16,8 +16,6 @@ from ..tables.schema import Schema
 if TYPE_CHECKING:
     from .workspace import Workspace
 
-STAGE_BYTES = 4 * 1024**2
-
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
@@ -169,8 +167,8 @@ class Part:
         """Drop all chunks; their memory and disk go with the last one that refers to them."""
         self.chunks = []
 
-    def stage(self, workspace: Workspace, wanted_bytes: int) -> int:
-        """Move chunks from the device tier to disk until so many bytes are free; returns how many were."""
+    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
+        """Move chunks from the device tier to disk, in slices, until so many bytes are free; returns how many were."""
         freed = 0
         file: SpillFile | None = None
         for chunk in list(self.chunks):
@@ -178,7 +176,7 @@ class Part:
                 break
             if chunk.tier == "device":
                 file = file or workspace.spill.new_file()
-                slices = list(_stage_slices(workspace, file, chunk))
+                slices = list(_stage_slices(workspace, file, chunk, slice_bytes))
                 at = self.chunks.index(chunk)
                 self.chunks[at : at + 1] = slices
                 freed += chunk.nbytes
@@ -251,9 +249,8 @@ def _joined(workspace: Workspace, chunks: list[Chunk]) -> Iterator[Data]:
         yield whole
 
 
-def _stage_slices(workspace: Workspace, file: SpillFile, chunk: Chunk) -> Iterator[Chunk]:
-    # Written in slices, so that reading one back needs little memory.
-    count = max(1, -(-chunk.nbytes // STAGE_BYTES))
+def _stage_slices(workspace: Workspace, file: SpillFile, chunk: Chunk, slice_bytes: int) -> Iterator[Chunk]:
+    count = max(1, -(-chunk.nbytes // slice_bytes))
     count = min(count, chunk.rows)
     for i in range(count):
         start, stop = chunk.rows * i // count, chunk.rows * (i + 1) // count

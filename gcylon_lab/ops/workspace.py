@@ -13,6 +13,7 @@ from ..memory.budget import MemoryBudget
 from ..memory.tiers import SpillStore
 from ..profiling import Recorder
 from ..tables.backend import Backend
+from .costs import stage_slice_bytes
 
 if TYPE_CHECKING:
     from ..comm.transport import Transport
@@ -64,4 +65,4 @@ class Workspace:
             missing = self.budget.used_bytes + wanted_bytes - limit_bytes
             if missing <= 0:
                 return
-            part.stage(self, missing)
+            part.stage(self, missing, stage_slice_bytes(limit_bytes))
