@@ -14,14 +14,16 @@ from .arrow_tables import from_arrow
 from .data import Columns, bounded
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .schema import require_distinct
-from .text_blocks import COMPRESSED, blocks, first_line_bytes, first_lines, open_text, text_size, unreadable
+from .text_blocks import COMPRESSED, blocks, first_line, first_lines, text_size, unreadable
 from .text_types import Types, asked_types, plain_type, require_columns, settled, widened
 
 _NULLS = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
 ]  # fmt: skip
-_LINE_ENDS = "If values hold line ends inside quotes, pass newlines_in_values=True."
+_QUOTES = (
+    "If values hold line ends inside quotes, pass newlines_in_values=True; if quotes are plain characters, quotes=False."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,7 @@ class CsvPlan:
     types: Types
     delimiter: str
     header: bool
-    quoted: bool
+    quotes: bool
 
 
 def plan_csv(
@@ -46,6 +48,7 @@ def plan_csv(
     dtype: Mapping[str, str] | None = None,
     parse_dates: Sequence[str] = (),
     newlines_in_values: bool = False,
+    quotes: bool = True,
 ) -> list[CsvPlan]:
     """Share the lines of csv files out evenly by bytes, in file order.
 
@@ -66,7 +69,9 @@ def plan_csv(
     parse_dates : sequence of str
         Columns that are times; they become datetime64[us]. Others that look so stay text, as in pandas.
     newlines_in_values : bool
-        Whether quoted values may hold line ends. Each file then goes to one rank whole.
+        Whether quoted values may hold line ends where a file would be cut. Each then goes to one rank whole.
+    quotes : bool
+        Whether double quotes enclose values; otherwise they are plain characters.
 
     Returns
     -------
@@ -81,27 +86,26 @@ def plan_csv(
     """
     files = expand_paths(paths, (".csv", ".tsv", ".txt", *(f".csv{end}" for end in COMPRESSED)))
     asked = asked_types(dtype, tuple(parse_dates))
-    names = _names(files[0], delimiter, header, newlines_in_values)
+    names = _names(files[0], delimiter, header, quotes)
     require_columns(files[0], names, asked)
-    plan = CsvPlan((), files[0], names, asked, delimiter, header, newlines_in_values)
+    plan = CsvPlan((), files[0], names, asked, delimiter, header, quotes)
     types = asked | {name: t for name, t in _first_types(files[0], plan).items() if name not in asked}
     sizes = [(file, text_size(file), not (newlines_in_values or file.endswith(COMPRESSED))) for file in files]
     return [
-        CsvPlan(tuple(share), files[0], names, types, delimiter, header, newlines_in_values)
+        CsvPlan(tuple(share), files[0], names, types, delimiter, header, quotes)
         for share in spread_bytes(sizes, size)
     ]
 
 
-def _names(path: str, delimiter: str, header: bool, quoted: bool) -> tuple[str, ...]:
-    with open_text(path) as file:
-        line = file.read(first_line_bytes(path))
+def _names(path: str, delimiter: str, header: bool, quotes: bool) -> tuple[str, ...]:
+    line = first_line(path)
     if not line.strip():
         raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
     try:
         table = csv.read_csv(
             pa.BufferReader(line.rstrip(b"\r\n") + b"\n"),
             csv.ReadOptions(autogenerate_column_names=not header),
-            csv.ParseOptions(delimiter=delimiter),
+            csv.ParseOptions(delimiter=delimiter, quote_char='"' if quotes else False),
         )
     except pa.ArrowException as error:
         raise unreadable(path, error) from None
@@ -112,8 +116,8 @@ def _names(path: str, delimiter: str, header: bool, quoted: bool) -> tuple[str, 
 
 def _first_types(path: str, plan: CsvPlan) -> Types:
     """Types of the columns that the first block tells; those without a value there are left open."""
-    skip = first_line_bytes(path) if plan.header else 0
-    block = first_lines(path, plan.quoted)[skip:]
+    skip = len(first_line(path)) if plan.header else 0
+    block = first_lines(path, plan.quotes)[skip:]
     if not block.strip():
         return {}
     found = _parse(path, block, plan.names, plan.types, plan)
@@ -126,11 +130,13 @@ def _parse(path: str, block: bytes, names: Sequence[str], types: Types, plan: Cs
         return csv.read_csv(
             pa.BufferReader(block),
             csv.ReadOptions(column_names=list(names), block_size=len(block) + 1, use_threads=False),
-            csv.ParseOptions(delimiter=plan.delimiter, newlines_in_values=plan.quoted),
+            csv.ParseOptions(
+                delimiter=plan.delimiter, quote_char='"' if plan.quotes else False, newlines_in_values=plan.quotes
+            ),
             csv.ConvertOptions(column_types=types, null_values=_NULLS, strings_can_be_null=True),
         )
     except pa.ArrowInvalid as error:
-        raise ReadError(f"{path} cannot be read: {error}", advice=_LINE_ENDS, path=path) from None
+        raise ReadError(f"{path} cannot be read: {error}", advice=_QUOTES, path=path) from None
 
 
 def read_csv_chunks(
@@ -178,27 +184,26 @@ def read_csv_chunks(
 def _tables(piece: BytePiece, plan: CsvPlan, block_bytes: int) -> Iterator[Any]:
     names, skip = plan.names, 0
     if plan.header:
-        skip = first_line_bytes(piece.path)
-        names = _names(piece.path, plan.delimiter, True, plan.quoted)
+        skip = len(first_line(piece.path))
+        names = _names(piece.path, plan.delimiter, True, plan.quotes)
         if set(names) != set(plan.names):
             raise ReadError(
                 f"{piece.path} has the columns {list(names)}, but the first file has {list(plan.names)}",
                 advice="Read files with the same columns.",
                 path=piece.path,
             )
-    quotes = 0
-    for block in blocks(piece, skip, block_bytes, plan.quoted):
-        quotes += block.count(b'"')
+    for block in blocks(piece, skip, block_bytes, plan.quotes):
+        # A block ends outside quotes, if it began there. Where a cut between ranks fell inside quotes, the first such
+        # cut ends a piece that began outside, so the quotes of its last block are odd.
+        if plan.quotes and block.count(b'"') % 2:
+            raise ReadError(
+                f"{piece.path}: a double quote between bytes {piece.start} and {piece.stop} is not closed",
+                advice=_QUOTES,
+                path=piece.path,
+            )
         table = _typed(piece.path, block, names, plan)
         if table.num_rows:
             yield table
-    # Where a cut fell inside quotes, the first such cut ends a piece that began outside: its quotes are odd.
-    if quotes % 2 and not plan.quoted:
-        raise ReadError(
-            f"{piece.path}: the lines from byte {piece.start} to {piece.stop} hold {quotes} quotes, an odd number",
-            advice=_LINE_ENDS,
-            path=piece.path,
-        )
 
 
 def _typed(path: str, block: bytes, names: Sequence[str], plan: CsvPlan) -> Any:

@@ -32,7 +32,7 @@ def pack_variable(data: Columns, start: int, stop: int) -> memoryview:
     """Rows [start, stop) of the variable columns as one message: an Arrow record batch without its schema."""
     if stop <= start or all(column.fixed for column in data.schema.columns):
         return memoryview(b"")
-    return memoryview(data.variable_batch(start, stop).serialize())
+    return memoryview(data.variable_batch(start, stop).serialize()).cast("B")
 
 
 def unpack_variable(schema: Schema, message: memoryview) -> list[Any]:

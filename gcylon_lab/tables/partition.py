@@ -105,7 +105,7 @@ def _taken(chunked: Any, order: Int64s) -> Any:
 def partition_scratch_bytes(rows: int, n: int) -> int:
     """Temporary bytes of computing ids and reordering so many rows, beside the ids and the reordered rows."""
     hashing = 8 * 8 * min(rows, BLOCK_ROWS)
-    ordering = 8 * rows + (9 * rows if n <= _PASSES else 16 * rows + 8 * n)
+    ordering = 8 * rows + (9 * min(rows, _ORDER_ROWS) if n <= _PASSES else 8 * rows + 16 * n)
     return hashing + ordering
 
 

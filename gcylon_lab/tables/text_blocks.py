@@ -9,10 +9,12 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from ..errors import ReadError
+from ..units import format_bytes
 from .read_plans import BytePiece
 
 COMPRESSED = (".gz", ".bz2", ".zst", ".lz4", ".br")
 FIRST_BLOCK_BYTES = 4 * 1024**2
+_LONGEST_LINE_BYTES = 256 * 1024**2
 _STEP = 1 << 16
 
 
@@ -49,14 +51,32 @@ def text_size(path: str) -> int:
 
 def first_lines(path: str, quoted: bool) -> bytes:
     """The whole lines in the first megabytes of a file; the same on every rank that reads it."""
-    piece = BytePiece(path, 0, 0, whole=True)
-    return next(blocks(piece, 0, FIRST_BLOCK_BYTES, quoted), b"")
+    data = _first_bytes(path, FIRST_BLOCK_BYTES)
+    return data if len(data) < FIRST_BLOCK_BYTES else data[: _last_line_end(data, quoted)]
 
 
-def first_line_bytes(path: str) -> int:
-    """Bytes of the first line, its end included."""
-    with open_text(path) as file:
-        return _line_end(file)
+def first_line(path: str) -> bytes:
+    """The first line of a file, its end included."""
+    limit = _STEP
+    while True:
+        data = _first_bytes(path, limit)
+        end = data.find(b"\n") + 1
+        if end or len(data) < limit:
+            return data[:end] if end else data
+        limit *= 16
+
+
+def _first_bytes(path: str, limit: int) -> bytes:
+    data = b""
+    try:
+        with open_text(path) as file:
+            while len(data) < limit and (part := file.read(limit - len(data))):
+                data += part
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, ReadError):
+            raise
+        raise unreadable(path, error) from None
+    return data
 
 
 def blocks(piece: BytePiece, skip: int, block_bytes: int, quoted: bool) -> Iterator[bytes]:
@@ -76,12 +96,12 @@ def blocks(piece: BytePiece, skip: int, block_bytes: int, quoted: bool) -> Itera
         with open_text(piece.path) as file:
             if piece.whole:
                 file.read(skip)
-                yield from _cut(file, None, block_bytes, quoted)
+                yield from _cut(piece.path, file, None, block_bytes, quoted)
                 return
             start = _line_start(file, max(piece.start, skip), skip)
             stop = _line_start(file, max(piece.stop, skip), skip)
             file.seek(start)
-            yield from _cut(file, stop - start, block_bytes, quoted)
+            yield from _cut(piece.path, file, stop - start, block_bytes, quoted)
     except (OSError, pa.ArrowException) as error:
         if isinstance(error, ReadError):
             raise
@@ -107,7 +127,7 @@ def _line_end(file: BinaryIO) -> int:
     return count
 
 
-def _cut(file: BinaryIO, left: int | None, block_bytes: int, quoted: bool) -> Iterator[bytes]:
+def _cut(path: str, file: BinaryIO, left: int | None, block_bytes: int, quoted: bool) -> Iterator[bytes]:
     rest = b""
     while True:
         wanted = block_bytes if left is None else min(block_bytes, left)
@@ -120,6 +140,12 @@ def _cut(file: BinaryIO, left: int | None, block_bytes: int, quoted: bool) -> It
         if end:
             yield rest[:end]
             rest = rest[end:]
+        if len(rest) > _LONGEST_LINE_BYTES:
+            raise ReadError(
+                f"{path} has a line of more than {format_bytes(_LONGEST_LINE_BYTES)}",
+                advice="Is a double quote not closed? If quotes are plain characters, pass quotes=False.",
+                path=path,
+            )
     if rest:
         yield rest
 

@@ -54,6 +54,13 @@ def plain_type(type_: Any) -> Any:
     return pa.large_string()
 
 
+def _may_hold(type_: Any, other: Any) -> bool:
+    """Whether a block that was inferred to be of another type may still be read as a known one."""
+    nested = pa.types.is_nested(type_) and pa.types.is_nested(other)
+    int_as_float = pa.types.is_floating(type_) and pa.types.is_integer(other)
+    return bool(other == type_ or pa.types.is_null(other) or int_as_float or nested)
+
+
 def settled(schema: Any, known: Types) -> Types | None:
     """Types with which to read a block again, where it let a type be inferred that is not a plain one; else None."""
     open_ = [field for field in schema if field.name not in known]
@@ -96,7 +103,7 @@ def widened(path: str, known: Types, found: Types, reason: str) -> Types:
         other = found.get(name, type_)
         if pa.types.is_integer(type_) and pa.types.is_floating(other):
             types[name] = other
-        elif other == type_ or pa.types.is_null(other) or (pa.types.is_floating(type_) and pa.types.is_integer(other)):
+        elif _may_hold(type_, other):
             types[name] = type_
         else:
             raise ReadError(

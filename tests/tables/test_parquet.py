@@ -1,0 +1,235 @@
+"""parquet: rows in order on any number of ranks, the dtypes that pandas gives, bounded pieces, clear refusals."""
+
+import datetime as dt
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from every_dtype import EVERY_DTYPE
+from reading import backend, read_all
+from test_round_trip import mixed_frame, same
+
+from gcylon_lab.errors import ReadError, UnsupportedDtype, WriteError
+from gcylon_lab.tables.io import (
+    plan_parquet,
+    prepare_folder,
+    read_parquet_chunks,
+    remove_leftovers,
+    write_parquet,
+)
+
+
+def read(path: object, size: int, **how: object) -> pd.DataFrame:
+    return read_all(plan_parquet(path, size), read_parquet_chunks, **how)
+
+
+def write(folder: Path, frame: pd.DataFrame, rank: int = 0, pieces: int = 1) -> str:
+    data = backend.from_frame(frame)
+    cuts = [data.rows * i // pieces for i in range(pieces + 1)]
+    prepare_folder(folder, overwrite=True)
+    slices = (backend.slice(data, a, b) for a, b in zip(cuts, cuts[1:], strict=False))
+    return write_parquet(folder, rank, data.schema, slices)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+@pytest.mark.parametrize("group_rows", [1000, 130, 7])
+def test_rows_keep_their_order(tmp_path: Path, size: int, group_rows: int) -> None:
+    frame = mixed_frame(1000).drop(columns="b")
+    for number, half in enumerate((frame.iloc[:430], frame.iloc[430:])):
+        half.to_parquet(tmp_path / f"{number}.parquet", row_group_size=group_rows, index=False)
+    got = read(tmp_path, size, max_bytes=20_000)
+    same(got.assign(c=got["c"].astype(str)), frame.assign(c=frame["c"].astype(str)))
+
+
+# Arrow's own reader and writer change these, or do not know them.
+OTHERWISE = {"complex128", "period"}
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY_DTYPE if name not in OTHERWISE])
+def test_dtypes_are_those_of_pandas(tmp_path: Path, name: str) -> None:
+    frame = EVERY_DTYPE[name].to_frame("x")
+    path = write(tmp_path, frame)
+    got = read(path, 2)
+    try:
+        want = pd.read_parquet(path)
+    except (TypeError, NotImplementedError):  # pandas cannot read back what it calls such an ArrowDtype
+        assert got["x"].dtype == frame["x"].dtype or name.startswith("arrow_dictionary")  # which is a category in files
+        want = frame
+    if name.startswith(("object_list", "object_struct", "object_nested")):
+        want = frame  # pandas gives arrays, and its structs lose ints; here lists stay lists
+    exact_ints = name in ("object_int", "object_uint")  # above 2**53: pandas gives floats, which are not exact
+    if not exact_ints and not name.startswith(("category", "arrow")):
+        assert str(got["x"].dtype) == str(want["x"].dtype)
+    if name in ("category_str", "category_ordered", "category_object", "category_wide"):
+        assert isinstance(got["x"].dtype, pd.CategoricalDtype)
+    assert got["x"].isna().tolist() == frame["x"].isna().tolist()
+    if not exact_ints:
+        assert list(map(str, got["x"].dropna())) == list(map(str, want["x"].dropna()))
+    else:
+        assert got["x"].dropna().tolist() == frame["x"].dropna().tolist()
+
+
+def test_ints_with_nulls_anywhere_are_decided_alike(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"few": [1, 2], "large": [1, 2], "flag": [True, False]}), tmp_path / "0.parquet")
+    pq.write_table(pa.table({"few": [3, None], "large": [2**60, None], "flag": [None, True]}), tmp_path / "1.parquet")
+    for plan in plan_parquet(tmp_path, 2):
+        (data,) = read_parquet_chunks(plan)
+        assert [column.pandas for column in data.schema] == ["float64", "Int64", "object"]
+
+
+def test_columns_in_the_order_asked_for(tmp_path: Path) -> None:
+    mixed_frame(50).to_parquet(tmp_path / "x.parquet")
+    assert read(tmp_path, 2, columns=["s", "k"]).columns.tolist() == ["s", "k"]
+    with pytest.raises(ReadError, match="no column 'nope'"):
+        read(tmp_path, 2, columns=["k", "nope"])
+
+
+def test_the_index_is_not_a_column(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [1, 2]}, index=[7, 8])
+    frame.to_parquet(tmp_path / "x.parquet")
+    assert read(tmp_path, 1).columns.tolist() == ["x"]
+    frame.rename_axis("day").to_parquet(tmp_path / "x.parquet")
+    assert read(tmp_path, 1).columns.tolist() == ["x", "day"]
+
+
+def test_pieces_are_bounded(tmp_path: Path) -> None:
+    rows = 200_000
+    frame = pd.DataFrame({"k": np.arange(rows), "s": [f"text {i % 100:06d}" for i in range(rows)]})
+    frame.to_parquet(tmp_path / "x.parquet", index=False)
+    (plan,) = plan_parquet(tmp_path, 1)
+    sizes = [piece.nbytes for piece in read_parquet_chunks(plan, max_bytes=200_000)]
+    assert max(sizes) <= 220_000 and len(sizes) > 20
+    assert max(piece.rows for piece in read_parquet_chunks(plan, max_rows=777)) <= 777
+
+
+def test_small_groups_make_large_pieces(tmp_path: Path) -> None:
+    pd.DataFrame({"k": np.arange(10_000)}).to_parquet(tmp_path / "x.parquet", row_group_size=10, index=False)
+    (plan,) = plan_parquet(tmp_path, 1)
+    assert len(list(read_parquet_chunks(plan))) == 1
+
+
+def test_more_ranks_than_rows(tmp_path: Path) -> None:
+    pd.DataFrame({"k": [1, 2], "s": ["a", "b"]}).to_parquet(tmp_path / "x.parquet", index=False)
+    same(read(tmp_path, 5), pd.DataFrame({"k": [1, 2], "s": ["a", "b"]}))
+    pd.DataFrame({"k": np.array([], "int64"), "s": pd.Series([], dtype="str")}).to_parquet(tmp_path / "x.parquet")
+    got = read(tmp_path, 3)
+    assert len(got) == 0 and got.dtypes.astype(str).tolist() == ["int64", "str"]
+
+
+@pytest.mark.parametrize("content", [b"", b"not parquet at all", b"PAR1" + b"x" * 100 + b"PAR1"], ids=len)
+def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "bad.parquet").write_bytes(content)
+    with pytest.raises(ReadError, match=r"bad\.parquet cannot be read") as caught:
+        plan_parquet(tmp_path, 2)
+    assert caught.value.numbers["path"].endswith("bad.parquet")
+
+
+def test_damage_inside_a_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "bad.parquet"
+    pd.DataFrame({"k": np.random.default_rng(0).random(10_000)}).to_parquet(path, index=False)
+    content = bytearray(path.read_bytes())
+    content[4:2000] = b"\xff" * 1996
+    path.write_bytes(content)
+    (plan,) = plan_parquet(path, 1)
+    with pytest.raises(ReadError, match=r"bad\.parquet cannot be read"):
+        list(read_parquet_chunks(plan))
+
+
+def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
+    pd.DataFrame({"a": [1], "b": [1]}).to_parquet(tmp_path / "0.parquet")
+    pd.DataFrame({"a": [1], "c": [1]}).to_parquet(tmp_path / "1.parquet")
+    with pytest.raises(ReadError, match=r"1\.parquet has the columns.*differ in \['b', 'c'\]"):
+        plan_parquet(tmp_path, 2)
+    assert len(read_all(plan_parquet(tmp_path, 2, columns=["a"]), read_parquet_chunks, columns=["a"])) == 2
+
+
+def test_column_types_may_differ_between_files(tmp_path: Path) -> None:
+    pd.DataFrame({"a": np.array([1, 2], "int32")}).to_parquet(tmp_path / "0.parquet")
+    pd.DataFrame({"a": np.array([2**40], "int64")}).to_parquet(tmp_path / "1.parquet")
+    got = read(tmp_path, 2)
+    assert got["a"].dtype == np.int64 and got["a"].tolist() == [1, 2, 2**40]
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    frames = [mixed_frame(90), mixed_frame(0), mixed_frame(31)]
+    for rank, frame in enumerate(frames):
+        path = write(tmp_path, frame, rank, pieces=4)
+        assert os.path.basename(path) == f"part-{rank:05d}.parquet"
+    want = pd.concat([frames[0], frames[2]], ignore_index=True)
+    same(read(tmp_path, 2), want.astype({"c": frames[0]["c"].dtype}))
+    assert len(pd.read_parquet(tmp_path)) == 121
+    assert sorted(os.listdir(tmp_path)) == [f"part-{rank:05d}.parquet" for rank in range(3)]
+
+
+def test_labels_become_text_and_stay_distinct(tmp_path: Path) -> None:
+    write(tmp_path, pd.DataFrame({1: [1], "a": [2]}))
+    assert read(tmp_path, 1).columns.tolist() == ["1", "a"]
+    with pytest.raises(WriteError, match="not distinct as text"):
+        write(tmp_path, pd.DataFrame({1: [1], "1": [2]}))
+
+
+def test_what_stands_there_is_not_lost(tmp_path: Path) -> None:
+    prepare_folder(tmp_path / "new" / "deep", overwrite=False)
+    for rank in range(4):
+        write(tmp_path, pd.DataFrame({"k": [rank]}), rank)
+    with pytest.raises(WriteError, match="already holds 4 parquet files.*overwrite=True"):
+        prepare_folder(tmp_path, overwrite=False)
+    prepare_folder(tmp_path, overwrite=True)
+    assert len(list(tmp_path.glob("*.parquet"))) == 4
+    remove_leftovers(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.glob("*.parquet")) == ["part-00000.parquet", "part-00001.parquet"]
+    (tmp_path / "mine.parquet").touch()
+    with pytest.raises(WriteError, match=r"for example mine\.parquet"):
+        prepare_folder(tmp_path, overwrite=True)
+    with pytest.raises(WriteError, match="cannot be a folder"):
+        prepare_folder(tmp_path / "mine.parquet", overwrite=True)
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    data = backend.from_frame(pd.DataFrame({"k": [1]}))
+
+    def pieces():
+        yield data
+        raise dt_error
+
+    dt_error = RuntimeError("from the pieces")
+    with pytest.raises(RuntimeError, match="from the pieces"):
+        write_parquet(tmp_path, 0, data.schema, pieces())
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(WriteError, match="cannot be written"):
+        write_parquet(tmp_path / "not there", 0, data.schema, [data])
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gcylon_lab.tables import parquet_writing
+
+    os.symlink("/dev/full", tmp_path / f".part-00000.{os.getpid()}.unfinished")
+    data = backend.from_frame(pd.DataFrame({"k": np.arange(100_000)}))
+    with pytest.raises(WriteError, match="No space left"):
+        parquet_writing.write_parquet(tmp_path, 0, data.schema, [data])
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", sorted(OTHERWISE))
+def test_what_parquet_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(UnsupportedDtype, match="'x'.*no Arrow type"):
+        write(tmp_path, EVERY_DTYPE[name].to_frame("x"))
+    assert os.listdir(tmp_path) == []
+
+
+def test_arrow_types_of_other_writers(tmp_path: Path) -> None:
+    table = pa.table({
+        "view": pa.array(["a", None], pa.string_view()),
+        "dictionary": pa.array(["x", "y"]).dictionary_encode(),
+        "fixed": pa.array([b"ab", None], pa.binary(2)),
+        "day": pa.array([dt.date(2020, 1, 1), None], pa.date64()),
+    })
+    pq.write_table(table, tmp_path / "x.parquet")
+    got = read(tmp_path, 1)
+    assert got.dtypes.astype(str).tolist() == ["str", "category", "object", "object"]
+    assert got["day"].tolist() == [dt.date(2020, 1, 1), None] and got["fixed"].tolist() == [b"ab", None]

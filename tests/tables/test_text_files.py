@@ -1,0 +1,228 @@
+"""csv and JSON lines: every line once and in order on any number of ranks, types that do not depend on their number."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from reading import backend, read_all
+
+from gcylon_lab.errors import ArgumentError, DuplicateColumns, ReadError
+from gcylon_lab.tables.io import plan_csv, plan_json, read_csv_chunks, read_json_chunks
+
+SIZES = pytest.mark.parametrize("size", [1, 2, 3, 8])
+ROWS = 1000
+FRAME = pd.DataFrame({
+    "i": range(ROWS),
+    "f": np.arange(ROWS) / 8,
+    "s": [f"text {i}" if i % 5 else None for i in range(ROWS)],
+    "day": ["2020-01-01"] * ROWS,
+    "late_null": pd.array([i if i < 950 else None for i in range(ROWS)], dtype="Int64"),
+    "b": [i % 2 == 0 for i in range(ROWS)],
+})
+
+
+def csv(paths: object, size: int, *, max_bytes: int = 32_000, columns: object = None, **how: object) -> pd.DataFrame:
+    return read_all(plan_csv(paths, size, **how), read_csv_chunks, max_bytes=max_bytes, columns=columns)
+
+
+def jsonl(paths: object, size: int, *, max_bytes: int = 32_000, **how: object) -> pd.DataFrame:
+    return read_all(plan_json(paths, size, **how), read_json_chunks, max_bytes=max_bytes)
+
+
+@SIZES
+def test_csv_files_and_compressed_ones(tmp_path: Path, size: int) -> None:
+    FRAME.to_csv(tmp_path / "a.csv", index=False)
+    FRAME.to_csv(tmp_path / "b.csv.gz", index=False)
+    pd.testing.assert_frame_equal(csv(tmp_path, size), pd.concat([FRAME, FRAME], ignore_index=True))
+    got = csv(tmp_path / "a.csv", size, columns=["s", "i"])
+    pd.testing.assert_frame_equal(got, FRAME[["s", "i"]])
+
+
+@SIZES
+def test_json_lines(tmp_path: Path, size: int) -> None:
+    FRAME.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    with gzip.open(tmp_path / "b.jsonl.gz", "wb") as file:
+        file.write((tmp_path / "a.jsonl").read_bytes())
+    pd.testing.assert_frame_equal(jsonl(tmp_path, size), pd.concat([FRAME, FRAME], ignore_index=True))
+
+
+@given(lines=st.lists(st.text("ab,0 \r", max_size=6), max_size=30), size=st.integers(1, 6), ended=st.booleans())
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_cut_reads_each_line_once(tmp_path: Path, lines: list[str], size: int, ended: bool) -> None:
+    rows = [{"n": i, "s": line} for i, line in enumerate(lines)]
+    text = "\n".join(json.dumps(row) for row in rows) + ("\n" if ended and rows else "")
+    (tmp_path / "x.jsonl").write_text(text)
+    got = jsonl(tmp_path / "x.jsonl", size, dtype={"n": "int64", "s": "str"})
+    assert got["n"].tolist() == list(range(len(lines))) and got["s"].tolist() == lines
+
+
+@SIZES
+@pytest.mark.parametrize("ending", ["\n", "\r\n"], ids=["lf", "crlf"])
+def test_line_ends(tmp_path: Path, size: int, ending: str) -> None:
+    (tmp_path / "x.csv").write_bytes(ending.join(["a,b", "1,x", "2,y", "3,z"]).encode())
+    got = csv(tmp_path / "x.csv", size)
+    assert got["a"].tolist() == [1, 2, 3] and got["b"].tolist() == ["x", "y", "z"]
+
+
+@SIZES
+def test_a_line_longer_than_a_block(tmp_path: Path, size: int) -> None:
+    texts = ["x" * 100_000, "short", "y" * 50_000]
+    pd.DataFrame({"s": texts}).to_csv(tmp_path / "x.csv", index=False)
+    assert csv(tmp_path / "x.csv", size, max_bytes=1000)["s"].tolist() == texts
+
+
+def test_pieces_are_bounded(tmp_path: Path) -> None:
+    pd.DataFrame({"a": np.zeros(100_000, "int8")}).to_csv(tmp_path / "x.csv", index=False)
+    (plan,) = plan_csv(tmp_path, 1)
+    assert max(piece.nbytes for piece in read_csv_chunks(plan, max_bytes=50_000)) <= 50_000
+    assert max(piece.rows for piece in read_csv_chunks(plan, max_rows=99)) <= 99
+
+
+@SIZES
+def test_quoted_line_ends(tmp_path: Path, size: int) -> None:
+    texts = [f'line {i}\nand "more", of it' for i in range(500)]
+    pd.DataFrame({"n": range(500), "s": texts}).to_csv(tmp_path / "x.csv", index=False)
+    got = csv(tmp_path / "x.csv", size, newlines_in_values=True)
+    assert got["s"].tolist() == texts and got["n"].tolist() == list(range(500))
+    if size == 1:
+        assert csv(tmp_path / "x.csv", size)["s"].tolist() == texts
+        return
+    with pytest.raises(ReadError, match="newlines_in_values=True"):
+        csv(tmp_path / "x.csv", size)
+
+
+@SIZES
+def test_quotes_as_plain_characters(tmp_path: Path, size: int) -> None:
+    (tmp_path / "x.csv").write_text("n,s\n" + "".join(f'{i},a {i}" disk\n' for i in range(501)))
+    assert csv(tmp_path / "x.csv", size, quotes=False)["s"].tolist() == [f'a {i}" disk' for i in range(501)]
+    with pytest.raises(ReadError, match="quotes=False"):
+        csv(tmp_path / "x.csv", size)
+
+
+def test_a_cut_inside_quotes_is_found(tmp_path: Path) -> None:
+    """Lines that look whole on both sides of a cut that fell inside a quoted value."""
+    value = "\n".join(["1,a"] * 1000)
+    (tmp_path / "x.csv").write_text("n,s\n" + "1,a\n" * 10 + f'2,"{value}"\n' + "3,b\n" * 10)
+    with pytest.raises(ReadError, match="newlines_in_values=True"):
+        csv(tmp_path / "x.csv", 3)
+
+
+def test_each_file_has_its_own_header(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("a,b\n1,x\n")
+    (tmp_path / "1.csv").write_text("b,a\ny,2\n")
+    assert csv(tmp_path, 2)["a"].tolist() == [1, 2]
+    (tmp_path / "2.csv").write_text("a,c\n1,x\n")
+    with pytest.raises(ReadError, match=r"2\.csv has the columns \['a', 'c'\], but the first file has \['a', 'b'\]"):
+        csv(tmp_path, 2)
+
+
+def test_options(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("1\t007\t2020-01-01\n2\t\t2020-01-02 03:04:05\n")
+    got = csv(tmp_path, 2, delimiter="\t", header=False, dtype={"1": "str"}, parse_dates=["2"])
+    assert got.dtypes.astype(str).tolist() == ["int64", "str", "datetime64[us]"]
+    assert got["1"].tolist()[0] == "007" and got["1"].isna().tolist() == [False, True]
+    assert got["2"].tolist()[1] == pd.Timestamp("2020-01-02 03:04:05")
+
+
+def test_the_words_for_null_are_those_of_pandas(tmp_path: Path) -> None:
+    words = ["", "NA", "NaN", "null", "None", "n/a", "#N/A", '""']
+    (tmp_path / "x.csv").write_text("a,b\n1,x\n" + "\n".join(f"2,{word}" for word in words) + "\n")
+    assert csv(tmp_path, 1)["b"].isna().tolist() == pd.read_csv(tmp_path / "x.csv")["b"].isna().tolist()
+
+
+@SIZES
+def test_ints_that_become_floats_later(tmp_path: Path, size: int) -> None:
+    (tmp_path / "x.csv").write_text("a\n" + "1\n" * 1_000_000 + "0.5\n" * 1_500_000)  # beyond the first block
+    got = csv(tmp_path, size, max_bytes=8_000_000)["a"]
+    assert got.dtype == np.float64 and got.sum() == 1_750_000
+
+
+def test_text_after_ints_is_told_with_what_to_pass(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a\n" + "1\n" * 2_200_000 + "abc\n")
+    with pytest.raises(ReadError, match=r"column 'a' begins as int64.*dtype=\{'a': 'str'\}"):
+        csv(tmp_path, 2, max_bytes=8_000_000)
+    assert csv(tmp_path, 2, dtype={"a": "str"}, max_bytes=8_000_000)["a"].iloc[-1] == "abc"
+
+
+def test_columns_that_begin_empty(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,d\n" + ",\n" * 2_200_000 + "7,2020-01-01\n")
+    got = csv(tmp_path, 2, max_bytes=8_000_000)
+    assert got["a"].dropna().tolist() == [7] and got["d"].dropna().tolist() == ["2020-01-01"]
+
+
+def test_json_values_of_every_kind(tmp_path: Path) -> None:
+    rows = [
+        {"n": 1, "s": "x", "l": [1, 2], "d": {"a": 1, "t": "2020-01-01"}, "t": "2020-01-01T00:00:00", "b": True},
+        {"n": 2.5, "l": [], "d": None, "b": None, "late": "only here"},
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    got = jsonl(tmp_path, 2)
+    assert got.dtypes.astype(str).to_dict() == {
+        "n": "float64", "s": "str", "l": "object", "d": "object", "t": "str", "b": "boolean", "late": "str",
+    }  # fmt: skip
+    assert got["d"].tolist()[0] == {"a": 1, "t": "2020-01-01"} and got["l"].tolist() == [[1, 2], []]
+    times = jsonl(tmp_path, 1, parse_dates=["t"])["t"]
+    assert times.dtype == "datetime64[us]" and times.isna().tolist() == [False, True]
+
+
+def test_an_unknown_json_column_is_told(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": 1}\n' * 500_000 + '{"a": 1, "late": "x"}\n')
+    with pytest.raises(ReadError, match=r"column 'late'.*dtype=\{'late': 'str'\}"):
+        jsonl(tmp_path, 2, max_bytes=8_000_000)
+    assert jsonl(tmp_path, 2, dtype={"late": "str"}, max_bytes=8_000_000)["late"].dropna().tolist() == ["x"]
+
+
+@pytest.mark.parametrize("text, reason", [
+    ("", "is empty"), ("a,b\n1\n", "cannot be read.*columns"), ('a\n"1\n2\n', "not closed.*quotes=False"),
+])  # fmt: skip
+def test_bad_csv_is_named(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "x.csv").write_text(text)
+    with pytest.raises(ReadError, match=rf"x\.csv.*({reason})"):
+        csv(tmp_path / "x.csv", 2)
+
+
+def test_bad_json_and_compressed_files_are_named(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('[{"a": 1}]')
+    with pytest.raises(ReadError, match=r"x\.jsonl cannot be read.*one JSON object"):
+        jsonl(tmp_path / "x.jsonl", 2)
+    (tmp_path / "x.csv.gz").write_bytes(b"not compressed")
+    with pytest.raises(ReadError, match=r"x\.csv\.gz cannot be read"):
+        csv(tmp_path / "x.csv.gz", 2)
+    with pytest.raises(ReadError, match="there is no file"):
+        csv(tmp_path / "none.csv", 2)
+
+
+def test_bad_arguments_are_named(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(DuplicateColumns, match="'a'"):
+        csv(tmp_path, 1)
+    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(ReadError, match="no column 'c'"):
+        csv(tmp_path, 1, dtype={"c": "str"})
+    with pytest.raises(ReadError, match="no column 'c'"):
+        csv(tmp_path, 1, columns=["c"])
+    with pytest.raises(ArgumentError, match="dtype 'tensor' of column 'a'"):
+        csv(tmp_path, 1, dtype={"a": "tensor"})
+
+
+@SIZES
+def test_only_a_header(tmp_path: Path, size: int) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n")
+    got = csv(tmp_path, size)
+    assert got.columns.tolist() == ["a", "b"] and len(got) == 0
+    (tmp_path / "x.jsonl").write_text("")
+    assert jsonl(tmp_path / "x.jsonl", size).shape == (0, 0)
+
+
+def test_types_do_not_depend_on_the_ranks(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "x.csv", index=False)
+    schemas = set()
+    for size in (1, 2, 5):
+        got = csv(tmp_path, size)
+        schemas.add(backend.from_frame(got).schema)
+    assert len(schemas) == 1
