@@ -22,7 +22,8 @@ _NULLS = [
     "NULL", "NaN", "None", "n/a", "nan", "null",
 ]  # fmt: skip
 _QUOTES = (
-    "If values hold line ends inside quotes, pass newlines_in_values=True; if quotes are plain characters, quotes=False."
+    "If values hold line ends inside quotes, pass newlines_in_values=True; if quotes are plain characters, pass "
+    "quotes=False."
 )
 
 
