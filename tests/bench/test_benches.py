@@ -1,0 +1,85 @@
+"""Every bench runs, small, and refuses a contender that fails or is wrong."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from gcylon_lab.bench.cases import ShuffleCase
+from gcylon_lab.bench.seats import Contender
+from gcylon_lab.bench.shuffle import _refuse_wrong
+from gcylon_lab.cli import main
+from gcylon_lab.errors import ClusterError
+
+pytestmark = pytest.mark.mpi
+_SMALL = ["--rows", "20000", "--repeats", "2", "--warmup", "1"]
+
+
+@pytest.mark.slow
+def test_shuffle_beside_both_peers(tmp_path, capsys):
+    pytest.importorskip("dask", reason="dask is in the bench extra")
+    file = tmp_path / "shuffle.json"
+    assert main(["bench", "shuffle", *_SMALL, "--json", str(file)]) == 0
+    text, report = capsys.readouterr().out, json.loads(file.read_text())
+    assert "ours is" in text and "x the best of dask" in text
+    assert set(report["ratios"]) == {"bare", "dask"} and all(ratio > 0 for ratio in report["ratios"].values())
+    variants = [f"{c['name']} {c['variant'].split()[0]}" for c in report["contenders"]]
+    assert variants == ["ours auto", "bare 1", "bare 16", "bare 32", "bare 64", "dask tasks", "dask p2p"]
+    for contender in report["contenders"]:
+        assert len(contender["times_s"]) == 2
+        assert contender["bytes_per_s"] == pytest.approx(ShuffleCase(rows=20000).rank_bytes / contender["median_s"])
+
+
+def test_profiling(tmp_path, capsys):
+    file = tmp_path / "profiling.json"
+    assert main(["bench", "profiling", *_SMALL, "--json", str(file)]) == 0
+    report = json.loads(file.read_text())
+    assert f"recording costs {100 * report['share']:.2f}%" in capsys.readouterr().out
+    assert report["events"] > 0 and 0 < report["event_cost_ns"] < 1e6 and 0 < report["share"] < 1
+
+
+def test_peak_stays_in_the_budget(tmp_path, capsys):
+    file = tmp_path / "peak.json"
+    assert main(["bench", "peak", "--ranks", "2", "--part", "24MiB", "--budget", "8MiB", "--json", str(file)]) == 0
+    report = json.loads(file.read_text())
+    assert "all rows are there" in capsys.readouterr().out
+    assert report["peak_bytes"] <= 8 * 2**20
+    assert report["grown_bytes"] <= (8 + 64) * 2**20
+    assert all(rank["staged_bytes"] > 16 * 2**20 for rank in report["ranks"])
+
+
+@pytest.mark.slow
+def test_cluster_beside_ipyparallel(tmp_path, capsys):
+    file = tmp_path / "cluster.json"
+    assert main(["bench", "cluster", "--starts", "1", "--trips", "3", "--json", str(file)]) == 0
+    series = json.loads(file.read_text())["series"]
+    assert set(series) == {"start_own", "start_ours", "trip_own", "trip_run", "trip_verb"}
+    assert "round trip, lab.run" in capsys.readouterr().out
+
+
+def test_a_contender_that_dies_is_an_error_with_its_output():
+    code = "import sys; print('no such luck'); sys.exit(3)"
+    with pytest.raises(ClusterError, match="only 0 of 1 processes of the contender 'x' came up.*\n?.*no such luck"):
+        Contender("x", [sys.executable, "-c", code], 1)
+
+
+def test_a_contender_that_dies_in_a_step():
+    code = "from gcylon_lab.bench.seats import serve\nserve(lambda n: 1 // n)"
+    with Contender("x", [sys.executable, "-c", code], 1) as contender:
+        assert contender.step(n=1) == [1]
+        with pytest.raises(ClusterError, match="ended(.|\n)*ZeroDivisionError"):
+            contender.step(n=0)
+
+
+def test_one_that_never_comes_is_ended():
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    with pytest.raises(ClusterError, match="only 0 of 1"):
+        Contender("x", command, 1, start_s=1.0)
+
+
+def test_a_wrong_result_is_refused():
+    _refuse_wrong("ours", "auto", [{"wrong": ""}, {"wrong": ""}])
+    with pytest.raises(ClusterError, match=r"bare \(16\) gave a wrong result: 3 keys"):
+        _refuse_wrong("bare", 16, [{"wrong": ""}, {"wrong": "3 keys ended on more than one rank"}])
