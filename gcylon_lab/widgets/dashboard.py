@@ -230,8 +230,8 @@ class Dashboard:
         self.saved.value = f'<div class="gcylon-note">written: {escape(str(path))}</div>'
 
     def _fetch_first(self) -> None:
-        if not self._snapshots:
-            self._snapshots = list(self._source.snapshots())
+        known = list(self._source.snapshots())
+        self._snapshots = self._snapshots or known
         self.draw()
 
     def draw(self) -> None:
