@@ -89,8 +89,8 @@ class Table:
         Returns
         -------
         dict
-            columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, largest_staged_bytes,
-            partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
+            columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
+            largest_staged_bytes, partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
             limit_bytes, ceiling_bytes, free_at_start_bytes.
         """
         part, context = self._live(), self._context
@@ -103,6 +103,7 @@ class Table:
             "nbytes": part.nbytes,
             "tiers": part.tiers,
             "chunks": len(part.chunks),
+            "device_chunk_bytes": [chunk.nbytes for chunk in part.chunks if chunk.tier == "device"],
             "largest_staged_bytes": part.largest_staged_bytes,
             "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
             "row_bytes": part.schema.row_bytes,

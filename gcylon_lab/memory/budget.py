@@ -183,7 +183,7 @@ class MemoryBudget:
 
 
 def exceeded(
-    what: str, needed_bytes: int, used_bytes: int, limit_bytes: int, rank: int | None = None
+    what: str, needed_bytes: int, used_bytes: int, limit_bytes: int, rank: int | None = None, would_do: int = 0
 ) -> BudgetExceeded:
     """Make the error that says what did not fit, and which limit would do.
 
@@ -195,8 +195,10 @@ def exceeded(
         What was asked, what was claimed already, and the limit.
     rank : int, optional
         Where it did not fit.
+    would_do : int, optional
+        A limit that is large enough; what is claimed and what was asked by default.
     """
-    would_do = used_bytes + needed_bytes
+    would_do = max(would_do, used_bytes + needed_bytes)
     message = (
         f"{what} needs {format_bytes(needed_bytes)} while {format_bytes(used_bytes)} of the "
         f"{format_bytes(limit_bytes)} budget are in use."

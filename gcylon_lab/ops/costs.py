@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..config import GcylonConfig
+
 # A chunk of this size and its partitioned copy stay in the second-level cache, which measures faster than
 # fewer and larger rounds.
 FAST_CHUNK_BYTES = 2 * 1024**2
@@ -106,6 +108,15 @@ class Costs:
         """Bytes in use at the most within a round."""
         return self.per_round + int(self.per_row * chunk_rows)
 
+    def rows_in(self, room_bytes: int) -> int:
+        """Rows of the largest chunk that works within so many bytes; at most 0 where none does."""
+        # A tenth is left alone: strings vary in length and messages have headers.
+        return int((room_bytes - self.per_round) * 0.9 / self.per_row)
+
+    def room_for(self, chunk_rows: int) -> int:
+        """Bytes in which chunks of so many rows work."""
+        return self.per_round + int(self.per_row * (chunk_rows + 1) / 0.9) + 1
+
 
 def expected_results(shapes: Shapes) -> tuple[int, ...]:
     """Bytes of each rank's result, with keys spread evenly where they decide.
@@ -158,13 +169,24 @@ class Room:
     least: int
 
 
-def room_wanted(shapes: Shapes, strategy: str) -> tuple[Room, ...]:
+def wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
+    """Rows of a chunk where memory does not matter, at least 1."""
+    most = max(1, max(shapes.sent_rows))
+    if not shapes.bytes_per_row:
+        return most
+    wished = config.chunk_size_bytes or shapes.fast_chunk_bytes
+    return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
+
+
+def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Room, ...]:
     """How much to free on each rank before planning, by staging what can be.
 
     Parameters
     ----------
     shapes : Shapes
-        With nothing in use.
+        What is in use does not matter.
+    config : GcylonConfig
+        The settings of the operation.
     strategy : str
         As asked for.
 
@@ -173,7 +195,7 @@ def room_wanted(shapes: Shapes, strategy: str) -> tuple[Room, ...]:
     tuple of Room
         One a rank. Other tables give way for ``all``; the inputs only for ``least``.
     """
-    rows = max(1, min(max(shapes.rows), int(shapes.fast_chunk_bytes / max(shapes.bytes_per_row, 1.0))))
+    rows = wished_rows(shapes, config)
     placed, staged = count_work(shapes, "direct"), count_work(shapes, "staged")
     least = staged.work(rows)
     rooms = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ColumnMissing
-from .costs import VERBS, Shapes, room_wanted
+from .costs import VERBS, Shapes, room_wanted, stage_slice_bytes
 from .plan import Plan, check_strategy, make_plan
 
 
@@ -59,7 +59,8 @@ def foresee(
     if verb == "repartition":
         more["target_rows"] = tuple(target_rows([i["rows"] for i in infos], rows_per_rank))
     shapes = Shapes.from_infos(verb, infos, **more)
-    return make_plan(_after_making_room(shapes, config, strategy), config, strategy)
+    chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
+    return make_plan(_after_making_room(shapes, chunks, config, strategy), config, strategy)
 
 
 def _check(infos: Sequence[Mapping[str, Any]], on: Sequence[str], root: int) -> None:
@@ -118,18 +119,23 @@ def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
         )
 
 
-def _after_making_room(shapes: Shapes, config: GcylonConfig, strategy: str) -> Shapes:
-    """What will be in use once the opening has staged what it may."""
+def _after_making_room(
+    shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str
+) -> Shapes:
+    """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
     if not config.may_stage:
         return shapes
-    wanted = room_wanted(shapes, strategy)
-    used, staged = [], []
-    for u, s, n, limit, room in zip(
-        shapes.used, shapes.staged_bytes, shapes.nbytes, shapes.limits, wanted, strict=True
-    ):
-        own = max(0, n - s)  # the input's bytes on the device: they go only if there is no other way
-        after = max(min(u, own), min(u, limit - room.all))
-        moved = max(0, min(own, after - (limit - room.least)))
-        used.append(max(0, after - moved))
-        staged.append(s + moved)
-    return replace(shapes, used=tuple(used), staged_bytes=tuple(staged))
+    wanted = room_wanted(shapes, config, strategy)
+    used, staged, largest = list(shapes.used), list(shapes.staged_bytes), list(shapes.largest_staged_bytes)
+    for rank, (own, limit, room) in enumerate(zip(chunks, shapes.limits, wanted, strict=True)):
+        # Other tables first; the input's own chunks go only if there is no other way, and one by one.
+        used[rank] = max(min(used[rank], sum(own)), min(used[rank], limit - room.all))
+        for nbytes in own:
+            if used[rank] <= limit - room.least:
+                break
+            used[rank] -= nbytes
+            staged[rank] += nbytes
+            largest[rank] = max(largest[rank], min(nbytes, stage_slice_bytes(limit)))
+    return replace(
+        shapes, used=tuple(used), staged_bytes=tuple(staged), largest_staged_bytes=tuple(largest)
+    )

@@ -79,7 +79,7 @@ class Operation:
         self.schema: Schema = request.part.schema
         self.config: GcylonConfig = workspace.config
         self.limits: tuple[int, ...] = ()
-        self._sizes: Int64s = np.zeros((self.size, 2), dtype=np.int64)
+        self._sizes: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self._memory: Int64s = np.zeros((self.size, 3), dtype=np.int64)
         self.plan: Plan | None = None
 
@@ -113,13 +113,16 @@ class Operation:
         local = self.request.config or workspace.config
         votes = self.vote(
             VoteKind.OPENING,
-            (digest(self.request.text()), part.schema.digest(), digest(local.as_code()), part.rows, part.nbytes),
-        )
+            (
+                digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
+                part.rows, part.nbytes, part.tiers["disk"], part.largest_staged_bytes,
+            ),
+        )  # fmt: skip
         self._agree_arguments(votes[:, 0])
         self._agree_config(votes[:, 2], local)
         workspace.spill.set_folder(self.config.spill_dir)
         self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
-        self._sizes = votes[:, 3:5]
+        self._sizes = votes[:, 3:7]
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. Stage what is not in use, if the plan needs its memory; learn what is free.
@@ -139,10 +142,12 @@ class Operation:
         workspace, part = self.workspace, self.request.part
         limit = workspace.limit_for(self.config)
         if self.may_stage:
-            wanted = room_wanted(self._shapes((0,) * self.size, (limit,) * self.size, more), self.request.strategy)
+            shapes = self._shapes((0,) * self.size, (limit,) * self.size, more)
+            wanted = room_wanted(shapes, self.config, self.request.strategy)
             others = [other for other in workspace.parts if other is not part]
             workspace.make_room(wanted[self.rank].all, limit, others)
             workspace.make_room(wanted[self.rank].least, limit, [part])
+            workspace.budget.start_window()  # tables of before may have been in the way until now
         used = workspace.budget.used_bytes
         self.record.used_before_bytes = used
         # Ceilings may differ from rank to rank, and so does what could be staged.
@@ -162,9 +167,8 @@ class Operation:
         return replace(self._shapes(used, self.limits, more), staged_bytes=staged, largest_staged_bytes=largest)
 
     def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
-        none = (0,) * self.size
-        rows, nbytes = (tuple(int(n) for n in column) for column in self._sizes.T)
-        return Shapes(self.verb, rows, nbytes, none, none, used, limits, self.schema.row_bytes, **more)
+        rows, nbytes, staged, largest = (tuple(int(n) for n in column) for column in self._sizes.T)
+        return Shapes(self.verb, rows, nbytes, staged, largest, used, limits, self.schema.row_bytes, **more)
 
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""

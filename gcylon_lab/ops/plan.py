@@ -11,7 +11,7 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..memory.budget import exceeded
 from ..units import format_bytes, format_count
-from .costs import Costs, Shapes, count_work, expected_results
+from .costs import Shapes, count_work, expected_results, wished_rows
 
 STRATEGIES = ("auto", "direct", "chunked", "staged")
 EVENLY = "assuming evenly spread keys"
@@ -153,8 +153,8 @@ class _Candidate:
     chunk_rows: int
     rounds: int
     peaks: tuple[int, ...]
-    costs: Costs
-    needed: tuple[int, ...]  # with the smallest chunk that is worth it
+    needed: tuple[int, ...]  # on each rank, with the smallest chunk
+    would_do: int  # the limit that lets it run in chunks that are worth it
 
 
 def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
@@ -162,22 +162,18 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
     fixed = [r + k if strategy != "staged" else 0 for r, k in zip(results, costs.kept, strict=True)]
     free = [max(0, limit - used) for limit, used in zip(shapes.limits, shapes.used, strict=True)]
     most_rows = max(1, max(shapes.sent_rows))
-    wished = _wished_rows(shapes, config)
-    rows = min(wished, most_rows)
+    rows = wished_rows(shapes, config)
     if strategy != "direct":
         for room, always in zip(free, fixed, strict=True):
-            # A tenth is left alone: strings vary in length and messages have headers.
-            rows = min(rows, int((room - always - costs.per_round) * 0.9 / costs.per_row))
+            rows = min(rows, costs.rows_in(room - always))
     rows = max(rows, 1)
+    least, enough = (rows, rows) if strategy == "direct" else (1, min(config.min_chunk_rows, most_rows))
     peaks = tuple(u + f + costs.work(rows) for u, f in zip(shapes.used, fixed, strict=True))
     fits = all(peak <= limit for peak, limit in zip(peaks, shapes.limits, strict=True))
     rounds = max(1, *(-(-n // rows) for n in shapes.sent_rows))
-    return _Candidate(strategy, fits, rows, rounds, peaks, costs, tuple(f + costs.work(1) for f in fixed))
-
-
-def _wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
-    wished = config.chunk_size_bytes or shapes.fast_chunk_bytes
-    return max(int(wished / max(shapes.bytes_per_row, 1e-9)) if shapes.bytes_per_row else 2**31, config.min_chunk_rows)
+    needed = tuple(f + costs.work(least) for f in fixed)
+    would_do = max(u + f + costs.room_for(enough) for u, f in zip(shapes.used, fixed, strict=True))
+    return _Candidate(strategy, fits, rows, rounds, peaks, needed, would_do)
 
 
 def _choose(candidates: dict[str, _Candidate], config: GcylonConfig, strategy: str, shapes: Shapes) -> tuple[str, str]:
@@ -207,4 +203,6 @@ def _choose(candidates: dict[str, _Candidate], config: GcylonConfig, strategy: s
 def _too_small(candidate: _Candidate, shapes: Shapes, what: str) -> Exception:
     lacking = [n + u - limit for n, u, limit in zip(candidate.needed, shapes.used, shapes.limits, strict=True)]
     worst = int(np.argmax(lacking))
-    return exceeded(what, candidate.needed[worst], shapes.used[worst], shapes.limits[worst], rank=worst)
+    return exceeded(
+        what, candidate.needed[worst], shapes.used[worst], shapes.limits[worst], rank=worst, would_do=candidate.would_do
+    )
