@@ -49,14 +49,19 @@ def _add_words(data: npt.NDArray[np.uint8], starts: Ints, lengths: Ints, rows: I
     # Eight bytes at any offset; as raw items, which numpy gathers with a plain copy.
     words: npt.NDArray[np.void] = np.ndarray((len(data) - 7,), "V8", data, strides=(1,))
     at, left, state = starts[rows], lengths[rows], hashes[rows]
-    while len(rows):
-        word = words[at].view("<u8") & _KEEP[np.minimum(left, 8)]
-        state = (state ^ word) * _STEP
+    while True:
+        least = int(left.min())
+        word = words[at].view("<u8")
+        if least < 8:
+            word &= _KEEP[np.minimum(left, 8)]
+        state ^= word
+        state *= _STEP
         state ^= state >> _HALF
-        left = left - 8
-        done = left <= 0
-        hashes[rows[done]] = state[done]
-        if done.any():
-            more = ~done
+        if least <= 8:
+            more = left > 8
+            hashes[rows] = state  # those that go on are written again when they end
+            if not more.any():
+                return
             rows, at, left, state = rows[more], at[more], left[more], state[more]
         at = at + 8
+        left = left - 8

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ..errors import UnsupportedDtype
+from ..errors import ArgumentError, UnsupportedDtype
 from .arrow_types import TypeClash, held_type, kind_of
 from .casting import as_arrow, as_fixed
 from .column import ARROW_DTYPE, Column, Label, code_dtype
@@ -25,7 +25,7 @@ _ADVICE = {
 }
 
 
-def from_frame(frame: pd.DataFrame) -> Columns:
+def from_frame(frame: Any) -> Columns:
     """Copy a frame into columns; its index is not carried.
 
     Raises
@@ -34,7 +34,14 @@ def from_frame(frame: pd.DataFrame) -> Columns:
         Naming the column and what it holds.
     DuplicateColumns
         Naming the repeated label.
+    ArgumentError
+        If it is no frame.
     """
+    if not isinstance(frame, pd.DataFrame):
+        raise ArgumentError(
+            f"a pandas DataFrame is needed, but this is a {type(frame).__module__}.{type(frame).__qualname__}",
+            advice="Pass a DataFrame; a Series has .to_frame().",
+        )
     labels = [_label(label) for label in frame.columns]
     require_distinct(labels)
     pairs = [_from_series(label, frame.iloc[:, place]) for place, label in enumerate(labels)]

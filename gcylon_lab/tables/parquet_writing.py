@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -109,7 +108,7 @@ def _file_schema(schema: Schema) -> Any:
     arrow = to_arrow(empty).schema
     if len(set(arrow.names)) < len(arrow.names):
         raise WriteError(f"the labels {list(schema.names)} are not distinct as text", advice="Rename a column.")
-    frame: pd.DataFrame = to_frame(empty)
+    frame = to_frame(empty)
     frame.columns = frame.columns.map(str)
     metadata = pa.Schema.from_pandas(frame, preserve_index=False).metadata if len(schema) else None
     return arrow.with_metadata(metadata)

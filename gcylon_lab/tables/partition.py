@@ -103,10 +103,10 @@ def _taken(chunked: Any, order: Int64s) -> Any:
 
 
 def partition_scratch_bytes(rows: int, n: int) -> int:
-    """Temporary bytes of computing ids and reordering so many rows, beside the ids and the reordered rows."""
+    """Temporary bytes at one time of computing ids, then reordering so many rows, beside ids and reordered rows."""
     hashing = 8 * 8 * min(rows, BLOCK_ROWS)
     ordering = 8 * rows + (9 * min(rows, _ORDER_ROWS) if n <= _PASSES else 8 * rows + 16 * n)
-    return hashing + ordering
+    return max(hashing, ordering)
 
 
 def variable_bytes(data: Columns, ids: Ids, n: int) -> Int64s:

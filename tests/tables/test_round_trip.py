@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from every_dtype import EVERY_DTYPE
 
-from gcylon_lab.errors import DuplicateColumns, UnsupportedDtype
+from gcylon_lab.errors import ArgumentError, DuplicateColumns, UnsupportedDtype
 from gcylon_lab.tables.data import Columns
 from gcylon_lab.tables.pandas_backend import PandasBackend
 from gcylon_lab.tables.schema import Schema
@@ -155,6 +155,28 @@ def test_dtypes_without_a_form_are_refused(series: pd.Series) -> None:
     with pytest.raises(UnsupportedDtype, match="'x'") as caught:
         backend.from_frame(series.to_frame("x"))
     assert caught.value.advice
+
+
+@pytest.mark.parametrize("thing", [pd.Series([1]), {"x": [1]}, None], ids=["series", "dict", "none"])
+def test_other_things_are_refused(thing: object) -> None:
+    with pytest.raises(ArgumentError, match="DataFrame is needed"):
+        backend.from_frame(thing)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 4])
+def test_staged_buffers_may_lie_anywhere(shift: int) -> None:
+    frame = mixed_frame(100)
+    data = backend.from_frame(frame)
+    buffers = []
+    for buffer in backend.pack(data):
+        room = bytearray(len(buffer) + shift)
+        room[shift:] = buffer
+        buffers.append(memoryview(room)[shift:])
+    back = backend.unpack(data.schema, data.rows, buffers)
+    same(backend.to_frame(back), frame)
+    ids = backend.partition_ids(back, ["k", "s", "f"], 3)
+    assert np.array_equal(ids, backend.partition_ids(data, ["k", "s", "f"], 3))
+    same(backend.to_frame(backend.partition(back, ids, 3)[0]), backend.to_frame(backend.partition(data, ids, 3)[0]))
 
 
 def test_select_and_nbytes() -> None:
