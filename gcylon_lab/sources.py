@@ -64,6 +64,8 @@ def read_csv(
     header: bool = True,
     dtype: Mapping[str, str] | None = None,
     parse_dates: Sequence[str] = (),
+    newlines_in_values: bool = False,
+    quotes: bool = True,
     config: GcylonConfig | None = None,
 ) -> Table:
     """Collective: all ranks call it. Read csv files; each file is split over the ranks at line ends.
@@ -81,6 +83,10 @@ def read_csv(
         Dtypes of columns; those of others come from the first megabytes of the first file.
     parse_dates : sequence of str, optional
         Columns to read as datetimes.
+    newlines_in_values : bool, default False
+        Whether quoted values may hold line ends; such files each go to one rank whole.
+    quotes : bool, default True
+        Whether double quotes enclose values.
     config : GcylonConfig, optional
         As for `read_parquet`.
 
@@ -94,13 +100,14 @@ def read_csv(
         On all ranks, if a file is missing or cannot be read, naming it.
     """
     context = current()
-
     wanted = None if columns is None else list(columns)
     options: dict[str, Any] = {
         "delimiter": delimiter,
         "header": header,
         "dtype": dict(dtype) if dtype else None,
         "parse_dates": list(parse_dates),
+        "newlines_in_values": newlines_in_values,
+        "quotes": quotes,
     }
 
     def make(max_bytes: int) -> Iterator[Data]:
