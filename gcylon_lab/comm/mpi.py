@@ -17,6 +17,7 @@ from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, s
 from .transport import Int64s, Receive, Send, Window
 
 _TAG = 7
+_WAKE_TAG = 8
 
 
 class MpiTransport:
@@ -25,6 +26,11 @@ class MpiTransport:
     Where the MPI library has ULFM (Open MPI), waiting is a blocking call that
     lets other threads run, and `revoke` ends it from any thread. Elsewhere
     waiting polls, and ends at the deadline or at a revoke of this rank alone.
+
+    Votes go over one communicator, rows over another. Only the votes' one is
+    revoked: Open MPI ends the process when a long message arrives whose sender
+    was told that it failed. Waiting for rows includes a receive on the votes'
+    communicator that nothing is ever sent to, and that a revoke ends.
 
     Parameters
     ----------
@@ -48,10 +54,15 @@ class MpiTransport:
         self._swap = threading.RLock()
         self._deadline: float | None = None
         self._timer: threading.Timer | None = None
-        # Transfers that an error cut short: MPI may still write into their memory until the communicator goes.
-        self._abandoned: list[tuple[Sequence[Send], Sequence[Receive], list[MPI.Request]]] = []
-        self._comm: MPI.Comm | None = self._duplicate()
-        self.revocable = _has_revoke(self._comm)
+        # Transfers that an error cut short: MPI may still touch their memory until the next recovery.
+        self._abandoned: list[_Transfer] = []
+        self._retired: list[MPI.Comm] = []
+        self._wake = MPI.REQUEST_NULL
+        self._comm: MPI.Comm | None = None
+        self._rows: MPI.Comm = self._duplicate()
+        comm = self._duplicate()
+        self.revocable = _has_revoke(comm)
+        self._comm = self._with_wake(comm)
 
     def agree(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. Every rank's numbers, shape (size, n)."""
@@ -76,32 +87,24 @@ class MpiTransport:
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Post all receives, then all sends, then wait for both."""
-        comm = self._live()
-        requests: list[MPI.Request] = []
-        done = False
+        self._live()
+        transfer = _Transfer(sends, receives)
         try:
-            for receive in receives:
-                if receive.rank != self.rank:
-                    for part in split_view(receive.view, self._limit):
-                        requests.append(comm.Irecv([part, MPI.BYTE], receive.rank, _TAG))
-            for send in sends:
-                if send.rank != self.rank:
-                    for part in split_view(send.view, self._limit):
-                        requests.append(comm.Isend([part, MPI.BYTE], send.rank, _TAG))
+            transfer.post(self._rows, self.rank, self._limit)
             # Copied while the messages of others are under way.
             copy_to_self(
                 [s.view for s in sends if s.rank == self.rank], [r.view for r in receives if r.rank == self.rank]
             )
             if self.revocable:
-                MPI.Request.Waitall(requests)
+                transfer.wait(self._wake)
             else:
-                self._poll(requests)
-            done = True
+                self._poll(transfer.requests)
+            transfer.done = True
         except MPI.Exception as error:
             raise self._explain(error) from None
         finally:
-            if not done:
-                self._abandoned.append((sends, receives, requests))
+            if not transfer.done:
+                self._abandoned.append(transfer)
 
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
@@ -149,10 +152,19 @@ class MpiTransport:
             if not self.revocable and self._revoked.is_set():
                 message = "This MPI library has no revoke, so an interrupted exchange cannot be undone."
                 raise CommError(message, advice="Restart the ranks.", rank=self.rank)
+            for transfer in self._abandoned:
+                transfer.cancel()
             if old is not None:
-                old.Free()
+                _cancel(self._wake)
+            # Freed only at the recovery after this one: where their numbers are given to new communicators at once,
+            # a revoke that is still under way strikes those.
+            while self._retired:
+                self._retired.pop().Free()
+            self._retired += [comm for comm in (old, self._rows) if comm is not None]
+            self._rows = self._duplicate()
+            self._comm = self._with_wake(self._duplicate())
+            # Every rank has opened by now, so all of them have cancelled, and nobody reads this memory any more.
             self._abandoned.clear()
-            self._comm = self._duplicate()
         except MPI.Exception as error:
             raise self._explain(error) from None
         self._revoked.clear()
@@ -164,6 +176,8 @@ class MpiTransport:
     def close(self) -> None:
         """Free the communicator where that needs nobody else. Idempotent."""
         self.set_deadline(None)
+        if self._comm is not None and not MPI.Is_finalized():
+            _cancel(self._wake)
         self._comm = None  # Comm.Free is collective, and others may be gone; MPI frees it at its end
 
     def _expire(self, deadline: float) -> None:
@@ -171,6 +185,11 @@ class MpiTransport:
         with self._swap:
             if self._deadline == deadline:
                 self.revoke()
+
+    def _with_wake(self, comm: MPI.Comm) -> MPI.Comm:
+        if self.revocable:
+            self._wake = comm.Irecv(bytearray(1), self.rank, _WAKE_TAG)
+        return comm
 
     def _duplicate(self) -> MPI.Comm:
         comm = self._world.Dup()
@@ -222,6 +241,51 @@ class MpiTransport:
         if error.Get_error_class() in failures:
             return RankLost("A rank's process is gone.", advice="Restart the ranks.", rank=self.rank, lost_ranks=[])
         return CommError(f"MPI failed: {error.Get_error_string()}.", advice="Restart the ranks.", rank=self.rank)
+
+
+class _Transfer:
+    """The messages of one exchange, and the memory that they touch."""
+
+    def __init__(self, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
+        self._sends = sends
+        self._receives = receives
+        self._arriving: list[MPI.Request] = []
+        self.requests: list[MPI.Request] = []
+        self.done = False
+
+    def post(self, comm: MPI.Comm, rank: int, limit: int) -> None:
+        """Post all receives, then all sends, but for those to oneself."""
+        for receive in self._receives:
+            if receive.rank != rank:
+                for part in split_view(receive.view, limit):
+                    self._arriving.append(comm.Irecv([part, MPI.BYTE], receive.rank, _TAG))
+        self.requests += self._arriving
+        for send in self._sends:
+            if send.rank != rank:
+                for part in split_view(send.view, limit):
+                    self.requests.append(comm.Isend([part, MPI.BYTE], send.rank, _TAG))
+
+    def wait(self, wake: MPI.Request) -> None:
+        """Wait until all messages are through, or the wake request ends, which raises."""
+        pending = [*self.requests, wake]
+        left = len(self.requests)
+        while left:
+            finished = MPI.Request.Waitsome(pending)
+            left -= len(finished or ())
+
+    def cancel(self) -> None:
+        """Take back the receives; returns when MPI writes into their memory no more."""
+        for request in self._arriving:
+            _cancel(request)
+
+
+def _cancel(request: MPI.Request) -> None:
+    if request != MPI.REQUEST_NULL:
+        try:
+            request.Cancel()
+            request.Wait()
+        except MPI.Exception:
+            pass  # it has failed already, so it is over
 
 
 def _has_revoke(comm: Any) -> bool:
