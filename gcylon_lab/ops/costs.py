@@ -2,120 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ..config import GcylonConfig
+from ..tables.partition import partition_scratch_bytes
+from .shapes import Shapes, id_bytes, wished_rows
 
-# A chunk of this size and its partitioned copy stay in the second-level cache, which measures faster than
-# fewer and larger rounds.
-FAST_CHUNK_BYTES = 2 * 1024**2
-_STAGE_BYTES = 4 * 1024**2
-VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition")
-
-
-@dataclass(frozen=True, slots=True)
-class Shapes:
-    """Sizes of a distributed table and memory of its ranks, as all ranks know them.
-
-    Attributes
-    ----------
-    verb : str
-        What is to be done.
-    rows, nbytes, staged_bytes, largest_staged_bytes : tuple of int
-        Of each rank's part: rows, bytes in all tiers, bytes below the device tier, and
-        its largest chunk there, which is read back whole.
-    used, limits : tuple of int
-        Of each rank: bytes of the budget in use, and the limit.
-    fixed_row_bytes : int
-        Bytes a row of the fixed columns.
-    root : int
-        For gather and broadcast.
-    target_rows : tuple of int
-        For repartition: rows that each rank will hold.
-    """
-
-    verb: str
-    rows: tuple[int, ...]
-    nbytes: tuple[int, ...]
-    staged_bytes: tuple[int, ...]
-    largest_staged_bytes: tuple[int, ...]
-    used: tuple[int, ...]
-    limits: tuple[int, ...]
-    fixed_row_bytes: int
-    root: int = 0
-    target_rows: tuple[int, ...] = ()
-    fast_chunk_bytes: int = FAST_CHUNK_BYTES
-
-    @property
-    def size(self) -> int:
-        """World size."""
-        return len(self.rows)
-
-    @property
-    def sent_rows(self) -> tuple[int, ...]:
-        """Rows that each rank sends from."""
-        if self.verb == "broadcast":
-            return tuple(n if rank == self.root else 0 for rank, n in enumerate(self.rows))
-        return self.rows
-
-    @property
-    def bytes_per_row(self) -> float:
-        """Mean bytes of a row, variable columns included."""
-        total = sum(self.rows)
-        return max(float(self.fixed_row_bytes), sum(self.nbytes) / total) if total else float(self.fixed_row_bytes)
-
-    @property
-    def variable_row_bytes(self) -> float:
-        """Mean bytes of a row in the variable columns."""
-        return self.bytes_per_row - self.fixed_row_bytes
-
-    @classmethod
-    def from_infos(cls, verb: str, infos: Sequence[Mapping[str, Any]], **more: Any) -> Shapes:
-        """Build shapes from every rank's ``Table.info()``, in rank order, with ``limits`` among ``more``."""
-        return cls(
-            verb=verb,
-            rows=tuple(i["rows"] for i in infos),
-            nbytes=tuple(i["nbytes"] for i in infos),
-            staged_bytes=tuple(i["tiers"]["disk"] for i in infos),
-            largest_staged_bytes=tuple(i["largest_staged_bytes"] for i in infos),
-            used=tuple(i["used_bytes"] for i in infos),
-            fixed_row_bytes=infos[0]["row_bytes"],
-            **more,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Costs:
-    """Device bytes that a strategy uses beside inputs and result.
-
-    Attributes
-    ----------
-    per_row : float
-        For every row of a chunk.
-    per_round : int
-        In every round whatever the chunk, such as a staged chunk that is read back whole.
-    kept : tuple of int
-        On each rank during all rounds: the partition ids.
-    """
-
-    per_row: float
-    per_round: int
-    kept: tuple[int, ...]
-
-    def work(self, chunk_rows: int) -> int:
-        """Bytes in use at the most within a round."""
-        return self.per_round + int(self.per_row * chunk_rows)
-
-    def rows_in(self, room_bytes: int) -> int:
-        """Rows of the largest chunk that works within so many bytes; at most 0 where none does."""
-        # A tenth is left alone: strings vary in length and messages have headers.
-        return int((room_bytes - self.per_round) * 0.9 / self.per_row)
-
-    def room_for(self, chunk_rows: int) -> int:
-        """Bytes in which chunks of so many rows work."""
-        return self.per_round + int(self.per_row * (chunk_rows + 1) / 0.9) + 1
+Numbers = npt.NDArray[np.float64]
 
 
 def expected_results(shapes: Shapes) -> tuple[int, ...]:
@@ -138,27 +34,106 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
     return (-(-total // size),) * size
 
 
-def count_work(shapes: Shapes, strategy: str) -> Costs:
-    """Count what a round of a strategy needs.
+class Costs:
+    """Device bytes that each rank uses beside inputs and result.
 
-    A round holds the piece (when it must be read back), its partitioned copy
-    and the scratch of partitioning (shuffle), the packed message of its
-    variable columns, and for ``staged`` what comes in, once as received and
-    once more, variable columns only, as written to disk.
+    A round holds the piece where it is read back or joined of smaller chunks,
+    its partitioned copy and the scratch of that (shuffle), the packed message
+    of its variable columns, and for ``staged`` what comes in: once as received
+    and once more, variable columns only, as written to disk.
+
+    Parameters
+    ----------
+    shapes : Shapes
+    strategy : str
+        direct, chunked or staged.
+
+    Attributes
+    ----------
+    kept : tuple of int
+        On each rank during all rounds: the partition ids.
     """
-    row, variable = shapes.bytes_per_row, shapes.variable_row_bytes
-    shuffle = shapes.verb == "shuffle"
-    per_row = variable + (row + scratch_row_bytes(shapes.size) if shuffle else 0.0)
-    if strategy == "staged":
-        fan_in = {"shuffle": 1, "broadcast": 1, "repartition": min(2, shapes.size)}.get(shapes.verb, shapes.size)
-        per_row += fan_in * (row + variable)
-    largest = max(shapes.largest_staged_bytes)
-    if largest:
-        per_row += row
-    keeps_ids = shuffle and strategy != "staged"
-    kept = tuple(n * id_bytes(shapes.size) if keeps_ids else 0 for n in shapes.rows)
-    # What is read back counts once a row above; a chunk staged larger than the pieces comes whole.
-    return Costs(max(per_row, 1.0), largest, kept)
+
+    def __init__(self, shapes: Shapes, strategy: str) -> None:
+        self._shapes = shapes
+        self._staged = strategy == "staged"
+        self._shuffle = shapes.verb == "shuffle"
+        keeps_ids = self._shuffle and not self._staged
+        self.kept = tuple(n * id_bytes(shapes.size) if keeps_ids else 0 for n in shapes.rows)
+        self._sent = np.array(shapes.sent_rows, dtype=np.float64)
+        largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
+        self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk
+        self._chunk_rows = np.maximum(np.floor(self._sent / np.maximum(shapes.chunks, 1)), 1.0)
+        self._paths = _paths(shapes)
+
+    def work(self, chunk_rows: int) -> Numbers:
+        """Bytes in use at the most within a round of chunks of at most so many rows; shape (size,)."""
+        row, variable = self._shapes.bytes_per_row, self._shapes.variable_row_bytes
+        piece, read, joining = self._reading(chunk_rows)
+        packed = piece * variable
+        incoming = self._incoming(piece) * (row + variable) if self._staged else np.zeros_like(piece)
+        exchanging = packed + incoming
+        if self._shuffle:
+            # The copy is claimed together with what follows it, so that it never leaves too little for that.
+            scratch = np.array([partition_scratch_bytes(int(n), self._shapes.size) if n else 0 for n in piece])
+            exchanging = piece * row + packed + np.maximum(scratch, incoming)
+        return np.ceil(np.maximum(joining, read + exchanging))
+
+    def rows_in(self, room: Numbers, most: int) -> int:
+        """Rows, at most ``most``, of about the largest chunk that works within each rank's room; 0 where none does."""
+        # A tenth is left alone: strings vary in length, and keys are not spread evenly in every round.
+        free = self._largest + np.maximum(room - self._largest, 0.0) * 0.9
+
+        def fits(rows: int) -> bool:
+            return bool((self.work(rows) <= free).all())
+
+        if most < 1 or fits(most):
+            return most
+        low, high = 0, most
+        while high - low > max(1, low // 64):
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def room_for(self, chunk_rows: int) -> Numbers:
+        """Bytes in which chunks of so many rows work; shape (size,)."""
+        return np.ceil(self._largest + np.maximum(self.work(chunk_rows) - self._largest, 0.0) / 0.9) + 1
+
+    def _reading(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers]:
+        """Rows of a piece, and what it takes to have it and to make it, where chunks are of equal size."""
+        row = self._shapes.bytes_per_row
+        slices = np.ceil(self._chunk_rows / chunk_rows)
+        together = np.floor(chunk_rows / self._chunk_rows)
+        joined = (together >= 2) & (np.array(self._shapes.chunks) >= 2)
+        piece = np.where(joined, self._chunk_rows * together, np.ceil(self._chunk_rows / slices))
+        piece = np.minimum(piece, self._sent)
+        read = np.where(joined, piece * row, self._largest)
+        joining = np.where(joined, piece * row * np.where(self._largest > 0, 2, 1), 0.0)
+        return piece, read, joining
+
+    def _incoming(self, piece: Numbers) -> Numbers:
+        """Rows that reach each rank in a round, with keys spread evenly where they decide."""
+        if self._paths is None:
+            return np.full(len(piece), piece.sum() / len(piece))
+        arriving: Numbers = np.minimum(piece[:, None], self._paths).sum(axis=0)
+        return arriving
+
+
+def _paths(shapes: Shapes) -> Numbers | None:
+    """Rows that go from each rank (first axis) to each; None where keys decide."""
+    size, rows = shapes.size, np.array(shapes.sent_rows, dtype=np.float64)
+    if shapes.verb == "shuffle":
+        return None
+    if shapes.verb == "repartition":
+        first, target = (np.concatenate(([0], np.cumsum(n))) for n in (rows, shapes.target_rows))
+        starts = np.maximum(first[:-1, None], target[None, :-1])
+        stops = np.minimum(first[1:, None], target[None, 1:])
+        between: Numbers = np.maximum(stops - starts, 0.0)
+        return between
+    everywhere: Numbers = np.repeat(rows[:, None], size, axis=1)
+    if shapes.verb == "gather":
+        everywhere[:, [rank for rank in range(size) if rank != shapes.root]] = 0
+    return everywhere
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +142,6 @@ class Room:
 
     all: int
     least: int
-
-
-def wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
-    """Rows of a chunk where memory does not matter, at least 1."""
-    most = max(1, max(shapes.sent_rows))
-    if not shapes.bytes_per_row:
-        return most
-    wished = config.chunk_size_bytes or shapes.fast_chunk_bytes
-    return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
 
 
 def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Room, ...]:
@@ -196,31 +162,17 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
         One a rank. Other tables give way for ``all``; the inputs only for ``least``.
     """
     rows = wished_rows(shapes, config)
-    placed, staged = count_work(shapes, "direct"), count_work(shapes, "staged")
-    least = staged.work(rows)
-    rooms = []
-    for result, kept, limit in zip(expected_results(shapes), placed.kept, shapes.limits, strict=True):
-        everything = result + kept + placed.work(rows)
-        if strategy == "staged":
-            rooms.append(Room(min(least, limit), min(least, limit // 2)))
-        elif strategy == "auto":
-            # Where the result cannot fit even alone, freeing memory for it would be in vain.
-            rooms.append(Room(everything if everything <= limit else min(least, limit), min(least, limit // 2)))
-        else:
-            rooms.append(Room(min(everything, limit), min(everything, limit) if strategy == "chunked" else 0))
-    return tuple(rooms)
+    placed, staged = Costs(shapes, "direct"), Costs(shapes, "staged")
+    needs = zip(
+        expected_results(shapes), placed.kept, placed.work(rows), staged.work(rows), shapes.limits, strict=True
+    )
+    return tuple(_room(int(r + k + work), int(least), limit, strategy) for r, k, work, least, limit in needs)
 
 
-def stage_slice_bytes(limit_bytes: int) -> int:
-    """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget."""
-    return min(_STAGE_BYTES, max(1, limit_bytes // 16))
-
-
-def id_bytes(size: int) -> int:
-    """Bytes of one partition id for so many ranks."""
-    return 1 if size <= 256 else 2 if size <= 65536 else 4
-
-
-def scratch_row_bytes(size: int) -> int:
-    """Bytes a row that partitioning uses beside its result: its id, and its place in the new order."""
-    return id_bytes(size) + 8
+def _room(everything: int, least: int, limit: int, strategy: str) -> Room:
+    if strategy == "staged":
+        return Room(min(least, limit), min(least, limit // 2))
+    if strategy == "auto":
+        # Where the result cannot fit even alone, freeing memory for it would be in vain.
+        return Room(everything if everything <= limit else min(least, limit), min(least, limit // 2))
+    return Room(min(everything, limit), min(everything, limit) if strategy == "chunked" else 0)

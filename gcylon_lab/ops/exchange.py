@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from ..errors import BudgetExceeded
-from .costs import Shapes
 from .operation import Operation
 from .part import Part, Partitioning
 from .placement import Int64s, PlacedSink, Sink, StagedSink
 from .rounds import Route, exchange_rounds
+from .shapes import Shapes
 from .votes import VoteKind
 
 

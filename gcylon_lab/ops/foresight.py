@@ -8,8 +8,9 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ColumnMissing
-from .costs import VERBS, Shapes, room_wanted, stage_slice_bytes
+from .costs import room_wanted
 from .plan import Plan, check_strategy, make_plan
+from .shapes import VERBS, Shapes, stage_slice_bytes
 
 
 def foresee(
@@ -127,6 +128,7 @@ def _after_making_room(
         return shapes
     wanted = room_wanted(shapes, config, strategy)
     used, staged, largest = list(shapes.used), list(shapes.staged_bytes), list(shapes.largest_staged_bytes)
+    count = list(shapes.chunks)
     for rank, (own, limit, room) in enumerate(zip(chunks, shapes.limits, wanted, strict=True)):
         # Other tables first; the input's own chunks go only if there is no other way, and one by one.
         used[rank] = max(min(used[rank], sum(own)), min(used[rank], limit - room.all))
@@ -135,7 +137,13 @@ def _after_making_room(
                 break
             used[rank] -= nbytes
             staged[rank] += nbytes
-            largest[rank] = max(largest[rank], min(nbytes, stage_slice_bytes(limit)))
+            slices = max(1, -(-nbytes // stage_slice_bytes(limit)))
+            largest[rank] = max(largest[rank], -(-nbytes // slices))
+            count[rank] += slices - 1
     return replace(
-        shapes, used=tuple(used), staged_bytes=tuple(staged), largest_staged_bytes=tuple(largest)
+        shapes,
+        used=tuple(used),
+        staged_bytes=tuple(staged),
+        largest_staged_bytes=tuple(largest),
+        chunks=tuple(count),
     )

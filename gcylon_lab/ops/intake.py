@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from ..memory.tiers import SpillFile
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
-from .costs import stage_slice_bytes
 from .operation import Operation, Request
 from .part import Chunk, Part, hold, stage
 from .running import run_verb
+from .shapes import stage_slice_bytes
 from .workspace import Workspace
 
 # The part of the budget that stays free for operations on what was taken in.

@@ -18,9 +18,10 @@ from ..errors import ArgumentError, ConfigError, GcylonError, RanksDisagree
 from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
-from .costs import Shapes, room_wanted
+from .costs import room_wanted
 from .part import Part
 from .plan import Plan, check_strategy, make_plan
+from .shapes import Shapes
 from .votes import VoteKind, Votes, agreed
 from .workspace import Workspace
 
@@ -79,8 +80,8 @@ class Operation:
         self.schema: Schema = request.part.schema
         self.config: GcylonConfig = workspace.config
         self.limits: tuple[int, ...] = ()
-        self._sizes: Int64s = np.zeros((self.size, 4), dtype=np.int64)
-        self._memory: Int64s = np.zeros((self.size, 3), dtype=np.int64)
+        self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
+        self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self.plan: Plan | None = None
 
     @property
@@ -115,14 +116,14 @@ class Operation:
             VoteKind.OPENING,
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
-                part.rows, part.nbytes, part.tiers["disk"], part.largest_staged_bytes,
+                part.rows, part.nbytes, part.tiers["disk"], part.largest_staged_bytes, len(part.chunks),
             ),
         )  # fmt: skip
         self._agree_arguments(votes[:, 0])
         self._agree_config(votes[:, 2], local)
         workspace.spill.set_folder(self.config.spill_dir)
         self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
-        self._sizes = votes[:, 3:7]
+        self._sizes = votes[:, 3:8]
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. Stage what is not in use, if the plan needs its memory; learn what is free.
@@ -151,9 +152,10 @@ class Operation:
         used = workspace.budget.used_bytes
         self.record.used_before_bytes = used
         # Ceilings may differ from rank to rank, and so does what could be staged.
-        votes = self.vote(VoteKind.OPENING, (limit, used, part.tiers["disk"], part.largest_staged_bytes))
+        chunks = (part.tiers["disk"], part.largest_staged_bytes, len(part.chunks))
+        votes = self.vote(VoteKind.OPENING, (limit, used, *chunks))
         self.limits = tuple(int(n) for n in votes[:, 0])
-        self._memory = votes[:, 1:4]
+        self._memory = votes[:, 1:5]
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -163,12 +165,13 @@ class Operation:
     def shapes(self, **more: Any) -> Shapes:
         """Collective: all ranks call it. Make room, and return the sizes that all ranks know then."""
         self.make_room(**more)
-        used, staged, largest = (tuple(int(n) for n in column) for column in self._memory.T)
-        return replace(self._shapes(used, self.limits, more), staged_bytes=staged, largest_staged_bytes=largest)
+        used, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._memory.T)
+        shapes = self._shapes(used, self.limits, more)
+        return replace(shapes, staged_bytes=staged, largest_staged_bytes=largest, chunks=chunks)
 
     def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
-        rows, nbytes, staged, largest = (tuple(int(n) for n in column) for column in self._sizes.T)
-        return Shapes(self.verb, rows, nbytes, staged, largest, used, limits, self.schema.row_bytes, **more)
+        rows, nbytes, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._sizes.T)
+        return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, self.schema.row_bytes, **more)
 
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""

@@ -11,10 +11,10 @@ from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data, Ids
-from .costs import id_bytes
 from .operation import Operation
 from .part import Part
 from .rounds import Outgoing
+from .shapes import id_bytes
 from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]

@@ -11,7 +11,8 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..memory.budget import exceeded
 from ..units import format_bytes, format_count
-from .costs import Shapes, count_work, expected_results, wished_rows
+from .costs import Costs, Numbers, expected_results
+from .shapes import Shapes, wished_rows
 
 STRATEGIES = ("auto", "direct", "chunked", "staged")
 EVENLY = "assuming evenly spread keys"
@@ -153,27 +154,30 @@ class _Candidate:
     chunk_rows: int
     rounds: int
     peaks: tuple[int, ...]
-    needed: tuple[int, ...]  # on each rank, with the smallest chunk
-    would_do: int  # the limit that lets it run in chunks that are worth it
+    costs: Costs
+    always: Numbers  # bytes on each rank beside the work of a round: in use before, result, kept ids
+    worth_rows: int  # of a chunk that is worth it
 
 
 def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
-    costs = count_work(shapes, strategy)
-    fixed = [r + k if strategy != "staged" else 0 for r, k in zip(results, costs.kept, strict=True)]
-    free = [max(0, limit - used) for limit, used in zip(shapes.limits, shapes.used, strict=True)]
-    most_rows = max(1, max(shapes.sent_rows))
+    costs = Costs(shapes, strategy)
+    results_here = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
+    always = results_here + costs.kept + shapes.used
     rows = wished_rows(shapes, config)
+    worth_rows = rows if strategy == "direct" else min(config.min_chunk_rows, rows)
     if strategy != "direct":
-        for room, always in zip(free, fixed, strict=True):
-            rows = min(rows, costs.rows_in(room - always))
-    rows = max(rows, 1)
-    least, enough = (rows, rows) if strategy == "direct" else (1, min(config.min_chunk_rows, most_rows))
-    peaks = tuple(u + f + costs.work(rows) for u, f in zip(shapes.used, fixed, strict=True))
-    fits = all(peak <= limit for peak, limit in zip(peaks, shapes.limits, strict=True))
-    rounds = max(1, *(-(-n // rows) for n in shapes.sent_rows))
-    needed = tuple(f + costs.work(least) for f in fixed)
-    would_do = max(u + f + costs.room_for(enough) for u, f in zip(shapes.used, fixed, strict=True))
-    return _Candidate(strategy, fits, rows, rounds, peaks, needed, would_do)
+        rows = max(1, costs.rows_in(np.maximum(np.array(shapes.limits) - always, 0.0), rows))
+    peaks = always + costs.work(rows)
+    return _Candidate(
+        strategy,
+        fits=bool((peaks <= shapes.limits).all()),
+        chunk_rows=rows,
+        rounds=max(1, *(-(-n // rows) for n in shapes.sent_rows)),
+        peaks=tuple(int(n) for n in peaks),
+        costs=costs,
+        always=always,
+        worth_rows=worth_rows,
+    )
 
 
 def _choose(candidates: dict[str, _Candidate], config: GcylonConfig, strategy: str, shapes: Shapes) -> tuple[str, str]:
@@ -201,8 +205,11 @@ def _choose(candidates: dict[str, _Candidate], config: GcylonConfig, strategy: s
 
 
 def _too_small(candidate: _Candidate, shapes: Shapes, what: str) -> Exception:
-    lacking = [n + u - limit for n, u, limit in zip(candidate.needed, shapes.used, shapes.limits, strict=True)]
-    worst = int(np.argmax(lacking))
+    costs, always = candidate.costs, candidate.always
+    smallest = candidate.worth_rows if candidate.strategy == "direct" else 1
+    needed = always + costs.work(smallest) - shapes.used
+    worst = int(np.argmax(needed + shapes.used - shapes.limits))
+    would_do = int((always + costs.room_for(candidate.worth_rows)).max())
     return exceeded(
-        what, candidate.needed[worst], shapes.used[worst], shapes.limits[worst], rank=worst, would_do=candidate.would_do
+        what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do
     )

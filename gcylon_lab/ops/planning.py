@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..config import GcylonConfig
+from ..errors import GcylonError
 from .foresight import foresee
 from .operation import Operation, Request
 from .part import Part
 from .plan import Plan
 from .running import run_verb
+from .votes import agreed
 from .workspace import Workspace
 
 
@@ -48,7 +50,10 @@ def plan_verb(
     def body(operation: Operation) -> Part:
         texts = workspace.transport.share(json.dumps(info).encode())
         infos = [json.loads(text) for text in texts]
-        plans.append(foresee(verb, infos, operation.config, strategy=strategy, **arguments))
+        try:
+            plans.append(foresee(verb, infos, operation.config, strategy=strategy, **arguments))
+        except GcylonError as error:
+            raise agreed(error) from None  # of numbers that all ranks share: all raise it
         return part
 
     request = Request(f"plan_{verb}", arguments, part, strategy, config)

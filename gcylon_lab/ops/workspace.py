@@ -13,7 +13,7 @@ from ..memory.budget import MemoryBudget
 from ..memory.tiers import SpillStore
 from ..profiling import Recorder
 from ..tables.backend import Backend
-from .costs import stage_slice_bytes
+from .shapes import stage_slice_bytes
 
 if TYPE_CHECKING:
     from ..comm.transport import Transport

@@ -12,9 +12,9 @@ import ipywidgets as w
 
 from ..config import GcylonConfig
 from ..errors import GcylonError
-from ..ops.costs import VERBS
 from ..ops.foresight import foresee
 from ..ops.plan import STRATEGIES
+from ..ops.shapes import VERBS
 from .plan_text import plan_html
 from .settings import PRESETS, SettingsForm, preset
 from .source import Source
@@ -120,7 +120,7 @@ class Tuner:
             self._take(self._opened_with)
 
     def _show_code(self, _change: Any) -> None:
-        text = f"lab.config = {self._config.as_code()}"
+        text = f"lab.config = {self._config.as_code()}".replace("(", "(\n    ").replace(", ", ",\n    ")
         self.code.value = f'<pre class="gcylon-code">{escape(text)}</pre>' if self.code_button.value else ""
 
     def _take(self, config: GcylonConfig) -> None:

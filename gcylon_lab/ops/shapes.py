@@ -1,0 +1,108 @@
+"""Sizes that plans are made of, as all ranks know them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..config import GcylonConfig
+
+# A chunk of this size and its partitioned copy stay in the second-level cache, which measures faster than
+# fewer and larger rounds.
+FAST_CHUNK_BYTES = 2 * 1024**2
+# Chunks that give way are staged in slices of this size at the most.
+_STAGE_BYTES = 4 * 1024**2
+VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition")
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Sizes of a distributed table and memory of its ranks, as all ranks know them.
+
+    Attributes
+    ----------
+    verb : str
+        What is to be done.
+    rows, nbytes, staged_bytes, largest_staged_bytes, chunks : tuple of int
+        Of each rank's part: rows, bytes in all tiers, bytes below the device tier, its
+        largest chunk there, which is read back whole, and the number of its chunks.
+    used, limits : tuple of int
+        Of each rank: bytes of the budget in use, and the limit.
+    fixed_row_bytes : int
+        Bytes a row of the fixed columns.
+    root : int
+        For gather and broadcast.
+    target_rows : tuple of int
+        For repartition: rows that each rank will hold.
+    """
+
+    verb: str
+    rows: tuple[int, ...]
+    nbytes: tuple[int, ...]
+    staged_bytes: tuple[int, ...]
+    largest_staged_bytes: tuple[int, ...]
+    chunks: tuple[int, ...]
+    used: tuple[int, ...]
+    limits: tuple[int, ...]
+    fixed_row_bytes: int
+    root: int = 0
+    target_rows: tuple[int, ...] = ()
+    fast_chunk_bytes: int = FAST_CHUNK_BYTES
+
+    @property
+    def size(self) -> int:
+        """World size."""
+        return len(self.rows)
+
+    @property
+    def sent_rows(self) -> tuple[int, ...]:
+        """Rows that each rank sends from."""
+        if self.verb == "broadcast":
+            return tuple(n if rank == self.root else 0 for rank, n in enumerate(self.rows))
+        return self.rows
+
+    @property
+    def bytes_per_row(self) -> float:
+        """Mean bytes of a row, variable columns included."""
+        total = sum(self.rows)
+        return max(float(self.fixed_row_bytes), sum(self.nbytes) / total) if total else float(self.fixed_row_bytes)
+
+    @property
+    def variable_row_bytes(self) -> float:
+        """Mean bytes of a row in the variable columns."""
+        return self.bytes_per_row - self.fixed_row_bytes
+
+    @classmethod
+    def from_infos(cls, verb: str, infos: Sequence[Mapping[str, Any]], **more: Any) -> Shapes:
+        """Build shapes from every rank's ``Table.info()``, in rank order, with ``limits`` among ``more``."""
+        return cls(
+            verb=verb,
+            rows=tuple(i["rows"] for i in infos),
+            nbytes=tuple(i["nbytes"] for i in infos),
+            staged_bytes=tuple(i["tiers"]["disk"] for i in infos),
+            largest_staged_bytes=tuple(i["largest_staged_bytes"] for i in infos),
+            chunks=tuple(i["chunks"] for i in infos),
+            used=tuple(i["used_bytes"] for i in infos),
+            fixed_row_bytes=infos[0]["row_bytes"],
+            **more,
+        )
+
+
+def wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
+    """Rows of a chunk where memory does not matter, at least 1."""
+    most = max(1, max(shapes.sent_rows))
+    if not shapes.bytes_per_row:
+        return most
+    wished = config.chunk_size_bytes or shapes.fast_chunk_bytes
+    return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
+
+
+def stage_slice_bytes(limit_bytes: int) -> int:
+    """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget."""
+    return min(_STAGE_BYTES, max(1, limit_bytes // 16))
+
+
+def id_bytes(size: int) -> int:
+    """Bytes of one partition id for so many ranks."""
+    return 1 if size <= 256 else 2 if size <= 65536 else 4
