@@ -201,7 +201,10 @@ class Part:
 
     def _groups(self, chunk_rows: int) -> list[list[int]]:
         same = [i > 0 and c.schema == self.chunks[i - 1].schema for i, c in enumerate(self.chunks)]
-        return group_chunks([chunk.rows for chunk in self.chunks], same, chunk_rows)
+        rows, sizes = [chunk.rows for chunk in self.chunks], [chunk.nbytes for chunk in self.chunks]
+        # Chunks of unusually long rows are not joined to more than the plan counts with.
+        most_bytes = int(1.1 * chunk_rows * sum(sizes) / max(1, sum(rows)))
+        return group_chunks(rows, sizes, same, chunk_rows, most_bytes)
 
     def _slices(self, workspace: Workspace, chunk: Chunk, chunk_rows: int) -> Iterator[Data]:
         count = -(-chunk.rows // chunk_rows)
@@ -210,17 +213,19 @@ class Part:
                 yield workspace.backend.slice(data, chunk.rows * i // count, chunk.rows * (i + 1) // count)
 
 
-def group_chunks(rows: Sequence[int], joinable: Sequence[bool], chunk_rows: int) -> list[list[int]]:
+def group_chunks(
+    rows: Sequence[int], sizes: Sequence[int], joinable: Sequence[bool], chunk_rows: int, chunk_bytes: int
+) -> list[list[int]]:
     """Put neighbours together that fit into one piece, so that many small chunks do not make many rounds.
 
     Parameters
     ----------
-    rows : sequence of int
-        Rows of each chunk.
+    rows, sizes : sequence of int
+        Rows and bytes of each chunk.
     joinable : sequence of bool
         Whether each chunk has the schema of the one before it.
-    chunk_rows : int
-        Most rows of a piece.
+    chunk_rows, chunk_bytes : int
+        Most rows and bytes of a piece.
 
     Returns
     -------
@@ -228,14 +233,15 @@ def group_chunks(rows: Sequence[int], joinable: Sequence[bool], chunk_rows: int)
         Indices of chunks; a group of one may be longer than a piece, and is sliced then.
     """
     groups: list[list[int]] = []
-    held = 0
-    for i, n in enumerate(rows):
-        if groups and joinable[i] and held + n <= chunk_rows:
+    held = held_bytes = 0
+    for i, (n, size) in enumerate(zip(rows, sizes, strict=True)):
+        if groups and joinable[i] and held + n <= chunk_rows and held_bytes + size <= chunk_bytes:
             groups[-1].append(i)
             held += n
+            held_bytes += size
         else:
             groups.append([i])
-            held = n
+            held, held_bytes = n, size
     return groups
 
 
