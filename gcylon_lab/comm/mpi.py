@@ -18,6 +18,7 @@ from .transport import Int64s, Receive, Send, Window
 
 _TAG = 7
 _WAKE_TAG = 8
+_LOOKS = 64  # before waiting inside MPI, which does not let go of the core
 
 
 class MpiTransport:
@@ -210,8 +211,7 @@ class MpiTransport:
         while not MPI.Request.Testall(requests):
             if self._revoked.is_set():
                 raise self._explain(None)
-            # Ranks may share a core: let the one that is waited for run.
-            os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
+            _yield_core()
 
     def _lost_ranks(self, comm: MPI.Comm | None) -> list[int]:
         if comm is None or not self.revocable:
@@ -267,6 +267,10 @@ class _Transfer:
 
     def wait(self, wake: MPI.Request) -> None:
         """Wait until all messages are through, or the wake request ends, which raises."""
+        for _ in range(_LOOKS):
+            if MPI.Request.Testall(self.requests):
+                return
+            _yield_core()
         pending = [*self.requests, wake]
         left = len(self.requests)
         while left:
@@ -277,6 +281,11 @@ class _Transfer:
         """Take back the receives; returns when MPI writes into their memory no more."""
         for request in self._arriving:
             _cancel(request)
+
+
+def _yield_core() -> None:
+    """Ranks may share a core: let the one that is waited for run."""
+    os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
 
 
 def _cancel(request: MPI.Request) -> None:
