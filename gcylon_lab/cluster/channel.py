@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -57,6 +58,7 @@ class Channel:
         self._broken = ""
         self._drops: deque[str] = deque()
         self._outstanding: list[Any] = []
+        self._signals: Any = None
         client._registration_callbacks.append(self._on_registration)
         client.send_signal = self._send_signal
         self.view = OrderedView(client, self)
@@ -153,6 +155,7 @@ class Channel:
         with self.lock:
             self.check_usable()
             self._wait_idle()
+            self._settle_signals()
             sent = self.view.send(deliver, Request("recover"))
             error = fold(self._wait(sent, "recover", _RECOVER_S))
             self.check_usable()
@@ -255,6 +258,14 @@ class Channel:
                 reminded = now + 2.0
             time.sleep(0.02)
 
+    def _settle_signals(self) -> None:
+        """A signal that is still under way would strike in the middle of the recovery, or after it."""
+        with contextlib.suppress(Exception):
+            if self._signals is not None:
+                self._signals.result(_CONTROL_S)
+        self._signals = None
+        self.ask({"ask": "settle"})
+
     def _all_idle(self) -> bool:
         self._outstanding = [sent for sent in self._outstanding if not sent.ready()]
         if self._outstanding:
@@ -287,7 +298,8 @@ class Channel:
     def _send_signal(self, *args: Any, **kwargs: Any) -> Any:
         """Stands in for the client's own: ``%px`` uses it when it is interrupted, and that too calls for recovery."""
         self.needs_recovery = True
-        return type(self.client).send_signal(self.client, *args, **kwargs)
+        self._signals = type(self.client).send_signal(self.client, *args, **kwargs)
+        return self._signals
 
     def _free_survivors(self) -> None:
         if self.client.outstanding and not self.client._closed:

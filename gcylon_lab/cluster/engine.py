@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import platform
 import sys
@@ -50,6 +51,10 @@ class Engine:
         self.revoked = False
         self.last_id = 0
         self._late: threading.Timer | None = None
+        # Held while ranks are revoked or recovered: what is decided before a recovery must not strike after it.
+        self._turn = threading.RLock()
+        self._recoveries = 0
+        self._recovering = False
 
     @property
     def rank(self) -> int:
@@ -75,8 +80,6 @@ class Engine:
         except BaseException as error:
             self.guard.disarm()
             return self._failed(error, request)
-        finally:
-            self.running = ""
 
     def drop(self, name: str) -> None:
         """Forget a stored table, and release what it holds unless something else refers to it."""
@@ -84,24 +87,46 @@ class Engine:
 
     def failed(self, error: BaseException | None) -> None:
         """A cell or a request ended in an error: see to it that no peer waits for this rank."""
+        _forget_frames(error)
         if getattr(error, "agreed", False):
             self._cancel_late()
-            self._late = threading.Timer(_LATE_REVOKE_S, self.revoke)
+            self._late = threading.Timer(_LATE_REVOKE_S, self.revoke, [self._recoveries])
             self._late.daemon = True
             self._late.start()
         else:
             self.revoke()
 
-    def revoke(self) -> None:
-        """Free all ranks from their collectives; from any thread."""
-        self.revoked = True
-        self.context.transport.revoke()
+    def revoke(self, recoveries: int | None = None) -> None:
+        """Free all ranks from their collectives; from any thread.
+
+        Parameters
+        ----------
+        recoveries : int, optional
+            Do nothing if there was another recovery since this many.
+        """
+        with self._turn:
+            if not self._recovering and recoveries in (None, self._recoveries):
+                self.revoked = True
+                self.context.transport.revoke()
+
+    def interrupted(self) -> None:
+        """A SIGINT came. An idle rank keeps nobody waiting, and those that wait get a signal of their own."""
+        with self._turn:
+            if self.running:
+                self.revoke()
 
     def recover(self) -> None:
         """Collective: all ranks call it. Make the transport usable again; nothing else may be in flight."""
+        self.guard.disarm()  # a rank that left in the middle would leave the others in a call that nothing ends
         self._cancel_late()
-        self.context.recover()
-        self.revoked = False
+        with self._turn:
+            self._recovering = True
+            self._recoveries += 1
+        try:
+            self.context.recover()
+            self.revoked = False
+        finally:
+            self._recovering = False
 
     def memory(self) -> dict[str, int]:
         """What plans need to know of this rank."""
@@ -136,6 +161,7 @@ class Engine:
 
     def _failed(self, error: BaseException, request: Request) -> Reply:
         text = "".join(traceback.format_exception(error))
+        _forget_frames(error)
         if not getattr(error, "agreed", False):
             self.revoke()
         elif request.action == "run":
@@ -144,6 +170,14 @@ class Engine:
             error = Revoked(f"Rank {self.rank} was interrupted in {request.action!r}.", rank=self.rank)
         message = to_message(error, self.rank)
         return Reply(self.rank, error=message, traceback=text, revoked=self.revoked, memory=self.memory())
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Let go of what the frames of an error's traceback hold, chunks and reservations among it."""
+    if error is not None:
+        traceback.clear_frames(error.__traceback__)
+    # Frames and errors refer to each other in circles.
+    gc.collect()
 
 
 def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> None:
@@ -230,8 +264,9 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     # On hosts that do not see the cluster's folder the launcher ends the engines.
     vigil = Vigil(Lease(home / LEASE_FILE), grace_s) if home.is_dir() else None
     engine.guard.install()
-    Watcher(engine.revoke, vigil).start()
-    install_hooks(engine, kernel)
+    watcher = Watcher(engine.interrupted, engine.revoke, vigil)
+    watcher.start()
+    install_hooks(engine, kernel, watcher)
     return engine
 
 

@@ -35,19 +35,23 @@ def fold(replies: Sequence[Reply]) -> GcylonError | None:
     assert cause.error is not None
     same = [reply.rank for reply in failed if _alike(reply.error, cause.error)]
     error = from_message(cause.error)
-    if len(same) == len(replies) > 1:
-        error.rank = None  # none is to blame more than the others
+    blamed = {reply.error["rank"] for reply in failed if reply.error is not None and reply.rank in same}
+    if len(same) == len(replies) > 1 and len(blamed) > 1:
+        error.rank = None  # all say it of themselves: none is to blame more than the others
     return dress(error, same, cause.traceback, _others(failed, same, len(replies)))
 
 
 def dress(error: GcylonError, ranks: Sequence[int], remote_traceback: str, others: Sequence[str] = ()) -> GcylonError:
     """Add to an error what a person needs to find its place on the ranks."""
     error.ranks = tuple(ranks)  # type: ignore[attr-defined]
+    # What a vote told to all was raised on one rank: its traceback is the one that helps.
+    remote_traceback = str(error.numbers.get("traceback", "")) or remote_traceback
     error.remote_traceback = remote_traceback  # type: ignore[attr-defined]
     for line in others:
         error.add_note(line)
     if isinstance(error, RankError):
-        error.add_note(f"On {name_ranks(ranks)}:\n{remote_traceback.rstrip()}")
+        origin = ranks if error.rank is None else [error.rank]
+        error.add_note(f"On {name_ranks(origin)}:\n{remote_traceback.rstrip()}")
     elif remote_traceback:
         error.add_note(f"Raised on {name_ranks(ranks)}; .remote_traceback has where.")
     return error

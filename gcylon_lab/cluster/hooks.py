@@ -11,16 +11,17 @@ from .messages import CONTROL_REPLY, CONTROL_REQUEST
 
 if TYPE_CHECKING:
     from .engine import Engine
+    from .watcher import Watcher
 
 
-def install_hooks(engine: Engine, kernel: Any) -> None:
+def install_hooks(engine: Engine, kernel: Any, watcher: Watcher) -> None:
     """Let a kernel's cells and calls free the peers when they fail, and let it answer on the control channel."""
     # The guard holds SIGINT for good; the kernel must not swap handlers around each message.
     kernel.pre_handler_hook = _nothing
     kernel.post_handler_hook = _nothing
     _wrap_apply(engine, kernel)
     _wrap_execute(engine, kernel)
-    kernel.control_handlers[CONTROL_REQUEST] = _control_handler(engine, kernel)
+    kernel.control_handlers[CONTROL_REQUEST] = _control_handler(engine, kernel, watcher)
 
 
 def _nothing() -> None:
@@ -31,6 +32,7 @@ def _wrap_apply(engine: Engine, kernel: Any) -> None:
     original = kernel.do_apply
 
     def do_apply(*args: Any, **kwargs: Any) -> Any:
+        engine.running = "call"
         try:
             with engine.guard.armed():
                 content, buffers = original(*args, **kwargs)
@@ -38,6 +40,7 @@ def _wrap_apply(engine: Engine, kernel: Any) -> None:
             content, buffers = _interrupted(kernel, "apply"), []
         if content["status"] == "error":
             engine.failed(_last_error(content))
+        engine.running = ""
         return content, buffers
 
     kernel.do_apply = do_apply
@@ -53,10 +56,9 @@ def _wrap_execute(engine: Engine, kernel: Any) -> None:
                 content = await original(*args, **kwargs)
         except KeyboardInterrupt:
             content = _interrupted(kernel, "execute")
-        finally:
-            engine.running = ""
         if content["status"] == "error":
             engine.failed(_last_error(content))
+        engine.running = ""
         return content
 
     kernel.do_execute = do_execute
@@ -82,10 +84,10 @@ def _interrupted(kernel: Any, method: str) -> dict[str, Any]:
     }
 
 
-def _control_handler(engine: Engine, kernel: Any) -> Any:
+def _control_handler(engine: Engine, kernel: Any, watcher: Watcher) -> Any:
     def handle(stream: Any, idents: Any, message: dict[str, Any]) -> None:
         try:
-            content = {"status": "ok", "reply": _answer(engine, message["content"])}
+            content = {"status": "ok", "reply": _answer(engine, message["content"], watcher)}
         except Exception as error:
             content = {"status": "failed", "error": to_message(error, engine.rank)}
         kernel.session.send(stream, CONTROL_REPLY, content, parent=message, ident=idents)
@@ -93,11 +95,13 @@ def _control_handler(engine: Engine, kernel: Any) -> Any:
     return handle
 
 
-def _answer(engine: Engine, content: dict[str, Any]) -> dict[str, Any]:
+def _answer(engine: Engine, content: dict[str, Any], watcher: Watcher) -> dict[str, Any]:
     """Answer in the control thread, while the main thread may be anywhere."""
     if content["ask"] == "snapshot":
         snapshot: dict[str, Any] = engine.context.snapshot(since_ns=content.get("since_ns", 0))
         return snapshot
+    if content["ask"] == "settle":
+        watcher.settle()
     if content["ask"] == "config":
         engine.context.set_config(GcylonConfig(**content["config"]))
     return engine.state()

@@ -141,7 +141,8 @@ class Launcher:
         try:
             return Path(engines.output_file).read_text(errors="replace")
         except OSError:
-            return self._last_output
+            # ipyparallel takes the file away when it sees the process end, and keeps what was in it.
+            return str(engines.get_output()) or self._last_output
 
     def exit_of(self, rank: int) -> str:
         """How a rank's process ended, as far as the launcher says; "" where it does not."""

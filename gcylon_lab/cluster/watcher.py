@@ -17,6 +17,7 @@ from .lease import Vigil
 
 _TICK_S = 0.5
 _LEAVE_S = 3.0
+_MARK = b"\xff"  # no signal has this number
 
 log = logging.getLogger(__name__)
 
@@ -59,14 +60,18 @@ class Watcher:
 
     Parameters
     ----------
+    interrupt : callable
+        Called on a SIGINT.
     revoke : callable
-        Frees all ranks from their collectives.
+        Frees all ranks from their collectives, before the process ends.
     vigil : Vigil, optional
         Looked at twice a second; when it is over, the process ends.
     """
 
-    def __init__(self, revoke: Callable[[], None], vigil: Vigil | None) -> None:
+    def __init__(self, interrupt: Callable[[], None], revoke: Callable[[], None], vigil: Vigil | None) -> None:
+        self._interrupt = interrupt
         self._revoke = revoke
+        self._settled = threading.Event()
         self._vigil = vigil
         self._reader, self._writer = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="gcylon-watcher", daemon=True)
@@ -77,6 +82,15 @@ class Watcher:
         self._writer.setblocking(False)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         self._thread.start()
+
+    def settle(self, timeout_s: float = 1.0) -> None:
+        """Return once every signal that was sent to this process has had its effect; from another thread."""
+        deadline = time.monotonic() + timeout_s
+        while signal.SIGINT in signal.sigpending() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        self._settled.clear()
+        self._writer.send(_MARK)
+        self._settled.wait(max(deadline - time.monotonic(), 0.01))
 
     def _run(self) -> None:
         while True:
@@ -91,7 +105,9 @@ class Watcher:
         readable, _, _ = select.select([self._reader], [], [], _TICK_S)
         numbers = set(self._reader.recv(4096)) if readable else set()
         if signal.SIGINT in numbers:
-            self._revoke()
+            self._interrupt()
+        if _MARK[0] in numbers:
+            self._settled.set()
         if signal.SIGTERM in numbers:
             self._leave()
         if self._vigil is not None and self._vigil.is_over():
