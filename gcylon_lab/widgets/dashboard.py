@@ -56,6 +56,7 @@ class Dashboard:
         self._status: dict[str, Any] = {}
         self._unsubscribe: Callable[[], None] | None = None
         self._restart_armed = 0.0
+        self._late = False
         self._closed = False
         self.draws = 0
         self._make_widgets()
@@ -118,7 +119,7 @@ class Dashboard:
         self.save.on_click(self._save_clicked)
         self.window.observe(self._shown_changed, "value")
         self.freeze.observe(self._shown_changed, "value")
-        self.page.observe(self._page_changed, ["theme", "visible", "busy"])
+        self.page.observe(self._page_changed, ["theme", "visible", "busy", "tock"])
 
     @property
     def widget(self) -> Any:
@@ -130,7 +131,10 @@ class Dashboard:
         if self._closed:
             return {"text/plain": "<Dashboard, closed>"}
         self.start()
-        return self._root._repr_mimebundle_(**kwargs)
+        bundle = dict(self._root._repr_mimebundle_(**kwargs))
+        # What a saved notebook shows where there is no kernel behind it.
+        ranks = len(self._source.ranks)
+        return bundle | {"text/plain": f"<Dashboard of {ranks} ranks, live while its kernel runs; see html_report>"}
 
     # --- life ---
 
@@ -180,7 +184,9 @@ class Dashboard:
         self._worker.request("draw", self.draw, every_s=UPDATE_EVERY_S)
 
     def _page_changed(self, change: Any) -> None:
-        if self.page.visible and not (change["name"] == "busy" and change["new"]):
+        # Nothing is to be done when a pointer begins to move, or a page keeps up.
+        idle = {"busy": change["new"], "tock": not self._late}.get(change["name"], False)
+        if self.page.visible and not idle:
             self._ask_for_drawing()
 
     def _shown_changed(self, _change: Any) -> None:
@@ -238,9 +244,11 @@ class Dashboard:
         """Bring everything shown up to date with the latest snapshots; runs on the worker."""
         if self._closed:
             return
+        self._late = self.page.behind
         view = make_view(self._snapshots, window_s=self._window_s(), origin_ns=self._axis_origin())
-        if not self.page.busy and not self.freeze.value:
+        if not (self.page.busy or self.page.behind or self.freeze.value):
             self.live.show(figure_dict(view, self._theme()))
+            self.page.ask()
         self._worker.request("status", self._ask_status, every_s=_STATUS_EVERY_S)
         self._show_texts(view)
         self.tuner.refresh()

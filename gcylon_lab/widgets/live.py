@@ -28,8 +28,8 @@ class LiveFigure:
 
     def __init__(self, figure: dict[str, Any]) -> None:
         self.widget = _Widget(figure)
-        # The tool bar would cover titles; dragging zooms and a double click goes back without it.
-        self.widget._config = {**self.widget._config, "displayModeBar": False}
+        # The tool bar would cover titles: dragging zooms, and a double click follows time again.
+        self.widget._config = {**self.widget._config, "displayModeBar": False, "doubleClick": "autosize"}
         self.messages = 0
         self._shown = figure
         self._followed: list[float] | None = list(figure["layout"][_TIME_AXIS]["range"])

@@ -77,7 +77,8 @@ def _rank_lines(view: View, unit: float) -> list[Trace]:
         style = {"color": colour, "dash": dash, "width": 2}
         hover = f"rank {series.rank}: %{{y:.3g}}<extra></extra>"
         name = f"rank {series.rank}" if len(view.ranks) <= _SHORT_NAMES else str(series.rank)
-        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, line=style, hovertemplate=hover))
+        more: dict[str, Any] = {"hovertemplate": hover, "hoverlabel": {"bordercolor": colour}}
+        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, line=style, **more))
     return lines
 
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import anywidget
 import traitlets
+
+# A page that does not answer for so long may be gone, or may have lost a message.
+_PATIENCE_S = 3.0
+# One on its way while one is drawn.
+_MOST_UNDER_WAY = 2
 
 _ESM = """
 const isDark = () => {
@@ -25,6 +31,11 @@ function render({ model, el }) {
     target.addEventListener(kind, handler);
     stops.push(() => target.removeEventListener(kind, handler));
   };
+
+  // Messages are taken in order: whoever answers a tick has drawn what was sent before it.
+  const answer = () => set("tock", model.get("tick"));
+  model.on("change:tick", answer);
+  stops.push(() => model.off("change:tick", answer));
 
   const theme = () => set("theme", isDark() ? "dark" : "light");
   const themes = new MutationObserver(theme);
@@ -74,10 +85,28 @@ class PageWatcher(anywidget.AnyWidget):
 
     ``theme`` is "" until the page has said "light" or "dark"; ``visible`` is
     whether the dashboard is on the screen; ``busy`` is whether a pointer moves
-    or is pressed over a plot.
+    or is pressed over a plot; ``tock`` follows ``tick`` once the page has taken
+    all that was sent before.
     """
 
     _esm = _ESM
     theme: Any = traitlets.Unicode("").tag(sync=True)
     visible: Any = traitlets.Bool(True).tag(sync=True)
     busy: Any = traitlets.Bool(False).tag(sync=True)
+    tick: Any = traitlets.Int(0).tag(sync=True)
+    tock: Any = traitlets.Int(0).tag(sync=True)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._asked = 0.0
+
+    def ask(self) -> None:
+        """Have the page say, by ``tock``, when it has taken what was sent up to now."""
+        self._asked = time.monotonic()
+        self.tick += 1
+
+    @property
+    def behind(self) -> bool:
+        """Whether a page is there that has more than one update yet to take."""
+        waiting = bool(self.theme) and self.tick - self.tock >= _MOST_UNDER_WAY
+        return waiting and time.monotonic() - self._asked < _PATIENCE_S

@@ -96,6 +96,8 @@ class Theme:
             "tickcolor": self.faint,
             "zerolinecolor": self.grid,
             "tickfont": {"color": self.text, "size": 11},
+            # Looking for labels that stick out is a tenth of the time of an update.
+            "ticklabeloverflow": "allow",
         }
 
 

@@ -38,7 +38,7 @@ class Worker:
             A waiting job of the same key is replaced.
         every_s : float, optional
             Least time between two starts of this key. A job that is slow gets a
-            slower pace by itself: it never takes more than a third of the time.
+            slower pace by itself: it never takes more than half of the time.
         delay_s : float, optional
             Wait so long for a newer request, which starts the wait anew.
         """
@@ -67,7 +67,7 @@ class Worker:
             finally:
                 took = time.monotonic() - began
                 with self._wake:
-                    self._paced[key] = began + max(every_s, 3 * took if every_s else 0.0)
+                    self._paced[key] = began + max(every_s, 2 * took if every_s else 0.0)
 
         return run
 

@@ -145,8 +145,8 @@ def test_lines_are_bounded_and_keep_the_peak() -> None:
 def test_phases_have_their_own_colour_pattern_and_row() -> None:
     figure = draw()
     bars = {name: trace(figure, f"phase-{name}") for name in PHASES}
-    assert len({b["marker"]["color"] for b in bars.values()}) == len(PHASES)
-    assert not {b["marker"]["color"] for b in bars.values()} & set(RANK_COLOURS)
+    assert len({b["fillcolor"] for b in bars.values()}) == len(PHASES)
+    assert not {b["fillcolor"] for b in bars.values()} & set(RANK_COLOURS)
     looks = {(s.pattern, s.row) for s in PHASES.values()}
     assert len(looks) == len(PHASES)
     assert bars["stage"]["x"] and not bars["unstage"]["x"]
@@ -156,8 +156,9 @@ def test_phase_bars_hold_the_time_that_was_spent() -> None:
     snapshots = Replay(2).at(16.0)
     figure = figure_dict(make_view(snapshots), LIGHT)
     bar = trace(figure, "phase-exchange")
-    thickest = 0.8 / 4
-    drawn = sum(x * w / thickest for x, w in zip(bar["x"], bar["width"], strict=True))
+    corners = range(0, len(bar["x"]), 6)
+    areas = [(bar["x"][i + 1] - bar["x"][i]) * (bar["y"][i + 2] - bar["y"][i]) for i in corners]
+    drawn = sum(areas) / (0.8 / 4)  # the thickness of a bar that is all one phase
     spent = sum(s[3] - s[2] for snapshot in snapshots for s in snapshot["spans"] if s[0] == "exchange") / 1e9
     assert drawn == pytest.approx(spent, rel=0.02)
 
