@@ -112,6 +112,22 @@ def test_a_plot_in_use_or_frozen_is_not_redrawn(dashboard: Dashboard, source: Re
         assert eventually(lambda before=before: dashboard.live.messages > before)  # type: ignore[misc]
 
 
+def test_a_page_that_lags_is_not_flooded_and_catches_up(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 1.0)
+    dashboard.page.theme = "light"
+    dashboard.page.tock = dashboard.page.tick
+    time.sleep(0.3)
+    dashboard.page.tock = dashboard.page.tick
+    before = dashboard.live.messages
+    for k in range(10):
+        source.tell(2.0 + k)
+        time.sleep(0.12)
+    assert dashboard.live.messages - before == 2
+    assert drawn_to(dashboard) < 11.0
+    dashboard.page.tock = dashboard.page.tick
+    assert eventually(lambda: drawn_to(dashboard) == 11.0, 2.0)
+
+
 def test_a_stretch_chosen_by_hand_stays(dashboard: Dashboard, source: ReplaySource) -> None:
     shown(dashboard, source, 4.0)
     dashboard.live.widget.layout.xaxis.range = [1.0, 2.0]
@@ -126,7 +142,13 @@ def test_a_stretch_chosen_by_hand_stays(dashboard: Dashboard, source: ReplaySour
     assert eventually(lambda: list(dashboard.live.widget.layout.xaxis.range or ()) == [0.0, 9.0])
 
 
+def answering(dashboard: Dashboard) -> None:
+    """Answer every tick at once, as a page that keeps up does."""
+    dashboard.page.observe(lambda change: setattr(dashboard.page, "tock", change["new"]), "tick")
+
+
 def test_the_page_chooses_the_theme(dashboard: Dashboard, source: ReplaySource) -> None:
+    answering(dashboard)
     shown(dashboard, source, 2.0)
     for theme in (DARK, LIGHT):
         dashboard.page.theme = theme.name
