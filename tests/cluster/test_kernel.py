@@ -1,0 +1,110 @@
+"""A real notebook kernel: ``%%px``, interrupts, progress, and a kernel restart in the middle."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jupyter_client.blocking.client import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+from test_lifecycle import alive, home_of, of_home, wait_until
+
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
+
+START = """
+import time
+import pandas as pd
+import gcylon_lab as gl
+lab = gl.Cluster(2, name="kernel", grace_s=6)
+lab.from_pandas(pd.DataFrame({"k": range(100)})).bind("kept")
+print("ranks:", [record.pid for record in lab.ranks])
+"""
+STUCK = "import numpy, time; gl.current().rank and time.sleep(60); gl.current().transport.agree(numpy.zeros(1, int))"
+
+
+class Notebook:
+    """Runs cells in a kernel of its own."""
+
+    def __init__(self) -> None:
+        self.manager = KernelManager()
+        self.manager.start_kernel(cwd=os.getcwd(), env=os.environ | {"PYTHONPATH": os.getcwd()})
+        self.client: BlockingKernelClient = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(60)
+
+    def run(self, code: str, *, interrupt_after_s: float | None = None, timeout_s: float = 100) -> dict[str, Any]:
+        """Run a cell; returns its reply, and under "text" all that it showed."""
+        ident = self.client.execute(code)
+        if interrupt_after_s is not None:
+            time.sleep(interrupt_after_s)
+            self.manager.interrupt_kernel()
+        shown: list[str] = []
+        while True:
+            message = self.client.get_iopub_msg(timeout=timeout_s)
+            if message["parent_header"].get("msg_id") != ident:
+                continue
+            content = message["content"]
+            if content.get("execution_state") == "idle":
+                break
+            shown.append(str(content.get("text") or content.get("data") or content.get("traceback") or ""))
+        while (reply := self.client.get_shell_msg(timeout=timeout_s))["parent_header"].get("msg_id") != ident:
+            pass
+        return reply["content"] | {"text": "\n".join(shown)}
+
+
+@pytest.fixture
+def notebook(runtime_dir: str) -> Iterator[Notebook]:
+    notebook = Notebook()
+    yield notebook
+    notebook.client.stop_channels()
+    notebook.manager.shutdown_kernel(now=True)
+
+
+def test_a_notebook(notebook: Notebook, runtime_dir: str) -> None:
+    started = notebook.run(START)
+    assert started["status"] == "ok", started["text"]
+    pids = [int(pid) for pid in re.findall(r"\d+", started["text"].rpartition("ranks:")[2])]
+
+    # A cell that fails on one rank frees the other, and is told once.
+    start = time.monotonic()
+    failed = notebook.run("%%px\nif gl.current().rank == 1: 1 / 0\nkept.shuffle('k')")
+    assert failed["status"] == "error"
+    assert time.monotonic() - start < 5
+    assert failed["text"].count("ZeroDivisionError") >= 1
+    assert "left with Revoked" in failed["text"]
+    assert notebook.run("%px rows = kept.shuffle('k').num_rows")["status"] == "ok"
+    assert "100" in notebook.run("print(sum(lab.view['rows']))")["text"]
+
+    # Interrupting the kernel frees the ranks, in a handle's call and in a cell; what takes long says how far it is.
+    start = time.monotonic()
+    cut = notebook.run("lab.run(time.sleep, 60)", interrupt_after_s=2.5)
+    assert cut["ename"] == "KeyboardInterrupt"
+    assert time.monotonic() - start < 7
+    assert "run: 1" in cut["text"] or "run: 2" in cut["text"], cut["text"]
+    start = time.monotonic()
+    notebook.run(f"%px {STUCK}", interrupt_after_s=1.5)
+    assert "100" in notebook.run("print(lab.table('kept').shuffle('k').num_rows)")["text"]
+    assert time.monotonic() - start < 9
+
+    # The kernel is restarted; the engines are not.
+    notebook.client.stop_channels()
+    notebook.manager.restart_kernel(now=False)
+    notebook.client = notebook.manager.client()
+    notebook.client.start_channels()
+    notebook.client.wait_for_ready(60)
+    back = notebook.run("import gcylon_lab as gl; lab = gl.Cluster.attach('kernel'); print(lab.table('kept').num_rows)")
+    assert back["status"] == "ok", back["text"]
+    assert "100" in back["text"]
+    assert "100" in notebook.run("%px rows = kept.num_rows\nprint(sum(lab.view['rows']))")["text"]
+    assert alive(pids) == pids
+
+    # Without a kernel they end.
+    home = home_of(runtime_dir, "kernel")
+    notebook.manager.shutdown_kernel(now=False)
+    assert wait_until(lambda: not alive(pids), 12)
+    assert wait_until(lambda: not of_home(str(home)), 12)
+    assert not home.exists()
