@@ -221,10 +221,12 @@ class Operation:
             return
         texts = self.workspace.transport.share(self.request.text().encode())
         asked = "; ".join(f"rank {rank}: {text.decode()}" for rank, text in enumerate(texts))
+        verbs = {text.decode().partition("(")[0] for text in texts}
+        what = f"{self.verb} with different arguments" if len(verbs) == 1 else "different verbs"
         raise agreed(
             RanksDisagree(
-                f"Ranks called {self.verb} with different arguments: {asked}.",
-                advice="Give the same arguments on every rank.",
+                f"Ranks called {what}: {asked}.",
+                advice="Let every rank make the same calls, in the same order, with the same arguments.",
                 calls=[text.decode() for text in texts],
             )
         )

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..comm.transport import Transport
-from ..errors import GcylonError, RankError, RanksDisagree, from_message, to_message
+from ..errors import CommError, GcylonError, RankError, RanksDisagree, from_message, to_message
 from ..profiling import span
 
 Int64s = npt.NDArray[np.int64]
@@ -76,9 +76,17 @@ class Votes:
         return self._vote(kind, numbers, None)
 
     def fail(self, error: BaseException) -> GcylonError:
-        """Collective: all ranks call it. Tell an error in the vote that the others are at; return what all raise."""
+        """Collective: all ranks call it. Tell an error in the vote that the others are at; return what all raise.
+
+        Raises
+        ------
+        CommError
+            If nobody can be told.
+        """
         try:
             self._vote(VoteKind.ROUND, (), error)
+        except CommError:
+            raise
         except GcylonError as told:
             return told
         raise AssertionError("a vote with an error was taken for a good one")

@@ -13,6 +13,7 @@ import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 
+RECORDED = ("strategy", "rounds", "rounds_done", "measured_peak_bytes")
 LAYOUTS = ("even", "one rank empty", "all empty", "one row", "all on the last rank", "one key")
 
 
@@ -73,7 +74,7 @@ def exchange(verb: str, layout: str, arguments: dict[str, Any], strategy: str, c
         "frame": frame,
         "tiers": tiers,
         "dtypes": dtypes,
-        "record": {name: getattr(record, name) for name in ("strategy", "rounds", "rounds_done", "measured_peak_bytes")},
+        "record": {name: getattr(record, name) for name in RECORDED},
         "limit": context.workspace.limit_for(config or context.config),
         "left": (before, after),
         "input": table.local(),

@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 from exchanges import make_frame, rows_of
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import Context, current
+from gcylon_lab.context import Context, current, set_current
+from gcylon_lab.ops.part import Part, hold
 from gcylon_lab.table import Table
 
 
@@ -111,7 +113,13 @@ def state(context: Context) -> tuple[int, int]:
     return context.budget.used_bytes, context.spill.used_bytes
 
 
-def observe(call: Callable[[], Any], table: Table | None = None, *, recover: bool = False) -> dict[str, Any]:
+def observe(
+    call: Callable[[], Any],
+    table: Table | None = None,
+    *,
+    recover: bool = False,
+    again: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
     """Make a call that may fail on this rank; return the error, what it left behind, and whether work goes on.
 
     The error is kept all the while, as a notebook keeps the last one.
@@ -130,6 +138,7 @@ def observe(call: Callable[[], Any], table: Table | None = None, *, recover: boo
     if isinstance(result, Table):
         result.release()
     after = state(context)
+    again()
     if recover:
         context.recover()
     if table is not None and input_before is not None:
@@ -150,6 +159,109 @@ def next_operation() -> list[tuple[Any, ...]]:
 
 def expected_next(size: int) -> list[tuple[Any, ...]]:
     return rows_of(pd.concat([make_frame("even", rank, size, 40)[["g", "k", "s"]] for rank in range(size)]))
+
+
+def bad_frames(frames: dict[int, Any]) -> dict[str, Any]:
+    """`from_local` where some ranks hold something else than the others."""
+    context = current()
+    return observe(lambda: gl.from_local(frames.get(context.rank, make_frame("even", context.rank, context.size))))
+
+
+def failing_generator(rank: int, after: int, staged: bool) -> dict[str, Any]:
+    """`from_local` of frames made one by one; making one fails on a rank."""
+    context = current()
+
+    def frames() -> Iterator[pd.DataFrame]:
+        for i in range(4):
+            if context.rank == rank and i == after:
+                raise LookupError(f"no frame {i}")
+            yield make_frame("even", context.rank, context.size)
+
+    config = GcylonConfig(gpu_memory_limit="64 KiB") if staged else None
+    return observe(lambda: gl.from_local(frames(), config=config))
+
+
+def disagreeing(verbs: dict[int, tuple[str, dict[str, Any]]], usual: tuple[str, dict[str, Any]]) -> dict[str, Any]:
+    """Ranks call a verb, or give arguments, of their own."""
+    context = current()
+    table = gl.from_local(make_frame("even", context.rank, context.size))
+    verb, arguments = verbs.get(context.rank, usual)
+    return observe(lambda: getattr(table, verb)(**arguments), table)
+
+
+def other_columns(rank: int, frame: pd.DataFrame, verb: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A table that has another schema on one rank: made alone there, as no reader would make it."""
+    context = current()
+    workspace = context.workspace
+    mine = frame if context.rank == rank else make_frame("even", context.rank, context.size)
+    data = workspace.backend.from_frame(mine)
+    table = Table(Part(workspace, data.schema, [hold(workspace, data, "A table")]), context)
+    return observe(lambda: getattr(table, verb)(**arguments), table)
+
+
+def lower_ceiling(rank: int, live: bool) -> dict[str, Any]:
+    """One rank started with less memory than an operation's config asks for."""
+    shared = current()
+    ceiling = GcylonConfig(gpu_memory_limit="1 MiB" if shared.rank == rank else "64 MiB")
+    config = GcylonConfig(gpu_memory_limit="8 MiB")
+    context = Context(shared.transport, ceiling, sample_hz=0)
+    set_current(context)
+    try:
+        context.set_config(GcylonConfig())
+        table = gl.from_local(make_frame("even", context.rank, context.size))
+        if live and context.rank == 0:
+            context.set_config(config)  # within the ceiling of rank 0, which sends it to the others
+            observed = observe(lambda: table.shuffle("k"), table, again=lambda: context.set_config(GcylonConfig()))
+        else:
+            observed = observe(lambda: table.shuffle("k", config=None if live else config), table)
+        return observed
+    finally:
+        context.close()
+        set_current(shared)
+
+
+def interrupted(rank: int, fault: Fault) -> dict[str, Any]:
+    return run_with_fault("shuffle", {"on": "k"}, "direct", None, rank, fault, recover=True)
+
+
+# Where a shuffle of some hundred rows can be made to fail, and at which calls.
+PLACES = {
+    "auto": [("partition_ids", 1), ("partition", 1), ("pack_variable", 1), ("finish", 1)],
+    "direct": [("variable_bytes", 1), ("partition", 1), ("pack_variable", 1), ("allocate", 1)],
+    "chunked": [("partition_ids", 3), ("partition", 3), ("pack_variable", 6), ("finish", 1)],
+    "staged": [("partition_ids", 3), ("partition", 3), ("pack", 3), ("pwritev", 3), ("allocate", 3)],
+}
+
+
+def fault_after_fault(seed: int, times: int) -> dict[str, Any]:
+    """So many faults one after the other, of every kind, on any rank, in one context."""
+    from mpi4py import MPI
+
+    context = current()
+    random = np.random.default_rng(seed)  # the same draws on every rank
+    tight = GcylonConfig(gpu_memory_limit="1 MiB", chunk_size_bytes=1024, min_chunk_rows=1)
+    table = gl.from_local(make_frame("even", context.rank, context.size, 100)[["g", "k", "s", "x"]])
+    before, failed, recovered = state(context), 0, 0
+    while failed < times:
+        rank, strategy = int(random.integers(context.size)), str(random.choice(list(PLACES)))
+        where, calls = PLACES[strategy][random.integers(len(PLACES[strategy]))]
+        kind = (ValueError, MemoryError, KeyboardInterrupt)[int(random.choice(3, p=[0.6, 0.3, 0.1]))]
+        fault = Fault(where, int(random.integers(1, calls + 1)), kind)
+        config = tight if strategy in ("chunked", "staged") else None
+        told = True
+        try:
+            with broken(context, rank, fault):
+                table.shuffle(["k", "s"], strategy=strategy, config=config, timeout_s=30).release()
+        except (Exception, KeyboardInterrupt) as error:
+            failed += 1
+            told = getattr(error, "agreed", False)
+        # As a client does: recovery is a request of its own, once every rank has answered.
+        if not MPI.COMM_WORLD.allreduce(told, MPI.LAND):
+            context.recover()
+            recovered += 1
+        assert state(context) == before
+    table.release()
+    return {"failed": failed, "recovered": recovered, "next": next_operation()}
 
 
 def run_with_fault(

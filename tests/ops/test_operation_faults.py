@@ -1,0 +1,275 @@
+"""One rank fails somewhere in an operation: all ranks have its error, nothing is left behind, work goes on."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from exchanges import make_frame
+from faults import (
+    Fault,
+    bad_frames,
+    disagreeing,
+    expected_next,
+    failing_generator,
+    fault_after_fault,
+    interrupted,
+    lower_ceiling,
+    other_columns,
+    run_with_fault,
+)
+from worlds import World
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.errors import GcylonError, Revoked
+
+TIGHT = GcylonConfig(gpu_memory_limit="1 MiB", chunk_size_bytes=8192, min_chunk_rows=1)
+NO_SPILL = GcylonConfig(allow_disk_spill=False)
+NO_FAULT = Fault("to_frame", 10**9)
+WORLDS = [
+    World("threads", 2),
+    World("threads", 3),
+    World("threads", 4),
+    pytest.param(World("mpi", 2), marks=pytest.mark.mpi),
+    pytest.param(World("mpi", 4), marks=pytest.mark.mpi),
+]
+
+
+@pytest.fixture(params=WORLDS, ids=str)
+def ranks(request: pytest.FixtureRequest) -> World:
+    return request.param
+
+
+@pytest.fixture(params=[WORLDS[1], WORLDS[3]], ids=str)
+def few(request: pytest.FixtureRequest) -> World:
+    """For what ranks find out at the opening, which is the same code on any number."""
+    return request.param
+
+
+def check(results: list[dict[str, Any]], kind: str, rank: int | None, *words: str) -> None:
+    """The same error on every rank, nothing left of the failed operation, and the next one right."""
+    for seen in results:
+        error = seen["error"]
+        assert isinstance(error, GcylonError), error
+        assert type(error).__name__ == kind, error
+        assert error.rank == rank, error
+        assert str(error) == str(results[0]["error"])
+        for word in words:
+            assert word in str(error)
+        before, after = seen["left"]
+        assert after == before
+    check_next(results)
+
+
+def check_next(results: list[dict[str, Any]]) -> None:
+    assert sorted(row for seen in results for row in seen["next"]) == expected_next(len(results))
+
+
+SHUFFLE: tuple[str, dict[str, Any]] = ("shuffle", {"on": ["k", "s"]})
+ALLGATHER: tuple[str, dict[str, Any]] = ("allgather", {})
+IN_AN_OPERATION = [
+    # counting
+    (*SHUFFLE, "direct", None, Fault("partition_ids")),
+    (*SHUFFLE, "chunked", TIGHT, Fault("partition_ids", 2)),
+    (*SHUFFLE, "direct", None, Fault("variable_bytes")),
+    # where the result is to be placed
+    (*SHUFFLE, "direct", None, Fault("allocate", 1, MemoryError)),
+    # the first round, and in the middle
+    (*SHUFFLE, "direct", None, Fault("partition")),
+    (*SHUFFLE, "chunked", TIGHT, Fault("partition", 3)),
+    (*SHUFFLE, "staged", TIGHT, Fault("partition_ids", 3)),
+    (*SHUFFLE, "chunked", TIGHT, Fault("pack_variable", 4)),
+    (*SHUFFLE, "staged", TIGHT, Fault("pack_variable", 7)),
+    (*SHUFFLE, "staged", TIGHT, Fault("pack", 2)),
+    (*ALLGATHER, "chunked", TIGHT.with_values(gpu_memory_limit="4 MiB"), Fault("pack_variable", 3)),
+    ("gather", {"root": 1}, "direct", None, Fault("pack_variable")),
+    ("broadcast", {"root": 0}, "staged", TIGHT, Fault("pack", 2)),
+    ("repartition", {}, "staged", TIGHT, Fault("pack")),
+    # after the last round
+    (*SHUFFLE, "direct", None, Fault("finish")),
+    (*ALLGATHER, "direct", None, Fault("finish", 1, MemoryError)),
+]  # fmt: skip
+
+
+IDS = [f"{verb}-{strategy}-{fault}" for verb, _, strategy, _, fault in IN_AN_OPERATION]
+
+
+@pytest.mark.parametrize(("verb", "arguments", "strategy", "config", "fault"), IN_AN_OPERATION, ids=IDS)
+def test_a_rank_raises_in_an_operation(
+    ranks: World, verb: str, arguments: dict, strategy: str, config: GcylonConfig | None, fault: Fault
+) -> None:
+    rank = ranks.size - 1
+    if verb == "broadcast":
+        rank = 1
+    results = ranks.run(run_with_fault, verb, arguments, strategy, config, rank, fault)
+    check(results, "RankError", rank, f"[rank {rank}]", fault.kind.__name__, "injected into")
+    assert "injected into" in results[0]["error"].numbers["traceback"]
+
+
+@pytest.mark.parametrize("call", [1, 3])
+@pytest.mark.parametrize("verb", ["shuffle", "gather"])
+def test_disk_full_on_one_rank(ranks: World, verb: str, call: int) -> None:
+    arguments: dict[str, Any] = {"on": "k"} if verb == "shuffle" else {"root": 1}
+    results = ranks.run(run_with_fault, verb, arguments, "staged", TIGHT, 1, Fault("pwritev", call))
+    check(results, "SpillError", 1, "[rank 1]", "No space left on device", "spill_dir", "free")
+
+
+def test_a_staged_input_cannot_be_read_back(ranks: World) -> None:
+    results = ranks.run(run_with_fault, "shuffle", {"on": "k"}, "staged", TIGHT, 0, Fault("preadv", 2), True)
+    check(results, "SpillError", 0, "[rank 0]", "No space left on device")
+
+
+@pytest.mark.parametrize("folder", ["missing", "a file"])
+def test_spill_dir_that_cannot_be_used(few: World, tmp_path: Path, folder: str) -> None:
+    (tmp_path / "a file").write_text("")
+    config = TIGHT.with_spill_dir(str(tmp_path / folder))
+    results = few.run(run_with_fault, "shuffle", {"on": "k"}, "staged", config, 0, NO_FAULT)
+    check(results, "SpillError", None, folder, "spill_dir")
+    assert results[0]["error"].numbers["failed_ranks"] == list(range(few.size))
+
+
+def test_really_full_disk(tmp_path: Path) -> None:
+    if ctypes.CDLL(None).mount(b"tmpfs", str(tmp_path).encode(), b"tmpfs", 0, b"size=40k") != 0:
+        pytest.skip("cannot mount a small file system")
+    try:
+        ranks = World("threads", 3)
+        config = TIGHT.with_spill_dir(str(tmp_path))
+        results = ranks.run(run_with_fault, "shuffle", {"on": "k"}, "staged", config, 0, NO_FAULT)
+        check(results, "SpillError", results[0]["error"].rank, "No space left on device", str(tmp_path))
+    finally:
+        subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+TWO_K = pd.DataFrame([[1, 2, 3]], columns=["k", "k", "v"])
+OBJECTS = pd.DataFrame({"k": [1], "z": [object()]})
+
+
+@pytest.mark.parametrize(
+    ("frame", "kind", "word"),
+    [(TWO_K, "DuplicateColumns", "'k'"), (OBJECTS, "UnsupportedDtype", "'z'"), (5, "ArgumentError", "int")],
+    ids=["duplicate names", "objects", "no frame"],
+)
+def test_a_bad_frame_on_one_rank(few: World, frame: Any, kind: str, word: str) -> None:
+    check(few.run(bad_frames, {1: frame}), kind, 1, "[rank 1]", word)
+
+
+def test_frames_that_do_not_fit_each_other(few: World) -> None:
+    check(few.run(bad_frames, {1: pd.DataFrame({"k": [1]})}), "ColumnMissing", 1, "rank 1 has no column 'g'")
+    frame = make_frame("even", 1, few.size).assign(x="text")
+    check(few.run(bad_frames, {1: frame}), "SchemaMismatch", None, "'x'", "float64", "str", "on rank 1")
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["device", "staged"])
+@pytest.mark.parametrize("after", [0, 2])
+def test_a_generator_of_the_user_raises_on_one_rank(few: World, after: int, staged: bool) -> None:
+    results = few.run(failing_generator, 0, after, staged)
+    check(results, "RankError", 0, "[rank 0]", "LookupError", f"no frame {after}")
+    assert "in frames" in results[0]["error"].numbers["traceback"]
+
+
+def test_a_column_is_missing_on_one_rank(few: World) -> None:
+    results = few.run(other_columns, 1, pd.DataFrame({"q": [1, 2]}), "shuffle", {"on": "k"})
+    check(results, "ColumnMissing", 1, "[rank 1]", "'k'", "'q'")
+    assert isinstance(results[0]["error"], KeyError)
+
+
+def test_schemas_that_cannot_be_brought_together(few: World) -> None:
+    frame = make_frame("even", 1, few.size).assign(k="text")
+    results = few.run(other_columns, 1, frame, "shuffle", {"on": "g"})
+    check(results, "SchemaMismatch", None, "'k'", "int32", "str", "on rank 1")
+
+
+@pytest.mark.parametrize("verb", ["shuffle", "allgather", "gather", "broadcast", "repartition"])
+def test_ranks_call_different_verbs(few: World, verb: str) -> None:
+    arguments = {"shuffle": {"on": "k"}}
+    other = "allgather" if verb != "allgather" else "gather"
+    results = few.run(disagreeing, {1: (other, {})}, (verb, arguments.get(verb, {})))
+    check(results, "RanksDisagree", None, f"rank 0: {verb}(", f"rank 1: {other}(")
+
+
+@pytest.mark.parametrize(
+    ("verb", "usual", "other"),
+    [
+        ("shuffle", {"on": "k"}, {"on": "g"}),
+        ("shuffle", {"on": "k"}, {"on": "k", "keep_order": True}),
+        ("shuffle", {"on": "k"}, {"on": "k", "strategy": "staged"}),
+        ("gather", {"root": 0}, {"root": 1}),
+        ("repartition", {}, {"rows_per_rank": [1, 2]}),
+        ("allgather", {"config": TIGHT}, {}),
+        ("allgather", {"config": TIGHT}, {"config": TIGHT.with_values(min_chunk_rows=7)}),
+    ],
+)
+def test_ranks_give_different_arguments(few: World, verb: str, usual: dict, other: dict) -> None:
+    if "rows_per_rank" in other and few.size != 2:
+        pytest.skip("two numbers are for two ranks")
+    results = few.run(disagreeing, {1: (verb, other)}, (verb, usual))
+    check(results, "RanksDisagree", None, "rank 0:", "rank 1:")
+    if "config" in other:
+        assert "min_chunk_rows=7" in str(results[0]["error"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "word"),
+    [
+        ({"on": "k", "strategy": "quick"}, "ArgumentError", "'quick'"),
+        ({"on": []}, "ArgumentError", "no key"),
+        ({"on": "l"}, "UnsupportedDtype", "'l'"),
+        ({"on": "k", "config": {"chunk": 1}}, "ConfigError", "GcylonConfig"),
+        ({"on": "k", "timeout_s": "soon"}, "ArgumentError", "'soon'"),
+        ({"on": "k", "timeout_s": -1}, "ArgumentError", "-1"),
+        ({"on": "k", "strategy": "staged", "config": NO_SPILL}, "ArgumentError", "allow_disk_spill"),
+    ],
+)
+def test_arguments_that_cannot_be_used(few: World, arguments: dict, kind: str, word: str) -> None:
+    usual = ("shuffle", arguments)
+    check(few.run(disagreeing, {}, usual), kind, None, word)
+    if arguments["on"] != "l" and arguments.get("config") is not NO_SPILL:  # told before the arguments are compared
+        check(few.run(disagreeing, {1: usual}, ("shuffle", {"on": "k"})), kind, 1, "[rank 1]", word)
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["explicit", "live"])
+def test_config_above_the_ceiling_of_one_rank(few: World, live: bool) -> None:
+    results = few.run(lower_ceiling, 1, live)
+    check(results, "ConfigError", 1, "[rank 1]", "8388608", "1048576", "start")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("fault", [Fault("partition_ids"), Fault("partition"), Fault("finish")], ids=str)
+def test_an_interrupt_frees_the_others(ranks: World, rank: int, fault: Fault) -> None:
+    results = ranks.run(interrupted, rank, fault._replace(kind=KeyboardInterrupt))
+    for place, seen in enumerate(results):
+        if place == rank:
+            assert "interrupted" in str(seen["error"])
+        else:
+            assert isinstance(seen["error"], Revoked), seen["error"]
+            assert seen["waited_s"] < 1.0 + results[rank]["waited_s"]
+        assert seen["left"][0] == seen["left"][1]
+    check_next(results)
+
+
+def test_a_rank_that_fails_on_its_way_into_an_exchange_frees_the_others(ranks: World) -> None:
+    """No vote can tell what happens between a vote and the exchange: the others leave by a revoke."""
+    fault = Fault("allocate", 2, MemoryError)  # room for what comes in, after the vote of the second round
+    results = ranks.run(run_with_fault, "shuffle", {"on": "k"}, "staged", TIGHT, 1, fault, False, True)
+    for rank, seen in enumerate(results):
+        assert type(seen["error"]) is (MemoryError if rank == 1 else Revoked), seen["error"]
+        assert seen["left"][0] == seen["left"][1]
+    check_next(results)
+
+
+@pytest.mark.mpi
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_three_hundred_faults_in_a_row() -> None:
+    recovered = 0
+    for batch, size in enumerate([2, 4, 4, 2, 4, 4]):
+        results = World("mpi", size).run(fault_after_fault, batch, 50)
+        assert len({seen["recovered"] for seen in results}) == 1
+        assert results[0]["failed"] == 50
+        recovered += results[0]["recovered"]
+        check_next(results)
+    assert 10 < recovered < 150  # those that no vote could tell
