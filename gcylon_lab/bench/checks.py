@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
 from mpi4py import MPI
 
-from .cases import KEY, Columns, add_checksums, checksum, shared_keys
+from .cases import KEY, Columns, add_checksums, checksum, distinct, shared_keys
 
 
 def count_and_sum(columns: Columns) -> tuple[int, int]:
@@ -39,6 +38,6 @@ def check_ranks(comm: MPI.Intracomm, before: tuple[int, int], after: Columns, *,
         return "the checksums of the rows before and after differ"
     if not check_keys:
         return ""
-    parts = comm.gather(np.unique(after[KEY]))
+    parts = comm.gather(distinct(after[KEY]))
     stray = comm.bcast(shared_keys(parts) if parts is not None else 0)
     return f"{stray} keys ended on more than one rank" if stray else ""

@@ -12,13 +12,14 @@ from traitlets.config import Config
 
 from ..cluster.client import Cluster
 from ..cluster.mpiexec import find_mpiexec
+from .reports import tell
 from .statistics import Series
 
 _CONTROLLER = ["--nodb", "--IPController.broadcast_scheduler_depth=0", "--IPController.use_threads=True"]
 Say = Callable[[str], None]
 
 
-def run(ranks: int, starts: int, trips: int, say: Say = print) -> dict[str, Any]:
+def run(ranks: int, starts: int, trips: int, say: Say = tell) -> dict[str, Any]:
     """Start both kinds of cluster in turn, then let both answer small requests in turn.
 
     Parameters

@@ -7,10 +7,9 @@ import sys
 import time
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from .cases import KEY, VALUES, ShuffleCase, add_checksums, checksum, shared_keys
+from .cases import KEY, VALUES, ShuffleCase, add_checksums, checksum, distinct, shared_keys
 from .seats import Answer, serve
 
 
@@ -24,7 +23,7 @@ def _sum_rows(frame: pd.DataFrame) -> tuple[int, int]:
 
 
 def _distinct(frame: pd.DataFrame) -> Any:
-    return np.unique(frame[KEY].to_numpy())
+    return distinct(frame[KEY].to_numpy())
 
 
 def _check(client: Any, before: Any, after: Any, check_keys: bool) -> str:

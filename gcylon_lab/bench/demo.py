@@ -20,7 +20,7 @@ from ..profiling.report import summary, write_chrome_trace
 from ..tutorials import make_tpch
 from ..units import format_bytes, format_count, format_rate, format_seconds, parse_bytes
 from .recordings import write_snapshots
-from .reports import format_table
+from .reports import format_table, tell
 
 _READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".json": "read_json", ".jsonl": "read_json"}
 
@@ -51,7 +51,7 @@ class Demo:
     files: list[str] = field(default_factory=list)
     key: str = ""
     out: Path = Path("gcylon-lab-demo")
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = tell
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> Demo:

