@@ -16,6 +16,7 @@ from ..errors import CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
 from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
 from .transport import Int64s, Receive, Send, Window
 
+_NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
 _TAG = 7
 _WAKE_TAG = 8
 _LOOKS = 64  # before waiting inside MPI, which does not let go of the core
@@ -147,7 +148,7 @@ class MpiTransport:
         with self._swap:
             old, self._comm = self._comm, None
         try:
-            lost = self._lost_ranks(old)
+            lost = self._lost_ranks(self._world)
             if lost:
                 raise _rank_lost(lost, self.rank)
             if not self.revocable and self._revoked.is_set():
@@ -223,11 +224,25 @@ class MpiTransport:
         except (MPI.Exception, NotImplementedError):
             return []
 
+    def _await_news(self) -> list[int]:
+        """Look a moment for a lost rank: another rank that saw it go may have revoked before this one hears of it."""
+        until = time.monotonic() + _NEWS_S
+        while not (lost := self._lost_ranks(self._world)) and time.monotonic() < until:
+            try:
+                self._world.Iprobe()  # news come in only while MPI is at work
+            except MPI.Exception:
+                pass  # of the rank that is gone
+            time.sleep(0.001)
+        return lost
+
     def _explain(self, error: MPI.Exception | None) -> GcylonError:
         """Turn an MPI error into ours. Revokes, so that ranks that do not see the error leave too."""
-        lost = self._lost_ranks(self._comm)
-        revoked = error is None or self._revoked.is_set() or _is_revoked(self._comm)
+        lost = self._lost_ranks(self._world)
+        mine = error is None or self._revoked.is_set()
+        revoked = mine or _is_revoked(self._comm)
         self.revoke()
+        if not lost and revoked and not mine:
+            lost = self._await_news()
         if lost:
             return _rank_lost(lost, self.rank)
         # All ranks have the same deadline, but one timer goes off first: a revoke that near to it is that one's.
