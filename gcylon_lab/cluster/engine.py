@@ -107,7 +107,9 @@ class Engine:
         with self._turn:
             if not self._recovering and recoveries in (None, self._recoveries):
                 self.revoked = True
-                self.context.transport.revoke()
+                # Called where an error is being told already: another one would take its place.
+                with contextlib.suppress(Exception):
+                    self.context.transport.revoke()
 
     def interrupted(self) -> None:
         """A SIGINT came. An idle rank keeps nobody waiting, and those that wait get a signal of their own."""

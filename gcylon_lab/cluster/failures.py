@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ..errors import ClusterError, GcylonError, RankError, RankLost, from_message, to_message
+from ..errors import ClusterError, GcylonError, RankError, RankLost, Revoked, from_message, to_message
 from .messages import Reply
 
 # These follow from somebody else's failure; they are the cause only if there is nothing else.
@@ -71,8 +71,11 @@ def name_ranks(ranks: Sequence[int]) -> str:
 
 def unreadable(rank: int, error: BaseException) -> Reply:
     """Stand in for a reply that did not come, or could not be unpacked."""
-    if getattr(error, "ename", "") == "EngineError":
+    name = getattr(error, "ename", "")
+    if name == "EngineError":
         told: GcylonError = RankLost(f"Rank {rank} ended before it answered.", rank=rank)
+    elif name == "KeyboardInterrupt":
+        told = Revoked(f"Rank {rank} was interrupted before it began.", rank=rank)
     else:
         told = ClusterError(f"Rank {rank} gave no answer that can be read: {type(error).__name__}: {error}", rank=rank)
     text = str(getattr(error, "traceback", "") or "")

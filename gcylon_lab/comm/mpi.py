@@ -63,7 +63,7 @@ class MpiTransport:
         self._comm: MPI.Comm | None = None
         self._rows: MPI.Comm = self._duplicate()
         comm = self._duplicate()
-        self.revocable = _has_revoke(comm)
+        self.revocable = _has_revoke()
         self._comm = self._with_wake(comm)
 
     def agree(self, values: Int64s) -> Int64s:
@@ -312,11 +312,17 @@ def _cancel(request: MPI.Request) -> None:
             pass  # it has failed already, so it is over
 
 
-def _has_revoke(comm: Any) -> bool:
+def _has_revoke() -> bool:
+    """Whether the library and the way it was started know ULFM; tried, since some have only a part of it."""
+    trial = MPI.COMM_SELF.Dup()
+    trial.Set_errhandler(MPI.ERRORS_RETURN)
     try:
-        return comm.Is_revoked() is False
+        trial.Revoke()
+        return bool(trial.Is_revoked())
     except (AttributeError, NotImplementedError, MPI.Exception):
         return False
+    finally:
+        trial.Free()
 
 
 def _is_revoked(comm: Any) -> bool:
