@@ -249,8 +249,8 @@ class Dashboard:
         if not (self.page.busy or self.page.behind or self.freeze.value):
             self.live.show(figure_dict(view, self._theme()))
             self.page.ask()
-        self._worker.request("status", self._ask_status, every_s=_STATUS_EVERY_S)
         self._show_texts(view)
+        self._worker.request("status", self._ask_status, every_s=_STATUS_EVERY_S)
         self.tuner.refresh()
         self.draws += 1
 
@@ -271,7 +271,12 @@ class Dashboard:
         return THEMES.get(self.page.theme, NEUTRAL)
 
     def _ask_status(self) -> None:
-        self._status = dict(self._source.status())
+        before, self._status = self._status, dict(self._source.status())
+        if self._status != before:
+            self._ask_for_drawing()
+        # A cluster that has ended, or a rank that hangs, sends no news of it.
+        if self.page.visible and self._status.get("state") != "closed":
+            self._worker.request("status", self._ask_status, every_s=_STATUS_EVERY_S)
 
     def _show_texts(self, view: View) -> None:
         states = rank_states(self._source.ranks, self._snapshots, self._status.get("dead", ()))

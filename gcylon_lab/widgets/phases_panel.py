@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any
 
 from ..units import format_seconds
 from .panel import Panel, Trace, empty_note
@@ -90,7 +89,8 @@ def _trace(name: str, by_lane: dict[int, list[tuple[float, float, float]]]) -> T
             x += [a, b, b, a, a, None]
             y += [low, low, high, high, low, None]
             said += [f"rank {rank}: {name}, {percent(covered)} of {format_seconds(end - start)}"] * 6
-    pattern = {"shape": style.pattern, "size": 5, "solidity": 0.25, "fgcolor": "rgba(0,0,0,0.45)", "bgcolor": style.colour}
+    strokes = {"size": 5, "solidity": 0.25, "fgcolor": "rgba(0,0,0,0.45)"}
+    pattern = {"shape": style.pattern, "bgcolor": style.colour, **strokes}
     return {
         "type": "scatter",
         "mode": "lines",

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+import bisect
+import copy
 import random
 import threading
 import time
@@ -35,6 +36,7 @@ class Replay:
         for number, (verb, strategy, rounds, share) in enumerate(_RUN, start=1):
             clock = self._operation(number, verb, strategy, rounds, share, clock) + 1.2
         self.length_s = clock
+        self._sampled: dict[int, dict[str, list[int]]] = {}
 
     def _operation(self, number: int, verb: str, strategy: str, rounds: int, share: float, clock: float) -> float:
         per_round = 0.1 * self.busy
@@ -82,21 +84,16 @@ class Replay:
 
     def at(self, seconds: float) -> list[Snapshot]:
         """Return what the ranks would say so many seconds after the start."""
-        return [self._snapshot(rank, seconds) for rank in range(self.ranks)]
+        # A caller may change what it gets.
+        return copy.deepcopy([self._snapshot(rank, seconds) for rank in range(self.ranks)])
 
     def _snapshot(self, rank: int, seconds: float) -> Snapshot:
         now = ns(seconds)
-        t = [k / self.hz for k in range(int(seconds * self.hz) + 1)]
+        whole = self._samples(rank)
+        count = int(seconds * self.hz) + 1
         done = [r for r in self.operations[rank] if r["end_ns"] <= now]
         running = [r for r in self.operations[rank] if r["start_ns"] <= now < r["end_ns"]]
-        samples = {
-            "t_ns": [ns(x) for x in t],
-            "used_bytes": [self._used(rank, x) for x in t],
-            "limit_bytes": [self.budget] * len(t),
-            "disk_bytes": [self._disk(rank, x) for x in t],
-            "pinned_bytes": [0] * len(t),
-            "rss_bytes": [300 * MIB] * len(t),
-        }
+        samples = {name: column[:count] for name, column in whole.items()}
         spans = [s for s in self.spans[rank] if s[3] <= now]
         made = {
             "version": 1, "rank": rank, "host": f"h{1 + rank // 4}", "pid": 4000 + rank, "clock_offset_ns": 0,
@@ -106,7 +103,20 @@ class Replay:
             "progress": self._progress(rank, running[0], now) if running else None,
             "dropped_events": 0, "event_cost_ns": 900, "sampler_cpu_ns": 1000,
         }  # fmt: skip
-        return json.loads(json.dumps(made))  # type: ignore[no-any-return]
+        return made
+
+    def _samples(self, rank: int) -> dict[str, list[int]]:
+        if rank not in self._sampled:
+            t = [k / self.hz for k in range(int((self.length_s + 60) * self.hz))]
+            self._sampled[rank] = {
+                "t_ns": [ns(x) for x in t],
+                "used_bytes": [self._used(rank, x) for x in t],
+                "limit_bytes": [self.budget] * len(t),
+                "disk_bytes": self._disk(rank, t),
+                "pinned_bytes": [0] * len(t),
+                "rss_bytes": [300 * MIB] * len(t),
+            }
+        return self._sampled[rank]
 
     def _progress(self, rank: int, record: dict[str, Any], now: int) -> dict[str, Any]:
         current = [s for s in self.spans[rank] if s[4] == record["number"] and s[2] <= now < s[3]]
@@ -127,9 +137,9 @@ class Replay:
                 return int(base + (record["measured_peak_bytes"] - base) * min(1.0, 1.3 * done) * wave)
         return int(base)
 
-    def _disk(self, rank: int, x: float) -> int:
-        spans = self.spans[rank]
-        return sum(20 * s[5] for s in spans if s[0] == "stage" and s[3] <= ns(x))
+    def _disk(self, rank: int, t: list[float]) -> list[int]:
+        ends = sorted(s[3] for s in self.spans[rank] if s[0] == "stage")
+        return [20 * MIB * bisect.bisect_right(ends, ns(x)) for x in t]
 
 
 def ns(seconds: float) -> int:
