@@ -211,7 +211,7 @@ def _time_axis(panel: Panel, view: View) -> dict[str, Any]:
         "zeroline": False,
         "showspikes": True,
         "spikemode": "across",
-        "spikethickness": 1,
+        "spikethickness": 0.6,
         "spikedash": "dot",
         "spikecolor": "#888888",
     }

@@ -75,7 +75,7 @@ def _rank_lines(view: View, unit: float) -> list[Trace]:
         colour, dash, _ = rank_style(series.rank)
         xy = decimate(*series.of("used_bytes"))
         style = {"color": colour, "dash": dash, "width": 2}
-        hover = f"rank {series.rank}: %{{y:.3g}}<extra></extra>"
+        hover = f"rank {series.rank}: %{{y:.3~g}}<extra></extra>"
         name = f"rank {series.rank}" if len(view.ranks) <= _SHORT_NAMES else str(series.rank)
         more: dict[str, Any] = {"hovertemplate": hover, "hoverlabel": {"bordercolor": colour}}
         lines.append(line(f"rank{series.rank}", name, xy, unit=unit, line=style, **more))
@@ -94,15 +94,15 @@ def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
         line("low", "lowest", (t, rows.min(axis=0)), unit=unit, legend=False, line=edge, hoverinfo="skip"),
         line(
             "high", f"all {count} ranks", (t, rows.max(axis=0)), unit=unit, line=edge,
-            fill="tonexty", fillcolor=theme.shade[1], hovertemplate="highest: %{y:.3g}<extra></extra>",
+            fill="tonexty", fillcolor=theme.shade[1], hovertemplate="highest: %{y:.3~g}<extra></extra>",
         ),
         line(
             "median", "median", (t, np.median(rows, axis=0)), unit=unit,
-            line={"color": theme.text, "width": 2, "dash": "dot"}, hovertemplate="median: %{y:.3g}<extra></extra>",
+            line={"color": theme.text, "width": 2, "dash": "dot"}, hovertemplate="median: %{y:.3~g}<extra></extra>",
         ),
         line(
             "worst", f"worst: rank {worst.rank}", decimate(*worst.of("used_bytes")), unit=unit,
-            line={"color": colour, "width": 2}, hovertemplate=f"rank {worst.rank}: %{{y:.3g}}<extra></extra>",
+            line={"color": colour, "width": 2}, hovertemplate=f"rank {worst.rank}: %{{y:.3~g}}<extra></extra>",
         ),
     ]  # fmt: skip
 
@@ -126,7 +126,7 @@ def _budget_line(view: View, unit: float) -> Trace:
     shown = max((steps(*xy) for xy in limits), key=lambda xy: float(xy[1][-1]), default=none)
     style = {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hv"}
     return line(
-        "budget", "budget", shown, unit=unit, line=style, hovertemplate="budget: %{y:.3g}<extra></extra>",
+        "budget", "budget", shown, unit=unit, line=style, hovertemplate="budget: %{y:.3~g}<extra></extra>",
         legend=False,
     )  # fmt: skip
 

@@ -105,7 +105,7 @@ def _bars(key: str, name: str, x: list[str], y: list[float], unit: float) -> Tra
         "type": "bar", "meta": key, "name": name, "x": x, "y": rounded([v / unit for v in y]), "width": 0.72,
         "textposition": "inside", "insidetextanchor": "start", "textangle": 0, "constraintext": "none",
         "insidetextfont": {"size": 10},
-        "hovertemplate": "measured: %{y:.3g}<extra></extra>", "showlegend": False,
+        "hovertemplate": "measured: %{y:.3~g}<extra></extra>", "showlegend": False,
     }  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def _diamonds(key: str, x: list[str], y: list[float], unit: float, theme: Theme,
             "symbol": "diamond-open" if few else "line-ew-open", "size": 11 if few else 8, "color": theme.text,
             "line": {"width": 2},
         },
-        "hovertemplate": "predicted: %{y:.3g}<extra></extra>",
+        "hovertemplate": "predicted: %{y:.3~g}<extra></extra>",
     }  # fmt: skip
 
 
@@ -130,7 +130,7 @@ def _budget(key: str, x: list[str], y: list[float], unit: float) -> Trace:
         "x": [a for a, _ in known], "y": rounded([b / unit for _, b in known]),
         "line": {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hvh"},
         "marker": {"symbol": "line-ew-open", "size": 14, "color": BUDGET_COLOUR, "line": {"width": 2}},
-        "hovertemplate": "budget: %{y:.3g}<extra></extra>", "showlegend": bool(known),
+        "hovertemplate": "budget: %{y:.3~g}<extra></extra>", "showlegend": bool(known),
     }  # fmt: skip
 
 

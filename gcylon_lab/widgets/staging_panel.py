@@ -50,4 +50,4 @@ def _trace(tier: str, xy: tuple[Floats, Floats], unit: float) -> Trace:
     style = {"color": TIER_COLOURS[tier], "dash": TIER_DASHES[tier], "width": 2, "shape": "hv"}
     shown = (t, y) if used else (np.array([]), np.array([]))
     trace = line(f"tier-{tier}", label, shown, unit=unit, legend=used, line=style, fill="tozeroy")
-    return trace | {"hovertemplate": f"{tier}: %{{y:.3g}}<extra></extra>"}
+    return trace | {"hovertemplate": f"{tier}: %{{y:.3~g}}<extra></extra>"}

@@ -251,10 +251,15 @@ def test_an_unknown_panel_is_refused_by_name() -> None:
         panel_figure("pie", [])
 
 
-def test_plain_figures_load_neither_plotly_nor_mpi() -> None:
-    code = (
-        "import sys; import gcylon_lab.widgets.figures, gcylon_lab.widgets\n"
-        "print([m for m in ('plotly', 'ipywidgets', 'mpi4py', 'cudf', 'pandas') if m in sys.modules])"
-    )
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("gcylon_lab.widgets.figures", "plotly ipywidgets mpi4py cudf pandas"),
+        ("gcylon_lab.widgets.report", "plotly ipywidgets mpi4py cudf pandas"),
+        ("gcylon_lab.widgets.dashboard, gcylon_lab.widgets.cluster_source", "mpi4py cudf"),
+    ],
+)
+def test_what_a_notebook_imports_loads_nothing_heavy(module: str, absent: str) -> None:
+    code = f"import sys; import {module}\nprint([m for m in '{absent}'.split() if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -15,7 +15,7 @@ from replay import Replay
 from gcylon_lab.widgets import html_report
 from gcylon_lab.widgets.theme import DARK, LIGHT
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 
 _CELLS = [
     "from replay import Replay, ReplaySource\n"
@@ -69,7 +69,7 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
     with jupyter(tmp_path, _CELLS, dark=True) as url:
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.set_default_timeout(60_000)
-        hand = Hand(page)
+        hand = Hand(page, tmp_path)
         hand.show(url)
         hand.until(lambda: page.evaluate(f"{_PLOT}._fullLayout.font.color") == DARK.text, "the dark theme")
         keep(page, tmp_path, "dashboard dark")
@@ -104,14 +104,13 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
 class Hand:
     """What a person does with a notebook's first cell and the dashboard in its output."""
 
-    def __init__(self, page: Any) -> None:
-        self.page = page
+    def __init__(self, page: Any, folder: Path) -> None:
+        self.page, self.folder = page, folder
 
     def show(self, url: str) -> None:
         self.page.goto(url, wait_until="domcontentloaded")
         self.page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", state="attached")
         self.run(0)
-        self.page.wait_for_selector(".gcylon-dashboard .js-plotly-plot")
         self.until(lambda: self.points() > 0, "a figure with points")
         self.page.locator(".gcylon-dashboard").evaluate("node => node.scrollIntoView()")
 
@@ -160,8 +159,10 @@ class Hand:
     def double_click(self) -> None:
         self.page.mouse.dblclick(*self._at(0.5))
 
-    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
+    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 90.0) -> None:
         end = time.monotonic() + timeout_s
         while not condition():
-            assert time.monotonic() < end, f"waited {timeout_s:g} s for {what}"
+            if time.monotonic() > end:
+                keep(self.page, self.folder, "waited in vain")
+                raise AssertionError(f"waited {timeout_s:g} s for {what}")
             self.page.wait_for_timeout(50)
