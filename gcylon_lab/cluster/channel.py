@@ -32,6 +32,8 @@ class Channel:
         In the order of their MPI ranks.
     describe_loss : callable
         Says for a rank whose process is gone which it was and how it ended.
+    is_cut_off : callable
+        Whether the engines cannot be reached any more, because the controller is gone.
     revocable : bool
         Whether the MPI library can free ranks from a collective.
     lock : RLock, optional
@@ -44,6 +46,7 @@ class Channel:
         engine_ids: Sequence[int],
         *,
         describe_loss: Callable[[int], str],
+        is_cut_off: Callable[[], bool],
         revocable: bool,
         lock: threading.RLock | None = None,
     ) -> None:
@@ -54,6 +57,7 @@ class Channel:
         self.needs_recovery = False
         self.on_wait: Callable[[float], None] | None = None
         self._describe_loss = describe_loss
+        self._is_cut_off = is_cut_off
         self._revocable = revocable
         self._broken = ""
         self._drops: deque[str] = deque()
@@ -123,6 +127,8 @@ class Channel:
         if self.lost:
             what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
             raise ClusterDegraded(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
+        if self._is_cut_off():
+            self._broken = "The process of the controller, through which all requests go, is gone."
         if self._broken:
             raise ClusterDegraded(self._broken, advice="Call restart(): it starts new engines.")
 
@@ -193,8 +199,12 @@ class Channel:
             callbacks.remove(self._on_registration)
 
     def _wait(self, sent: Any, what: str, timeout_s: float | None) -> list[Reply]:
-        waiter = Waiter(sent, what, timeout_s, is_lost=lambda: bool(self.lost), free=self.interrupt)
+        waiter = Waiter(
+            sent, what, timeout_s, is_lost=lambda: bool(self.lost), is_cut_off=self._is_cut_off, free=self.interrupt
+        )
         replies = waiter.replies(self.on_wait)
+        if waiter.stuck and self._is_cut_off():
+            self.check_usable()
         if waiter.stuck and not self.lost:
             cannot = "" if self._revocable else " This MPI library has no revoke."
             self._broken = f"{name_ranks(waiter.stuck).capitalize()} cannot be freed from {what}.{cannot}"

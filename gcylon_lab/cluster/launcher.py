@@ -89,6 +89,7 @@ class Launcher:
             If a process ends or the time is over, with the launcher's output.
         """
         try:
+            self._forget_controller()
             self._processes.start_controller_sync()
             self._processes.start_engines_sync(self.n)
             client = self.connect()
@@ -163,7 +164,12 @@ class Launcher:
     def is_running(self) -> bool:
         """Whether the engines' launcher still runs."""
         engines = self._processes.engine_set
-        return engines is not None and psutil.pid_exists(engines.pid) and _is_live(engines.pid)
+        return engines is not None and _is_live(engines.pid)
+
+    def has_controller(self) -> bool:
+        """Whether the controller still runs."""
+        controller = self._processes.controller
+        return controller is not None and _is_live(controller.pid)
 
     def _wait_for_engines(self, client: Any) -> None:
         deadline = time.monotonic() + self.start_timeout_s
@@ -175,6 +181,13 @@ class Launcher:
                     f"{len(client.ids)} of {self.n} engines were there after {format_seconds(self.start_timeout_s)}."
                 )
             time.sleep(_POLL_S)
+
+    def _forget_controller(self) -> None:
+        """Clear away what is left of one that died: its files would be taken for those of the next one."""
+        if self._processes.controller is not None:
+            self._processes.stop_controller_sync()
+        for file in self.home.glob("security/ipcontroller-*.json"):
+            file.unlink()
 
     def _start_error(self, message: str) -> ClusterStartError:
         tail = "\n".join(without_chatter(self.output()).splitlines()[-_TAIL_LINES:])

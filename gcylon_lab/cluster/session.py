@@ -22,6 +22,7 @@ from .progress import Waiting
 from .views import activate
 
 _MAX_KEEP_S = 5.0
+_LAST_WORDS_S = 0.5  # the launcher learns of an end a moment after the controller
 
 
 class Session:
@@ -90,7 +91,11 @@ class Session:
         # Not under the lock: whoever holds it waits for engines that this ends.
         self.launcher.stop_engines(self.client)
         with self.channel.lock:
-            self.launcher.start_engines(self.client)
+            if self.launcher.has_controller():
+                self.launcher.start_engines(self.client)
+            else:
+                self.client.close()
+                self.client = self.launcher.start()
             self.feed.forget()
             self._join()
             self._run_prelude()
@@ -156,7 +161,12 @@ class Session:
         """Let the next operation use another config; never waits for a running one."""
         self.check_open()
         self.channel.check_usable()
-        answers = self.channel.ask({"ask": "config", "config": config.as_dict()})
+        try:
+            answers = self.channel.ask({"ask": "config", "config": config.as_dict()})
+        except GcylonError:
+            # Where one rank refuses, none keeps it.
+            self.channel.ask({"ask": "config", "config": self.config.as_dict()})
+            raise
         silent = [rank for rank, answer in enumerate(answers) if answer is None]
         if silent:
             raise ClusterError(f"{name_ranks(silent).capitalize()} did not answer, so the config may not hold there.")
@@ -176,6 +186,7 @@ class Session:
             self.client,
             [record.engine_id for record in self.ranks],
             describe_loss=self._describe_loss,
+            is_cut_off=lambda: not self.launcher.has_controller(),
             revocable=self.launcher.mpi.revocable,
             lock=self.channel.lock if self.generation else None,
         )

@@ -13,6 +13,7 @@ from .messages import Reply
 FREED_S = 5.0  # an interrupt was sent: all have answered by then, or are beyond help
 
 _TICK_S = 0.25
+_TOLD_S = 5.0  # the whole is ready: so is each part, as soon as ipyparallel's own thread has told it
 _PEERS_S = 4.0  # a rank failed: the others have left by then, or are freed
 _LOST_S = 1.0  # a rank died: those that wait for it in a collective learn of it within a moment
 _LATE_S = 4.0  # past the ranks' own deadline: it did not help
@@ -30,6 +31,8 @@ class Waiter:
     timeout_s : float or None
     is_lost : callable
         Whether a rank's process is gone.
+    is_cut_off : callable
+        Whether no answer can come any more.
     free : callable
         Interrupts all ranks.
 
@@ -46,12 +49,14 @@ class Waiter:
         timeout_s: float | None,
         *,
         is_lost: Callable[[], bool],
+        is_cut_off: Callable[[], bool],
         free: Callable[[], None],
     ) -> None:
         self._sent = sent
         self._what = what
         self._timeout_s = timeout_s
         self._is_lost = is_lost
+        self._is_cut_off = is_cut_off
         self._free = free
         self._failed_at: float | None = None
         self._freed_at: float | None = None
@@ -75,7 +80,11 @@ class Waiter:
                 self._free_if_needed(now, now - start)
             elif now - self._freed_at > FREED_S:
                 break
+            if self._is_cut_off():
+                break
         parts = self._sent.split()
+        for part in parts if self._sent.ready() else []:
+            part.wait(_TOLD_S)
         self.stuck = [rank for rank, part in enumerate(parts) if not part.ready()]
         replies = [_reply(rank, part) for rank, part in enumerate(parts)]
         return [self._late(reply) for reply in replies] if self._overdue else replies

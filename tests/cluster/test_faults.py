@@ -132,3 +132,16 @@ def test_an_error_before_a_cells_first_collective(hurt: gl.Cluster) -> None:
     with pytest.raises(CompositeError, match="SyntaxError"):
         hurt.view.execute("this is no python", silent=False)
     assert works(hurt)
+
+
+def test_without_a_controller_nobody_waits_and_a_restart_mends(hurt: gl.Cluster) -> None:
+    controller = hurt._session.launcher.state()["controller_pid"]
+    threading.Timer(0.7, os.kill, (controller, signal.SIGKILL)).start()
+    start = time.monotonic()
+    with pytest.raises(ClusterDegraded, match="controller"):
+        hurt.run(rank_1_sleeps, 60)
+    assert time.monotonic() - start < 5.7
+    with pytest.raises(ClusterDegraded, match="controller"):
+        hurt.view.execute("1", silent=False)
+    hurt.restart()
+    assert works(hurt)
