@@ -37,7 +37,7 @@ def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> 
     few = len(ranks) <= _MOST_NAMED_RANKS
     bars["text"] = [f"{v / unit:.3g}" for v in values["measured_peak_bytes"]] if few else []
     predicted = _diamonds("peak-predicted", x, values["predicted_peak_bytes"], unit, theme, few=len(ranks) <= 8)
-    budget = _budget("peak-budget", x, [] if hidden else values["budget_bytes"], unit)
+    budget = _budget("peak-budget", x, values["budget_bytes"], unit, top)
     notes = _notes(values, hidden, _RANKS_EMPTY, theme)
     if op and not few:
         value, rank = op.largest("measured_peak_bytes")
@@ -61,7 +61,7 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     pairs = zip(values["measured_peak_bytes"], values["predicted_peak_bytes"], strict=True)
     measured["text"] = [_ratio(m, p) for m, p in pairs]
     predicted = _diamonds("plan-predicted", x, values["predicted_peak_bytes"], unit, theme)
-    budget = _budget("plan-budget", x, [] if hidden else values["budget_bytes"], unit)
+    budget = _budget("plan-budget", x, values["budget_bytes"], unit, top)
     return Panel(
         "plan", PLAN_TITLE, [measured, predicted, budget],
         {"title": "% of predicted, worst rank", "type": "category"},
@@ -122,15 +122,15 @@ def _diamonds(key: str, x: list[str], y: list[float], unit: float, theme: Theme,
     }  # fmt: skip
 
 
-def _budget(key: str, x: list[str], y: list[float], unit: float) -> Trace:
+def _budget(key: str, x: list[str], y: list[float], unit: float, top: float) -> Trace:
     # Reading has no plan, so no budget stands in its record.
-    known = [(a, b) for a, b in zip(x, y or [0.0] * len(x), strict=True) if b > 0]
+    known = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
     return {
         "type": "scatter", "mode": "lines" if len(known) > 1 else "markers", "meta": key, "name": "budget",
         "x": [a for a, _ in known], "y": rounded([b / unit for _, b in known]),
         "line": {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hvh"},
         "marker": {"symbol": "line-ew-open", "size": 14, "color": BUDGET_COLOUR, "line": {"width": 2}},
-        "hovertemplate": "budget: %{y:.3~g}<extra></extra>", "showlegend": bool(known),
+        "hovertemplate": "budget: %{y:.3~g}<extra></extra>", "showlegend": any(b / unit <= top for _, b in known),
     }  # fmt: skip
 
 

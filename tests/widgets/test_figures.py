@@ -186,6 +186,18 @@ def test_peaks_stand_beside_prediction_and_budget() -> None:
     assert "Peaks in #5 repartition" in texts(chosen)
 
 
+def test_a_budget_lowered_for_one_operation_is_shown_though_the_others_are_above_the_scale() -> None:
+    snapshots = Replay(2).at(16.0)
+    for s in snapshots:
+        for record in s["operations"][:3]:
+            record["budget_bytes"] = 8 * GIB
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    budget, top = trace(figure, "plan-budget"), figure["layout"]["yaxis5"]["range"][1]
+    assert top < 100 and [y < top for y in budget["y"]] == [False, False, False, True, True]
+    assert budget["showlegend"]
+    assert "budget 8 GiB, above this scale" in texts(figure)
+
+
 def test_what_had_no_plan_is_not_judged() -> None:
     snapshots = Replay(2).at(16.0)
     for s in snapshots:
