@@ -28,7 +28,7 @@ _engine: Engine | None = None
 _start_error = "gcylon_lab.cluster.engine.start was never called here"
 
 # An error that every rank raises needs no revoke, unless a rank catches it and goes on alone.
-_LATE_REVOKE_S = 2.0
+_LATE_REVOKE_S = 1.0
 
 
 class Engine:
@@ -87,9 +87,9 @@ class Engine:
 
     def failed(self, error: BaseException | None) -> None:
         """A cell or a request ended in an error: see to it that no peer waits for this rank."""
-        _forget_frames(error)
         if getattr(error, "agreed", False):
-            self._cancel_late()
+            if self._late is not None:
+                return
             self._late = threading.Timer(_LATE_REVOKE_S, self.revoke, [self._recoveries])
             self._late.daemon = True
             self._late.start()
@@ -151,6 +151,13 @@ class Engine:
             "progress": None if progress is None else progress._asdict(),
         }
 
+    def forget_frames(self, error: BaseException | None) -> None:
+        """Let go of what the frames of an error's traceback hold, chunks and reservations among it."""
+        if error is not None:
+            traceback.clear_frames(error.__traceback__)
+        # Frames and errors refer to each other in circles.
+        gc.collect()
+
     def _note_id(self, result: str) -> None:
         """A notebook that attaches later must not use a name again."""
         if result[1:].isdigit():
@@ -163,7 +170,7 @@ class Engine:
 
     def _failed(self, error: BaseException, request: Request) -> Reply:
         text = "".join(traceback.format_exception(error))
-        _forget_frames(error)
+        self.forget_frames(error)
         if not getattr(error, "agreed", False):
             self.revoke()
         elif request.action == "run":
@@ -171,15 +178,8 @@ class Engine:
         if isinstance(error, (KeyboardInterrupt, SystemExit)):
             error = Revoked(f"Rank {self.rank} was interrupted in {request.action!r}.", rank=self.rank)
         message = to_message(error, self.rank)
-        return Reply(self.rank, error=message, traceback=text, revoked=self.revoked, memory=self.memory())
-
-
-def _forget_frames(error: BaseException | None) -> None:
-    """Let go of what the frames of an error's traceback hold, chunks and reservations among it."""
-    if error is not None:
-        traceback.clear_frames(error.__traceback__)
-    # Frames and errors refer to each other in circles.
-    gc.collect()
+        revoked = self.revoked or self._late is not None
+        return Reply(self.rank, error=message, traceback=text, revoked=revoked, memory=self.memory())
 
 
 def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> None:

@@ -19,6 +19,7 @@ def install_hooks(engine: Engine, kernel: Any, watcher: Watcher) -> None:
     # The guard holds SIGINT for good; the kernel must not swap handlers around each message.
     kernel.pre_handler_hook = _nothing
     kernel.post_handler_hook = _nothing
+    _wrap_showtraceback(engine, kernel.shell)
     _wrap_apply(engine, kernel)
     _wrap_execute(engine, kernel)
     kernel.control_handlers[CONTROL_REQUEST] = _control_handler(engine, kernel, watcher)
@@ -26,6 +27,17 @@ def install_hooks(engine: Engine, kernel: Any, watcher: Watcher) -> None:
 
 def _nothing() -> None:
     pass
+
+
+def _wrap_showtraceback(engine: Engine, shell: Any) -> None:
+    original = shell.showtraceback
+
+    def showtraceback(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> Any:
+        # Making a traceback for people can take a second: the peers do not wait for that.
+        engine.failed(exc_tuple[1] if exc_tuple else sys.exc_info()[1])
+        return original(exc_tuple, *args, **kwargs)
+
+    shell.showtraceback = showtraceback
 
 
 def _wrap_apply(engine: Engine, kernel: Any) -> None:
@@ -40,6 +52,7 @@ def _wrap_apply(engine: Engine, kernel: Any) -> None:
             content, buffers = _interrupted(kernel, "apply"), []
         if content["status"] == "error":
             engine.failed(_last_error(content))
+            engine.forget_frames(_last_error(content))
         engine.running = ""
         return content, buffers
 
@@ -58,6 +71,7 @@ def _wrap_execute(engine: Engine, kernel: Any) -> None:
             content = _interrupted(kernel, "execute")
         if content["status"] == "error":
             engine.failed(_last_error(content))
+            engine.forget_frames(_last_error(content))
         engine.running = ""
         return content
 

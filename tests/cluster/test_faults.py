@@ -13,7 +13,15 @@ import pytest
 from ipyparallel.error import CompositeError
 
 import gcylon_lab as gl
-from gcylon_lab.errors import ClusterDegraded, DeadlineExceeded, HandleReleased, RankError, RankLost, Revoked
+from gcylon_lab.errors import (
+    ClusterDegraded,
+    ColumnMissing,
+    DeadlineExceeded,
+    HandleReleased,
+    RankError,
+    RankLost,
+    Revoked,
+)
 
 pytestmark = pytest.mark.mpi
 
@@ -47,6 +55,15 @@ def test_a_rank_that_raises_frees_the_others(hurt: gl.Cluster) -> None:
         assert time.monotonic() - start < 5
         assert caught.value.rank == 1
         assert "rank_1_raises" in caught.value.remote_traceback
+        assert works(hurt)
+
+
+def test_an_agreed_error_in_a_function_does_not_strike_later(hurt: gl.Cluster) -> None:
+    table = hurt.from_pandas(pd.DataFrame({"k": range(10)}))
+    with pytest.raises(ColumnMissing):
+        hurt.run(lambda t: t.shuffle("nothing"), table)
+    for _ in range(3):
+        hurt.run(time.sleep, 0.6)
         assert works(hurt)
 
 
