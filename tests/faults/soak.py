@@ -115,7 +115,6 @@ class Soak:
         for number in range(faults):
             kind = self.random.choice(kinds)
             start = time.monotonic()
-            print(number, kind.__name__, flush=True)
             kind()
             took = time.monotonic() - start
             self.counts[kind.__name__] += 1
