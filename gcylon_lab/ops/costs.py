@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..tables.partition import partition_scratch_bytes
-from .shapes import Shapes, id_bytes, wished_rows
+from .shapes import Shapes, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
 
@@ -63,7 +63,9 @@ class Costs:
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
         largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk
-        self._chunk_rows = np.maximum(np.floor(self._sent / np.maximum(shapes.chunks, 1)), 1.0)
+        # Staged chunks are of one size but for the last.
+        mean = np.floor(self._sent / np.maximum(shapes.chunks, 1))
+        self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / max(shapes.bytes_per_row, 1.0))), 1.0)
         self._paths = _paths(shapes)
 
     def work(self, chunk_rows: int) -> Numbers:
@@ -162,17 +164,39 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
         One a rank. Other tables give way for ``all``; the inputs only for ``least``.
     """
     rows = wished_rows(shapes, config)
+    worth = min(config.min_chunk_rows, rows)
+    # Inputs that give way are read back: that takes room as well.
+    below = _all_staged(shapes)
     placed, staged = Costs(shapes, "direct"), Costs(shapes, "staged")
+    placed_below, staged_below = Costs(below, "direct"), Costs(below, "staged")
+    result = np.array(expected_results(shapes)) + placed.kept
     needs = zip(
-        expected_results(shapes), placed.kept, placed.work(rows), staged.work(rows), shapes.limits, strict=True
+        result + placed.work(rows),
+        result + np.maximum(placed.work(rows), placed_below.work(rows)),
+        np.maximum(staged.work(rows), staged_below.work(rows)),
+        np.maximum(staged.work(worth), staged_below.work(worth)),
+        shapes.limits,
+        strict=True,
     )
-    return tuple(_room(int(r + k + work), int(least), limit, strategy) for r, k, work, least, limit in needs)
+    rooms: list[Room] = []
+    for everything, everything_below, good, enough, limit in needs:
+        least = min(int(max(min(good, limit // 2), enough)), limit)
+        if strategy == "staged":
+            rooms.append(Room(min(int(good), limit), least))
+        elif strategy == "auto":
+            # Where the result cannot fit even alone, freeing memory for it would be in vain.
+            rooms.append(Room(int(everything if everything <= limit else min(good, limit)), least))
+        else:
+            rooms.append(Room(*[min(int(everything_below), limit)] * 2))
+    return tuple(rooms)
 
 
-def _room(everything: int, least: int, limit: int, strategy: str) -> Room:
-    if strategy == "staged":
-        return Room(min(least, limit), min(least, limit // 2))
-    if strategy == "auto":
-        # Where the result cannot fit even alone, freeing memory for it would be in vain.
-        return Room(everything if everything <= limit else min(least, limit), min(least, limit // 2))
-    return Room(min(everything, limit), min(everything, limit) if strategy == "chunked" else 0)
+def _all_staged(shapes: Shapes) -> Shapes:
+    each = [-(-n // max(c, 1)) for n, c in zip(shapes.nbytes, shapes.chunks, strict=True)]
+    slices = [min(n, stage_slice_bytes(limit)) for n, limit in zip(each, shapes.limits, strict=True)]
+    return replace(
+        shapes,
+        staged_bytes=shapes.nbytes,
+        largest_staged_bytes=tuple(map(max, shapes.largest_staged_bytes, slices)),
+        chunks=tuple(max(c, -(-n // max(s, 1))) for c, n, s in zip(shapes.chunks, shapes.nbytes, slices, strict=True)),
+    )

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
 from ..memory.tiers import SpillFile, SpillRegion
 from ..profiling import span
@@ -246,13 +247,25 @@ def group_chunks(
 
 
 def _joined(workspace: Workspace, chunks: list[Chunk]) -> Iterator[Data]:
+    """Give several chunks as one piece, or one by one where both they and their copy do not fit."""
+    with ExitStack() as held:
+        try:
+            whole = _join(workspace, chunks, held)
+        except BudgetExceeded:
+            pass
+        else:
+            yield whole
+            return
+    for chunk in chunks:
+        with chunk.load(workspace) as data:
+            yield data
+
+
+def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
     size = sum(chunk.nbytes for chunk in chunks)
-    with ExitStack() as loaded, workspace.budget.reserve(size, "Joining small chunks"):
-        pieces = [loaded.enter_context(chunk.load(workspace)) for chunk in chunks]
-        whole = workspace.backend.concat(pieces)
-        del pieces
-        loaded.close()  # only the copy is needed from here on
-        yield whole
+    held.enter_context(workspace.budget.reserve(size, "Joining small chunks"))
+    with ExitStack() as loaded:  # only the copy is needed afterwards
+        return workspace.backend.concat([loaded.enter_context(chunk.load(workspace)) for chunk in chunks])
 
 
 def _stage_slices(workspace: Workspace, file: SpillFile, chunk: Chunk, slice_bytes: int) -> Iterator[Chunk]:

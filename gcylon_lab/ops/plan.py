@@ -210,6 +210,8 @@ def _too_small(candidate: _Candidate, shapes: Shapes, what: str) -> Exception:
     needed = always + costs.work(smallest) - shapes.used
     worst = int(np.argmax(needed + shapes.used - shapes.limits))
     would_do = int((always + costs.room_for(candidate.worth_rows)).max())
+    if max(shapes.largest_staged_bytes):
+        would_do += would_do // 8  # a larger limit stages in larger slices, which take more to read back
     return exceeded(
         what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do
     )

@@ -93,8 +93,10 @@ def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -
         with operation.cast(piece) as data:
             del piece
             rows = data.rows
-            yield from _halving(workspace, route, data, first_row, left)
-        first_row += rows
+            first_row += rows
+            # Where joining chunks did not fit, there are more pieces than were counted.
+            after = max(left, 1) if first_row < part.rows else 0
+            yield from _halving(workspace, route, data, first_row - rows, after)
 
 
 def _halving(

@@ -13,6 +13,7 @@ from ..config import GcylonConfig
 FAST_CHUNK_BYTES = 2 * 1024**2
 # Chunks that give way are staged in slices of this size at the most.
 _STAGE_BYTES = 4 * 1024**2
+_LEAST_SLICE_BYTES = 4096
 VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition")
 
 
@@ -100,7 +101,7 @@ def wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
 
 def stage_slice_bytes(limit_bytes: int) -> int:
     """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget."""
-    return min(_STAGE_BYTES, max(1, limit_bytes // 16))
+    return min(_STAGE_BYTES, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
 
 
 def id_bytes(size: int) -> int:

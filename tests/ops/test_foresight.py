@@ -1,0 +1,120 @@
+"""What a plan says beforehand is what the operation then does: strategy, and peak within a tenth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.ops.shapes import VERBS
+
+ROWS = 100_000
+ARGUMENTS: dict[str, dict[str, Any]] = {"shuffle": {"on": "k"}, "gather": {"root": 1}, "broadcast": {"root": 1}}
+# Strategy, and the limit as a multiple of a rank's part.
+BUDGETS = [
+    ("auto", 20.0), ("direct", 20.0), ("chunked", 4.5), ("chunked", 2.4),
+    ("auto", 1.4), ("staged", 1.2), ("staged", 0.4),
+]  # fmt: skip
+
+
+def frame(rank: int) -> pd.DataFrame:
+    random = np.random.default_rng(rank)
+    return pd.DataFrame({"k": random.integers(0, 10**9, ROWS), "a": random.random(ROWS), "b": 1.0, "c": rank})
+
+
+def foreseen_and_done(verb: str, how: str) -> list[dict[str, Any]]:
+    """Plan and run a verb with one budget after the other; how the input is held: whole, in many chunks, staged."""
+    context = current()
+    whole = frame(context.rank)
+    pieces = [whole[i : i + 9000] for i in range(0, ROWS, 9000)] if how == "many chunks" else whole
+    table = gl.from_local(pieces)
+    part_bytes = table.nbytes
+    if how == "staged":
+        staged = table.repartition(strategy="staged", config=GcylonConfig(gpu_memory_limit=2 * part_bytes))
+        table.release()
+        table = staged
+    seen = []
+    for strategy, factor in BUDGETS:
+        config = GcylonConfig(gpu_memory_limit=int(factor * part_bytes))
+        options = ARGUMENTS.get(verb, {}) | {"strategy": strategy, "config": config}
+        found: dict[str, Any] = {"what": f"{verb} {how} {strategy} {factor}", "limit": config.gpu_memory_limit}
+        try:
+            plan = getattr(table, f"plan_{verb}")(**options)
+        except BudgetExceeded as error:
+            found["refused"] = error.numbers["needed_bytes"]
+            with pytest.raises(BudgetExceeded) as caught:
+                getattr(table, verb)(**options)
+            found["refused too"] = caught.value.numbers["needed_bytes"]
+        else:
+            result = getattr(table, verb)(**options)
+            record = context.recorder.operations[-1]
+            found |= {
+                "strategies": {plan.strategy, result.last_plan.strategy, record.strategy},
+                "foreseen": plan.predicted_peaks[context.rank],
+                "predicted": record.predicted_peak_bytes,
+                "measured": record.measured_peak_bytes,
+            }
+            result.release()
+        seen.append(found)
+    return seen
+
+
+@pytest.mark.parametrize("how", ["whole", "many chunks", "staged"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_foreseen_as_done(verb: str, how: str) -> None:
+    refused = 0
+    for rank_saw in World("threads", 3).run(foreseen_and_done, verb, how):
+        for found in rank_saw:
+            if "refused" in found:
+                refused += 1
+                assert found["refused"] == pytest.approx(found["refused too"], rel=0.01)
+                continue
+            assert len(found["strategies"]) == 1, found
+            assert found["measured"] <= found["limit"], found
+            for name in ("foreseen", "predicted"):
+                assert found[name] == pytest.approx(found["measured"], rel=0.1), found
+    assert refused <= 3 * 2  # at most the tightest ones
+
+
+def what_was_advised(verb: str, strategy: str, allow: bool, start: int) -> tuple[int, int]:
+    """Run under a limit that is too small, then under the one that the error advises."""
+    context = current()
+    whole = frame(context.rank).iloc[:20_000].assign(s=[f"text {i % 1000}" for i in range(20_000)])
+    table = gl.from_local(whole)
+    before = context.budget.used_bytes
+    options = ARGUMENTS.get(verb, {}) | {"strategy": strategy}
+    config = GcylonConfig(gpu_memory_limit=start, allow_disk_spill=allow)
+    with pytest.raises(BudgetExceeded) as caught:
+        getattr(table, verb)(**options, config=config)
+    numbers = caught.value.numbers
+    assert context.budget.used_bytes <= before
+    advised = config.with_values(**{numbers["knob"]: numbers["would_do"]})
+    result = getattr(table, verb)(**options, config=advised)
+    record = context.recorder.operations[-1]
+    assert record.measured_peak_bytes <= numbers["would_do"]
+    return result.num_rows, record.rounds_done
+
+
+@pytest.mark.parametrize(
+    ("strategy", "allow", "start"),
+    [
+        ("auto", True, 3000),
+        ("auto", False, 300_000),
+        ("direct", True, 600_000),
+        ("chunked", True, 90_000),
+        ("staged", True, 3000),
+    ],
+)
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_limit_that_an_error_advises_does(verb: str, strategy: str, allow: bool, start: int) -> None:
+    results = World("threads", 2).run(what_was_advised, verb, strategy, allow, start)
+    rows = sum(rows for rows, _ in results)
+    assert rows == {"allgather": 80_000, "gather": 40_000, "broadcast": 40_000}.get(verb, 40_000)
+    assert max(rounds for _, rounds in results) <= 60  # not in chunks of a row

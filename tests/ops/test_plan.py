@@ -1,0 +1,293 @@
+"""The plan: pure, never over the budget, the best strategy that fits, and errors whose advice holds."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError
+from gcylon_lab.ops.costs import Costs, expected_results, room_wanted
+from gcylon_lab.ops.foresight import foresee
+from gcylon_lab.ops.plan import make_plan
+from gcylon_lab.ops.shapes import VERBS, Shapes, stage_slice_bytes
+from gcylon_lab.tables.partition import partition_scratch_bytes
+
+MB = 10**6
+
+
+@st.composite
+def infos(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """What one to five ranks know of a table: on the device, staged, or a part of each."""
+    size, row_bytes = draw(st.integers(1, 5)), draw(st.sampled_from([0, 8, 32, 100]))
+    variable = draw(st.sampled_from([0.0, 0.0, 3.5, 250.0]))
+    free = draw(st.integers(1000, 400 * MB))
+    ranks = []
+    for _ in range(size):
+        rows = draw(st.one_of(st.just(0), st.integers(1, 50), st.integers(1000, 2 * MB)))
+        nbytes = int(rows * (row_bytes + variable))
+        count = draw(st.integers(1, 40)) if rows > 40 else int(rows > 0)
+        chunks = [nbytes * (i + 1) // count - nbytes * i // count for i in range(count)]
+        staged = draw(st.sampled_from([0, 0, count, count // 2]))
+        others = draw(st.one_of(st.just(0), st.integers(0, 20 * MB)))
+        ranks.append(
+            {
+                "columns": ["k", "v"], "rows": rows, "nbytes": nbytes, "row_bytes": row_bytes, "chunks": count,
+                "tiers": {"device": sum(chunks[staged:]), "disk": sum(chunks[:staged])},
+                "device_chunk_bytes": chunks[staged:], "largest_staged_bytes": max(chunks[:staged], default=0),
+                "used_bytes": others + sum(chunks[staged:]), "ceiling_bytes": free, "free_at_start_bytes": free,
+            }
+        )  # fmt: skip
+    return ranks
+
+
+CONFIGS = st.builds(
+    GcylonConfig,
+    chunk_size_bytes=st.sampled_from([0, 1024, 65536, 64 * MB]),
+    min_chunk_rows=st.sampled_from([1, 1024, 100_000]),
+    allow_disk_spill=st.booleans(),
+    gpu_memory_fraction=st.just(1.0),
+)
+STRATEGIES = st.sampled_from(["auto", "auto", "direct", "chunked", "staged"])
+
+
+def arguments_for(verb: str, ranks: list[dict[str, Any]], pick: int) -> dict[str, Any]:
+    if verb == "repartition":
+        total = sum(rank["rows"] for rank in ranks)
+        return {"rows_per_rank": [total, *[0] * (len(ranks) - 1)] if pick % 2 else None}
+    return {"root": pick % len(ranks)} if verb in ("gather", "broadcast") else {}
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
+@given(infos(), CONFIGS, STRATEGIES, st.sampled_from(VERBS), st.integers(0, 99))
+def test_a_plan_keeps_to_the_budget_and_an_error_to_its_advice(
+    ranks: list[dict[str, Any]], config: GcylonConfig, strategy: str, verb: str, pick: int
+) -> None:
+    more = arguments_for(verb, ranks, pick)
+    try:
+        plan = foresee(verb, ranks, config, strategy=strategy, **more)
+    except ArgumentError:
+        assert strategy == "staged"
+        assert not config.allow_disk_spill
+        return
+    except BudgetExceeded as error:
+        numbers = error.numbers
+        assert numbers["knob"] == "gpu_memory_limit"
+        assert numbers["used_bytes"] + numbers["needed_bytes"] > numbers["limit_bytes"]
+        assert 0 <= error.rank < len(ranks)
+        assert f"{numbers['would_do']}" in error.advice
+        # The same table, under the limit that was advised.
+        limit = {name: numbers["would_do"] for name in ("ceiling_bytes", "free_at_start_bytes")}
+        plan = foresee(verb, [rank | limit for rank in ranks], config, strategy=strategy, **more)
+        assert plan.predicted_peak_bytes <= plan.budget_bytes == numbers["would_do"]
+        return
+    assert plan == foresee(verb, json.loads(json.dumps(ranks)), config, strategy=strategy, **more)  # pure
+    assert plan.predicted_peak_bytes == max(plan.predicted_peaks) <= plan.budget_bytes == ranks[0]["ceiling_bytes"]
+    assert plan.chunk_rows >= 1
+    assert plan.rounds >= 1
+    assert strategy in ("auto", plan.strategy)
+    assert {plan.strategy, *(other.strategy for other in plan.alternatives)} == {"direct", "chunked", "staged"}
+
+
+def shapes_of(verb: str = "shuffle", **changes: Any) -> Shapes:
+    """Four even ranks: a million rows each of four columns of 8 bytes, on the device, 1 GB of budget."""
+    shapes = Shapes(
+        verb, rows=(MB,) * 4, nbytes=(32 * MB,) * 4, staged_bytes=(0,) * 4, largest_staged_bytes=(0,) * 4,
+        chunks=(1,) * 4, used=(32 * MB,) * 4, limits=(1000 * MB,) * 4, fixed_row_bytes=32,
+    )  # fmt: skip
+    return replace(shapes, **changes)
+
+
+def limited(limit: int, verb: str = "shuffle", **changes: Any) -> Shapes:
+    return shapes_of(verb, limits=(limit,) * 4, **changes)
+
+
+AUTO = GcylonConfig()
+
+
+def test_auto_takes_the_first_strategy_that_fits() -> None:
+    found = {limit: make_plan(limited(limit * MB), AUTO).strategy for limit in (1000, 80, 67, 66, 64, 40)}
+    assert found == {1000: "direct", 80: "direct", 67: "chunked", 66: "chunked", 64: "staged", 40: "staged"}
+    for limit in (1000, 80, 67, 40):
+        plan = make_plan(limited(limit * MB), AUTO)
+        fits = {plan.strategy: True} | {other.strategy: other.fits for other in plan.alternatives}
+        order = [name for name in ("direct", "chunked", "staged") if fits[name]]
+        assert plan.strategy == order[0]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_direct_wherever_there_is_room_for_everything(verb: str) -> None:
+    more = {"target_rows": (MB,) * 4} if verb == "repartition" else {}
+    plan = make_plan(shapes_of(verb, **more), AUTO)
+    assert plan.strategy == "direct"
+    assert plan.result_bytes == {"allgather": 128, "gather": 128}.get(verb, 32) * MB
+
+
+def test_a_strategy_that_was_asked_for_is_kept_or_refused() -> None:
+    for strategy in ("direct", "chunked", "staged"):
+        plan = make_plan(shapes_of(), AUTO, strategy)
+        assert (plan.strategy, plan.reason) == (strategy, "because you asked for it")
+    for strategy in ("direct", "chunked"):
+        with pytest.raises(BudgetExceeded, match=f"strategy='{strategy}'"):
+            make_plan(limited(50 * MB), AUTO, strategy)
+    with pytest.raises(ArgumentError, match="auto, direct, chunked, staged"):
+        make_plan(shapes_of(), AUTO, "fast")
+
+
+def test_staging_only_where_it_is_allowed() -> None:
+    for off in ({"allow_cpu_staging": False}, {"allow_disk_spill": False}):
+        config = AUTO.with_values(**off)
+        assert make_plan(limited(67 * MB), config).strategy == "chunked"
+        with pytest.raises(BudgetExceeded):
+            make_plan(limited(64 * MB), config)
+        with pytest.raises(ArgumentError, match=next(iter(off))):
+            make_plan(shapes_of(), config, "staged")
+
+
+def test_small_chunks_only_where_staging_does_not_help() -> None:
+    """Below min_chunk_rows, staging is better than ever smaller chunks, unless it is not allowed."""
+    tight = limited(65_050_000)
+    assert make_plan(tight, AUTO.with_values(min_chunk_rows=1)).strategy == "chunked"
+    assert make_plan(tight, AUTO).strategy == "staged"
+    assert make_plan(tight, AUTO.with_values(allow_disk_spill=False)).strategy == "chunked"
+
+
+def test_chunks_shrink_with_the_budget_and_follow_the_config() -> None:
+    rows = [make_plan(limited(limit * MB), AUTO, "staged").chunk_rows for limit in (34, 36, 40, 80)]
+    assert rows == sorted(rows)
+    assert rows[0] < rows[-1]
+    for size in (4096, 65536, 1 * MB):
+        plan = make_plan(shapes_of(), AUTO.with_values(chunk_size_bytes=size, min_chunk_rows=1))
+        assert plan.chunk_rows == size // 32
+        assert plan.rounds == -(-MB // plan.chunk_rows)
+    assert make_plan(shapes_of(), AUTO.with_values(chunk_size_bytes=4096)).chunk_rows == 1024
+
+
+def test_counted_results_decide_once_they_are_known() -> None:
+    even = make_plan(limited(80 * MB), AUTO)
+    assert even.assumption == "assuming evenly spread keys"
+    skewed = make_plan(limited(80 * MB), AUTO, counted_results=(120 * MB, 2 * MB, 3 * MB, 3 * MB))
+    assert (even.strategy, skewed.strategy) == ("direct", "staged")
+    assert skewed.assumption == ""
+    assert skewed.result_bytes == 120 * MB
+    assert make_plan(shapes_of("allgather"), AUTO).assumption == ""
+
+
+def test_every_rank_has_a_peak_of_its_own() -> None:
+    plan = make_plan(shapes_of("gather", root=2), AUTO)
+    assert plan.predicted_peaks == (32 * MB, 32 * MB, 160 * MB, 32 * MB)
+    assert plan.predicted_peak_bytes == 160 * MB
+    plan = make_plan(shapes_of(used=(32 * MB, 90 * MB, 32 * MB, 32 * MB)), AUTO)
+    assert plan.predicted_peaks[1] - plan.predicted_peaks[0] == 58 * MB
+
+
+def test_the_rank_that_lacks_most_is_named() -> None:
+    with pytest.raises(BudgetExceeded) as caught:
+        make_plan(shapes_of("gather", root=3, limits=(60 * MB,) * 4), AUTO, "direct")
+    assert caught.value.rank == 3
+    assert caught.value.numbers["used_bytes"] == 32 * MB
+    with pytest.raises(BudgetExceeded) as caught:
+        make_plan(shapes_of(limits=(MB * 1000, MB * 30, MB * 1000, MB * 1000)), AUTO)
+    assert caught.value.rank == 1
+    assert caught.value.numbers["limit_bytes"] == 30 * MB
+
+
+def test_budget_below_one_row() -> None:
+    wide = replace(
+        limited(20_000), rows=(1,) * 4, nbytes=(100_000,) * 4, used=(0,) * 4, fixed_row_bytes=100_000
+    )
+    with pytest.raises(BudgetExceeded, match="chunks of one row") as caught:
+        make_plan(wide, AUTO)
+    would_do = caught.value.numbers["would_do"]
+    assert make_plan(replace(wide, limits=(would_do,) * 4), AUTO).predicted_peak_bytes <= would_do
+
+
+def test_words_and_numbers_of_a_plan() -> None:
+    plan = make_plan(limited(67 * MB), AUTO)
+    first, *others = plan.describe().splitlines()
+    assert first.startswith(f"shuffle: chunked, {plan.rounds} rounds of at most ")
+    assert "predicted peak 6" in first
+    assert "of 63.9 MiB" in first
+    assert "because the result and a smaller chunk fit" in first
+    assert first.endswith("(assuming evenly spread keys)")
+    assert [line.split()[:3] for line in others] == [["direct", "would", "not"], ["staged", "would", "fit:"]]
+    assert str(plan) == plan.describe()
+    assert json.loads(json.dumps(plan.as_dict()))["predicted_peak_bytes"] == plan.predicted_peak_bytes
+    assert make_plan(limited(1000 * MB, rows=(10,) * 4, nbytes=(320,) * 4), AUTO).describe().count("1 round of") == 1
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8, 9, 300])
+@pytest.mark.parametrize("rows", [1, 1000, 65536, 10**6])
+def test_partitioning_is_planned_with_what_the_backend_claims(size: int, rows: int) -> None:
+    shapes = Shapes(
+        "shuffle", (rows,) * size, (16 * rows,) * size, (0,) * size, (0,) * size, (1,) * size, (0,) * size,
+        (10**12,) * size, 16,
+    )  # fmt: skip
+    work = Costs(shapes, "direct").work(rows)
+    assert (work == 16 * rows + partition_scratch_bytes(rows, size)).all()
+
+
+def test_what_arrives_at_each_rank() -> None:
+    def incoming(verb: str, **more: Any) -> list[int]:
+        shapes = replace(shapes_of(verb), rows=(100, 0, 300, 40), **more)
+        return [int(n) for n in Costs(shapes, "staged")._incoming(Costs(shapes, "staged")._reading(50)[0])]
+
+    assert incoming("allgather") == [140] * 4  # at most 50 rows of each rank
+    assert incoming("gather", root=2) == [0, 0, 140, 0]
+    assert incoming("broadcast", root=2) == [50] * 4
+    assert incoming("repartition", target_rows=(100, 0, 300, 40)) == [50, 0, 50, 40]
+    assert incoming("repartition", target_rows=(110, 110, 110, 110)) == [60, 50, 50, 90]
+    assert incoming("shuffle") == [35] * 4
+
+
+def test_results_of_every_verb() -> None:
+    shapes = replace(shapes_of(), rows=(10, 0, 30, 0), nbytes=(320, 0, 960, 0))
+    assert expected_results(shapes) == (320,) * 4
+    assert expected_results(replace(shapes, verb="allgather")) == (1280,) * 4
+    assert expected_results(replace(shapes, verb="gather", root=1)) == (0, 1280, 0, 0)
+    assert expected_results(replace(shapes, verb="broadcast", root=2)) == (960,) * 4
+    assert expected_results(replace(shapes, verb="repartition", target_rows=(40, 0, 0, 0))) == (1280, 0, 0, 0)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("strategy", ["auto", "direct", "chunked", "staged"])
+def test_room_is_never_more_than_the_limit(verb: str, strategy: str) -> None:
+    more = {"target_rows": (MB,) * 4} if verb == "repartition" else {}
+    for limit in (1, 10 * MB, 1000 * MB):
+        for room in room_wanted(limited(limit, verb, **more), AUTO, strategy):
+            assert 0 < room.least <= limit
+            assert 0 <= room.all <= limit
+
+
+def test_slices_of_staged_chunks_take_little_of_the_limit() -> None:
+    assert [stage_slice_bytes(n) for n in (1, 65536, 10**6, 10**9)] == [4096, 4096, 62500, 4 * 1024**2]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"verb": "join"}, ArgumentError),
+        ({"on": ["z"]}, ColumnMissing),
+        ({"verb": "gather", "root": 1}, ArgumentError),
+        ({"verb": "gather", "root": True}, ArgumentError),
+        ({"verb": "repartition", "rows_per_rank": [1]}, ArgumentError),
+        ({"verb": "repartition", "rows_per_rank": [1, 2]}, ArgumentError),
+        ({"verb": "repartition", "rows_per_rank": [-1]}, ArgumentError),
+        ({"strategy": "fast"}, ArgumentError),
+        ({"config": GcylonConfig(gpu_memory_limit=10**9)}, ConfigError),
+    ],
+)
+def test_foresight_refuses_what_the_verb_would(arguments: dict[str, Any], error: type[Exception]) -> None:
+    info = {
+        "columns": ["k"], "rows": 5, "nbytes": 40, "row_bytes": 8, "chunks": 1, "tiers": {"device": 40, "disk": 0},
+        "device_chunk_bytes": [40], "largest_staged_bytes": 0, "used_bytes": 40, "ceiling_bytes": 10**6,
+        "free_at_start_bytes": 10**6,
+    }  # fmt: skip
+    given_ = {"verb": "shuffle", "infos": [info], "config": AUTO} | arguments
+    with pytest.raises(error):
+        foresee(**given_)
