@@ -151,7 +151,8 @@ def picklable(outcome: Outcome) -> Outcome:
         pickle.dumps(outcome)
         return outcome
     except Exception:
-        return Outcome(None, RuntimeError("".join(traceback.format_exception(outcome.error or ValueError("unpicklable")))))
+        text = "".join(traceback.format_exception(outcome.error or ValueError("a result that cannot be pickled")))
+        return Outcome(None, RuntimeError(text))
 
 
 if __name__ == "__main__":
