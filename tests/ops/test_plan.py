@@ -178,6 +178,17 @@ def test_counted_results_decide_once_they_are_known() -> None:
     assert make_plan(shapes_of("allgather"), AUTO).assumption == ""
 
 
+def test_sizes_are_added_up_in_64_bits() -> None:
+    rows = 2**38  # 8 TiB a rank, far beyond what 32 bits count
+    shapes = replace(
+        limited(2**50, "allgather"), rows=(rows,) * 4, nbytes=(32 * rows,) * 4, used=(32 * rows,) * 4, chunks=(9,) * 4
+    )
+    plan = make_plan(shapes, AUTO.with_values(chunk_size_bytes=2**40))
+    assert plan.result_bytes == 4 * 32 * rows
+    assert plan.predicted_peak_bytes >= 5 * 32 * rows
+    assert plan.chunk_rows == 2**35
+
+
 def test_every_rank_has_a_peak_of_its_own() -> None:
     plan = make_plan(shapes_of("gather", root=2), AUTO)
     assert plan.predicted_peaks == (32 * MB, 32 * MB, 160 * MB, 32 * MB)
