@@ -29,14 +29,21 @@ class LabPage:
         screenshots.mkdir(exist_ok=True)
 
     def open(self, url: str, notebook: str) -> None:
-        """Open a notebook and wait for its kernel."""
+        """Open a notebook; wait for its kernel, and for cells further down, which JupyterLab fills in later."""
         self.page.goto(f"{url}/lab/tree/{notebook}?reset", wait_until="domcontentloaded")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", state="attached")
+        self.until(lambda: all(".close()" in text for text in self.sources()[-1:]), "the last cell")
+        self.until(lambda: all(self.sources()), "the text of all cells")
 
     def code_cells(self) -> list[Any]:
         """The code cells now in the notebook, in order."""
         return list(self.page.locator(".jp-Notebook .jp-CodeCell").all())
+
+    def sources(self) -> list[str]:
+        """The text of the code cells, "" where it is not in the page yet; outputs are left out."""
+        editors = "cells => cells.map(cell => cell.querySelector('.cm-content')?.textContent || '')"
+        return list(self.page.locator(".jp-Notebook .jp-CodeCell").evaluate_all(editors))
 
     def run(self, cell: Any) -> str:
         """Run a cell, wait for its end, and return the text of its output.
