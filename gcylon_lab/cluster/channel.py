@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, from_message
@@ -18,6 +19,7 @@ from .views import OrderedView
 from .waiting import FREED_S, Waiter
 
 _IDLE_S = 10.0
+_NEWS_S = 1.0
 _RECOVER_S = 30.0
 _CONTROL_S = 5.0
 
@@ -142,6 +144,8 @@ class Channel:
         self._outstanding = [old for old in self._outstanding if not old.ready()]
         self._outstanding.append(sent)
         sent.add_done_callback(self._on_done)
+        for part in sent.split():
+            part.add_done_callback(partial(self._on_part, sent))
 
     def interrupt(self) -> None:
         """Free all ranks from what they are doing, with a signal that does not queue."""
@@ -297,6 +301,17 @@ class Channel:
     def _on_done(self, sent: Any) -> None:
         if sent.exception() is not None:
             self.needs_recovery = True
+
+    def _on_part(self, sent: Any, part: Any) -> None:
+        if part.exception() is not None and not sent.done():
+            self.client._io_loop.call_later(_NEWS_S, self._revoke_others, sent)
+
+    def _revoke_others(self, sent: Any) -> None:
+        """A rank failed and told so by MPI's means; now the others are told by ours. Local work goes on."""
+        if not sent.done() and not self.client._closed:
+            self.needs_recovery = True
+            for engine in self.engine_ids:
+                self._send_control(engine, {"ask": "revoke"})
 
     def _on_registration(self, event: dict[str, Any]) -> None:
         if event["event"] != "unregister" or event["id"] not in self.engine_ids:

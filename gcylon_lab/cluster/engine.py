@@ -117,6 +117,14 @@ class Engine:
             if self.running:
                 self.revoke()
 
+    def spread(self) -> bool:
+        """Let MPI work while this rank is revoked: others may not have heard of it yet. Says whether it is."""
+        with self._turn:
+            if not self.revoked or self._recovering:
+                return False
+            self.context.transport.progress()
+            return True
+
     def recover(self) -> None:
         """Collective: all ranks call it. Make the transport usable again; nothing else may be in flight."""
         self.guard.disarm()  # a rank that left in the middle would leave the others in a call that nothing ends
@@ -266,7 +274,7 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     # On hosts that do not see the cluster's folder the launcher ends the engines.
     vigil = Vigil(Lease(home / LEASE_FILE), grace_s) if home.is_dir() else None
     engine.guard.install()
-    watcher = Watcher(engine.interrupted, engine.revoke, vigil)
+    watcher = Watcher(engine.interrupted, engine.revoke, engine.spread, vigil)
     watcher.start()
     install_hooks(engine, kernel, watcher)
     return engine

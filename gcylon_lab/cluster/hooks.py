@@ -114,6 +114,8 @@ def _answer(engine: Engine, content: dict[str, Any], watcher: Watcher) -> dict[s
     if content["ask"] == "snapshot":
         snapshot: dict[str, Any] = engine.context.snapshot(since_ns=content.get("since_ns", 0))
         return snapshot
+    if content["ask"] == "revoke":
+        engine.interrupted()
     if content["ask"] == "settle":
         watcher.settle()
     if content["ask"] == "config":

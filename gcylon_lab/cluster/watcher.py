@@ -16,6 +16,7 @@ from types import FrameType
 from .lease import Vigil
 
 _TICK_S = 0.5
+_SPREAD_S = 0.02
 _LEAVE_S = 3.0
 _MARK = b"\xff"  # no signal has this number
 
@@ -64,13 +65,23 @@ class Watcher:
         Called on a SIGINT.
     revoke : callable
         Frees all ranks from their collectives, before the process ends.
+    spread : callable
+        Helps the news of a revoke along, which MPI sends only while it is at work; says whether there is any.
     vigil : Vigil, optional
         Looked at twice a second; when it is over, the process ends.
     """
 
-    def __init__(self, interrupt: Callable[[], None], revoke: Callable[[], None], vigil: Vigil | None) -> None:
+    def __init__(
+        self,
+        interrupt: Callable[[], None],
+        revoke: Callable[[], None],
+        spread: Callable[[], bool],
+        vigil: Vigil | None,
+    ) -> None:
         self._interrupt = interrupt
         self._revoke = revoke
+        self._spread = spread
+        self._looked_at = 0.0
         self._settled = threading.Event()
         self._vigil = vigil
         self._reader, self._writer = socket.socketpair()
@@ -102,7 +113,8 @@ class Watcher:
                 time.sleep(_TICK_S)
 
     def _look(self) -> None:
-        readable, _, _ = select.select([self._reader], [], [], _TICK_S)
+        wait_s = _SPREAD_S if self._spread() else _TICK_S
+        readable, _, _ = select.select([self._reader], [], [], wait_s)
         numbers = set(self._reader.recv(4096)) if readable else set()
         if signal.SIGINT in numbers:
             self._interrupt()
@@ -110,10 +122,17 @@ class Watcher:
             self._settled.set()
         if signal.SIGTERM in numbers:
             self._leave()
-        if self._vigil is not None and self._vigil.is_over():
+        if self._vigil is not None and self._is_time_to_look() and self._vigil.is_over():
             log.warning("The owner of this cluster is gone: the engine ends.")
             os.kill(os.getpid(), signal.SIGTERM)
             self._leave()
+
+    def _is_time_to_look(self) -> bool:
+        now = time.monotonic()
+        if now - self._looked_at < _TICK_S:
+            return False
+        self._looked_at = now
+        return True
 
     def _leave(self) -> None:
         """Free the main thread, which then ends on the SIGTERM; end the process if it does not."""

@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,22 +17,24 @@ from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, s
 from .transport import Int64s, Receive, Send, Window
 
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
-_TAG = 7
-_WAKE_TAG = 8
-_LOOKS = 64  # before waiting inside MPI, which does not let go of the core
+_ROWS_TAG = 7
+_VOTE_TAG = 8
+_EAGER_LOOKS = 5000  # some 15 ms
+_PAUSE_S = 20e-6
+_LOOKS_PER_NEWS = 1000
 
 
 class MpiTransport:
     """One MPI rank, on a duplicate of a communicator.
 
-    Where the MPI library has ULFM (Open MPI), waiting is a blocking call that
-    lets other threads run, and `revoke` ends it from any thread. Elsewhere
-    waiting polls, and ends at the deadline or at a revoke of this rank alone.
+    Rows and votes are messages on one communicator, which is never revoked. A
+    second one carries no messages; where the MPI library has ULFM (Open MPI) it is
+    revoked to tell all ranks that they must leave. Waiting polls both, and gives way
+    to other threads and ranks. Nothing waits inside MPI: with Open MPI 5.0.11 a
+    collective can stay there although its communicator was revoked, and a long
+    message on a revoked one ends the process when it arrives after all.
 
-    Votes go over one communicator, rows over another. Only the votes' one is
-    revoked: Open MPI ends the process when a long message arrives whose sender
-    was told that it failed. Waiting for rows includes a receive on the votes'
-    communicator that nothing is ever sent to, and that a revoke ends.
+    Without ULFM (MPICH) a rank leaves at its deadline, or when it itself is revoked.
 
     Parameters
     ----------
@@ -59,24 +61,18 @@ class MpiTransport:
         # Transfers that an error cut short: MPI may still touch their memory until the next recovery.
         self._abandoned: list[_Transfer] = []
         self._retired: list[MPI.Comm] = []
-        self._wake = MPI.REQUEST_NULL
-        self._comm: MPI.Comm | None = None
-        self._rows: MPI.Comm = self._duplicate()
-        comm = self._duplicate()
         self.revocable = _has_revoke()
-        self._comm = self._with_wake(comm)
+        self._messages: MPI.Comm = self._duplicate()
+        self._signal: MPI.Comm | None = self._duplicate()
 
     def agree(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. Every rank's numbers, shape (size, n)."""
-        mine = np.ascontiguousarray(values, dtype=np.int64)
-        result = np.empty((self.size, mine.size), dtype=np.int64)
-        try:
-            if self.revocable:
-                self._live().Allgather(mine, result)
-            else:
-                self._poll([self._live().Iallgather(mine, result)])
-        except MPI.Exception as error:
-            raise self._explain(error) from None
+        result = np.empty((self.size, len(values)), dtype=np.int64)
+        result[self.rank] = values
+        views = [row.view(np.uint8).data for row in result]
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        sends = [Send(rank, views[self.rank]) for rank in others]
+        self._transfer(sends, [Receive(rank, views[rank]) for rank in others], _VOTE_TAG)
         return result
 
     def share(self, payload: bytes) -> list[bytes]:
@@ -89,24 +85,46 @@ class MpiTransport:
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Post all receives, then all sends, then wait for both."""
-        self._live()
+        # Copied while the messages of others are under way.
+        self._transfer(
+            sends,
+            receives,
+            _ROWS_TAG,
+            meanwhile=lambda: copy_to_self(
+                [s.view for s in sends if s.rank == self.rank], [r.view for r in receives if r.rank == self.rank]
+            ),
+        )
+
+    def _transfer(
+        self,
+        sends: Sequence[Send],
+        receives: Sequence[Receive],
+        tag: int,
+        meanwhile: Callable[[], None] | None = None,
+    ) -> None:
+        self._check_live()
         transfer = _Transfer(sends, receives)
         try:
-            transfer.post(self._rows, self.rank, self._limit)
-            # Copied while the messages of others are under way.
-            copy_to_self(
-                [s.view for s in sends if s.rank == self.rank], [r.view for r in receives if r.rank == self.rank]
-            )
-            if self.revocable:
-                transfer.wait(self._wake)
-            else:
-                self._poll(transfer.requests)
+            transfer.post(self._messages, self.rank, tag, self._limit)
+            if meanwhile is not None:
+                meanwhile()
+            self._wait(transfer.requests)
             transfer.done = True
         except MPI.Exception as error:
             raise self._explain(error) from None
         finally:
             if not transfer.done:
                 self._abandoned.append(transfer)
+
+    def _wait(self, requests: list[MPI.Request]) -> None:
+        looks = 0
+        while not MPI.Request.Testall(requests):
+            looks += 1
+            if self._revoked.is_set() or (self.revocable and _is_revoked(self._signal)):
+                raise self._explain(None)
+            if looks % _LOOKS_PER_NEWS == 0 and self._lost_ranks():
+                raise self._explain(None)
+            _give_way(looks)
 
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
@@ -128,9 +146,9 @@ class MpiTransport:
         """Make every rank leave its collective. May be called from any thread, more than once."""
         with self._swap:
             self._revoked.set()
-            if self._comm is not None and self.revocable and not MPI.Is_finalized():
+            if self._signal is not None and self.revocable and not MPI.Is_finalized():
                 try:
-                    self._comm.Revoke()
+                    self._signal.Revoke()
                 except MPI.Exception:
                     pass  # revoked already: nobody waits on it
 
@@ -146,9 +164,9 @@ class MpiTransport:
         """
         self.set_deadline(None)
         with self._swap:
-            old, self._comm = self._comm, None
+            old, self._signal = self._signal, None
         try:
-            lost = self._lost_ranks(self._world)
+            lost = self._lost_ranks()
             if lost:
                 raise _rank_lost(lost, self.rank)
             if not self.revocable and self._revoked.is_set():
@@ -156,16 +174,14 @@ class MpiTransport:
                 raise CommError(message, advice="Restart the ranks.", rank=self.rank)
             for transfer in self._abandoned:
                 transfer.cancel()
-            if old is not None:
-                _cancel(self._wake)
             # Freed only at the recovery after this one: where their numbers are given to new communicators at once,
             # a revoke that is still under way strikes those.
             while self._retired:
                 self._retired.pop().Free()
-            self._retired += [comm for comm in (old, self._rows) if comm is not None]
-            self._rows = self._duplicate()
-            self._comm = self._with_wake(self._duplicate())
-            # Every rank has opened by now, so all of them have cancelled, and nobody reads this memory any more.
+            self._retired += [comm for comm in (old, self._messages) if comm is not None]
+            self._messages = self._duplicate()
+            self._signal = self._duplicate()
+            # Every rank has come here by now, so all of them have cancelled, and nobody reads this memory any more.
             self._abandoned.clear()
         except MPI.Exception as error:
             raise self._explain(error) from None
@@ -178,9 +194,15 @@ class MpiTransport:
     def close(self) -> None:
         """Free the communicator where that needs nobody else. Idempotent."""
         self.set_deadline(None)
-        if self._comm is not None and not MPI.Is_finalized():
-            _cancel(self._wake)
-        self._comm = None  # Comm.Free is collective, and others may be gone; MPI frees it at its end
+        self._signal = None  # Comm.Free is collective, and others may be gone; MPI frees it at its end
+
+    def progress(self) -> None:
+        """Let MPI work for a moment; from any thread. A rank that left may still owe others the news of it."""
+        if not MPI.Is_finalized():
+            try:
+                self._world.Iprobe()
+            except MPI.Exception:
+                pass  # of a rank that is gone
 
     def _expire(self, deadline: float) -> None:
         """The timer of a deadline went off, perhaps when the operation was over already."""
@@ -188,38 +210,23 @@ class MpiTransport:
             if self._deadline == deadline:
                 self.revoke()
 
-    def _with_wake(self, comm: MPI.Comm) -> MPI.Comm:
-        if self.revocable:
-            self._wake = comm.Irecv(bytearray(1), self.rank, _WAKE_TAG)
-        return comm
-
     def _duplicate(self) -> MPI.Comm:
         comm = self._world.Dup()
         comm.Set_errhandler(MPI.ERRORS_RETURN)
-        # The first pickled collective on a communicator holds the interpreter lock (mpi4py#784),
-        # which would starve samplers and heartbeats in the middle of an operation: pay it here.
-        comm.allreduce(1)
         return comm
 
-    def _live(self) -> MPI.Comm:
-        if self._comm is None:
+    def _check_live(self) -> None:
+        if self._signal is None:
             raise CommError("The transport is closed, or its recovery failed.", advice="Restart the ranks.")
         if self._revoked.is_set():
             raise self._explain(None)
-        return self._comm
 
-    def _poll(self, requests: list[MPI.Request]) -> None:
-        while not MPI.Request.Testall(requests):
-            if self._revoked.is_set():
-                raise self._explain(None)
-            _yield_core()
-
-    def _lost_ranks(self, comm: MPI.Comm | None) -> list[int]:
-        if comm is None or not self.revocable:
+    def _lost_ranks(self) -> list[int]:
+        if not self.revocable:
             return []
         try:
-            failed = comm.Get_failed()
-            everyone = comm.Get_group()
+            failed = self._world.Get_failed()
+            everyone = self._world.Get_group()
             return sorted(MPI.Group.Translate_ranks(failed, list(range(failed.Get_size())), everyone))
         except (MPI.Exception, NotImplementedError):
             return []
@@ -227,19 +234,16 @@ class MpiTransport:
     def _await_news(self) -> list[int]:
         """Look a moment for a lost rank: another rank that saw it go may have revoked before this one hears of it."""
         until = time.monotonic() + _NEWS_S
-        while not (lost := self._lost_ranks(self._world)) and time.monotonic() < until:
-            try:
-                self._world.Iprobe()  # news come in only while MPI is at work
-            except MPI.Exception:
-                pass  # of the rank that is gone
+        while not (lost := self._lost_ranks()) and time.monotonic() < until:
+            self.progress()  # news come in only while MPI is at work
             time.sleep(0.001)
         return lost
 
     def _explain(self, error: MPI.Exception | None) -> GcylonError:
         """Turn an MPI error into ours. Revokes, so that ranks that do not see the error leave too."""
-        lost = self._lost_ranks(self._world)
-        mine = error is None or self._revoked.is_set()
-        revoked = mine or _is_revoked(self._comm)
+        lost = self._lost_ranks()
+        mine = self._revoked.is_set()
+        revoked = mine or error is None or _is_revoked(self._signal)
         self.revoke()
         if not lost and revoked and not mine:
             lost = self._await_news()
@@ -250,7 +254,7 @@ class MpiTransport:
             message = f"Rank {self.rank} waited for the other ranks past the operation's deadline."
             return DeadlineExceeded(message, advice="Give a larger timeout_s.", rank=self.rank)
         # A wait for several messages says only that one of them failed, so the communicator is asked as well.
-        if error is None or revoked or error.Get_error_class() == getattr(MPI, "ERR_REVOKED", -1):
+        if revoked or error is None or error.Get_error_class() == getattr(MPI, "ERR_REVOKED", -1):
             return Revoked("The operation was interrupted, on this rank or another.", rank=self.rank)
         failures = [getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING")]
         if error.Get_error_class() in failures:
@@ -268,29 +272,17 @@ class _Transfer:
         self.requests: list[MPI.Request] = []
         self.done = False
 
-    def post(self, comm: MPI.Comm, rank: int, limit: int) -> None:
+    def post(self, comm: MPI.Comm, rank: int, tag: int, limit: int) -> None:
         """Post all receives, then all sends, but for those to oneself."""
         for receive in self._receives:
             if receive.rank != rank:
                 for part in split_view(receive.view, limit):
-                    self._arriving.append(comm.Irecv([part, MPI.BYTE], receive.rank, _TAG))
+                    self._arriving.append(comm.Irecv([part, MPI.BYTE], receive.rank, tag))
         self.requests += self._arriving
         for send in self._sends:
             if send.rank != rank:
                 for part in split_view(send.view, limit):
-                    self.requests.append(comm.Isend([part, MPI.BYTE], send.rank, _TAG))
-
-    def wait(self, wake: MPI.Request) -> None:
-        """Wait until all messages are through, or the wake request ends, which raises."""
-        for _ in range(_LOOKS):
-            if MPI.Request.Testall(self.requests):
-                return
-            _yield_core()
-        pending = [*self.requests, wake]
-        left = len(self.requests)
-        while left:
-            finished = MPI.Request.Waitsome(pending)
-            left -= len(finished or ())
+                    self.requests.append(comm.Isend([part, MPI.BYTE], send.rank, tag))
 
     def cancel(self) -> None:
         """Take back the receives; returns when MPI writes into their memory no more."""
@@ -298,9 +290,12 @@ class _Transfer:
             _cancel(request)
 
 
-def _yield_core() -> None:
-    """Ranks may share a core: let the one that is waited for run."""
-    os.sched_yield() if hasattr(os, "sched_yield") else time.sleep(0)
+def _give_way(looks: int) -> None:
+    """Ranks may share a core: let the one that is waited for run. Who waits long looks less often."""
+    if looks < _EAGER_LOOKS and hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        time.sleep(0.0 if looks < _EAGER_LOOKS else _PAUSE_S)
 
 
 def _cancel(request: MPI.Request) -> None:
