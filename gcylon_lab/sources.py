@@ -216,7 +216,10 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
 
     request = Request("from_pandas", {"root": root}, empty_part(workspace), config=config)
     part = take_in(workspace, request, make, only=root)
-    spread, plan = repartition(workspace, part, config=config)
+    try:
+        spread, plan = repartition(workspace, part, config=config)
+    finally:
+        part.release()  # an error that is kept would hold it
     return Table(spread, context, plan)
 
 

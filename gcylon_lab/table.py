@@ -322,8 +322,13 @@ class Table:
         if limit is not None and limit < 0:
             raise ArgumentError(f"limit={limit} is negative.", advice="Give a number of rows, or None for all.")
         workspace = self._context.workspace
-        head = take_head(workspace, self._live(), limit)
-        gathered = Table(_collect.allgather(workspace, head)[0], self._context)
+        part = self._live()
+        head = take_head(workspace, part, limit)
+        try:
+            gathered = Table(_collect.allgather(workspace, head)[0], self._context)
+        finally:
+            if head is not part:
+                head.release()  # an error that is kept would hold it
         frame = gathered.local()
         gathered.release()
         return frame

@@ -161,6 +161,31 @@ def expected_next(size: int) -> list[tuple[Any, ...]]:
     return rows_of(pd.concat([make_frame("even", rank, size, 40)[["g", "k", "s"]] for rank in range(size)]))
 
 
+def looking_at_rows(rank: int, fault: Fault) -> dict[str, Any]:
+    """`head` of a staged table, which is read back for it."""
+    context = current()
+    made = gl.from_local(make_frame("even", context.rank, context.size))
+    table = made.repartition(strategy="staged")
+    made.release()
+
+    def call() -> pd.DataFrame:
+        with broken(context, rank, fault):
+            return table.head(10_000)
+
+    return observe(call, table)
+
+
+def spreading_a_frame(rank: int, fault: Fault) -> dict[str, Any]:
+    """`from_pandas`, which takes the root's frame in and then spreads it."""
+    context = current()
+
+    def call() -> Table:
+        with broken(context, rank, fault):
+            return gl.from_pandas(make_frame("even", 0, 1) if context.rank == 0 else None)
+
+    return observe(call)
+
+
 def bad_frames(frames: dict[int, Any]) -> dict[str, Any]:
     """`from_local` where some ranks hold something else than the others."""
     context = current()

@@ -110,7 +110,7 @@ def more_than_the_limit(verb: str, allow: bool, strategy: str) -> dict[str, Any]
 def skewed(share: float, text: bool, strategy: str, limit: int, staged_input: bool) -> dict[str, Any]:
     """Shuffle where one key holds a share of all rows, within a tight budget."""
     context = current()
-    n = 12_000
+    n = 6000
     random = np.random.default_rng(context.rank)
     hot = random.random(n) < share
     keys = np.where(hot, 7, random.integers(100, 10**6, n))
@@ -118,7 +118,7 @@ def skewed(share: float, text: bool, strategy: str, limit: int, staged_input: bo
     if text:
         frame["s"] = ["x" * 40 if h else "cold" for h in hot]
     table = gl.from_local(frame)
-    config = GcylonConfig(gpu_memory_limit=limit, chunk_size_bytes="64 KiB", min_chunk_rows=256)
+    config = GcylonConfig(gpu_memory_limit=limit, chunk_size_bytes="32 KiB", min_chunk_rows=256)
     if staged_input:
         staged = table.repartition(strategy="staged", config=config)
         table.release()

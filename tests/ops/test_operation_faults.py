@@ -18,9 +18,11 @@ from faults import (
     failing_generator,
     fault_after_fault,
     interrupted,
+    looking_at_rows,
     lower_ceiling,
     other_columns,
     run_with_fault,
+    spreading_a_frame,
 )
 from worlds import World
 
@@ -121,6 +123,17 @@ def test_disk_full_on_one_rank(ranks: World, verb: str, call: int) -> None:
 def test_a_staged_input_cannot_be_read_back(ranks: World) -> None:
     results = ranks.run(run_with_fault, "shuffle", {"on": "k"}, "staged", TIGHT, 0, Fault("preadv", 2), True)
     check(results, "SpillError", 0, "[rank 0]", "No space left on device")
+
+
+@pytest.mark.parametrize("fault", [Fault("preadv"), Fault("unpack"), Fault("pack_variable")], ids=str)
+def test_the_first_rows_cannot_be_had_from_one_rank(few: World, fault: Fault) -> None:
+    kind = "SpillError" if fault.where == "preadv" else "RankError"
+    check(few.run(looking_at_rows, 1, fault), kind, 1, "[rank 1]")
+
+
+@pytest.mark.parametrize(("rank", "where"), [(0, "from_frame"), (0, "pack_variable"), (1, "allocate"), (1, "finish")])
+def test_a_frame_cannot_be_spread(few: World, rank: int, where: str) -> None:
+    check(few.run(spreading_a_frame, rank, Fault(where)), "RankError", rank, f"[rank {rank}]", "injected")
 
 
 @pytest.mark.parametrize("folder", ["missing", "a file"])

@@ -260,7 +260,7 @@ def test_partition_ids_of_any_number_of_ranks(n: int) -> None:
 @pytest.mark.parametrize("staged_input", [False, True], ids=["device input", "staged input"])
 @pytest.mark.parametrize("strategy", ["auto", "staged"])
 @pytest.mark.parametrize(
-    ("share", "text", "limit"), [(0.9, False, 400_000), (1.0, False, 400_000), (0.9, True, 800_000)]
+    ("share", "text", "limit"), [(0.9, False, 200_000), (1.0, False, 200_000), (0.9, True, 400_000)]
 )
 def test_one_key_holds_nearly_all_rows(share: float, text: bool, limit: int, strategy: str, staged_input: bool) -> None:
     """dask/dask#8769, rapidsai/cudf#2412: the rank that gets them runs out of memory."""
@@ -269,7 +269,7 @@ def test_one_key_holds_nearly_all_rows(share: float, text: bool, limit: int, str
 
 @pytest.mark.mpi
 def test_one_key_holds_nearly_all_rows_on_processes() -> None:
-    check_skew(World("mpi", 4).run(reported.skewed, 0.9, True, "auto", 800_000, False), 800_000)
+    check_skew(World("mpi", 4).run(reported.skewed, 0.9, True, "auto", 400_000, False), 400_000)
 
 
 def check_skew(results: list[dict[str, Any]], limit: int) -> None:
