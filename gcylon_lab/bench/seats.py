@@ -6,6 +6,7 @@ socket (asleep in the kernel, not spinning in MPI) until its turn comes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -127,6 +128,8 @@ class Contender(AbstractContextManager["Contender"]):
         return [json.loads(line) for line in lines]
 
     def _failure(self, what: str) -> ClusterError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)  # a process that ended has closed its link before it printed its traceback
         self._output.seek(0)
         tail = without_chatter(self._output.read())[-4000:].strip()
         return ClusterError(f"In the bench {what}.", advice=f"It printed:\n{tail}" if tail else "It printed nothing.")

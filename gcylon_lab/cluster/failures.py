@@ -45,7 +45,8 @@ def dress(error: GcylonError, ranks: Sequence[int], remote_traceback: str, other
     """Add to an error what a person needs to find its place on the ranks."""
     error.ranks = tuple(ranks)  # type: ignore[attr-defined]
     # What a vote told to all was raised on one rank: its traceback is the one that helps.
-    remote_traceback = str(error.numbers.get("traceback", "")) or remote_traceback
+    told = str(error.numbers.get("traceback", ""))
+    remote_traceback = told if "Traceback" in told else remote_traceback
     error.remote_traceback = remote_traceback  # type: ignore[attr-defined]
     for line in others:
         error.add_note(line)
