@@ -114,7 +114,7 @@ class Engine:
     def interrupted(self) -> None:
         """A SIGINT came. An idle rank keeps nobody waiting, and those that wait get a signal of their own."""
         with self._turn:
-            if self.running:
+            if self.running not in ("", "recover"):
                 self.revoke()
 
     def spread(self) -> bool:
