@@ -60,8 +60,10 @@ class GcylonError(Exception):
 
     def __str__(self) -> str:
         where = f"[rank {self.rank}] " if self.rank is not None else ""
+        if not self.advice:
+            return f"{where}{self.message}"
         stop = "" if self.message[-1:] in (".", "!", "?", ")") else "."
-        return f"{where}{self.message}{stop}" + (f" {self.advice}" if self.advice else "")
+        return f"{where}{self.message}{stop} {self.advice}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain Exception pickling would drop the keyword-only fields.
