@@ -147,6 +147,9 @@ class Hand:
         self.page.mouse.move(3, 3)
 
     def zoom(self) -> list[float]:
+        # Under the pointer nothing is redrawn; an update that left the kernel before that would undo the zoom.
+        self.hover()
+        self.page.wait_for_timeout(1500)
         self.page.mouse.move(*self._at(0.2))
         self.page.mouse.down()
         for step in range(8):
