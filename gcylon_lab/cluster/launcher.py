@@ -100,7 +100,7 @@ class Launcher:
 
     def connect(self) -> Any:
         """Return a client of the running controller."""
-        return self._processes.connect_client_sync()
+        return self._processes.connect_client_sync(timeout=self.start_timeout_s)
 
     def start_engines(self, client: Any) -> None:
         """Start new engines once `stop_engines` has ended the old ones.
@@ -206,7 +206,9 @@ class Launcher:
         )
         # The controller's file says when it is there; ipyparallel's own pause of a second is not needed.
         processes.delay = 0.0
-        processes.controller_args = _CONTROLLER_ARGUMENTS
+        # A busy machine is slow: an engine that has not shown its heartbeat in time would be forgotten in silence.
+        patience = f"--IPController.registration_timeout={int(self.start_timeout_s)}"
+        processes.controller_args = [*_CONTROLLER_ARGUMENTS, patience]
         return processes
 
     def _found_processes(self) -> Any:
@@ -221,7 +223,11 @@ class Launcher:
         engines.mpi_cmd = [self.mpi.path]
         engines.mpi_args = list(self.mpi.arguments)
         engines.environment = self.mpi.environment | self.environment | self._variables()
-        engines.engine_args = [f"--IPEngine.init_mpi={_init(self.home, self.grace_s, self.config)}"]
+        # As above; ipyparallel's own limit is five seconds.
+        engines.engine_args = [
+            f"--IPEngine.timeout={self.start_timeout_s}",
+            f"--IPEngine.init_mpi={_init(self.home, self.grace_s, self.config)}",
+        ]
         return config
 
     def _variables(self) -> dict[str, str]:
