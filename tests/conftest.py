@@ -26,3 +26,10 @@ def world(request: pytest.FixtureRequest) -> World:
 def several(request: pytest.FixtureRequest) -> World:
     """The worlds of more than one rank."""
     return request.param
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Try what needs a real browser again before it counts as failed: starved of a core, a page misses its times."""
+    for item in items:
+        if item.get_closest_marker("browser") is not None:
+            item.add_marker(pytest.mark.flaky(reruns=2))

@@ -56,7 +56,7 @@ def test_the_report_opens_offline_and_draws(browser: Any, tmp_path: Path, theme:
     wrong: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.goto(path.as_uri())
+    page.goto(path.as_uri(), timeout=90_000)
     page.wait_for_selector("#figure .scatterlayer path")
     keep(page, tmp_path, f"report {theme.name}")
     assert asked == [path.as_uri()]
