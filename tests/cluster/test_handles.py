@@ -151,6 +151,8 @@ def test_a_name_becomes_a_handle_and_a_handle_gets_a_name(lab: gl.Cluster, frame
 
 def test_a_released_handle_is_gone_and_so_is_its_memory(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     used = lambda: sum(lab.run(lambda: (__import__("gc").collect(), gl.current().budget.used_bytes)[1]))  # noqa: E731
+    gc.collect()  # handles of tests before are dropped with the request after this
+    used()
     before = used()
     table = lab.from_pandas(frame)
     assert used() > before
@@ -158,7 +160,7 @@ def test_a_released_handle_is_gone_and_so_is_its_memory(lab: gl.Cluster, frame: 
     table.release()
     assert table.released
     assert "released" in repr(table)
-    assert used() == before
+    assert used() <= before  # less where the last handle of another test went meanwhile
     with pytest.raises(HandleReleased, match="released"):
         table.shuffle("k")
 
