@@ -45,7 +45,7 @@ class Engine:
     def __init__(self, context: Any, kernel: Any = None) -> None:
         self.context = context
         self.kernel = kernel
-        self.guard = InterruptGuard()
+        self.guard = InterruptGuard(lambda: context.recorder.active is not None)
         self.tables: dict[str, Any] = {}
         self.running = ""
         self.revoked = False

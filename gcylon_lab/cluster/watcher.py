@@ -17,6 +17,7 @@ from .lease import Vigil
 
 _TICK_S = 0.5
 _SPREAD_S = 0.02
+_PATIENCE_S = 1.5
 _LEAVE_S = 3.0
 _MARK = b"\xff"  # no signal has this number
 
@@ -24,14 +25,23 @@ log = logging.getLogger(__name__)
 
 
 class InterruptGuard:
-    """Turns a SIGINT into at most one KeyboardInterrupt per request, and only inside the request.
+    """Turns a SIGINT into at most one KeyboardInterrupt per request, and only where it does no harm.
 
     IPython's own handler may raise while a reply is being made; that reply is
-    then never sent, and its caller waits for ever.
+    then never sent, and its caller waits for ever. Inside an operation nothing is
+    raised at first: the watcher revokes, and the operation ends at its next vote
+    with all that it holds given back. Only if that takes long is it cut short.
+
+    Parameters
+    ----------
+    in_operation : callable
+        Whether an operation runs.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_operation: Callable[[], bool]) -> None:
+        self._in_operation = in_operation
         self._armed = False
+        self._second: threading.Timer | None = None
 
     def install(self) -> None:
         """Take over SIGINT; from the main thread."""
@@ -44,16 +54,25 @@ class InterruptGuard:
         try:
             yield
         finally:
-            self._armed = False
+            self.disarm()
 
     def disarm(self) -> None:
         """From here on a SIGINT raises nothing."""
         self._armed = False
+        if self._second is not None:
+            self._second.cancel()
+            self._second = None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._armed:
-            self._armed = False
-            raise KeyboardInterrupt
+        if not self._armed:
+            return
+        if self._second is None and self._in_operation():
+            self._second = threading.Timer(_PATIENCE_S, os.kill, (os.getpid(), signal.SIGINT))
+            self._second.daemon = True
+            self._second.start()
+            return
+        self.disarm()
+        raise KeyboardInterrupt
 
 
 class Watcher:

@@ -28,7 +28,7 @@ import pandas as pd
 import gcylon_lab as gl
 from gcylon_lab.errors import CommError, DeadlineExceeded, GcylonError, RankError
 
-ROWS = 20_000
+ROWS_A_RANK = 10_000
 PROMISED_S = 5.0
 STUCK_S = 20.0
 
@@ -97,12 +97,12 @@ class Soak:
         self.random = random.Random(seed)
         self.lab = gl.Cluster(ranks, name="soak", progress=False, env={"PYTHONPATH": str(Path(__file__).parent)})
         self.lab.config = self.lab.config.with_values(chunk_size_bytes=32_768, min_chunk_rows=64)
-        frame = pd.DataFrame(
-            {"k": range(ROWS), "v": [i % 97 for i in range(ROWS)], "s": [f"row {i}" for i in range(ROWS)]}
-        )
+        rows = ROWS_A_RANK * ranks
+        frame = pd.DataFrame({"k": range(rows), "v": [i % 97 for i in range(rows)]})
+        frame["s"] = [f"row {i}" for i in range(rows)]
         self.table = self.lab.from_pandas(frame)
         self.held = self.lab.run(disarm)
-        self.total = sum(range(ROWS))
+        self.total = sum(range(rows))
         self.counts: collections.Counter[str] = collections.Counter()
         self.slowest: dict[str, float] = {}
         self.next_s: list[float] = []
