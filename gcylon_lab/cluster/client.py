@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -134,13 +134,35 @@ class Cluster:
         """Read parquet files, row groups spread evenly over the ranks in file order; as `gcylon_lab.read_parquet`."""
         return self._make("read_parquet", _absolute(paths), columns, config=config)
 
-    def read_csv(self, paths: str | Sequence[str], *, config: GcylonConfig | None = None) -> DistTable:
-        """Read csv files with a header line; as `gcylon_lab.read_csv`."""
-        return self._make("read_csv", _absolute(paths), config=config)
+    def read_csv(
+        self,
+        paths: str | Sequence[str],
+        columns: Sequence[str] | None = None,
+        *,
+        delimiter: str = ",",
+        header: bool = True,
+        dtype: Mapping[str, str] | None = None,
+        parse_dates: Sequence[str] = (),
+        newlines_in_values: bool = False,
+        quotes: bool = True,
+        config: GcylonConfig | None = None,
+    ) -> DistTable:
+        """Read csv files, each split over the ranks at line ends; as `gcylon_lab.read_csv`, with its options."""
+        options = {"delimiter": delimiter, "header": header, "dtype": dtype, "parse_dates": parse_dates}
+        options |= {"newlines_in_values": newlines_in_values, "quotes": quotes}
+        return self._make("read_csv", _absolute(paths), columns, **options, config=config)
 
-    def read_json(self, paths: str | Sequence[str], *, config: GcylonConfig | None = None) -> DistTable:
-        """Read files of one JSON object a line; as `gcylon_lab.read_json`."""
-        return self._make("read_json", _absolute(paths), config=config)
+    def read_json(
+        self,
+        paths: str | Sequence[str],
+        columns: Sequence[str] | None = None,
+        *,
+        dtype: Mapping[str, str] | None = None,
+        parse_dates: Sequence[str] = (),
+        config: GcylonConfig | None = None,
+    ) -> DistTable:
+        """Read files of one JSON object a line; as `gcylon_lab.read_json`, with its options."""
+        return self._make("read_json", _absolute(paths), columns, dtype=dtype, parse_dates=parse_dates, config=config)
 
     def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
         """Spread a frame of the notebook evenly over the ranks, in order. Its index is not carried.

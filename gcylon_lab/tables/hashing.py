@@ -21,7 +21,7 @@ from .data import Columns, slice_columns
 from .hash_forms import NULL_HASH, arrow_hashes, fixed_hashes, int_hashes
 from .recycling import scratch
 
-BLOCK_ROWS = 32768
+BLOCK_ROWS = 65536
 _COMBINE = np.uint64(0x9FB21C651E98DF25)
 _HALF = np.uint64(32)
 

@@ -124,6 +124,14 @@ def test_files_are_read_and_written(lab: gl.Cluster, frame: pd.DataFrame, tmp_pa
     assert lab.read_csv(str(tmp_path / "a.csv")).num_rows == 1000
     frame[["k", "v"]].to_json(tmp_path / "a.json", orient="records", lines=True)
     assert lab.read_json(str(tmp_path / "a.json")).num_rows == 1000
+    narrow = lab.read_csv(str(tmp_path / "a.csv"), ["v"], dtype={"v": "float32"})
+    assert (narrow.columns, str(narrow.dtypes["v"])) == (["v"], "float32")
+    assert str(lab.read_json(str(tmp_path / "a.json"), dtype={"k": "int16"}).dtypes["k"]) == "int16"
+
+
+@pytest.mark.parametrize("reader", ["read_parquet", "read_csv", "read_json"])
+def test_a_cluster_reads_with_the_options_of_the_ranks(reader: str) -> None:
+    assert parameters(getattr(gl.Cluster, reader))[1:] == parameters(getattr(gl, reader))
 
 
 def test_an_error_of_the_ranks_comes_once(lab: gl.Cluster, frame: pd.DataFrame) -> None:
