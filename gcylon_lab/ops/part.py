@@ -203,9 +203,14 @@ class Part:
     def _groups(self, chunk_rows: int) -> list[list[int]]:
         same = [i > 0 and c.schema == self.chunks[i - 1].schema for i, c in enumerate(self.chunks)]
         rows, sizes = [chunk.rows for chunk in self.chunks], [chunk.nbytes for chunk in self.chunks]
-        # Chunks of unusually long rows are not joined to more than the plan counts with.
-        most_bytes = int(1.1 * chunk_rows * sum(sizes) / max(1, sum(rows)))
-        return group_chunks(rows, sizes, same, chunk_rows, most_bytes)
+        # The plan counts with chunks of one size, of which a whole number is joined. Small ones among larger ones,
+        # and chunks of unusually long rows, are not joined to more than that.
+        staged = max((chunk.rows for chunk in self.chunks if chunk.tier != "device"), default=0)
+        usual = max(sum(rows) // max(1, len(rows)), staged, 1)
+        together = chunk_rows // usual
+        most_rows = together * usual if together >= 2 else 0
+        most_bytes = int(1.1 * most_rows * sum(sizes) / max(1, sum(rows)))
+        return group_chunks(rows, sizes, same, most_rows, most_bytes)
 
     def _slices(self, workspace: Workspace, chunk: Chunk, chunk_rows: int) -> Iterator[Data]:
         count = -(-chunk.rows // chunk_rows)

@@ -11,6 +11,9 @@ from ..config import GcylonConfig
 # On 2 cores 2 MiB a round gave 1.2 GB/s, 8 MiB 1.45 and 16 MiB 1.55: what a round costs by itself is spread over
 # more rows, while this many rounds still show progress, and their copies stay small beside a budget.
 FAST_CHUNK_BYTES = 16 * 1024**2
+# Of a small budget a chunk is a small part, down to what stays in the second-level cache with its copy.
+_LEAST_FAST_CHUNK_BYTES = 2 * 1024**2
+_CHUNKS_IN_LIMIT = 32
 # Chunks that give way are staged in slices of this size at the most.
 _STAGE_BYTES = 4 * 1024**2
 _LEAST_SLICE_BYTES = 4096
@@ -95,7 +98,8 @@ def wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
     most = max(1, max(shapes.sent_rows))
     if not shapes.bytes_per_row:
         return most
-    wished = config.chunk_size_bytes or shapes.fast_chunk_bytes
+    share = max(_LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // _CHUNKS_IN_LIMIT)
+    wished = config.chunk_size_bytes or min(shapes.fast_chunk_bytes, share)
     return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
 
 

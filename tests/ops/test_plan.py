@@ -111,9 +111,9 @@ AUTO = GcylonConfig()
 
 
 def test_auto_takes_the_first_strategy_that_fits() -> None:
-    found = {limit: make_plan(limited(limit * MB), AUTO).strategy for limit in (1000, 120, 67, 66, 64, 40)}
-    assert found == {1000: "direct", 120: "direct", 67: "chunked", 66: "chunked", 64: "staged", 40: "staged"}
-    for limit in (1000, 120, 67, 40):
+    found = {limit: make_plan(limited(limit * MB), AUTO).strategy for limit in (1000, 80, 67, 66, 64, 40)}
+    assert found == {1000: "direct", 80: "direct", 67: "chunked", 66: "chunked", 64: "staged", 40: "staged"}
+    for limit in (1000, 80, 67, 40):
         plan = make_plan(limited(limit * MB), AUTO)
         fits = {plan.strategy: True} | {other.strategy: other.fits for other in plan.alternatives}
         order = [name for name in ("direct", "chunked", "staged") if fits[name]]
@@ -169,12 +169,12 @@ def test_chunks_shrink_with_the_budget_and_follow_the_config() -> None:
 
 
 def test_counted_results_decide_once_they_are_known() -> None:
-    even = make_plan(limited(120 * MB), AUTO)
+    even = make_plan(limited(80 * MB), AUTO)
     assert even.assumption == "assuming evenly spread keys"
-    skewed = make_plan(limited(120 * MB), AUTO, counted_results=(160 * MB, 2 * MB, 3 * MB, 3 * MB))
+    skewed = make_plan(limited(80 * MB), AUTO, counted_results=(120 * MB, 2 * MB, 3 * MB, 3 * MB))
     assert (even.strategy, skewed.strategy) == ("direct", "staged")
     assert skewed.assumption == ""
-    assert skewed.result_bytes == 160 * MB
+    assert skewed.result_bytes == 120 * MB
     assert make_plan(shapes_of("allgather"), AUTO).assumption == ""
 
 
