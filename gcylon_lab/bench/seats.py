@@ -94,6 +94,7 @@ class Contender(AbstractContextManager["Contender"]):
             try:
                 self._streams = self._seat(server, seats, token, time.monotonic() + start_s)
             except BaseException:
+                self._process.terminate()  # it would not notice that nobody waits any more
                 self.close()
                 raise
 

@@ -29,12 +29,12 @@ def test_a_revoke_in_the_middle_of_long_messages_ends_no_process(ranks: int) -> 
     mpi = find_mpiexec()
     if not mpi.revocable:
         pytest.skip(f"{mpi.describe()} cannot revoke")
-    script = [sys.executable, str(HERE / "revokes.py"), "30", "300000"]
-    assert "survived 30" in run([mpi.path, "-n", str(ranks), *mpi.arguments, *script], 270)
+    script = [sys.executable, str(HERE / "revokes.py"), "15", "300000"]
+    assert "survived 15" in run([mpi.path, "-n", str(ranks), *mpi.arguments, *script], 270)
 
 
 @pytest.mark.timeout(580)
 def test_faults_in_a_row(tmp_path: Path) -> None:
     # The full soak, 300 faults and more, is a command of its own; here is a taste of it.
-    said = run([sys.executable, str(HERE / "soak.py"), "--ranks", "2", "--faults", "25", "--seed", "3"], 570)
+    said = run([sys.executable, str(HERE / "soak.py"), "--ranks", "2", "--faults", "12", "--seed", "3"], 570)
     assert "no hang, every next operation right" in said
