@@ -45,6 +45,7 @@ class MpiTransport:
     """
 
     name = "mpi"
+    completes_in_finish = False
 
     def __init__(self, world: MPI.Comm | None = None, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
         self._world = MPI.COMM_WORLD if world is None else world
@@ -79,7 +80,7 @@ class MpiTransport:
         """Collective: all ranks call it. Every rank's bytes."""
         return share_by_exchange(self, payload)
 
-    def expose(self, buffers: Sequence[memoryview]) -> Window:
+    def expose(self, buffers: Sequence[Any]) -> Window:
         """Return a window; this transport is two-sided and does not need it."""
         return Window(tuple(buffers))
 
@@ -120,8 +121,7 @@ class MpiTransport:
         looks = 0
         while not MPI.Request.Testall(requests):
             looks += 1
-            if self._revoked.is_set() or (self.revocable and _is_revoked(self._signal)):
-                raise self._explain(None)
+            self.check()
             if looks % _LOOKS_PER_NEWS == 0 and self._lost_ranks():
                 raise self._explain(None)
             _give_way(looks)
@@ -129,6 +129,14 @@ class MpiTransport:
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
         return self.agree(values)
+
+    def drain(self) -> None:
+        """Nothing is under way: an exchange here is complete when it returns."""
+
+    def check(self) -> None:
+        """Raise if this rank was revoked, by itself or another."""
+        if self._revoked.is_set() or (self.revocable and _is_revoked(self._signal)):
+            raise self._explain(None)
 
     def set_deadline(self, timeout_s: float | None) -> None:
         """Let collectives raise `DeadlineExceeded` once this much time has passed; None lifts it."""

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from ..errors import CommError, DeadlineExceeded, Revoked
 from .splitting import copy_to_self
@@ -16,6 +17,7 @@ class SingleTransport:
     """A world of one rank."""
 
     name = "single"
+    completes_in_finish = False
     rank = 0
     size = 1
 
@@ -35,7 +37,7 @@ class SingleTransport:
         self._check()
         return [payload]
 
-    def expose(self, buffers: Sequence[memoryview]) -> Window:
+    def expose(self, buffers: Sequence[Any]) -> Window:
         """Return a window; nobody else writes into it."""
         return Window(tuple(buffers))
 
@@ -47,6 +49,13 @@ class SingleTransport:
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`."""
         return self.agree(values)
+
+    def drain(self) -> None:
+        """Nothing is under way."""
+
+    def check(self) -> None:
+        """Raise after a revoke or past the deadline."""
+        self._check()
 
     def set_deadline(self, timeout_s: float | None) -> None:
         """Raise `DeadlineExceeded` from calls made after this time."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +13,13 @@ from .transport import Receive, Send, Transport, Window
 DEFAULT_MESSAGE_BYTES = 2**30
 
 
-def split_view(view: memoryview, limit_bytes: int) -> Iterator[memoryview]:
+def split_view(view: Any, limit_bytes: int) -> Iterator[Any]:
     """Cut a byte view into consecutive views of at most ``limit_bytes``; nothing for an empty view."""
     for start in range(0, view.nbytes, limit_bytes):
         yield view[start : start + limit_bytes]
 
 
-def copy_to_self(sends: list[memoryview], receives: list[memoryview]) -> None:
+def copy_to_self(sends: list[Any], receives: list[Any]) -> None:
     """Copy what a rank sends to itself, n-th send to n-th receive.
 
     Raises
@@ -32,11 +33,13 @@ def copy_to_self(sends: list[memoryview], receives: list[memoryview]) -> None:
         copy_bytes(target, source)
 
 
-def copy_bytes(target: memoryview, source: memoryview) -> None:
+def copy_bytes(target: Any, source: Any) -> None:
     """Copy between byte views of equal length. Numpy's copy lets other threads run; a memoryview's does not."""
     if target.nbytes != source.nbytes:
         raise ValueError(f"{source.nbytes} bytes sent into {target.nbytes} bytes of room")
-    if source.nbytes:
+    if source.nbytes and not isinstance(target, memoryview):
+        target.data.copy_from_device_async(source.data, source.nbytes)  # on the current stream, as all of a rank's work
+    elif source.nbytes:
         np.frombuffer(target, dtype=np.uint8)[:] = np.frombuffer(source, dtype=np.uint8)
 
 

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -46,6 +47,7 @@ class ThreadsTransport:
     """One rank of a `ThreadsWorld`."""
 
     name = "threads"
+    completes_in_finish = False
 
     def __init__(self, world: ThreadsWorld, rank: int) -> None:
         self._world = world
@@ -68,7 +70,7 @@ class ThreadsTransport:
         """Collective: all ranks call it. Every rank's bytes."""
         return share_by_exchange(self, payload)
 
-    def expose(self, buffers: Sequence[memoryview]) -> Window:
+    def expose(self, buffers: Sequence[Any]) -> Window:
         """Return a window; this transport is two-sided and does not need it."""
         return Window(tuple(buffers))
 
@@ -88,6 +90,14 @@ class ThreadsTransport:
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
         return self.agree(values)
+
+    def drain(self) -> None:
+        """Nothing is under way."""
+
+    def check(self) -> None:
+        """Raise after a revoke."""
+        if self._world.barrier.broken:
+            self._meet()
 
     def set_deadline(self, timeout_s: float | None) -> None:
         """Let collectives raise `DeadlineExceeded` once this much time has passed; None lifts it."""

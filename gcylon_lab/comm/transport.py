@@ -2,14 +2,15 @@
 
 Shaped so that one-sided movers fit too: a receiver exposes buffers as a
 window, a sender names the offset at which its bytes belong. Two-sided movers
-ignore the offsets, one-sided ones ignore the receives.
+ignore the offsets, one-sided ones ignore the receives. Views are memoryviews, or
+device arrays of bytes (1-D, uint8) where the transport moves device memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ class Send:
     """Bytes for another rank. Sends to one rank arrive in the order given."""
 
     rank: int
-    view: memoryview
+    view: Any
     offset: int = 0
 
 
@@ -31,23 +32,30 @@ class Receive:
     """Room for bytes from another rank, exactly as long as what is sent."""
 
     rank: int
-    view: memoryview
+    view: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
     """Buffers that other ranks may write into until the next `finish`."""
 
-    buffers: tuple[memoryview, ...]
+    buffers: tuple[Any, ...]
 
 
 class Transport(Protocol):
     """Moves bytes between the ranks of one world; knows nothing of tables.
 
     After a `CommError` only `revoke`, `recover` and `close` may be called.
+
+    Attributes
+    ----------
+    completes_in_finish : bool
+        Whether an exchange goes on after it has returned: receives are filled, and what
+        was sent may be changed, only after the next `finish`.
     """
 
     name: str
+    completes_in_finish: bool
     rank: int
     size: int
     host: str
@@ -70,7 +78,7 @@ class Transport(Protocol):
         """Collective: all ranks call it. Every rank's bytes, of any length, on every rank, in rank order."""
         ...
 
-    def expose(self, buffers: Sequence[memoryview]) -> Window:
+    def expose(self, buffers: Sequence[Any]) -> Window:
         """Let others write into these buffers until the next `finish`."""
         ...
 
@@ -78,12 +86,21 @@ class Transport(Protocol):
         """Collective: all ranks call it. Move bytes; both lists may be empty.
 
         Per pair of ranks, the n-th send fits the n-th receive. Sends to oneself are allowed.
-        Returns when the receives are filled and the sent views may be changed.
+        Returns when the receives are filled and the sent views may be changed, unless
+        ``completes_in_finish``.
         """
         ...
 
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`, after all transfers into windows are complete."""
+        ...
+
+    def drain(self) -> None:
+        """Wait until what this rank has sent may be changed. At once where an exchange completes itself."""
+        ...
+
+    def check(self) -> None:
+        """Raise if this rank must leave what it waits for: after a revoke, a deadline, a lost rank."""
         ...
 
     def set_deadline(self, timeout_s: float | None) -> None:

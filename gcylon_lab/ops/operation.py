@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ConfigError, GcylonError, RanksDisagree
+from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
@@ -83,6 +84,13 @@ class Operation:
         self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self.plan: Plan | None = None
+        # Claims on what the last round sent, where an exchange goes on after it has returned.
+        self.under_way: list[Reservation] = []
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a round is complete only after the next vote."""
+        return self.workspace.transport.completes_in_finish
 
     @property
     def may_stage(self) -> bool:
@@ -91,7 +99,26 @@ class Operation:
 
     def vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s = ()) -> Int64s:
         """Collective: all ranks call it. See `Votes.cast`."""
-        return self._votes.cast(kind, numbers)
+        votes = self._votes.cast(kind, numbers)
+        self._release_under_way()
+        return votes
+
+    def release_when_sent(self, reservation: Reservation) -> None:
+        """Release the claim on what a round sends, as soon as that may be changed."""
+        if self.overlaps:
+            self.under_way.append(reservation)
+        else:
+            reservation.release()
+
+    def settle(self) -> None:
+        """Wait until what this rank has sent may be changed, and release the claims on it."""
+        self.workspace.transport.drain()
+        self._release_under_way()
+
+    def _release_under_way(self) -> None:
+        for reservation in self.under_way:
+            reservation.release()
+        self.under_way.clear()
 
     def open(self) -> None:
         """Collective: all ranks call it. Agree on verb, arguments, config and schema, and learn all sizes.

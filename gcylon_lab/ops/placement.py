@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +81,9 @@ class PlacedSink:
         self._next = np.concatenate(([0], np.cumsum(rows_from)[:-1])).astype(np.int64)
         self._reservation: Reservation = workspace.budget.reserve(self._rows * schema.row_bytes, "The result")
         self._output: Output = workspace.backend.allocate(schema, self._rows)
-        self._messages: list[tuple[int, int, memoryview]] = []
+        self._messages: list[tuple[int, int, Any]] = []
+        self._new_message, self._expose = workspace.backend.new_message, workspace.transport.expose
+        self._expose(self._output.fixed_views(0, self._rows))
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Only the messages: the fixed columns have their place already."""
@@ -94,14 +96,18 @@ class PlacedSink:
         if extra:
             self._reservation.resize(self._reservation.nbytes + extra)
         receives: list[Receive] = []
+        messages: list[Any] = []
         for source in np.flatnonzero(arrivals.rows):
             start, count = int(self._next[source]), int(arrivals.rows[source])
             self._next[source] += count
             receives += [Receive(int(source), v) for v in self._output.fixed_views(start, start + count)]
             if arrivals.message_bytes[source]:
-                message = new_message(int(arrivals.message_bytes[source]))
+                message = self._new_message(int(arrivals.message_bytes[source]))
                 self._messages.append((start, count, message))
+                messages.append(message)
                 receives.append(Receive(int(source), message))
+        if messages:
+            self._expose(messages)
         return receives
 
     def close(self) -> None:
@@ -138,7 +144,7 @@ class StagedSink:
         self._keep_order = keep_order
         self._file: SpillFile | None = None
         self._round = 0
-        self._open: list[tuple[int, Output, list[tuple[int, int, memoryview]]]] = []
+        self._open: list[tuple[int, Output, list[tuple[int, int, Any]]]] = []
         self._reservation: Reservation | None = None
         self._chunks: list[tuple[int, int, Chunk]] = []
 
@@ -157,17 +163,19 @@ class StagedSink:
         receives: list[Receive] = []
         for group in groups:
             output = self._workspace.backend.allocate(self._schema, int(rows[group].sum()))
-            pending: list[tuple[int, int, memoryview]] = []
+            pending: list[tuple[int, int, Any]] = []
             start = 0
             for source in group:
                 count = int(rows[source])
                 receives += [Receive(source, v) for v in output.fixed_views(start, start + count)]
                 if messages[source]:
-                    message = new_message(int(messages[source]))
+                    message = self._workspace.backend.new_message(int(messages[source]))
                     pending.append((start, count, message))
                     receives.append(Receive(source, message))
                 start += count
             self._open.append((group[0] if self._keep_order else 0, output, pending))
+        if receives:
+            self._workspace.transport.expose([receive.view for receive in receives])
         return receives
 
     def close(self) -> None:
@@ -192,8 +200,3 @@ class StagedSink:
     def finish(self) -> list[Chunk]:
         """The staged chunks by source, then round."""
         return [chunk for _, _, chunk in sorted(self._chunks, key=lambda item: item[:2])]
-
-
-def new_message(nbytes: int) -> memoryview:
-    """Make room for a packed message, aligned for Arrow."""
-    return np.empty(-(-nbytes // 8), dtype=np.int64).data.cast("B")[:nbytes]

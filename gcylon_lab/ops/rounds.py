@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +81,10 @@ def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, 
             pending = _round(operation, sink, pending, remaining)
         if operation.rounds_left == 0:
             operation.record.rounds = operation.record.rounds_done  # fewer than planned where chunks were joined
-            return
+            break
+    if operation.overlaps:
+        operation.vote(VoteKind.ROUND)  # the last round is complete only now
+        sink.close()
 
 
 def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
@@ -96,26 +99,36 @@ def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -
             first_row += rows
             # Where joining chunks did not fit, there are more pieces than were counted.
             after = max(left, 1) if first_row < part.rows else 0
-            yield from _halving(workspace, route, data, first_row - rows, after)
+            yield from _halving(operation, route, data, first_row - rows, after)
 
 
 def _halving(
-    workspace: Workspace, route: Route, data: Data, first_row: int, left: int
+    operation: Operation, route: Route, data: Data, first_row: int, left: int
 ) -> Iterator[tuple[Outgoing, int]]:
     """Split a piece along the route; where that does not fit in memory, its halves one after the other."""
-    try:
-        outgoing = route.split(workspace, data, first_row)
-    except BudgetExceeded:
-        if data.rows <= 1:
-            raise
-    else:
+    backend = operation.workspace.backend
+    outgoing = _split(operation, route, data, first_row)
+    if outgoing is not None:
         yield outgoing, left
         if outgoing.reservation is not None:
-            outgoing.reservation.release()
+            operation.release_when_sent(outgoing.reservation)
         return
     half = data.rows // 2
-    yield from _halving(workspace, route, workspace.backend.slice(data, 0, half), first_row, left + 1)
-    yield from _halving(workspace, route, workspace.backend.slice(data, half, data.rows), first_row + half, left)
+    yield from _halving(operation, route, backend.slice(data, 0, half), first_row, left + 1)
+    yield from _halving(operation, route, backend.slice(data, half, data.rows), first_row + half, left)
+
+
+def _split(operation: Operation, route: Route, data: Data, first_row: int) -> Outgoing | None:
+    """Split a piece along the route; None where its halves may fit, but it does not."""
+    try:
+        return route.split(operation.workspace, data, first_row)
+    except BudgetExceeded:
+        if operation.under_way:
+            operation.settle()  # what the last round sent may be in the way
+            return _split(operation, route, data, first_row)
+        if data.rows <= 1:
+            raise
+        return None
 
 
 def _with_empty_rounds(real: Iterator[tuple[Outgoing, int]], size: int) -> Iterator[tuple[Outgoing, int]]:
@@ -137,20 +150,25 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
         free = -lacking or budget.remaining_bytes
         votes = operation.vote(VoteKind.ROUND, np.concatenate(([remaining, free], outgoing.rows, message_bytes)))
+        if operation.overlaps:
+            sink.close()  # the round before is complete
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
         operation.rounds_left = int(votes[:, 0].max())
         needs = sink.needs(rows, message_matrix)
         if (needs > votes[:, 1]).any():
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
         _exchange(operation, sink, outgoing, messages, Arrivals(rows[:, rank], message_matrix[:, rank]))
-    sink.close()
+        if outgoing.reservation is None or packed_bytes:
+            operation.settle()  # what was sent is not held beyond this round
+    if not operation.overlaps:
+        sink.close()
     operation.count_round()
     return pending[1:]
 
 
-def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[memoryview], int]:
+def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[Any], int]:
     """Pack the variable columns for each rank; the same rows for several ranks are packed once."""
-    packed: dict[tuple[int, int], memoryview] = {}
+    packed: dict[tuple[int, int], Any] = {}
     messages = []
     for start, stop in zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True):
         if (start, stop) not in packed:
@@ -176,7 +194,7 @@ def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> i
 
 
 def _exchange(
-    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[memoryview], arrivals: Arrivals
+    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[Any], arrivals: Arrivals
 ) -> None:
     transport = operation.workspace.transport
     try:
@@ -190,7 +208,7 @@ def _exchange(
 
 
 def _transfer(
-    operation: Operation, receives: list[Receive], outgoing: Outgoing, messages: list[memoryview]
+    operation: Operation, receives: list[Receive], outgoing: Outgoing, messages: list[Any]
 ) -> None:
     sends: list[Send] = []
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):

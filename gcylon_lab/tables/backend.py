@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from .data import Columns
 from .schema import Label, Schema
 
 Int64s = npt.NDArray[np.int64]
@@ -72,6 +73,14 @@ class Backend(Protocol):
 
     def to_frame(self, data: Data) -> Any:
         """Copy columns into a frame of the user's library, with the schema's dtypes and a RangeIndex."""
+        ...
+
+    def from_host(self, data: Columns) -> Data:
+        """Columns in host memory, as files are read into them, as this backend's own."""
+        ...
+
+    def to_host(self, data: Data) -> Columns:
+        """The same rows in host memory, dtype for dtype, as files are written from them."""
         ...
 
     def empty(self, schema: Schema) -> Data:
@@ -140,6 +149,10 @@ class Backend(Protocol):
 
     def pack_variable(self, data: Data, start: int, stop: int) -> memoryview:
         """Rows [start, stop) of the variable columns as one message; empty where there are none (columns or rows)."""
+        ...
+
+    def new_message(self, nbytes: int) -> Any:
+        """Room for a packed message, where this backend wants it."""
         ...
 
     def pack(self, data: Data) -> list[memoryview]:

@@ -35,6 +35,11 @@ def pack_variable(data: Columns, start: int, stop: int) -> memoryview:
     return memoryview(data.variable_batch(start, stop).serialize()).cast("B")
 
 
+def new_message(nbytes: int) -> memoryview:
+    """Make room for a packed message, aligned for Arrow."""
+    return np.empty(-(-nbytes // _ALIGNMENT), dtype=np.int64).data.cast("B")[:nbytes]
+
+
 def unpack_variable(schema: Schema, message: memoryview) -> list[Any]:
     """The arrays of the variable columns in a message; they keep its memory, copied only where it is not aligned."""
     buffer = pa.py_buffer(message)

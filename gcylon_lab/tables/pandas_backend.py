@@ -26,6 +26,14 @@ class PandasBackend:
     def to_frame(self, data: Any) -> Any:
         return to_frame(data)
 
+    def from_host(self, data: Any) -> Columns:
+        held: Columns = data
+        return held
+
+    def to_host(self, data: Any) -> Columns:
+        held: Columns = data
+        return held
+
     def empty(self, schema: Schema) -> Columns:
         return empty_columns(schema)
 
@@ -61,6 +69,9 @@ class PandasBackend:
 
     def pack_variable(self, data: Any, start: int, stop: int) -> memoryview:
         return packing.pack_variable(data, start, stop)
+
+    def new_message(self, nbytes: int) -> memoryview:
+        return packing.new_message(nbytes)
 
     def pack(self, data: Any) -> list[memoryview]:
         return packing.pack(data)

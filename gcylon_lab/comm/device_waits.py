@@ -1,0 +1,68 @@
+"""Waiting for work on a GPU without going deaf: events are polled, and so is the transport's revoke."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from .transport import Transport
+
+_EAGER_S = 0.002
+_PAUSE_S = 20e-6
+
+
+class DeviceWaits:
+    """Orders copy streams after a rank's own stream, and waits for either.
+
+    Parameters
+    ----------
+    base : Transport
+        Whose `check` raises where this rank must leave.
+    streams : sequence of cupy.cuda.Stream
+        On which copies run.
+    """
+
+    def __init__(self, base: Transport, streams: Sequence[Any]) -> None:
+        import cupy
+
+        self._cuda = cupy.cuda
+        self._base = base
+        self._streams = list(streams)
+        self._events = [self._new_event() for _ in streams]
+        self._own = self._new_event()
+
+    def _new_event(self) -> Any:
+        return self._cuda.Event(disable_timing=True)
+
+    def let_streams_follow(self) -> None:
+        """Let the copy streams wait, on the GPU, for what is queued on the current stream so far."""
+        self._own.record(self._cuda.get_current_stream())
+        for stream in self._streams:
+            stream.wait_event(self._own)
+
+    def let_current_follow(self) -> None:
+        """Let the current stream wait, on the GPU, for what is queued on the copy streams so far."""
+        current = self._cuda.get_current_stream()
+        for event, stream in zip(self._events, self._streams, strict=True):
+            event.record(stream)
+            current.wait_event(event)
+
+    def for_current_stream(self) -> None:
+        """Wait until the current stream is done."""
+        self._own.record(self._cuda.get_current_stream())
+        self._poll([self._own])
+
+    def for_streams(self) -> None:
+        """Wait until the copy streams are done."""
+        for event, stream in zip(self._events, self._streams, strict=True):
+            event.record(stream)
+        self._poll(self._events)
+
+    def _poll(self, events: Sequence[Any]) -> None:
+        start = time.monotonic()
+        for event in events:
+            while not event.done:
+                self._base.check()
+                if time.monotonic() - start > _EAGER_S:
+                    time.sleep(_PAUSE_S)

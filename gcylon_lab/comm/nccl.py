@@ -1,0 +1,142 @@
+"""NCCL between GPUs: grouped sends and receives of device memory, started over the transport beneath."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..errors import CommError, GcylonError
+from .device_waits import DeviceWaits
+from .overlay import Overlay
+from .splitting import split_view
+from .transport import Int64s, Receive, Send, Transport, Window
+
+_UINT8 = 1  # ncclUint8
+_MESSAGE_BYTES = 2**30
+
+
+class NcclTransport(Overlay):
+    """Device memory by NCCL, everything else by the transport beneath.
+
+    Collective: all ranks call it. Ranks must have a GPU each. The communicator is made and used once here, so
+    that no operation pays for that.
+
+    Parameters
+    ----------
+    base : Transport
+        Carries votes and texts, and NCCL's first meeting.
+
+    Raises
+    ------
+    CommError
+        On all ranks, if NCCL cannot be started on one.
+    """
+
+    name = "NCCL"
+    completes_in_finish = True
+
+    def __init__(self, base: Transport) -> None:
+        super().__init__(base)
+        import cupy
+
+        self._cupy = cupy
+        self._stream = cupy.cuda.Stream(non_blocking=True, priority=-1)
+        self._waits = DeviceWaits(base, [self._stream])
+        self._comm: Any = None
+        self._kept: list[Any] = []
+        self._start()
+
+    def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
+        """Collective: all ranks call it. Queue one group of sends and receives; returns before they are done."""
+        self.base.check()
+        own = [s.view for s in sends if s.rank == self.rank]
+        room = [r.view for r in receives if r.rank == self.rank]
+        self._waits.let_streams_follow()
+        nccl = self._cupy.cuda.nccl
+        nccl.groupStart()
+        try:
+            for receive in receives:
+                if receive.rank != self.rank:
+                    for part in split_view(receive.view, _MESSAGE_BYTES):
+                        self._comm.recv(part.data.ptr, part.nbytes, _UINT8, receive.rank, self._stream.ptr)
+            for send in sends:
+                if send.rank != self.rank:
+                    for part in split_view(send.view, _MESSAGE_BYTES):
+                        self._comm.send(part.data.ptr, part.nbytes, _UINT8, send.rank, self._stream.ptr)
+        finally:
+            nccl.groupEnd()
+        for source, target in zip(own, room, strict=True):
+            if source.nbytes:
+                target.data.copy_from_device_async(source.data, source.nbytes, self._stream)
+        self._kept.append((sends, receives))
+
+    def finish(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. Every rank's numbers, once all transfers of all ranks are done."""
+        self._waits.for_streams()
+        result = self.base.finish(values)
+        self._kept.clear()
+        return result
+
+    def drain(self) -> None:
+        """Wait until what this rank has sent may be changed."""
+        self._waits.for_streams()
+
+    def recover(self) -> None:
+        """Collective: all ranks call it. Abort NCCL's communicator, let the base recover, and make a new one."""
+        # What is under way would wait for ever for a rank that has left.
+        if self._comm is not None:
+            self._comm.abort()
+            self._comm = None
+        self._stream.synchronize()
+        self.base.recover()
+        self._kept.clear()
+        self._start()
+
+    def close(self) -> None:
+        """Abort the communicator, which needs nobody else. Idempotent."""
+        if self._comm is not None:
+            self._comm.abort()
+            self._comm = None
+        self._kept.clear()
+        self.base.close()
+
+    def _start(self) -> None:
+        """Make the communicator and use it once; all ranks succeed or all fail."""
+        failure, ident = "", b""
+        try:
+            nccl = self._cupy.cuda.nccl
+            if self.rank == 0:
+                ident = _to_bytes(nccl.get_unique_id())
+        except Exception as error:
+            failure = _reason(self.rank, error)
+        idents = self.base.share(ident)
+        self._agree_on(failure)
+        try:
+            self._comm = nccl.NcclCommunicator(self.size, _from_bytes(idents[0]), self.rank)
+            word = self._cupy.zeros(1, dtype=self._cupy.uint8)
+            self._comm.allReduce(word.data.ptr, word.data.ptr, 1, _UINT8, 0, self._stream.ptr)
+            self._waits.for_streams()
+        except GcylonError:
+            raise
+        except Exception as error:
+            failure = _reason(self.rank, error)
+        self._agree_on(failure)
+
+    def _agree_on(self, failure: str) -> None:
+        told = [text.decode() for text in self.base.share(failure.encode())]
+        failed = next((text for text in told if text), "")
+        if failed:
+            raise CommError(failed, advice="Use another transport for device memory (GCYLON_TRANSPORT=peer or host).")
+
+
+def _reason(rank: int, error: Exception) -> str:
+    return f"NCCL cannot be started on rank {rank}: {type(error).__name__}: {error}"
+
+
+def _to_bytes(ident: Any) -> bytes:
+    """A unique id as bytes; cupy gives it as a tuple of C chars."""
+    return bytes(value & 0xFF for value in ident)
+
+
+def _from_bytes(data: bytes) -> tuple[int, ...]:
+    return tuple(value - 256 if value > 127 else value for value in data)

@@ -1,0 +1,148 @@
+"""One-sided puts between the GPUs of one host: copy engines write into the receivers' memory, by CUDA IPC."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import CommError
+from .device_waits import DeviceWaits
+from .overlay import Overlay
+from .transport import Int64s, Receive, Send, Transport, Window
+
+
+class PeerTransport(Overlay):
+    """Device memory by puts, everything else by the transport beneath.
+
+    Every rank has one slab of device memory, out of which all its buffers come; the others map it once,
+    here. An exchange tells each sender where its bytes belong, and queues the copies; they run beside what
+    the rank computes, on a stream for each receiver, and are complete after the next `finish`.
+
+    Collective: all ranks call it.
+
+    Parameters
+    ----------
+    base : Transport
+        Carries votes, texts and addresses.
+    slab : tuple of int
+        Address and bytes of this rank's slab, one allocation of cudaMalloc.
+
+    Raises
+    ------
+    CommError
+        On all ranks, if a rank cannot map another's slab.
+    """
+
+    name = "peer puts"
+    completes_in_finish = True
+
+    def __init__(self, base: Transport, slab: tuple[int, int]) -> None:
+        super().__init__(base)
+        import cupy
+
+        self._runtime = cupy.cuda.runtime
+        self._slab = slab
+        self._bases = self._open_all()
+        low, high = _priorities(self._runtime)
+        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=high) for _ in range(self.size)]
+        self._waits = DeviceWaits(base, self._streams)
+        self._kept: list[Any] = []  # what copies under way read from or write to
+
+    def expose(self, buffers: Sequence[Any]) -> Window:
+        """Let others write into these buffers until the next `finish`.
+
+        Waits for this rank's stream: a pool hands out memory that work before may still touch.
+        """
+        self._waits.for_current_stream()
+        self._kept.append(buffers)
+        return Window(tuple(buffers))
+
+    def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
+        """Collective: all ranks call it. Queue puts into what receivers have exposed; returns before they are done."""
+        targets = self._meet(sends, receives)
+        self._waits.let_streams_follow()
+        for send, target in zip(sends, targets, strict=True):
+            if send.view.nbytes:
+                stream = self._streams[send.rank]
+                self._runtime.memcpyAsync(target, send.view.data.ptr, send.view.nbytes, _DEVICE_TO_DEVICE, stream.ptr)
+        self._kept.append((sends, receives))
+
+    def finish(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. Every rank's numbers, once all copies of all ranks are done."""
+        self._waits.for_streams()
+        result = self.base.finish(values)
+        self._kept.clear()
+        return result
+
+    def drain(self) -> None:
+        """Wait until what this rank has sent may be changed."""
+        self._waits.for_streams()
+
+    def recover(self) -> None:
+        """Collective: all ranks call it. Wait for the copies under way, then let the base recover."""
+        for stream in self._streams:
+            stream.synchronize()
+        self.base.recover()
+        # Every rank has come here, so nobody writes into this rank's memory any more.
+        self._kept.clear()
+
+    def close(self) -> None:
+        """Unmap the others' slabs. Idempotent."""
+        bases, self._bases = self._bases, []
+        for rank, address in enumerate(bases):
+            if rank != self.rank:
+                self._runtime.ipcCloseMemHandle(address)
+        self._kept.clear()
+        self.base.close()
+
+    def _open_all(self) -> list[int]:
+        """Map every rank's slab; all ranks succeed or all fail."""
+        handles = self.base.share(bytes(self._runtime.ipcGetMemHandle(self._slab[0])))
+        bases: list[int] = []
+        failure = ""
+        for rank, handle in enumerate(handles):
+            try:
+                bases.append(self._slab[0] if rank == self.rank else int(self._runtime.ipcOpenMemHandle(handle)))
+            except self._runtime.CUDARuntimeError as error:
+                failure = failure or f"rank {self.rank} cannot map the GPU memory of rank {rank}: {error}"
+        told = [text.decode() for text in self.base.share(failure.encode())]
+        failed = next((text for text in told if text), "")
+        if failed:
+            raise CommError(failed, advice="Use another transport for device memory (GCYLON_TRANSPORT=nccl or host).")
+        return bases
+
+    def _meet(self, sends: Sequence[Send], receives: Sequence[Receive]) -> list[int]:
+        """Tell senders where their bytes belong; returns the address of each send's target, as mapped here."""
+        rooms: list[list[int]] = [[] for _ in range(self.size)]
+        for receive in receives:
+            rooms[receive.rank].append(receive.view.data.ptr - self._slab[0] if receive.view.nbytes else 0)
+        counts = np.bincount([send.rank for send in sends], minlength=self.size)
+        mine = [np.array(offsets, dtype=np.int64) for offsets in rooms]
+        theirs = [np.empty(count, dtype=np.int64) for count in counts]
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        theirs[self.rank] = mine[self.rank]
+        self.base.exchange(
+            None,
+            [Send(rank, _bytes(mine[rank])) for rank in others if len(mine[rank])],
+            [Receive(rank, _bytes(theirs[rank])) for rank in others if len(theirs[rank])],
+        )
+        next_of = [iter(offsets.tolist()) for offsets in theirs]
+        return [self._bases[send.rank] + next(next_of[send.rank]) for send in sends]
+
+
+_DEVICE_TO_DEVICE = 3
+
+
+def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
+    return array.view(np.uint8).data
+
+
+def _priorities(runtime: Any) -> tuple[int, int]:
+    """Least and greatest priority of streams."""
+    try:
+        low, high = runtime.deviceGetStreamPriorityRange()
+        return int(low), int(high)
+    except AttributeError:  # cupy does not tell; 0 and -1 are there on every GPU
+        return 0, -1
