@@ -22,6 +22,7 @@ class SpillRegion:
     """Consecutive buffers in a spill file. The file is closed when its last region is collected."""
 
     __slots__ = ("__weakref__", "_file", "_offset", "lengths", "nbytes")
+    tier = "disk"
 
     def __init__(self, file: SpillFile, offset: int, lengths: tuple[int, ...], nbytes: int) -> None:
         self._file = file
@@ -62,8 +63,8 @@ class SpillFile:
         self._end = 0
         weakref.finalize(self, os.close, self._fd)
 
-    def append(self, buffers: Sequence[memoryview]) -> SpillRegion:
-        """Write buffers one after the other.
+    def append(self, buffers: Sequence[memoryview], held: object = None) -> SpillRegion:
+        """Write buffers one after the other; they are written when it returns, so ``held`` is not kept.
 
         Raises
         ------
@@ -127,6 +128,19 @@ class SpillStore:
     def written_bytes(self) -> int:
         """Bytes ever staged to disk."""
         return self._written
+
+    @property
+    def pinned_bytes(self) -> int:
+        """0: the process has no tier between the device and the disk."""
+        return 0
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes staged on disk now."""
+        return self._used
+
+    def flush(self) -> None:
+        """Nothing is on its way: what is staged has been written."""
 
     def new_file(self) -> SpillFile:
         """Open a spill file.

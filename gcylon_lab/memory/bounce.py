@@ -1,0 +1,87 @@
+"""The way of bytes between device and disk."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+from ..units import MIB
+from .copies import Copy, CopyQueue, Traffic
+from .layout import Move, Run, moves_into, pieces, runs_of
+from .pinned import PinnedBuffer, PinnedPool
+from .tiers import SpillFile, SpillRegion
+
+
+class Bounce:
+    """Two page-locked buffers between device and disk: one is filled as the other is emptied.
+
+    Parameters
+    ----------
+    pool : PinnedPool
+        Whose memory they are.
+    queue : CopyQueue
+        Makes the copies.
+    """
+
+    def __init__(self, pool: PinnedPool, queue: CopyQueue) -> None:
+        self._pool = pool
+        self._queue = queue
+        self._lock = threading.Lock()
+        # A small pool has small ones: most of it is for regions.
+        self._nbytes = min(pool.block_bytes, max(MIB, pool.cap_bytes // 16 // MIB * MIB))
+        self._buffers: list[PinnedBuffer] = []
+        self._last: list[Copy | None] = [None, None]
+
+    def prepare(self) -> None:
+        """Take the buffers, before regions take all of the pool."""
+        with self._lock:
+            while len(self._buffers) < 2:
+                self._buffers.append(self._pool.take(self._nbytes))
+
+    def release(self) -> None:
+        """Give the buffers back, with nothing in flight."""
+        with self._lock:
+            self._buffers, self._last = [], [None, None]
+
+    def write(self, file: SpillFile, buffers: Sequence[Any], nbytes: int, traffic: Traffic) -> list[SpillRegion]:
+        """Copy device buffers down and write them, one piece of the region after the other."""
+        runs, parts = runs_of(buffers), list(pieces(0, nbytes, self._nbytes))
+        written: list[SpillRegion] = []
+        self.prepare()
+        with self._lock:
+            for i in range(len(parts) + 1):
+                if i < len(parts):
+                    self._copy_down(i % 2, runs, parts[i].done, parts[i].nbytes, buffers)
+                if i > 0:
+                    self._await((i - 1) % 2)
+                    began = perf_counter()
+                    written.append(file.append([self._buffers[(i - 1) % 2].view[: parts[i - 1].nbytes]]))
+                    traffic.add(parts[i - 1].nbytes, perf_counter() - began)
+        self._queue.poll()
+        return written
+
+    def read(self, parts: Sequence[SpillRegion], block: Any, traffic: Traffic) -> None:
+        """Read parts one after the other and copy them up."""
+        self.prepare()
+        start = int(block.data.ptr)
+        with self._lock:
+            for i, part in enumerate(parts):
+                self._await(i % 2)
+                buffer = self._buffers[i % 2]
+                began = perf_counter()
+                part._file.read_into(part._offset, buffer.view[: part.nbytes])
+                traffic.add(part.nbytes, perf_counter() - began)
+                self._last[i % 2] = self._queue.up([Move(start, buffer.pointer, part.nbytes)], (buffer, block, part))
+                start += part.nbytes
+
+    def _copy_down(self, which: int, runs: Sequence[Run], start: int, nbytes: int, held: Any) -> None:
+        buffer, last = self._buffers[which], self._last[which]
+        moves = moves_into(runs, [buffer], self._nbytes, start, nbytes)
+        self._last[which] = self._queue.down(moves, (buffer, held), [last] if last else [])
+
+    def _await(self, which: int) -> None:
+        last = self._last[which]
+        if last is not None:
+            last.wait()

@@ -1,0 +1,344 @@
+"""The memory of the GPU: one slab, one limit that no allocation passes, and what was allocated, counted.
+
+Built once in a process. From below: cudaMalloc (so that peers can map the
+slab), a pool that is the slab, the limit, the statistics. cuDF and CuPy
+allocate from the top; the ballast of a lower limit is taken under the
+statistics, so that it is enforced but not counted as use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from ..units import MIB, format_bytes
+
+_ALIGN = 256  # the limit counts every allocation as a multiple of this
+_SLAB_ALIGN = 2 * MIB  # what the driver maps at once
+_LEAST_SLACK, _MOST_SLACK, _SLACK_PART = 32 * MIB, 1024 * MIB, 32
+_LEAST_BALLAST = 64 * 1024
+_LIBRARIES = ("cupy", "rmm", "pylibcudf", "cudf")
+
+_open: Device | None = None
+_kept: list[Any] = []
+
+
+class _Nothing(NamedTuple):
+    current_bytes: int = 0
+    peak_bytes: int = 0
+    total_count: int = 0
+
+
+_NOTHING = _Nothing()  # what a closed device has counted
+
+
+class DeviceUnavailable(RuntimeError):
+    """This process cannot work on a GPU; ``reason`` says why, so that a caller may use CPU engines instead."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """The device memory that all allocations are in, as the driver knows it."""
+
+    base: int
+    nbytes: int
+
+
+def why_unavailable() -> str:
+    """Say why this process cannot work on a GPU; "" where it can. Loads CuPy where there is a driver."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "there is no NVIDIA driver (libcuda.so.1 is not found)"
+    missing = [name for name in _LIBRARIES if find_spec(name) is None]
+    if missing:
+        return f"{', '.join(missing)} not installed (pip install 'gcylon-lab[gpu]')"
+    import cupy
+
+    try:
+        count = cupy.cuda.runtime.getDeviceCount()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        return f"CUDA does not start: {error}"
+    return "" if count else "no GPU is visible (see CUDA_VISIBLE_DEVICES)"
+
+
+def free_bytes() -> int:
+    """Return the memory that is free on the current device; starts its CUDA context, so that this is not in it.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If there is none.
+    """
+    return _memory_info()[0]
+
+
+def total_bytes() -> int:
+    """Return all memory of the current device.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If there is none.
+    """
+    return _memory_info()[1]
+
+
+def slab_bytes(limit_bytes: int) -> int:
+    """Return how large the slab for a limit is.
+
+    Beyond the limit it has slack, since free memory in pieces cannot be used
+    whole: a 32nd of the limit, at least 32 MiB, at most 1 GiB.
+    """
+    slack = min(max(limit_bytes // _SLACK_PART, _LEAST_SLACK), _MOST_SLACK)
+    return -(-(limit_bytes + slack) // _SLAB_ALIGN) * _SLAB_ALIGN
+
+
+def current_device() -> Device | None:
+    """Return the device of this process, if it is open."""
+    return _open
+
+
+def open_device(limit_bytes: int, *, device_id: int = 0) -> Device:
+    """Make all device allocations of this process come from one slab, under a limit.
+
+    Parameters
+    ----------
+    limit_bytes : int
+        The ceiling. Counted in steps of 256 bytes.
+    device_id : int, optional
+        Which of the visible devices.
+
+    Returns
+    -------
+    Device
+        Also what `current_device` returns until it is closed.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If there is no driver, device or cuDF, or the slab does not fit.
+    RuntimeError
+        If it is open already: there is one in a process.
+    """
+    global _open
+    if _open is not None:
+        raise RuntimeError(f"the device is open already, with a limit of {format_bytes(_open.limit_bytes)}")
+    if limit_bytes < _ALIGN:
+        raise ValueError(f"a device of {limit_bytes} bytes holds nothing")
+    if reason := why_unavailable():
+        raise DeviceUnavailable(reason)
+    _open = Device(limit_bytes, device_id)
+    return _open
+
+
+class Device:
+    """The device memory of this process. Made by `open_device`. Counts may be read from other threads.
+
+    Attributes
+    ----------
+    limit_bytes : int
+        The ceiling.
+    device_id : int
+        Which of the visible devices.
+    slab : Slab
+        Where all allocations are.
+    """
+
+    def __init__(self, limit_bytes: int, device_id: int) -> None:
+        import cupy
+        import rmm
+        from rmm.allocators.cupy import rmm_cupy_allocator
+
+        cupy.cuda.Device(device_id).use()
+        self.device_id = device_id
+        self.limit_bytes = limit_bytes
+        self._pool: Any = _make_pool(limit_bytes)
+        self._limiter: Any = rmm.mr.LimitingResourceAdaptor(self._pool, limit_bytes // _ALIGN * _ALIGN)
+        self._statistics: Any = rmm.mr.StatisticsResourceAdaptor(self._limiter)
+        self.slab = _find_slab(self._pool)
+        self._before: Any = rmm.mr.get_current_device_resource()
+        self._allocator_before: Any = cupy.cuda.get_allocator()
+        rmm.mr.set_current_device_resource(self._statistics)
+        cupy.cuda.set_allocator(rmm_cupy_allocator)
+        self._lock = threading.Lock()
+        # Counters begin at 0 with each window; these are what came before.
+        self._used_before = self._count_before = self._peak = 0
+        self._ballast: list[tuple[int, int]] = []
+        self._statistics.push_counters()
+
+    @property
+    def resource(self) -> Any:
+        """The RMM resource that everyone allocates from."""
+        return self._statistics
+
+    @property
+    def used_bytes(self) -> int:
+        """What is allocated now."""
+        with self._lock:
+            return self._used()
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was allocated since the last `reset_peak`."""
+        with self._lock:
+            return max(self._peak, self._window_peak())
+
+    @property
+    def window_peak_bytes(self) -> int:
+        """The most that was allocated since the last `start_window`."""
+        with self._lock:
+            return self._window_peak()
+
+    @property
+    def allocation_count(self) -> int:
+        """Allocations since the last `reset_allocation_count`."""
+        with self._lock:
+            return int(self._count_before + self._counts().total_count)
+
+    @property
+    def ballast_bytes(self) -> int:
+        """What a lower limit holds back now."""
+        return sum(size for _, size in self._ballast)
+
+    def start_window(self) -> None:
+        """Start the peak of one operation; the user's own `peak_bytes` goes on."""
+        with self._lock:
+            self._next_window()
+
+    def reset_peak(self) -> None:
+        """Let the peak start again from what is allocated now."""
+        with self._lock:
+            self._next_window()
+            self._peak = 0
+
+    def reset_allocation_count(self) -> None:
+        """Let the count start again from 0."""
+        with self._lock:
+            self._count_before = -int(self._counts().total_count)
+
+    @contextmanager
+    def limited(self, limit_bytes: int) -> Iterator[None]:
+        """Hold a lower limit for a while, by a ballast that is taken from the slab and not counted as use.
+
+        Where more than that is allocated already, nothing can be allocated
+        until some of it has been freed.
+
+        Raises
+        ------
+        ValueError
+            If it is above the ceiling.
+        """
+        if limit_bytes > self.limit_bytes:
+            raise ValueError(f"{limit_bytes} is above the ceiling of {self.limit_bytes} bytes")
+        held = self._take_ballast(limit_bytes)
+        try:
+            yield
+        finally:
+            for piece in held:
+                self._ballast.remove(piece)
+                self._limiter.deallocate(*piece)
+
+    def close(self) -> None:
+        """Put back what allocations were made by before. The slab goes too, unless something is still in it."""
+        global _open
+        if _open is not self:
+            return
+        import cupy
+        import rmm
+
+        _open = None
+        rmm.mr.set_current_device_resource(self._before)
+        cupy.cuda.set_allocator(self._allocator_before)
+        with self._lock:
+            if self._used():
+                _kept.append(self._statistics)  # what is still allocated will be freed through it
+            self._statistics = self._limiter = self._pool = None
+
+    def _counts(self) -> Any:
+        return _NOTHING if self._statistics is None else self._statistics.allocation_counts
+
+    def _used(self) -> int:
+        return 0 if self._statistics is None else int(self._used_before + self._counts().current_bytes)
+
+    def _window_peak(self) -> int:
+        return int(self._used_before + self._counts().peak_bytes)
+
+    def _next_window(self) -> None:
+        ended = self._statistics.pop_counters()
+        self._peak = max(self._peak, self._used_before + ended.peak_bytes)
+        self._count_before += ended.total_count
+        # What the outer counters say at this instant, and not what the window ended with: others allocate meanwhile.
+        self._used_before = self._statistics.push_counters().current_bytes
+
+    def _take_ballast(self, limit_bytes: int) -> list[tuple[int, int]]:
+        ceiling = self._limiter.get_allocation_limit()
+        missing = min(
+            ceiling - limit_bytes // _ALIGN * _ALIGN - self.ballast_bytes,
+            ceiling - self._limiter.get_allocated_bytes(),
+        )
+        taken: list[tuple[int, int]] = []
+        size = missing
+        while missing > 0 and size >= min(missing, _LEAST_BALLAST):
+            try:
+                piece = (self._limiter.allocate(size), size)
+            except MemoryError:  # the free memory is in smaller pieces
+                size = size // 2 // _ALIGN * _ALIGN
+                continue
+            taken.append(piece)
+            self._ballast.append(piece)
+            missing -= size
+            size = min(size, missing)
+        return taken
+
+
+def _memory_info() -> tuple[int, int]:
+    if reason := why_unavailable():
+        raise DeviceUnavailable(reason)
+    import cupy
+
+    try:
+        free, total = cupy.cuda.runtime.memGetInfo()
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        raise DeviceUnavailable(f"the GPU cannot be used: {error}") from error
+    return int(free), int(total)
+
+
+def _make_pool(limit_bytes: int) -> Any:
+    import rmm
+
+    room = (_memory_info()[0] - _SLAB_ALIGN) // _SLAB_ALIGN * _SLAB_ALIGN
+    least = -(-limit_bytes // _SLAB_ALIGN) * _SLAB_ALIGN
+    nbytes = max(least, min(slab_bytes(limit_bytes), room))  # rather less slack than no slab
+    try:
+        return rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), nbytes, nbytes)
+    except (MemoryError, RuntimeError) as error:
+        free, total = _memory_info()
+        raise DeviceUnavailable(
+            f"a slab of {format_bytes(nbytes)} cannot be made: {format_bytes(free)} of {format_bytes(total)} "
+            f"are free on the GPU; lower gpu_memory_limit or gpu_memory_fraction ({error})"
+        ) from error
+
+
+def _find_slab(pool: Any) -> Slab:
+    """Ask the driver what one allocation of the pool is part of."""
+    base, size = ctypes.c_uint64(), ctypes.c_size_t()
+    pointer = pool.allocate(_ALIGN)
+    try:
+        failed = ctypes.CDLL("libcuda.so.1").cuMemGetAddressRange_v2(
+            ctypes.byref(base), ctypes.byref(size), ctypes.c_uint64(pointer)
+        )
+    finally:
+        pool.deallocate(pointer, _ALIGN)
+    if failed:
+        raise DeviceUnavailable(f"the driver does not tell the slab's address (cuMemGetAddressRange says {failed})")
+    return Slab(base.value, size.value)

@@ -1,0 +1,75 @@
+"""What operations ask of the tiers below the device, whatever they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+
+class LowerRegion(Protocol):
+    """Buffers that were staged together. Their room is given back when it is collected."""
+
+    @property
+    def tier(self) -> str:
+        """``pinned`` or ``disk``."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that `read` makes."""
+        ...
+
+    def read(self) -> list[Any]:
+        """The buffers, in new memory of the device tier.
+
+        Raises
+        ------
+        SpillError
+            If they cannot be read.
+        """
+        ...
+
+
+class LowerFile(Protocol):
+    """A row of regions that belong together."""
+
+    def append(self, buffers: Sequence[Any], held: object = None) -> LowerRegion:
+        """Stage buffers; ``held`` is kept as long as they are still read from.
+
+        Raises
+        ------
+        SpillError
+            If there is no room, or a disk cannot be written.
+        """
+        ...
+
+
+class LowerTiers(Protocol):
+    """The tiers below the device tier of one rank."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes staged now."""
+        ...
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Of them in page-locked memory."""
+        ...
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of them on disk."""
+        ...
+
+    def set_folder(self, folder: str) -> None:
+        """Open spill files in another folder from now on; "" is the system's temporary one."""
+        ...
+
+    def new_file(self) -> LowerFile:
+        """Begin a row of regions."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until all that was staged has left the device tier."""
+        ...

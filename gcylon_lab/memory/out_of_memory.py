@@ -1,0 +1,79 @@
+"""Turning what GPU libraries raise where memory ends into the project's own error."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import BudgetExceeded
+from ..units import parse_bytes
+from .budget import MemoryBudget, exceeded
+from .device import current_device
+
+_ASKED = re.compile(r"failed to allocate ([0-9.]+ ?[KMGT]?i?B)", re.IGNORECASE)
+_CUPY_ASKED = re.compile(r"allocating ([0-9,]+) bytes")
+_SIGNS = ("out of memory", "out_of_memory", "bad_alloc", "cudaErrorMemoryAllocation")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether a library says that device memory ended: RMM and libcudf (MemoryError), CuPy and CUDA (by their text)."""
+    if isinstance(error, MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
+
+
+def as_budget_exceeded(
+    error: BaseException, budget: MemoryBudget, what: str, needed_bytes: int = 0
+) -> BudgetExceeded:
+    """Make the error with numbers and the option to change out of a library's.
+
+    Parameters
+    ----------
+    error : BaseException
+        What was raised; one that is a `BudgetExceeded` already is returned as it is.
+    budget : MemoryBudget
+        Whose limit holds.
+    what : str
+        What the memory was for, in words that stand in the error.
+    needed_bytes : int, optional
+        What was asked for, where known; what the library's text says otherwise.
+    """
+    if isinstance(error, BudgetExceeded):
+        return error
+    device, limit = current_device(), budget.limit_bytes
+    used = budget.used_bytes if device is None else device.used_bytes
+    needed = needed_bytes or _asked_bytes(str(error)) or max(1, limit - used + 1)
+    if used + needed > limit:
+        return exceeded(what, needed, used, limit)
+    # Within the limit, so the slab has that much, but in pieces; or the GPU has it no longer.
+    made = exceeded(what, needed, used, limit, would_do=limit + needed)
+    made.message += " What is free is in pieces that are too small."
+    return made
+
+
+@contextmanager
+def memory_errors(budget: MemoryBudget, what: str, needed_bytes: int = 0) -> Iterator[None]:
+    """Let a block raise `BudgetExceeded` where a library in it runs out of device memory.
+
+    Raises
+    ------
+    BudgetExceeded
+        See `as_budget_exceeded`.
+    """
+    try:
+        yield
+    except BudgetExceeded:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        raise as_budget_exceeded(error, budget, what, needed_bytes) from error
+
+
+def _asked_bytes(text: str) -> int:
+    if found := _ASKED.search(text):
+        return parse_bytes(found[1])
+    if found := _CUPY_ASKED.search(text):
+        return int(found[1].replace(",", ""))
+    return 0

@@ -1,0 +1,256 @@
+"""The memory of the device: the limit holds whoever allocates, peaks are measured, the ballast is no use, one slab."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.memory import device as devices
+from gcylon_lab.memory.budget import MemoryBudget
+from gcylon_lab.memory.device import (
+    Device,
+    DeviceUnavailable,
+    current_device,
+    free_bytes,
+    open_device,
+    slab_bytes,
+    total_bytes,
+    why_unavailable,
+)
+from gcylon_lab.memory.gpu_status import GpuStatus
+from gcylon_lab.memory.out_of_memory import memory_errors
+from gcylon_lab.units import GIB, KIB, MIB, format_bytes
+
+LIMIT = 256 * MIB
+on_gpu = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+
+
+def gpu(test: Any) -> Any:
+    return pytest.mark.gpu(on_gpu(test))
+
+
+@pytest.fixture
+def device() -> Iterator[Device]:
+    gc.collect()
+    opened = open_device(LIMIT)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.mark.skipif(not why_unavailable(), reason="there is a GPU")
+def test_where_there_is_no_gpu_it_says_why() -> None:
+    for function in (free_bytes, total_bytes, lambda: open_device(LIMIT)):
+        with pytest.raises(DeviceUnavailable) as raised:
+            function()
+        assert raised.value.reason == why_unavailable() == str(raised.value)
+    assert current_device() is None
+
+
+def test_the_reason_is_the_first_thing_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices.ctypes, "CDLL", lambda name: None)
+    monkeypatch.setattr(devices, "find_spec", lambda name: None if name in ("rmm", "cudf") else object())
+    assert why_unavailable() == "rmm, cudf not installed (pip install 'gcylon-lab[gpu]')"
+
+
+def test_the_slab_has_slack() -> None:
+    assert slab_bytes(1000) == 34 * MIB
+    assert slab_bytes(8 * GIB) == 8 * GIB + 256 * MIB
+    assert slab_bytes(60 * GIB + 1) == 61 * GIB + 2 * MIB
+
+
+@gpu
+def test_nothing_passes_the_limit(device: Device) -> None:
+    import cupy
+
+    budget = MemoryBudget(LIMIT)
+    held = [cupy.empty(LIMIT // 16, dtype=cupy.uint8) for _ in range(16)]
+    assert device.used_bytes == LIMIT
+    with pytest.raises(MemoryError) as raised:
+        cupy.empty(1, dtype=cupy.uint8)
+    print(type(raised.value), raised.value)
+    with pytest.raises(BudgetExceeded) as exceeded, memory_errors(budget, "One byte more"):
+        cupy.empty(MIB, dtype=cupy.uint8)
+    print(exceeded.value)
+    assert exceeded.value.numbers["needed_bytes"] == MIB
+    assert exceeded.value.numbers["used_bytes"] == LIMIT
+    assert exceeded.value.numbers["would_do"] == LIMIT + MIB
+    assert device.peak_bytes <= device.limit_bytes
+    del held
+    assert device.used_bytes == 0
+
+
+@gpu
+def test_cudf_works_inside_the_limit(device: Device) -> None:
+    import cudf
+    import cupy
+
+    frame = cudf.DataFrame({"k": cupy.arange(4_000_000, dtype=cupy.int64)[::-1].copy(), "v": 1.5})
+    assert 60 * MIB < device.used_bytes < 100 * MIB
+    budget = MemoryBudget(LIMIT)
+    held = cupy.empty(LIMIT - device.used_bytes - 8 * MIB, dtype=cupy.uint8)
+    with pytest.raises(BudgetExceeded) as raised, memory_errors(budget, "Sorting"):
+        frame.sort_values("k")
+    print(type(raised.value.__cause__), raised.value.__cause__, raised.value, sep="\n")
+    assert device.peak_bytes <= LIMIT
+    del held
+    used = device.used_bytes
+    ordered = frame.sort_values("k", ignore_index=True)
+    assert ordered["k"].iloc[0] == 0 and used < device.peak_bytes <= LIMIT
+    assert device.slab.base <= ordered["k"].data.ptr < device.slab.base + device.slab.nbytes
+
+
+@gpu
+def test_the_slab_covers_all_allocations(device: Device) -> None:
+    import cupy
+
+    base, end = device.slab.base, device.slab.base + device.slab.nbytes
+    print("slab", hex(base), device.slab.nbytes, slab_bytes(LIMIT))
+    assert device.slab.nbytes == slab_bytes(LIMIT)
+    held = [cupy.empty(size, dtype=cupy.uint8) for size in (1, 1000, MIB, 100 * MIB, 77 * MIB)]
+    assert all(base <= array.data.ptr and array.data.ptr + array.nbytes <= end for array in held)
+
+
+@gpu
+def test_peaks_and_counts(device: Device) -> None:
+    import cupy
+
+    kept = cupy.empty(10 * MIB, dtype=cupy.uint8)
+    cupy.empty(50 * MIB, dtype=cupy.uint8)
+    assert (device.used_bytes, device.peak_bytes, device.allocation_count) == (10 * MIB, 60 * MIB, 2)
+    device.start_window()
+    assert (device.window_peak_bytes, device.peak_bytes) == (10 * MIB, 60 * MIB)
+    cupy.empty(20 * MIB, dtype=cupy.uint8)
+    assert (device.window_peak_bytes, device.peak_bytes, device.used_bytes) == (30 * MIB, 60 * MIB, 10 * MIB)
+    device.reset_peak()
+    assert device.peak_bytes == 10 * MIB
+    del kept
+    assert (device.used_bytes, device.peak_bytes, device.allocation_count) == (0, 10 * MIB, 3)
+    device.start_window()
+    device.reset_allocation_count()
+    cupy.empty(4 * MIB, dtype=cupy.uint8)
+    assert (device.window_peak_bytes, device.peak_bytes, device.allocation_count) == (4 * MIB, 10 * MIB, 1)
+
+
+@gpu
+def test_the_ballast_holds_and_is_no_use(device: Device) -> None:
+    import cupy
+
+    kept = cupy.empty(10 * MIB, dtype=cupy.uint8)
+    with device.limited(64 * MIB):
+        assert (device.used_bytes, device.ballast_bytes) == (10 * MIB, LIMIT - 64 * MIB)
+        with pytest.raises(MemoryError):
+            cupy.empty(54 * MIB + 1, dtype=cupy.uint8)
+        fits = cupy.empty(54 * MIB, dtype=cupy.uint8)
+        assert device.used_bytes == device.peak_bytes == 64 * MIB
+        with device.limited(200 * MIB):
+            assert device.ballast_bytes == LIMIT - 64 * MIB  # the lower one holds
+        del fits
+    assert (device.ballast_bytes, device.used_bytes) == (0, 10 * MIB)
+    with device.limited(5 * MIB), pytest.raises(MemoryError):
+        cupy.empty(1, dtype=cupy.uint8)
+    rest = cupy.empty(LIMIT - 10 * MIB, dtype=cupy.uint8)
+    with device.limited(LIMIT):
+        assert device.ballast_bytes == 0
+    with pytest.raises(ValueError, match="above the ceiling"), device.limited(LIMIT + 1):
+        pass
+    with pytest.raises(ZeroDivisionError), device.limited(MIB):
+        raise ZeroDivisionError
+    del kept, rest
+    assert (device.used_bytes, device.ballast_bytes) == (0, 0)
+
+
+@gpu
+def test_a_ballast_of_pieces(device: Device) -> None:
+    import cupy
+
+    held = [cupy.empty(256 * KIB, dtype=cupy.uint8) for _ in range(LIMIT // (256 * KIB))]
+    del held[::2]
+    with device.limited(LIMIT * 5 // 8):
+        print("ballast", format_bytes(device.ballast_bytes), "in", len(device._ballast))
+        assert device.ballast_bytes == LIMIT * 3 // 8
+        with pytest.raises(MemoryError):
+            more = [cupy.empty(256 * KIB, dtype=cupy.uint8) for _ in range(LIMIT // 8 // (256 * KIB) + 1)]
+            del more
+    assert device.ballast_bytes == 0
+
+
+@gpu
+def test_read_by_another_thread(device: Device) -> None:
+    import cupy
+
+    seen, stop = [0], threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            seen.append(device.used_bytes)
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    for _ in range(2000):
+        array = cupy.empty(MIB, dtype=cupy.uint8)
+        device.start_window()
+        del array
+    stop.set()
+    thread.join()
+    assert (min(seen), max(seen)) == (0, MIB) and device.used_bytes == 0
+
+
+@gpu
+def test_opening_and_closing() -> None:
+    import cupy
+    import rmm
+
+    free, status = free_bytes(), GpuStatus()
+    resource, used = rmm.mr.get_current_device_resource(), status.read().used_bytes
+    began = time.perf_counter()
+    device = open_device(LIMIT)
+    print("open", time.perf_counter() - began, "s")
+    try:
+        assert current_device() is device
+        with pytest.raises(RuntimeError, match="open already"):
+            open_device(LIMIT)
+        grown = free - free_bytes()
+        assert slab_bytes(LIMIT) <= grown <= slab_bytes(LIMIT) + 8 * MIB
+        now = status.read().used_bytes
+        print("NVML", used, "->", now, "cudaMemGetInfo", grown)
+        assert used is None or now is None or now - used <= slab_bytes(LIMIT) + 8 * MIB
+        cupy.empty(MIB, dtype=cupy.uint8)
+    finally:
+        device.close()
+    device.close()
+    assert current_device() is None
+    assert (device.used_bytes, device.peak_bytes) == (0, 0)
+    assert type(rmm.mr.get_current_device_resource()) is type(resource)
+    assert free - free_bytes() <= 8 * MIB
+    with pytest.raises(DeviceUnavailable, match=r"slab of .* cannot be made: .* gpu_memory_limit") as raised:
+        open_device(total_bytes() * 2)
+    print(raised.value.reason)
+    assert current_device() is None and total_bytes() > free_bytes()
+
+
+@gpu
+def test_bytes_that_outlive_the_device() -> None:
+    import cupy
+
+    device = open_device(LIMIT)
+    array = cupy.full(MIB, 7, dtype=cupy.uint8)
+    device.close()
+    assert int(array.sum()) == 7 * MIB
+    del array
+
+
+@gpu
+def test_most_of_the_gpu() -> None:
+    limit = int(free_bytes() * 0.97)
+    began = time.perf_counter()
+    device = open_device(limit)
+    print("slab of", format_bytes(device.slab.nbytes), "in", time.perf_counter() - began, "s")
+    device.close()
