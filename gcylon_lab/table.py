@@ -91,7 +91,7 @@ class Table:
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
-            limit_bytes, ceiling_bytes, free_at_start_bytes.
+            limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans).
         """
         part, context = self._live(), self._context
         budget = context.budget
@@ -111,6 +111,7 @@ class Table:
             "limit_bytes": context.workspace.limit_for(context.config),
             "ceiling_bytes": budget.ceiling_bytes,
             "free_at_start_bytes": context.workspace.free_at_start_bytes,
+            "exchange": context.workspace.exchange_shapes(),
         }
 
     # ---- exchanging verbs

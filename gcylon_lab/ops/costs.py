@@ -74,11 +74,16 @@ class Costs:
         piece, read, joining = self._reading(chunk_rows)
         packed = piece * variable
         incoming = self._incoming(piece) * (row + variable) if self._staged else np.zeros_like(piece)
+        several = (piece < self._sent) if self._shapes.overlaps else np.zeros(len(piece), dtype=bool)
+        incoming *= np.where(several, 2, 1)  # one is on its way down while the next one comes
         exchanging = packed + incoming
         if self._shuffle:
             # The copy is claimed together with what follows it, so that it never leaves too little for that.
             scratch = np.array([partition_scratch_bytes(int(n), self._shapes.size) if n else 0 for n in piece])
             exchanging = piece * row + packed + np.maximum(scratch, incoming)
+            if self._shapes.overlaps:
+                # The next piece is partitioned while the last one is exchanged and what came before it is staged.
+                exchanging = piece * row * np.where(several, 2, 1) + packed + scratch + incoming
         return np.ceil(np.maximum(joining, read + exchanging))
 
     def rows_in(self, room: Numbers, most: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from ..memory.tiers import SpillFile
+from ..memory.lower import LowerFile
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
 from .operation import Operation, Request
@@ -90,7 +90,7 @@ class Intake:
     def __init__(self, workspace: Workspace, *, may_stage: bool) -> None:
         self._workspace = workspace
         self._may_stage = may_stage
-        self._file: SpillFile | None = None
+        self._file: LowerFile | None = None
         self._schemas: dict[Schema, int] = {}
         self.chunks: list[Chunk] = []
 

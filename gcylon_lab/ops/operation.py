@@ -99,9 +99,7 @@ class Operation:
 
     def vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s = ()) -> Int64s:
         """Collective: all ranks call it. See `Votes.cast`."""
-        votes = self._votes.cast(kind, numbers)
-        self._release_under_way()
-        return votes
+        return self._votes.cast(kind, numbers)
 
     def release_when_sent(self, reservation: Reservation) -> None:
         """Release the claim on what a round sends, as soon as that may be changed."""
@@ -113,9 +111,6 @@ class Operation:
     def settle(self) -> None:
         """Wait until what this rank has sent may be changed, and release the claims on it."""
         self.workspace.transport.drain()
-        self._release_under_way()
-
-    def _release_under_way(self) -> None:
         for reservation in self.under_way:
             reservation.release()
         self.under_way.clear()
@@ -143,7 +138,7 @@ class Operation:
             VoteKind.OPENING,
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
-                part.rows, part.nbytes, part.tiers["disk"], part.largest_staged_bytes, len(part.chunks),
+                part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
             ),
         )  # fmt: skip
         self._agree_arguments(votes[:, 0])
@@ -179,7 +174,7 @@ class Operation:
         used = workspace.budget.used_bytes
         self.record.used_before_bytes = used
         # Ceilings may differ from rank to rank, and so does what could be staged.
-        chunks = (part.tiers["disk"], part.largest_staged_bytes, len(part.chunks))
+        chunks = (part.staged_bytes, part.largest_staged_bytes, len(part.chunks))
         votes = self.vote(VoteKind.OPENING, (limit, used, *chunks))
         self.limits = tuple(int(n) for n in votes[:, 0])
         self._memory = votes[:, 1:5]
@@ -198,7 +193,8 @@ class Operation:
 
     def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
         rows, nbytes, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._sizes.T)
-        return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, self.schema.row_bytes, **more)
+        row_bytes, defaults = self.schema.row_bytes, self.workspace.exchange_shapes()
+        return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **defaults, **more)
 
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
-from ..memory.tiers import SpillFile, SpillRegion
+from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
 from ..tables.schema import Schema
@@ -27,7 +27,7 @@ class Partitioning:
 
 
 class Chunk:
-    """Rows of one part, on the device tier (with their reservation) or on disk. Never changed once made."""
+    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made."""
 
     __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
 
@@ -39,7 +39,7 @@ class Chunk:
         *,
         data: Data | None = None,
         reservation: Reservation | None = None,
-        region: SpillRegion | None = None,
+        region: LowerRegion | None = None,
     ) -> None:
         self.schema = schema
         self.rows = rows
@@ -50,8 +50,8 @@ class Chunk:
 
     @property
     def tier(self) -> str:
-        """``device`` or ``disk``."""
-        return "disk" if self._region is not None else "device"
+        """``device``, ``pinned`` or ``disk``."""
+        return "device" if self._region is None else self._region.tier
 
     @property
     def data(self) -> Data:
@@ -82,7 +82,7 @@ class Chunk:
         """Give the rows without a reservation: for rows that leave the budget, to the user."""
         if self._region is None:
             return self.data
-        with span("unstage", "io", bytes=self._region.nbytes, tier="disk"):
+        with span("unstage", "io", bytes=self._region.nbytes, tier=self._region.tier):
             record = workspace.recorder.active
             if record is not None:
                 record.unstaged_bytes += self._region.nbytes
@@ -101,16 +101,19 @@ def hold(workspace: Workspace, data: Data, what: str) -> Chunk:
     return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=reservation)
 
 
-def stage(workspace: Workspace, file: SpillFile, data: Data) -> Chunk:
-    """Write rows to the disk tier and make a chunk of them.
+def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None) -> Chunk:
+    """Move rows to a tier below the device and make a chunk of them.
+
+    Where the move goes on after this returns, ``held`` is kept until it is done.
 
     Raises
     ------
     SpillError
         If the disk is full or cannot be written.
     """
-    with span("stage", "io", bytes=data.nbytes, tier="disk"):
-        region = file.append(workspace.backend.pack(data))
+    with span("stage", "io", bytes=data.nbytes) as moving:
+        region = file.append(workspace.backend.pack(data), held)
+        moving.tier = region.tier
     record = workspace.recorder.active
     if record is not None:
         record.staged_bytes += region.nbytes
@@ -156,22 +159,27 @@ class Part:
         """Bytes by tier."""
         sizes = {"device": 0, "disk": 0}
         for chunk in self.chunks:
-            sizes[chunk.tier] += chunk.nbytes
+            sizes[chunk.tier] = sizes.get(chunk.tier, 0) + chunk.nbytes
         return sizes
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes on this rank below the device tier."""
+        return sum(chunk.nbytes for chunk in self.chunks if chunk.tier != "device")
 
     @property
     def largest_staged_bytes(self) -> int:
         """Size of the largest chunk that would have to be read back whole."""
-        return max((chunk.nbytes for chunk in self.chunks if chunk.tier == "disk"), default=0)
+        return max((chunk.nbytes for chunk in self.chunks if chunk.tier != "device"), default=0)
 
     def release(self) -> None:
         """Drop all chunks; their memory and disk go with the last one that refers to them."""
         self.chunks = []
 
     def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
-        """Move chunks from the device tier to disk, in slices, until so many bytes are free; returns how many were."""
+        """Move chunks from the device tier down, in slices, until so many bytes are free; returns how many were."""
         freed = 0
-        file: SpillFile | None = None
+        file: LowerFile | None = None
         for chunk in list(self.chunks):
             if freed >= wanted_bytes:
                 break
@@ -181,6 +189,8 @@ class Part:
                 at = self.chunks.index(chunk)
                 self.chunks[at : at + 1] = slices
                 freed += chunk.nbytes
+        if freed:
+            workspace.spill.flush()  # the memory is free only once all of it has left
         return freed
 
     def pieces(self, workspace: Workspace, chunk_rows: int) -> Iterator[Data]:
@@ -273,7 +283,7 @@ def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
         return workspace.backend.concat([loaded.enter_context(chunk.load(workspace)) for chunk in chunks])
 
 
-def _stage_slices(workspace: Workspace, file: SpillFile, chunk: Chunk, slice_bytes: int) -> Iterator[Chunk]:
+def _stage_slices(workspace: Workspace, file: LowerFile, chunk: Chunk, slice_bytes: int) -> Iterator[Chunk]:
     count = max(1, -(-chunk.nbytes // slice_bytes))
     count = min(count, chunk.rows)
     for i in range(count):

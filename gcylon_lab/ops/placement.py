@@ -1,4 +1,4 @@
-"""Where received rows go: straight into the result's final place, or chunk by chunk to disk."""
+"""Where received rows go: straight into the result's final place, or chunk by chunk to the tiers below."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..comm.transport import Receive
 from ..memory.budget import Reservation
-from ..memory.tiers import SpillFile
+from ..memory.lower import LowerFile
 from ..tables.backend import Output
 from ..tables.schema import Schema
 from .part import Chunk, stage
@@ -48,8 +48,12 @@ class Sink(Protocol):
         """Make room for a round, in the order in which each source sends: fixed columns, then the message."""
         ...
 
+    def settle(self) -> None:
+        """Wait until what was taken in before has left the device tier, where it goes on by itself."""
+        ...
+
     def close(self) -> None:
-        """Take in what the round has filled."""
+        """Take in what the round has filled; nothing where it was done already."""
         ...
 
     def finish(self) -> list[Chunk]:
@@ -110,6 +114,9 @@ class PlacedSink:
             self._expose(messages)
         return receives
 
+    def settle(self) -> None:
+        """Nothing is on its way: the result stays on the device tier."""
+
     def close(self) -> None:
         """Hand the filled messages to the output."""
         for start, count, message in self._messages:
@@ -125,12 +132,12 @@ class PlacedSink:
 
 
 class StagedSink:
-    """Receives a round into new memory and writes it to the disk tier before the next one.
+    """Receives a round into new memory and stages it before the one after the next.
 
     Parameters
     ----------
     workspace : Workspace
-        Whose budget and disk tier are used.
+        Whose budget and tiers are used.
     schema : Schema
         Of the result.
     keep_order : bool
@@ -142,7 +149,7 @@ class StagedSink:
         self._workspace = workspace
         self._schema = schema
         self._keep_order = keep_order
-        self._file: SpillFile | None = None
+        self._file: LowerFile | None = None
         self._round = 0
         self._open: list[tuple[int, Output, list[tuple[int, int, Any]]]] = []
         self._reservation: Reservation | None = None
@@ -178,24 +185,28 @@ class StagedSink:
             self._workspace.transport.expose([receive.view for receive in receives])
         return receives
 
+    def settle(self) -> None:
+        """Wait for what is on its way down."""
+        self._workspace.spill.flush()
+
     def close(self) -> None:
-        """Write the round to disk.
+        """Stage the round.
 
         Raises
         ------
         SpillError
             If the disk is full or cannot be written.
         """
+        # Released with the last reference: a copy that goes on after this keeps it.
+        reservation, self._reservation = self._reservation, None
         for source, output, pending in self._open:
             for start, count, message in pending:
                 output.put_variable(start, count, message)
             self._file = self._file or self._workspace.spill.new_file()
-            self._chunks.append((source, self._round, stage(self._workspace, self._file, output.finish())))
+            chunk = stage(self._workspace, self._file, output.finish(), reservation)
+            self._chunks.append((source, self._round, chunk))
         self._open.clear()
         self._round += 1
-        if self._reservation is not None:
-            self._reservation.release()
-            self._reservation = None
 
     def finish(self) -> list[Chunk]:
         """The staged chunks by source, then round."""

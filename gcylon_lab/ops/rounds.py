@@ -83,6 +83,7 @@ def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, 
             operation.record.rounds = operation.record.rounds_done  # fewer than planned where chunks were joined
             break
     if operation.overlaps:
+        operation.settle()
         operation.vote(VoteKind.ROUND)  # the last round is complete only now
         sink.close()
 
@@ -141,6 +142,9 @@ def _with_empty_rounds(real: Iterator[tuple[Outgoing, int]], size: int) -> Itera
 def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining: int) -> list[Outgoing]:
     """Vote on the first pending round and run it, or split it; returns what is pending then."""
     outgoing, size, rank = pending[0], operation.size, operation.rank
+    if operation.overlaps:
+        operation.settle()  # what the last round sent, and what is on its way down, takes none of this round's room
+        sink.settle()
     messages, packed_bytes = _pack(operation.workspace, outgoing)
     message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
     budget = operation.workspace.budget

@@ -14,6 +14,9 @@ FAST_CHUNK_BYTES = 16 * 1024**2
 # Of a small budget a chunk is a small part, down to what stays in the second-level cache with its copy.
 _LEAST_FAST_CHUNK_BYTES = 2 * 1024**2
 _CHUNKS_IN_LIMIT = 32
+# Between GPUs: what a round costs by itself is spread over this much, and a table of a few GB still has rounds that
+# can overlap.
+DEVICE_CHUNK_BYTES = 512 * 1024**2
 # Chunks that give way are staged in slices of this size at the most.
 _STAGE_BYTES = 4 * 1024**2
 _LEAST_SLICE_BYTES = 4096
@@ -39,6 +42,10 @@ class Shapes:
         For gather and broadcast.
     target_rows : tuple of int
         For repartition: rows that each rank will hold.
+    fast_chunk_bytes : int
+        A chunk where memory does not matter.
+    overlaps : bool
+        Whether a round is exchanged while the next one is partitioned, so that both are in memory.
     """
 
     verb: str
@@ -53,6 +60,7 @@ class Shapes:
     root: int = 0
     target_rows: tuple[int, ...] = ()
     fast_chunk_bytes: int = FAST_CHUNK_BYTES
+    overlaps: bool = False
 
     @property
     def size(self) -> int:
@@ -84,11 +92,12 @@ class Shapes:
             verb=verb,
             rows=tuple(i["rows"] for i in infos),
             nbytes=tuple(i["nbytes"] for i in infos),
-            staged_bytes=tuple(i["tiers"]["disk"] for i in infos),
+            staged_bytes=tuple(sum(n for tier, n in i["tiers"].items() if tier != "device") for i in infos),
             largest_staged_bytes=tuple(i["largest_staged_bytes"] for i in infos),
             chunks=tuple(i["chunks"] for i in infos),
             used=tuple(i["used_bytes"] for i in infos),
             fixed_row_bytes=infos[0]["row_bytes"],
+            **infos[0].get("exchange", {}),
             **more,
         )
 

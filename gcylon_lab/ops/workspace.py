@@ -6,14 +6,14 @@ import itertools
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
 from ..memory.budget import MemoryBudget
-from ..memory.tiers import SpillStore
+from ..memory.lower import LowerTiers
 from ..profiling import Recorder
 from ..tables.backend import Backend
-from .shapes import stage_slice_bytes
+from .shapes import DEVICE_CHUNK_BYTES, stage_slice_bytes
 
 if TYPE_CHECKING:
     from ..comm.transport import Transport
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Workspace:
-    """One rank's means: transport, dataframe library, budget, disk tier, recorder, live config.
+    """One rank's means: transport, dataframe library, budget, the tiers below, recorder, live config.
 
     Attributes
     ----------
@@ -35,13 +35,19 @@ class Workspace:
     transport: Transport
     backend: Backend
     budget: MemoryBudget
-    spill: SpillStore
+    spill: LowerTiers
     recorder: Recorder
     config: GcylonConfig
     free_at_start_bytes: int
     operation_number: int = 0
     parts: weakref.WeakSet[Part] = field(default_factory=weakref.WeakSet)
     uses: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    def exchange_shapes(self) -> dict[str, Any]:
+        """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""
+        if not self.transport.completes_in_finish:
+            return {}
+        return {"overlaps": True, "fast_chunk_bytes": DEVICE_CHUNK_BYTES}
 
     def limit_for(self, config: GcylonConfig) -> int:
         """Return the device limit in bytes that a config asks for.
