@@ -1,6 +1,7 @@
 """Equal keys meet whatever their dtype; ids are in range, even, and independent of layout."""
 
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,18 +17,18 @@ from gcylon_lab.tables import hash_text, hashing
 from gcylon_lab.tables.data import Columns
 from gcylon_lab.tables.pandas_backend import PandasBackend
 
-backend = PandasBackend()
+PANDAS = PandasBackend()
 MANY = 1 << 30  # so many ids that distinct values hardly ever share one
 WORLD_SIZES = (1, 2, 3, 127, 128, 129, 255, 256, 257, 12288, 12289, 32768)
 
 
-def ids_of(values: object, n: int = MANY, **how: object) -> list[int]:
+def ids_of(backend: Any, values: object, n: int = MANY, **how: object) -> list[int]:
     series = pd.Series(values, **how)
     return backend.partition_ids(backend.from_frame(series.to_frame("k")), ["k"], n).tolist()
 
 
 @pytest.mark.parametrize("n", WORLD_SIZES)
-def test_ids_are_in_range_and_do_not_depend_on_width(n: int) -> None:
+def test_ids_are_in_range_and_do_not_depend_on_width(backend: Any, n: int) -> None:
     rng = np.random.default_rng(n)
     keys = np.concatenate([rng.integers(-(2**31), 2**31, 50_000), np.arange(-5000, 5000)])
     ids = backend.partition_ids(backend.from_frame(pd.DataFrame({"k": keys})), ["k"], n)
@@ -39,56 +40,56 @@ def test_ids_are_in_range_and_do_not_depend_on_width(n: int) -> None:
         assert len(np.unique(ids)) == n
 
 
-def test_ids_above_16_bits() -> None:
+def test_ids_above_16_bits(backend: Any) -> None:
     data = backend.from_frame(pd.DataFrame({"k": range(1000)}))
     ids = backend.partition_ids(data, ["k"], 100_000)
     assert ids.dtype == np.uint32 and 65_536 < int(ids.max()) < 100_000
 
 
 @pytest.mark.parametrize("forms", EQUAL.values(), ids=EQUAL)
-def test_equal_values_meet(forms: list) -> None:
+def test_equal_values_meet(backend: Any, forms: list) -> None:
     count = min(len(values) for values, _ in forms)
-    found = [ids_of(values, **how)[:count] for values, how in forms]
+    found = [ids_of(backend, values, **how)[:count] for values, how in forms]
     assert all(ids == found[0] for ids in found), found
 
 
-def test_distinct_values_part() -> None:
+def test_distinct_values_part(backend: Any) -> None:
     values: list[object] = [0, 1, -1, 2, 2**63 - 1, -(2**63), 0.5, -0.5, 1e300, -1e300, np.inf, -np.inf, None]
     values += ["", "a", "b", "ab", "ba", "a\0", "\0", "x" * 257, "x" * 258, "x" * 256, "x" * 8, "x" * 9]
     values += [Decimal("0.1"), Decimal("0.01"), Decimal(10) ** 30, Decimal(10) ** 31]
-    found = [ids_of([value])[0] for value in values] + ids_of([2**64 - 1, 2**63], dtype="uint64")
+    found = [ids_of(backend, [value])[0] for value in values] + ids_of(backend, [2**64 - 1, 2**63], dtype="uint64")
     assert len(set(found)) == len(found)
 
 
 def test_layout_does_not_matter() -> None:
     texts = [None if i % 11 == 0 else "y" * (i % 300) + str(i) for i in range(5000)]
-    whole = backend.from_frame(pd.DataFrame({"k": texts, "j": pd.array(range(5000), "Int64")}))
-    want = backend.partition_ids(whole, ["k", "j"], 1000)
+    whole = PANDAS.from_frame(pd.DataFrame({"k": texts, "j": pd.array(range(5000), "Int64")}))
+    want = PANDAS.partition_ids(whole, ["k", "j"], 1000)
     for step in (7, 1999):
-        parts = [backend.slice(whole, i, min(i + step, 5000)) for i in range(0, 5000, step)]
-        assert np.array_equal(np.concatenate([backend.partition_ids(p, ["k", "j"], 1000) for p in parts]), want)
+        parts = [PANDAS.slice(whole, i, min(i + step, 5000)) for i in range(0, 5000, step)]
+        assert np.array_equal(np.concatenate([PANDAS.partition_ids(p, ["k", "j"], 1000) for p in parts]), want)
         chunks = [pa.chunked_array([c for p in parts for c in p.arrays[i].chunks]) for i in range(2)]
-        assert np.array_equal(backend.partition_ids(Columns(whole.schema, 5000, tuple(chunks)), ["k", "j"], 1000), want)
+        assert np.array_equal(PANDAS.partition_ids(Columns(whole.schema, 5000, tuple(chunks)), ["k", "j"], 1000), want)
 
 
 def test_blocks_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 1000
     frame = pd.DataFrame({"i": range(rows), "f": np.arange(rows) / 3, "s": [f"s{i}" for i in range(rows)],
                           "c": pd.Categorical([f"c{i % 7}" for i in range(rows)])})  # fmt: skip
-    data = backend.from_frame(frame)
-    want = [backend.partition_ids(data, keys, 12289) for keys in (["i"], ["f", "s"], ["c", "i", "s"])]
+    data = PANDAS.from_frame(frame)
+    want = [PANDAS.partition_ids(data, keys, 12289) for keys in (["i"], ["f", "s"], ["c", "i", "s"])]
     monkeypatch.setattr(hashing, "BLOCK_ROWS", 17)
-    got = [backend.partition_ids(data, keys, 12289) for keys in (["i"], ["f", "s"], ["c", "i", "s"])]
+    got = [PANDAS.partition_ids(data, keys, 12289) for keys in (["i"], ["f", "s"], ["c", "i", "s"])]
     assert all(np.array_equal(a, b) for a, b in zip(want, got, strict=True))
 
 
-def test_known_ids_stay() -> None:
+def test_known_ids_stay(backend: Any) -> None:
     """The hash form is part of what partitioned files mean, so it may not change unnoticed."""
-    assert ids_of([0, 1, -1, 12345678901], 1000) == KNOWN["int"]
-    assert ids_of([0.5, np.nan, 1e100], 1000) == KNOWN["float"]
-    assert ids_of(["", "a", "hello world", "x" * 300], 1000) == KNOWN["str"]
-    assert ids_of(pd.to_datetime(["2020-01-01", "1960-01-01"]), 1000) == KNOWN["time"]
-    assert ids_of([Decimal("1.10"), Decimal(10) ** 30], 1000) == KNOWN["decimal"]
+    assert ids_of(backend, [0, 1, -1, 12345678901], 1000) == KNOWN["int"]
+    assert ids_of(backend, [0.5, np.nan, 1e100], 1000) == KNOWN["float"]
+    assert ids_of(backend, ["", "a", "hello world", "x" * 300], 1000) == KNOWN["str"]
+    assert ids_of(backend, pd.to_datetime(["2020-01-01", "1960-01-01"]), 1000) == KNOWN["time"]
+    assert ids_of(backend, [Decimal("1.10"), Decimal(10) ** 30], 1000) == KNOWN["decimal"]
 
 
 KNOWN = {
@@ -115,14 +116,14 @@ KEYS = {
 @pytest.mark.parametrize("keys", KEYS.values(), ids=KEYS)
 @pytest.mark.parametrize("n", [2, 3, 8, 100, 127])
 def test_ids_are_even(keys: object, n: int) -> None:
-    counts = np.bincount(ids_of(keys, n), minlength=n)
+    counts = np.bincount(ids_of(PANDAS, keys, n), minlength=n)
     expected = 200_000 / n
     chi_square = float(((counts - expected) ** 2 / expected).sum())
     # Mean n - 1, deviation sqrt(2 (n - 1)): six deviations above it do not happen by chance. Less than random is fine.
     assert chi_square < (n - 1) + 6 * np.sqrt(2 * (n - 1)) + 6, counts
 
 
-def test_two_keys_are_even_and_ordered() -> None:
+def test_two_keys_are_even_and_ordered(backend: Any) -> None:
     left, right = np.divmod(np.arange(160_000), 400)
     data = backend.from_frame(pd.DataFrame({"a": left, "b": right}))
     counts = np.bincount(backend.partition_ids(data, ["a", "b"], 16), minlength=16)
@@ -132,41 +133,41 @@ def test_two_keys_are_even_and_ordered() -> None:
 
 @given(st.lists(st.text(max_size=40), max_size=50))
 @settings(max_examples=60, deadline=None)
-def test_equal_strings_meet_wherever_they_stand(texts: list[str]) -> None:
-    alone = [ids_of([text], dtype="str")[0] for text in texts]
-    assert ids_of(texts, dtype="str") == alone
+def test_equal_strings_meet_wherever_they_stand(backend: Any, texts: list[str]) -> None:
+    alone = [ids_of(backend, [text], dtype="str")[0] for text in texts]
+    assert ids_of(backend, texts, dtype="str") == alone
 
 
 @given(st.lists(st.floats(width=64), min_size=1, max_size=50))
 @settings(max_examples=100, deadline=None)
-def test_floats_meet_the_ints_they_equal(values: list[float]) -> None:
-    for value, found in zip(values, ids_of(values, dtype="float64"), strict=True):
+def test_floats_meet_the_ints_they_equal(backend: Any, values: list[float]) -> None:
+    for value, found in zip(values, ids_of(backend, values, dtype="float64"), strict=True):
         if np.isfinite(value) and value == int(value) and -(2**63) <= value < 2**63:
-            assert [found] == ids_of([int(value)], dtype="int64")
+            assert [found] == ids_of(backend, [int(value)], dtype="int64")
 
 
 @given(st.lists(st.decimals(allow_nan=False, allow_infinity=False, places=6, min_value=-(10**21), max_value=10**21),
                 min_size=1, max_size=20))  # fmt: skip
 @settings(max_examples=40, deadline=None)
-def test_decimals_meet_by_value(values: list[Decimal]) -> None:
-    together = ids_of([*values, Decimal("0.0000000001")])[:-1]  # a finer scale for all
-    assert together == [ids_of([value.normalize()])[0] for value in values]
+def test_decimals_meet_by_value(backend: Any, values: list[Decimal]) -> None:
+    together = ids_of(backend, [*values, Decimal("0.0000000001")])[:-1]  # a finer scale for all
+    assert together == [ids_of(backend, [value.normalize()])[0] for value in values]
 
 
 @pytest.mark.parametrize("name", ["object_list", "object_struct", "complex128", "arrow_map<string, int8>"])
-def test_payload_only_dtypes_are_refused_as_keys(name: str) -> None:
+def test_payload_only_dtypes_are_refused_as_keys(backend: Any, name: str) -> None:
     match = next(series for key, series in EVERY_DTYPE.items() if key.startswith(name.split("<")[0]))
     with pytest.raises(UnsupportedDtype, match="'x'.*cannot be a key"):
         backend.partition_ids(backend.from_frame(match.to_frame("x")), ["x"], 4)
 
 
-def test_missing_key_is_named() -> None:
+def test_missing_key_is_named(backend: Any) -> None:
     with pytest.raises(ColumnMissing, match="'nope'"):
         backend.partition_ids(backend.from_frame(pd.DataFrame({"k": [1]})), ["nope"], 4)
 
 
 @pytest.mark.parametrize("series", [pytest.param(s, id=n) for n, s in EVERY_DTYPE.items()])
-def test_every_other_dtype_is_a_key(series: pd.Series) -> None:
+def test_every_other_dtype_is_a_key(backend: Any, series: pd.Series) -> None:
     data = backend.from_frame(pd.concat([series, series.iloc[::-1]]).to_frame("x"))
     if data.schema["x"].kind in ("complex", "list", "struct", "map"):
         return

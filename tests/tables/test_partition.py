@@ -1,6 +1,7 @@
 """Rows reordered by id: nothing lost, order kept, sizes told; and what it costs in memory."""
 
 import tracemalloc
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from gcylon_lab.tables.data import Columns
 from gcylon_lab.tables.pandas_backend import PandasBackend
 
-backend = PandasBackend()
+PANDAS = PandasBackend()
 
 
 def frame_of(rows: int) -> pd.DataFrame:
@@ -27,7 +28,7 @@ def frame_of(rows: int) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 100, 257, 70_000])
-def test_partition_is_stable_and_complete(n: int) -> None:
+def test_partition_is_stable_and_complete(backend: Any, n: int) -> None:
     rows = 5000
     frame = frame_of(rows)
     data = backend.from_frame(frame)
@@ -43,7 +44,7 @@ def test_partition_is_stable_and_complete(n: int) -> None:
 
 @given(st.lists(st.integers(0, 11), max_size=300), st.sampled_from([12, 200]))
 @settings(max_examples=60, deadline=None)
-def test_any_ids(ids: list[int], n: int) -> None:
+def test_any_ids(backend: Any, ids: list[int], n: int) -> None:
     data = backend.from_frame(pd.DataFrame({"row": np.arange(len(ids)), "s": [str(i) for i in range(len(ids))]}))
     for count in (n, 8):
         chosen = np.array(ids, np.uint8) % count
@@ -54,7 +55,7 @@ def test_any_ids(ids: list[int], n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [2, 16])
-def test_all_rows_to_one(n: int) -> None:
+def test_all_rows_to_one(backend: Any, n: int) -> None:
     data = backend.from_frame(frame_of(100))
     parted, offsets = backend.partition(data, np.full(100, n - 1, np.uint8), n)
     assert offsets.tolist() == [0] * n + [100]
@@ -62,7 +63,7 @@ def test_all_rows_to_one(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1, 2, 16])
-def test_no_rows(n: int) -> None:
+def test_no_rows(backend: Any, n: int) -> None:
     data = backend.empty(backend.from_frame(frame_of(3)).schema)
     ids = backend.partition_ids(data, ["row"], n)
     parted, offsets = backend.partition(data, ids, n)
@@ -72,14 +73,14 @@ def test_no_rows(n: int) -> None:
 
 def test_results_stay_while_others_are_made() -> None:
     """Scratch memory is used again only once nothing refers to it."""
-    data = backend.from_frame(frame_of(4000))
+    data = PANDAS.from_frame(frame_of(4000))
     kept, wanted = [], []
     for step in range(30):
         ids = ((np.arange(4000) + step) % 2).astype(np.uint8)
-        parted, _ = backend.partition(data, ids, 2)
+        parted, _ = PANDAS.partition(data, ids, 2)
         order = np.argsort(ids, kind="stable")
-        view = backend.fixed_views(parted, 0, 4000)[2] if step % 3 == 0 else None
-        kept.append(view if view is not None else backend.slice(parted, 100, 4000) if step % 3 == 1 else parted)
+        view = PANDAS.fixed_views(parted, 0, 4000)[2] if step % 3 == 0 else None
+        kept.append(view if view is not None else PANDAS.slice(parted, 100, 4000) if step % 3 == 1 else parted)
         wanted.append(order)
         del parted, view
     for step, (thing, order) in enumerate(zip(kept, wanted, strict=True)):
@@ -94,20 +95,20 @@ def test_scratch_is_as_foretold(n: int, text: bool) -> None:
     frame = pd.DataFrame({"k": np.arange(rows), "v": np.arange(rows) / 2})
     if text:  # Arrow's own memory is not traced; the order of rows that it needs is
         frame["s"] = pd.array(["x"] * rows, dtype="str")
-    data = backend.from_frame(frame)
+    data = PANDAS.from_frame(frame)
     tracemalloc.start()
-    ids = backend.partition_ids(data, ["k"], n)
-    parted, _ = backend.partition(data, ids, n)
+    ids = PANDAS.partition_ids(data, ["k"], n)
+    parted, _ = PANDAS.partition(data, ids, n)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     measured = peak - ids.nbytes - sum(array.nbytes for array in parted.arrays[:2])
-    foretold = backend.partition_scratch_bytes(rows, n)
+    foretold = PANDAS.partition_scratch_bytes(rows, n)
     assert measured <= foretold + 100_000
     if text:
         assert foretold <= 3 * measured  # the sort asks for memory that is not traced
 
 
-def test_variable_bytes_follow_the_lengths() -> None:
+def test_variable_bytes_follow_the_lengths(backend: Any) -> None:
     rows = 9000
     text = ["x" * (1000 if i % 3 == 0 else 10) for i in range(rows)]
     data = backend.from_frame(pd.DataFrame({"s": text, "k": np.arange(rows)}))
@@ -127,7 +128,7 @@ def test_variable_bytes_follow_the_lengths() -> None:
     pd.Series([{"a": 1, "b": "xyz"}] * 1000),
     pd.Series([None] * 1000, dtype=object),
 ], ids=["list", "Int64", "struct", "null"])  # fmt: skip
-def test_variable_bytes_add_up(values: pd.Series) -> None:
+def test_variable_bytes_add_up(backend: Any, values: pd.Series) -> None:
     data = backend.from_frame(values.to_frame("x"))
     told = backend.variable_bytes(data, np.zeros(1000, np.uint8), 2)
     assert told[1] == 0 and abs(int(told[0]) - data.nbytes) <= 0.05 * data.nbytes + 256
@@ -136,10 +137,10 @@ def test_variable_bytes_add_up(values: pd.Series) -> None:
 def test_sizes_are_added_in_64_bits() -> None:
     """Strings of more than 4 GiB in all, by way of one long string that is referred to many times."""
     block = pa.array(["y" * (1 << 20)], pa.large_string())
-    schema = backend.from_frame(pd.DataFrame({"s": ["a"]})).schema
+    schema = PANDAS.from_frame(pd.DataFrame({"s": ["a"]})).schema
     rows = 5000
     data = Columns(schema, rows, (pa.chunked_array([block] * rows),))
-    told = backend.variable_bytes(data, np.zeros(rows, np.uint8), 1)
+    told = PANDAS.variable_bytes(data, np.zeros(rows, np.uint8), 1)
     assert data.nbytes > 5_000 * 2**20 and int(told[0]) > 5_000 * 2**20
-    few = backend.slice(data, 100, 103)
+    few = PANDAS.slice(data, 100, 103)
     assert few.nbytes < 4 * 2**20

@@ -1,0 +1,90 @@
+"""The backend for GPU ranks: cupy arrays and libcudf columns in device memory, cuDF or pandas frames at its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import cudf_packing, cudf_partition
+from .column import Label
+from .cudf_casting import cast
+from .cudf_data import DeviceColumns, concat_columns, empty_columns, slice_columns, use_rmm_for_cupy
+from .cudf_frames import from_frame, to_frame
+from .cudf_hashing import partition_ids
+from .cudf_packing import DeviceOutput
+from .cudf_transfer import to_device, to_host
+from .data import Columns
+from .partition import Int64s
+from .schema import Schema
+
+__all__ = ["CudfBackend", "DeviceColumns", "use_rmm_for_cupy"]
+
+
+class CudfBackend:
+    """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `DeviceColumns`.
+
+    Ids, views and messages are cupy arrays, the latter two of uint8; counts and offsets are on the host. Everything
+    runs on cupy's current stream.
+    """
+
+    name = "cudf"
+
+    def from_frame(self, frame: Any) -> DeviceColumns:
+        return from_frame(frame)
+
+    def to_frame(self, data: Any) -> Any:
+        return to_frame(data)
+
+    def to_device(self, columns: Columns) -> DeviceColumns:
+        """Copy the CPU's columns to the device, dtype for dtype."""
+        return to_device(columns)
+
+    def to_host(self, data: Any) -> Columns:
+        """Copy columns to the host, as the CPU's backend holds them."""
+        return to_host(data)
+
+    def empty(self, schema: Schema) -> DeviceColumns:
+        return empty_columns(schema)
+
+    def cast(self, data: Any, schema: Schema) -> DeviceColumns:
+        return cast(data, schema)
+
+    def slice(self, data: Any, start: int, stop: int) -> DeviceColumns:
+        return slice_columns(data, start, stop)
+
+    def concat(self, pieces: Sequence[Any]) -> DeviceColumns:
+        return concat_columns(pieces)
+
+    def select(self, data: Any, columns: Sequence[Label]) -> DeviceColumns:
+        return DeviceColumns(data.schema.select(columns), data.rows, tuple(data.array(name) for name in columns))
+
+    def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Any:
+        return partition_ids(data, keys, n)
+
+    def partition(self, data: Any, ids: Any, n: int, offsets: Int64s | None = None) -> tuple[DeviceColumns, Int64s]:
+        """Reorder rows by id; with ``offsets`` known from counting, fixed columns are reordered without a wait."""
+        return cudf_partition.partition(data, ids, n, offsets)
+
+    def count_ids(self, ids: Any, n: int) -> Int64s:
+        return cudf_partition.count_ids(ids, n)
+
+    def variable_bytes(self, data: Any, ids: Any, n: int) -> Int64s:
+        return cudf_partition.variable_bytes(data, ids, n)
+
+    def partition_scratch_bytes(self, rows: int, n: int) -> int:
+        return cudf_partition.partition_scratch_bytes(rows, n)
+
+    def fixed_views(self, data: Any, start: int, stop: int) -> list[Any]:
+        return cudf_packing.fixed_views(data, start, stop)
+
+    def pack_variable(self, data: Any, start: int, stop: int) -> Any:
+        return cudf_packing.pack_variable(data, start, stop)
+
+    def pack(self, data: Any) -> list[Any]:
+        return cudf_packing.pack(data)
+
+    def unpack(self, schema: Schema, rows: int, buffers: Sequence[Any]) -> DeviceColumns:
+        return cudf_packing.unpack(schema, rows, buffers)
+
+    def allocate(self, schema: Schema, rows: int) -> DeviceOutput:
+        return DeviceOutput(schema, rows)
