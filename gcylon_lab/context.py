@@ -16,16 +16,13 @@ from .comm.single import SingleTransport
 from .comm.threads import ThreadsWorld
 from .comm.transport import Transport
 from .config import GcylonConfig
+from .equipment import bind_gpu, equip
 from .errors import CommError, ConfigError, GcylonError
-from .memory.available import available_bytes
-from .memory.budget import MemoryBudget
-from .memory.tiers import SpillStore
 from .ops.workspace import Workspace
 from .profiling import Recorder, Sampler, set_recorder
 from .profiling.clock import estimate_offset_ns
 from .profiling.sampler import Sample, read_rss_bytes
 from .profiling.snapshot import RankSnapshot, take_snapshot
-from .tables.pandas_backend import PandasBackend
 
 if TYPE_CHECKING:
     from .table import Table
@@ -51,23 +48,30 @@ class Context:
         The live config; its limit becomes this rank's ceiling. Defaults and the environment otherwise.
     sample_hz : float, default 20
         Rate of the memory sampler; 0 for none.
+    engine : {"", "auto", "cpu", "gpu"}
+        What all ranks work with; see `equip`.
     """
 
-    def __init__(self, transport: Transport, config: GcylonConfig | None = None, *, sample_hz: float = 20.0) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        config: GcylonConfig | None = None,
+        *,
+        sample_hz: float = 20.0,
+        engine: str = "",
+    ) -> None:
         config = GcylonConfig.from_environment() if config is None else config
-        self.transport = transport
         self.rank, self.size, self.host = transport.rank, transport.size, transport.host
         hosts = transport.share(transport.host.encode())
         self.local_size = hosts.count(transport.host.encode())
         self.local_rank = hosts[: self.rank].count(transport.host.encode())
-        free = available_bytes() // self.local_size
-        ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
-        self.budget = MemoryBudget(ceiling)
-        self.spill = SpillStore(config.spill_dir)
+        self.equipment = made = equip(transport, config, engine)
+        self.transport, self.budget, self.spill = made.transport, made.budget, made.tiers
         self.recorder = Recorder()
         self.workspace = Workspace(
-            transport, PandasBackend(), self.budget, self.spill, self.recorder, config, free_at_start_bytes=free
-        )
+            made.transport, made.backend, made.budget, made.tiers, self.recorder, config,
+            free_at_start_bytes=made.free_at_start_bytes,
+        )  # fmt: skip
         self.tables: weakref.WeakSet[Table] = weakref.WeakSet()
         self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0)
         offset = self._measure_clock()
@@ -119,6 +123,7 @@ class Context:
         for table in list(self.tables):
             table.release()
         self.transport.close()
+        self.equipment.close()
         if self in _process:
             _process.remove(self)
         if getattr(_local, "context", None) is self:
@@ -132,8 +137,9 @@ class Context:
         self.close()
 
     def _probe(self) -> Sample:
-        budget = self.budget
-        return Sample(budget.used_bytes, budget.limit_bytes, self.spill.used_bytes, 0, read_rss_bytes())
+        budget, tiers = self.budget, self.spill
+        used = budget.allocated_bytes
+        return Sample(used, budget.limit_bytes, tiers.disk_bytes, tiers.pinned_bytes, read_rss_bytes())
 
     def _measure_clock(self) -> int:
         enter = np.empty((_CLOCK_ROUNDS, self.size), np.int64)
@@ -168,7 +174,11 @@ def set_current(context: Context | None, *, process: bool = False) -> None:
 
 
 def initialize(
-    config: GcylonConfig | None = None, *, transport: Transport | None = None, sample_hz: float = 20.0
+    config: GcylonConfig | None = None,
+    *,
+    transport: Transport | None = None,
+    sample_hz: float = 20.0,
+    engine: str = "",
 ) -> Context:
     """Collective: all ranks call it. Make this process a rank: of MPI where it was started under one, else alone.
 
@@ -180,6 +190,8 @@ def initialize(
         Another way to reach the other ranks.
     sample_hz : float, default 20
         Rate of the memory sampler; 0 for none.
+    engine : {"", "auto", "cpu", "gpu"}
+        What all ranks work with; "" reads ``GCYLON_ENGINE``, and auto takes GPUs where every rank has one.
 
     Returns
     -------
@@ -193,7 +205,7 @@ def initialize(
     """
     if transport is None:
         transport = _mpi_transport() if any(name in os.environ for name in _MPI_VARIABLES) else SingleTransport()
-    context = Context(transport, config, sample_hz=sample_hz)
+    context = Context(transport, config, sample_hz=sample_hz, engine=engine)
     set_current(context, process=True)
     return context
 
@@ -205,6 +217,7 @@ def run_threads(
     config: GcylonConfig | None = None,
     max_message_bytes: int = 2**30,
     sample_hz: float = 0.0,
+    engine: str = "cpu",
 ) -> list[T]:
     """Run a function on N ranks that are threads of this process, each with a current context of its own.
 
@@ -220,6 +233,8 @@ def run_threads(
         Longest single copy between ranks.
     sample_hz : float, default 0
         Rate of the memory samplers; 0 for none.
+    engine : {"cpu"}
+        Threads are CPU engines: a process has one budget of GPU memory, which ranks cannot share.
 
     Returns
     -------
@@ -237,7 +252,7 @@ def run_threads(
 
     def work(transport: Transport) -> None:
         try:
-            context = Context(transport, config, sample_hz=sample_hz)
+            context = Context(transport, config, sample_hz=sample_hz, engine=engine)
             set_current(context)
             try:
                 results[transport.rank] = function(*args)
@@ -259,10 +274,17 @@ def run_threads(
     return results
 
 
+def local_rank(transport: Transport) -> int:
+    """Collective: all ranks call it. How many ranks of lower number are on this rank's host."""
+    hosts = transport.share(transport.host.encode())
+    return hosts[: transport.rank].count(transport.host.encode())
+
+
 def _mpi_transport() -> Transport:
     from .comm.mpi import MpiTransport
 
     transport = MpiTransport()
+    bind_gpu(local_rank(transport))
     before = sys.excepthook
 
     def abort(kind: type[BaseException], error: BaseException, traceback: Any) -> None:

@@ -231,7 +231,11 @@ def _read(verb: str, arguments: dict[str, Any], context: Context, config: Gcylon
         workspace.budget.ceiling_bytes if config is None else config.gpu_memory_limit or workspace.budget.ceiling_bytes
     )
     max_bytes = max(1, min(_MAX_PIECE_BYTES, limit // 8))
-    return Table(take_in(workspace, request, lambda: reserved(workspace, make(max_bytes), max_bytes)), context)
+
+    def pieces() -> Iterator[Data]:
+        return (workspace.backend.from_host(piece) for piece in make(max_bytes))
+
+    return Table(take_in(workspace, request, lambda: reserved(workspace, pieces(), max_bytes)), context)
 
 
 def _listed(paths: str | Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from .ops.part import Part, Partitioning
 from .ops.plan import Plan
 from .ops.planning import plan_verb
 from .ops.writing import write_parquet as _write_parquet
+from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
 
 if TYPE_CHECKING:
@@ -299,14 +300,21 @@ class Table:
 
     # ---- looking at rows, and away with them
 
-    def local(self) -> pd.DataFrame:
-        """Return this rank's rows as a frame of the user's, outside the budget; its index is a plain range."""
+    def local(self) -> Any:
+        """Return this rank's rows as a frame of the user's, outside the budget; its index is a plain range.
+
+        Returns
+        -------
+        pandas.DataFrame or cudf.DataFrame
+            What the engine works with.
+        """
+        return self._context.workspace.backend.to_frame(self._whole())
+
+    def _whole(self) -> Any:
         part, workspace = self._live(), self._context.workspace
         backend = workspace.backend
         pieces = [backend.cast(chunk.read(workspace), part.schema) for chunk in part.chunks]
-        whole = pieces[0] if len(pieces) == 1 else backend.concat(pieces) if pieces else backend.empty(part.schema)
-        frame: pd.DataFrame = backend.to_frame(whole)
-        return frame
+        return pieces[0] if len(pieces) == 1 else backend.concat(pieces) if pieces else backend.empty(part.schema)
 
     def to_pandas(self, limit: int | None = 10_000) -> pd.DataFrame:
         """Collective: all ranks call it. Return the first rows in global order, on every rank.
@@ -330,7 +338,7 @@ class Table:
         finally:
             if head is not part:
                 head.release()  # an error that is kept would hold it
-        frame = gathered.local()
+        frame = pandas_frame(workspace.backend.to_host(gathered._whole()))
         gathered.release()
         return frame
 

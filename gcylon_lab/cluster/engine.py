@@ -265,10 +265,13 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
 
     from .. import context as contexts
     from ..comm.mpi import MpiTransport
+    from ..equipment import bind_gpu
 
     # With a transport of its own choice the context does not end all ranks on an exception that nobody catches:
     # here the hooks below free the peers instead.
-    context = contexts.initialize(None if config is None else GcylonConfig(**config), transport=MpiTransport())
+    transport = MpiTransport()
+    bind_gpu(contexts.local_rank(transport))
+    context = contexts.initialize(None if config is None else GcylonConfig(**config), transport=transport)
     kernel = get_ipython().kernel
     engine = Engine(context, kernel)
     # On hosts that do not see the cluster's folder the launcher ends the engines.

@@ -94,6 +94,11 @@ class MemoryBudget:
         return self._used
 
     @property
+    def allocated_bytes(self) -> int:
+        """What is in use now as far as is known: what is claimed, where no allocator counts."""
+        return self._used
+
+    @property
     def peak_bytes(self) -> int:
         """The most that was claimed since the last `reset_peak`."""
         return self._peak

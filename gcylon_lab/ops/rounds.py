@@ -123,7 +123,7 @@ def _split(operation: Operation, route: Route, data: Data, first_row: int) -> Ou
     """Split a piece along the route; None where its halves may fit, but it does not."""
     try:
         return route.split(operation.workspace, data, first_row)
-    except BudgetExceeded:
+    except (BudgetExceeded, MemoryError):
         if operation.under_way:
             operation.settle()  # what the last round sent may be in the way
             return _split(operation, route, data, first_row)

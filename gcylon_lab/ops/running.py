@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from ..errors import CommError, GcylonError
+from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ..profiling import OperationRecord
 from ..profiling import operation as recorded
 from .operation import Operation, Request
@@ -78,16 +79,24 @@ def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
         _let_go(error)
         if isinstance(error, GcylonError) and error.agreed:
             raise
+        mine = _named(operation, error)
         try:
-            told = operation.tell(error)
+            told = operation.tell(mine)
         except CommError as revoked:
-            raise error from revoked  # nobody can be told; this rank's own error says more than that
-        raise told from (None if isinstance(error, GcylonError) else error)
+            raise mine from revoked  # nobody can be told; this rank's own error says more than that
+        raise told from (None if isinstance(mine, GcylonError) else mine)
     except BaseException as error:
         # An interrupt cannot reach a vote in time: free the others.
         operation.workspace.transport.revoke()
         _let_go(error)
         raise
+
+
+def _named(operation: Operation, error: Exception) -> Exception:
+    """Give an error of a library that ran out of memory the numbers and the option to change."""
+    if isinstance(error, GcylonError) or not is_out_of_memory(error):
+        return error
+    return as_budget_exceeded(error, operation.workspace.budget, operation.verb)
 
 
 def _steps(operation: Operation, body: Callable[[Operation], Part]) -> Part:

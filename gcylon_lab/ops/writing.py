@@ -47,7 +47,7 @@ def write_parquet(workspace: Workspace, part: Part, path: str, *, overwrite: boo
         def pieces() -> Iterator[Any]:
             for chunk in part.chunks:
                 with chunk.load(workspace) as data, operation.cast(data) as cast:
-                    yield cast
+                    yield workspace.backend.to_host(cast)
 
         written.append(io.write_parquet(path, rank, operation.schema, pieces()))
         return part

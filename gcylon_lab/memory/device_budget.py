@@ -1,0 +1,78 @@
+"""The budget of a rank that works on a GPU: claims as everywhere, peaks as the allocator measured them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .budget import MemoryBudget
+from .device import Device
+
+
+class DeviceBudget(MemoryBudget):
+    """Claims on a device whose allocator enforces the same limit.
+
+    What nobody claimed, such as frames that a user made, is counted as in use from the next operation on.
+
+    Parameters
+    ----------
+    device : Device
+        Opened with the ceiling.
+    """
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device.limit_bytes)
+        self._device = device
+        self._unclaimed = 0
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What is allocated now, claimed or not."""
+        return self._device.used_bytes
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that was allocated since the last `reset_peak`."""
+        return self._device.peak_bytes
+
+    @property
+    def window_peak_bytes(self) -> int:
+        """The most that was allocated since the last `start_window`."""
+        return self._device.window_peak_bytes
+
+    @property
+    def allocation_count(self) -> int:
+        """Allocations since the last `reset_allocation_count`."""
+        return self._device.allocation_count
+
+    def reset_peak(self) -> None:
+        """Let the peak start again from what is allocated now."""
+        self._device.reset_peak()
+
+    def reset_allocation_count(self) -> None:
+        """Let the count start again from 0."""
+        self._device.reset_allocation_count()
+
+    def start_window(self) -> None:
+        """Start the peak of one operation, and look at what is allocated without a claim."""
+        with self._lock:
+            claimed = self._used - self._unclaimed
+            self._unclaimed = max(0, self._device.used_bytes - claimed)
+            self._used = claimed + self._unclaimed
+        self._device.start_window()
+
+    @contextmanager
+    def limited(self, limit_bytes: int) -> Iterator[None]:
+        """Hold a lower limit for a while, in the allocator too.
+
+        Raises
+        ------
+        ValueError
+            If it is above the ceiling.
+        """
+        with super().limited(limit_bytes):
+            if limit_bytes == self.ceiling_bytes:
+                yield
+                return
+            with self._device.limited(limit_bytes):
+                yield
