@@ -1,0 +1,133 @@
+"""The tiers below the device without one: what is kept, what waits for what, what goes where."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_cuda import FakeArray, FakeCupy
+
+from gcylon_lab.errors import SpillError
+from gcylon_lab.memory.budget import MemoryBudget
+from gcylon_lab.memory.device_tiers import DeviceTiers
+from gcylon_lab.memory.lower import LowerTiers
+from gcylon_lab.memory.pinned import Pageable, PinnedPool
+from gcylon_lab.units import MIB
+
+KIB = 1024
+LENGTHS = [0, 1, 255, 256, 257, 100_003, 3 * MIB + 5, 0, 64]
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> FakeCupy:
+    fake = FakeCupy()
+    monkeypatch.setitem(sys.modules, "cupy", fake)  # type: ignore[arg-type]
+    return fake
+
+
+@pytest.fixture
+def tiers(cupy: FakeCupy, tmp_path: Path) -> Iterator[DeviceTiers]:
+    made = DeviceTiers(PinnedPool(16 * MIB, block_bytes=MIB, memory=Pageable()), str(tmp_path), most_in_flight=3)
+    yield made
+    made.close()
+    gc.collect()
+    assert (made.used_bytes, made.pool.used_bytes, made.pool.pageable_bytes) == (0, 0, 0)
+
+
+def buffers_of(lengths: list[int], seed: int = 0) -> list[FakeArray]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(0, 256, n, dtype=np.uint8).view(FakeArray) for n in lengths]
+
+
+def read_bytes(cupy: FakeCupy, region: object) -> list[bytes]:
+    views = region.read()  # type: ignore[attr-defined]
+    cupy.cuda.current.synchronize()
+    return [view.tobytes() for view in views]
+
+
+def test_they_are_what_operations_ask_for(tiers: DeviceTiers) -> None:
+    asked: LowerTiers = tiers
+    assert (asked.used_bytes, asked.pinned_bytes, asked.disk_bytes) == (0, 0, 0)
+
+
+def test_bytes_come_back_from_both_tiers(tiers: DeviceTiers, cupy: FakeCupy) -> None:
+    file = tiers.new_file()
+    wanted = [[b.tobytes() for b in buffers_of(LENGTHS, seed)] for seed in range(6)]
+    regions = [file.append(buffers_of(LENGTHS, seed)) for seed in range(6)]
+    assert [region.tier for region in regions] == ["pinned"] * 4 + ["disk"] * 2
+    assert [read_bytes(cupy, region) for region in regions] == wanted
+    assert tiers.used_bytes == tiers.written_bytes == 6 * regions[0].nbytes
+    assert (tiers.pinned_bytes, tiers.disk_bytes) == (4 * regions[0].nbytes, 2 * regions[0].nbytes)
+    tiers.flush()
+    assert tiers.down.nbytes == 6 * sum(LENGTHS) and tiers.up.nbytes == tiers.used_bytes
+    assert tiers.disk_written.nbytes == tiers.disk_read.nbytes == tiers.disk_bytes
+
+
+def test_what_is_staged_is_kept_until_it_has_arrived(tiers: DeviceTiers, cupy: FakeCupy) -> None:
+    budget = MemoryBudget(10 * MIB)
+    source = np.zeros(MIB, dtype=np.uint8).view(FakeArray)
+    late = source.base
+    cupy.cuda.current.work.append(lambda: late.fill(7))  # work of before that has not run yet
+    region = tiers.new_file().append([source], budget.reserve(MIB, "a chunk"))
+    del source
+    assert not region.arrived and tiers.poll() == 1 and budget.used_bytes == MIB
+    tiers.flush()
+    assert region.arrived and tiers.poll() == 0 and budget.used_bytes == 0
+    assert read_bytes(cupy, region) == [b"\7" * MIB]
+
+
+def test_reading_waits_for_what_is_on_its_way(tiers: DeviceTiers, cupy: FakeCupy) -> None:
+    [source] = buffers_of([3 * MIB])
+    assert read_bytes(cupy, tiers.new_file().append([source])) == [source.tobytes()]
+
+
+def test_a_region_that_was_dropped_keeps_its_memory_while_it_is_written(tiers: DeviceTiers) -> None:
+    tiers.new_file().append(buffers_of([3 * MIB]))
+    assert tiers.used_bytes == 0 and tiers.pool.used_bytes == 5 * MIB
+    tiers.flush()
+    assert tiers.pool.used_bytes == 2 * MIB  # what the way to disk takes
+
+
+def test_a_fourth_copy_waits_for_the_first(tiers: DeviceTiers) -> None:
+    file = tiers.new_file()
+    regions = [file.append(buffers_of([KIB])) for _ in range(3)]
+    assert not any(region.arrived for region in regions)
+    regions.append(file.append(buffers_of([KIB])))
+    assert [region.arrived for region in regions] == [True, False, False, False]
+
+
+def test_after_an_error_everything_is_back(tiers: DeviceTiers, cupy: FakeCupy, tmp_path: Path) -> None:
+    tiers.allow_disk = False
+    with pytest.raises(SpillError, match=r"16 MiB of the pinned tier are in use.*host_memory_limit"):
+        tiers.new_file().append(buffers_of([20 * MIB]))
+    tiers.allow_disk = True
+    tiers.set_folder(str(tmp_path / "missing"))
+    with pytest.raises(SpillError, match="missing"):
+        tiers.new_file().append(buffers_of([20 * MIB]))
+    tiers.set_folder(str(tmp_path))
+    tiers.flush()
+    assert tiers.used_bytes == 0 and tiers.pool.used_bytes == 2 * MIB
+    [source] = buffers_of([20 * MIB])
+    assert read_bytes(cupy, tiers.new_file().append([source])) == [source.tobytes()]
+
+
+def test_a_copy_that_cannot_start_keeps_what_was_started(
+    tiers: DeviceTiers, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, copy = [], cupy.cuda.runtime.memcpyAsync
+
+    def fail_second(*arguments: object) -> None:
+        if started:
+            raise RuntimeError("invalid argument")
+        started.append(copy(*arguments))  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cupy.cuda.runtime, "memcpyAsync", fail_second)
+    with pytest.raises(RuntimeError, match="invalid argument"):
+        tiers.new_file().append(buffers_of([3 * MIB]))
+    assert tiers.poll() == 1 and tiers.pool.used_bytes == 5 * MIB
+    tiers.flush()
+    assert (tiers.pool.used_bytes, tiers.used_bytes) == (2 * MIB, 0)
