@@ -73,7 +73,7 @@ class Bounce:
                 began = perf_counter()
                 part._file.read_into(part._offset, buffer.view[: part.nbytes])
                 traffic.add(part.nbytes, perf_counter() - began)
-                self._last[i % 2] = self._queue.up([Move(start, buffer.pointer, part.nbytes)], (buffer, block, part))
+                self._last[i % 2] = self._queue.up([Move(start, buffer.pointer, part.nbytes)], buffer)
                 start += part.nbytes
 
     def _copy_down(self, which: int, runs: Sequence[Run], start: int, nbytes: int, held: Any) -> None:

@@ -160,6 +160,9 @@ class Device:
         from rmm.allocators.cupy import rmm_cupy_allocator
 
         cupy.cuda.Device(device_id).use()
+        # Where memory ends RMM raises, and would print the same a second time.
+        self._level_before: Any = rmm.get_logging_level()
+        rmm.set_logging_level(rmm.level_enum.critical)
         self.device_id = device_id
         self.limit_bytes = limit_bytes
         self._pool: Any = _make_pool(limit_bytes)
@@ -257,6 +260,7 @@ class Device:
         import rmm
 
         _open = None
+        rmm.set_logging_level(self._level_before)
         rmm.mr.set_current_device_resource(self._before)
         cupy.cuda.set_allocator(self._allocator_before)
         with self._lock:
@@ -325,7 +329,7 @@ def _make_pool(limit_bytes: int) -> Any:
         free, total = _memory_info()
         raise DeviceUnavailable(
             f"a slab of {format_bytes(nbytes)} cannot be made: {format_bytes(free)} of {format_bytes(total)} "
-            f"are free on the GPU; lower gpu_memory_limit or gpu_memory_fraction ({error})"
+            f"are free on the GPU; lower gpu_memory_limit or gpu_memory_fraction"
         ) from error
 
 

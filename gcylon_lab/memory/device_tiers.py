@@ -190,8 +190,9 @@ class PinnedRegion(StagedRegion):
         for pinned in self._blocks:
             moves.append(Move(start, pinned.pointer, pinned.nbytes))
             start += pinned.nbytes
-        # The blocks are kept, also where the region is dropped right after this.
-        self._tiers._queue.up(moves, (self._blocks, block), [self._copy] if self._copy else [])
+        # The blocks are kept, also where the region is dropped right after this. The array needs not be:
+        # its memory is used again only by what comes later on its stream.
+        self._tiers._queue.up(moves, self._blocks, [self._copy] if self._copy else [])
 
 
 class DiskRegion(StagedRegion):

@@ -11,8 +11,12 @@ from ..units import parse_bytes
 from .budget import MemoryBudget, exceeded
 from .device import current_device
 
-_ASKED = re.compile(r"failed to allocate ([0-9.]+ ?[KMGT]?i?B)", re.IGNORECASE)
-_CUPY_ASKED = re.compile(r"allocating ([0-9,]+) bytes")
+# RMM's limit and pool, and CuPy.
+_ASKED = (
+    re.compile(r"requested bytes ([0-9]+)", re.IGNORECASE),
+    re.compile(r"failed to allocate ([0-9.]+ ?[KMGT]?i?B)", re.IGNORECASE),
+    re.compile(r"allocating ([0-9,]+) bytes"),
+)
 _SIGNS = ("out of memory", "out_of_memory", "bad_alloc", "cudaErrorMemoryAllocation")
 
 
@@ -72,8 +76,7 @@ def memory_errors(budget: MemoryBudget, what: str, needed_bytes: int = 0) -> Ite
 
 
 def _asked_bytes(text: str) -> int:
-    if found := _ASKED.search(text):
-        return parse_bytes(found[1])
-    if found := _CUPY_ASKED.search(text):
-        return int(found[1].replace(",", ""))
+    for pattern in _ASKED:
+        if found := pattern.search(text):
+            return parse_bytes(found[1].replace(",", ""))
     return 0

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
+from time import sleep
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..profiling import span
-from ..units import GIB, MIB, format_bytes
+from ..units import MIB, format_bytes
 from .extents import Extents
 
 _PAGE = 4096
-_PREFILL_STEP = 256 * MIB  # short enough that one who needs memory meanwhile does not wait long
+# While pages are locked other threads' CUDA calls wait: so in short steps, with time for them in between.
+_PREFILL_STEP, _PREFILL_PAUSE_S = 32 * MIB, 0.002
 
 
 class HostMemory(Protocol):
@@ -129,7 +131,12 @@ class PinnedPool:
     """
 
     def __init__(
-        self, cap_bytes: int, *, block_bytes: int = 16 * MIB, step_bytes: int = GIB, memory: HostMemory | None = None
+        self,
+        cap_bytes: int,
+        *,
+        block_bytes: int = 16 * MIB,
+        step_bytes: int = 256 * MIB,
+        memory: HostMemory | None = None,
     ) -> None:
         self.block_bytes = _padded(block_bytes)
         self._cap = cap_bytes
@@ -210,6 +217,7 @@ class PinnedPool:
             with self._growing:
                 if not self._pin(_padded(min(missing, _PREFILL_STEP))):
                     break
+            sleep(_PREFILL_PAUSE_S)
         return self.held_bytes
 
     def set_cap(self, cap_bytes: int) -> None:

@@ -9,11 +9,12 @@ from gcylon_lab.memory.budget import MemoryBudget
 from gcylon_lab.memory.out_of_memory import as_budget_exceeded, is_out_of_memory, memory_errors
 from gcylon_lab.units import MIB
 
-RMM = "std::bad_alloc: out_of_memory: RMM failure at: x.cpp:59: Exceeded memory limit (failed to allocate 64.000 MiB)"
+RMM = "std::bad_alloc: out_of_memory: Exceeded memory limit 100; Allocated bytes 5; Requested bytes 67108864"
+POOL = "std::bad_alloc: out_of_memory: Maximum pool size exceeded (failed to allocate 64.000000 MiB): not enough room"
 CUPY = "Out of memory allocating 67,108,864 bytes (allocated so far: 0 bytes)."
 
 
-@pytest.mark.parametrize("error", [MemoryError(RMM), MemoryError(CUPY)])
+@pytest.mark.parametrize("error", [MemoryError(RMM), MemoryError(POOL), MemoryError(CUPY)])
 def test_the_numbers_come_from_the_text(error: MemoryError) -> None:
     budget = MemoryBudget(100 * MIB)
     with budget.reserve(50 * MIB, "a table"):

@@ -134,18 +134,18 @@ def _fails_with(held: list[PinnedBuffer]) -> None:
 
 def test_prefill_from_another_thread() -> None:
     memory = FakeMemory()
-    pool = PinnedPool(1 * GIB, memory=memory)
-    thread = threading.Thread(target=pool.prefill, args=(600 * MIB,))
+    pool = PinnedPool(128 * MIB, memory=memory)
+    thread = threading.Thread(target=pool.prefill, args=(75 * MIB,))
     thread.start()
     thread.join()
-    assert memory.sizes == [256 * MIB, 256 * MIB, 88 * MIB]
-    assert pool.prefill(2 * GIB) == pool.held_bytes == 1 * GIB
-    assert pool.take(200 * MIB).pinned and (pool.hits, pool.misses) == (1, 0)
+    assert memory.sizes == [32 * MIB, 32 * MIB, 11 * MIB]
+    assert pool.prefill(1 * GIB) == pool.held_bytes == 128 * MIB
+    assert pool.take(16 * MIB).pinned and (pool.hits, pool.misses) == (1, 0)
 
 
 def test_prefill_ends_where_pinning_fails() -> None:
     pool = PinnedPool(1 * GIB, memory=FakeMemory(refuse_at=2))
-    assert pool.prefill(1 * GIB) == 256 * MIB
+    assert pool.prefill(1 * GIB) == 32 * MIB
 
 
 def test_a_lower_cap_gives_idle_steps_back() -> None:
