@@ -32,7 +32,8 @@ def _digits(value: float) -> str:
 def format_bytes(n: float) -> str:
     """Show a size in binary units, for example ``8.40 GiB``."""
     value, unit = float(n), 0
-    while abs(value) >= 1024 and unit < len(_BINARY) - 1:
+    # What would be shown as 1,024 is shown as 1 of the next unit.
+    while round(abs(value)) >= 1024 and unit < len(_BINARY) - 1:
         value, unit = value / 1024, unit + 1
     sign = "-" if value < 0 else ""
     return f"{sign}{_digits(abs(value))} {_BINARY[unit]}"

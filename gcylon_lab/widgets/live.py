@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from plotly.graph_objects import FigureWidget
+from .figure_widget import HandFigureWidget
 
 # What a person changes by hand on the screen, and an update leaves alone.
 _TIME_AXIS = "xaxis"
 _EVENT_ONLY = ("uirevision",)
-
-
-class _Widget(FigureWidget):  # type: ignore[misc]
-    """A ``FigureWidget`` that can be freed: anywidget keeps every widget alive whose script is a file, not text."""
-
-    _esm = str(FigureWidget._esm)
 
 
 class LiveFigure:
@@ -27,29 +21,27 @@ class LiveFigure:
     """
 
     def __init__(self, figure: dict[str, Any]) -> None:
-        self.widget = _Widget(figure)
+        self.widget = HandFigureWidget(figure)
         # The tool bar would cover titles: dragging zooms, and a double click follows time again.
         self.widget._config = {**self.widget._config, "displayModeBar": False, "doubleClick": "autosize"}
         self.messages = 0
         self._shown = figure
-        self._followed: list[float] | None = list(figure["layout"][_TIME_AXIS]["range"])
 
     @property
     def zoomed(self) -> bool:
         """Return whether a person has chosen a stretch of time."""
-        axis = self.widget.layout[_TIME_AXIS]
-        if axis.range is None or axis.autorange is True or self._followed is None:
-            return False
-        return any(abs(float(a) - b) > 1e-3 for a, b in zip(axis.range, self._followed, strict=True))
+        return bool(self.widget.zoomed)
 
     def show(self, figure: dict[str, Any]) -> None:
         """Bring the widget to the figure. What is equal is not sent; a stretch of time chosen by hand stays."""
+        with self.widget.lock:
+            self._show(figure)
+
+    def _show(self, figure: dict[str, Any]) -> None:
         if [t["meta"] for t in figure["data"]] != [t["meta"] for t in self._shown["data"]]:
             self._replace_traces(figure["data"])
-        zoomed = self.zoomed
-        self._followed = self._followed if zoomed else list(figure["layout"][_TIME_AXIS]["range"])
         changes = self._trace_changes(figure["data"])
-        layout = self._layout_changes(figure["layout"], zoomed)
+        layout = self._layout_changes(figure["layout"])
         if changes or layout:
             with self.widget.batch_update():
                 for trace, changed in changes:
@@ -71,7 +63,7 @@ class LiveFigure:
         changes = [(trace, _changed(new, old)) for trace, new, old in pairs]
         return [(trace, changed) for trace, changed in changes if changed]
 
-    def _layout_changes(self, new: dict[str, Any], zoomed: bool) -> dict[str, Any]:
+    def _layout_changes(self, new: dict[str, Any]) -> dict[str, Any]:
         changes: dict[str, Any] = {}
         for name, value in _changed(new, self._shown["layout"]).items():
             if name in _EVENT_ONLY:
@@ -81,10 +73,11 @@ class LiveFigure:
                 changes |= {f"{name}_{key}": part for key, part in _changed(value, old).items()}
             else:
                 changes[name] = value
-        axis = self.widget.layout[_TIME_AXIS]
         changes.pop(f"{_TIME_AXIS}_range", None)
-        if not zoomed and self._followed is not None and list(axis.range or ()) != self._followed:
-            changes[f"{_TIME_AXIS}_range"] = self._followed
+        axis, followed = self.widget.layout[_TIME_AXIS], list(new[_TIME_AXIS]["range"])
+        if not self.zoomed and (axis.autorange or list(axis.range or ()) != followed):
+            # The double click that ended a stretch left autorange behind.
+            changes |= {f"{_TIME_AXIS}_autorange": False, f"{_TIME_AXIS}_range": followed}
         return changes
 
     def close(self) -> None:

@@ -16,6 +16,8 @@ _PLAN_EMPTY = "Predicted beside measured<br>peak of each operation.<br>Run one, 
 MOST_OPERATIONS = 5
 _MOST_NAMED_RANKS = 5
 _MOST_NAMED_VERBS = 3
+# The scale ends so far above all there is; numbers stand in between, under the note on a budget out of sight.
+_ROOM, _NUMBERS_AT = 1.3, 0.87
 
 
 def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> Panel:
@@ -35,7 +37,7 @@ def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> 
     bars = _bars("peak-measured", "measured", x, values["measured_peak_bytes"], unit)
     bars["marker"] = {"color": [rank_style(r)[0] for r in ranks]}
     few = len(ranks) <= _MOST_NAMED_RANKS
-    bars["text"] = [f"{v / unit:.3g}" for v in values["measured_peak_bytes"]] if few else []
+    numbers = _numbers("peak-numbers", x, [f"{v / unit:.3g}" for v in values["measured_peak_bytes"]], top, theme, few)
     predicted = _diamonds("peak-predicted", x, values["predicted_peak_bytes"], unit, theme, few=len(ranks) <= 8)
     budget = _budget("peak-budget", x, values["budget_bytes"], unit, top)
     notes = _notes(values, hidden, _RANKS_EMPTY, theme)
@@ -43,7 +45,7 @@ def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> 
         value, rank = op.largest("measured_peak_bytes")
         notes.append(corner_note(f"most: rank {rank}, {readable(value)}", theme))
     return Panel(
-        "peak_ranks", f"{RANKS_TITLE} in {op.name}" if op else RANKS_TITLE, [bars, predicted, budget],
+        "peak_ranks", f"{RANKS_TITLE} in {op.name}" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
         {"title": "rank" if ranks else "", "type": "category"}, {"title": name, "range": [0.0, top]}, annotations=notes,
     )  # fmt: skip
 
@@ -57,14 +59,13 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     x = [f"#{op.number}<br>{op.verb}" if len(ops) <= _MOST_NAMED_VERBS else f"#{op.number}" for op in ops]
     measured = _bars("plan-measured", "measured, worst rank", x, values["measured_peak_bytes"], unit)
     measured["marker"] = {"color": theme.bar}
-    measured["insidetextfont"] = {"color": theme.text, "size": 10}
     pairs = zip(values["measured_peak_bytes"], values["predicted_peak_bytes"], strict=True)
-    measured["text"] = [_ratio(m, p) for m, p in pairs]
+    ratios = _numbers("plan-ratios", x, [_ratio(m, p) for m, p in pairs], top, theme)
     predicted = _diamonds("plan-predicted", x, values["predicted_peak_bytes"], unit, theme)
     budget = _budget("plan-budget", x, values["budget_bytes"], unit, top)
     return Panel(
-        "plan", PLAN_TITLE, [measured, predicted, budget],
-        {"title": "% of predicted, worst rank", "type": "category"},
+        "plan", PLAN_TITLE, [measured, predicted, budget, ratios],
+        {"title": "above: % of predicted, worst rank", "type": "category"},
         {"title": name, "range": [0.0, top]}, annotations=_notes(values, hidden, _PLAN_EMPTY, theme),
     )  # fmt: skip
 
@@ -91,7 +92,7 @@ def _scale(values: dict[str, list[float]]) -> tuple[float, float, str, bool]:
     peak = max(values["measured_peak_bytes"] + values["predicted_peak_bytes"], default=0.0)
     budget = max(values["budget_bytes"], default=0.0)
     hidden = budget > 4 * peak > 0
-    end = 1.3 * (peak if hidden else max(peak, budget)) or 1.0
+    end = _ROOM * (peak if hidden else max(peak, budget)) or 1.0
     unit, name = memory_unit(end)
     return round(end / unit, 6), unit, name, hidden
 
@@ -103,9 +104,16 @@ def _ratio(measured: float, predicted: float) -> str:
 def _bars(key: str, name: str, x: list[str], y: list[float], unit: float) -> Trace:
     return {
         "type": "bar", "meta": key, "name": name, "x": x, "y": rounded([v / unit for v in y]), "width": 0.72,
-        "textposition": "inside", "insidetextanchor": "start", "textangle": 0, "constraintext": "none",
-        "insidetextfont": {"size": 10},
         "hovertemplate": "measured: %{y:.3~g}<extra></extra>", "showlegend": False,
+    }  # fmt: skip
+
+
+def _numbers(key: str, x: list[str], texts: list[str], top: float, theme: Theme, shown: bool = True) -> Trace:
+    """Write a number over each bar, in a row of its own: a low bar has no room for one under its diamond."""
+    return {
+        "type": "scatter", "mode": "text", "meta": key, "name": "numbers", "x": x if shown else [],
+        "y": [round(_NUMBERS_AT * top, 6)] * len(x) if shown else [], "text": texts if shown else [],
+        "textfont": {"size": 10, "color": theme.text}, "hoverinfo": "skip", "showlegend": False,
     }  # fmt: skip
 
 

@@ -128,18 +128,40 @@ def test_a_page_that_lags_is_not_flooded_and_catches_up(dashboard: Dashboard, so
     assert eventually(lambda: drawn_to(dashboard) == 11.0, 2.0)
 
 
+def move_axis(dashboard: Dashboard, said: str, **moved: Any) -> None:
+    """Say what a page says of a hand on the time axis."""
+    data = {name.replace("_", "."): value for name, value in moved.items()}
+    message = {"relayout_data": data, "source_view_id": "a view"}
+    hand = {"said": said, "zoomed": "xaxis_autorange" not in moved}
+    dashboard.live.widget.set_state({"hand": hand, "_js2py_relayout": message})
+
+
 def test_a_stretch_chosen_by_hand_stays(dashboard: Dashboard, source: ReplaySource) -> None:
     shown(dashboard, source, 4.0)
-    dashboard.live.widget.layout.xaxis.range = [1.0, 2.0]
-    assert dashboard.live.zoomed
-    before = points(dashboard)
-    source.tell(8.0)
-    assert eventually(lambda: points(dashboard) > before)
-    assert list(dashboard.live.widget.layout.xaxis.range) == [1.0, 2.0]
-    dashboard.live.widget.layout.xaxis.range = None
-    dashboard.live.widget.layout.xaxis.autorange = True
-    source.tell(9.0)
-    assert eventually(lambda: list(dashboard.live.widget.layout.xaxis.range or ()) == [0.0, 9.0])
+    for said, at_s in (("1", 8.0), ("2", 10.0)):
+        move_axis(dashboard, f"{said} in", xaxis_range=[1.0, 2.0])
+        assert dashboard.live.zoomed
+        assert dashboard.live.widget.heard == f"{said} in"
+        before = points(dashboard)
+        source.tell(at_s)
+        assert eventually(lambda before=before: points(dashboard) > before)  # type: ignore[misc]
+        assert list(dashboard.live.widget.layout.xaxis.range) == [1.0, 2.0]
+        move_axis(dashboard, f"{said} out", xaxis_autorange=True)
+        source.tell(at_s + 1)
+        end = [0.0, at_s + 1]
+        assert eventually(lambda end=end: list(dashboard.live.widget.layout.xaxis.range) == end)  # type: ignore[misc]
+
+
+def test_a_hand_is_not_heard_in_the_middle_of_an_update(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 4.0)
+    widget = dashboard.live.widget
+    with widget.lock:  # as while an update is made
+        hand = threading.Thread(target=move_axis, args=(dashboard, "1"), kwargs={"xaxis_range": [1.0, 2.0]})
+        hand.start()
+        time.sleep(0.2)
+        assert (widget.heard, list(widget.layout.xaxis.range)) == ("", [0.0, 4.0])
+    hand.join(5)
+    assert (widget.heard, list(widget.layout.xaxis.range)) == ("1", [1.0, 2.0])
 
 
 def answering(dashboard: Dashboard) -> None:

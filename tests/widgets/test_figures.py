@@ -181,9 +181,20 @@ def test_peaks_stand_beside_prediction_and_budget() -> None:
     assert trace(figure, "peak-predicted")["y"] == pytest.approx(predicted, abs=1e-3)
     assert trace(figure, "peak-budget")["y"] == [64.0] * 4
     worst = max(r["measured_peak_bytes"] for r in records)
-    assert trace(figure, "plan-measured")["text"][-1] == f"{worst / records[0]['predicted_peak_bytes']:.0%}"
+    assert trace(figure, "plan-ratios")["text"][-1] == f"{worst / records[0]['predicted_peak_bytes']:.0%}"
     chosen = panel_dict("peak_ranks", make_view(snapshots), LIGHT)
     assert "Peaks in #5 repartition" in texts(chosen)
+
+
+def test_numbers_over_bars_stand_clear_of_bars_and_diamonds_however_low() -> None:
+    snapshots = Replay(4).at(16.0)
+    for s in snapshots:
+        s["operations"][1] |= {"measured_peak_bytes": 3 * MIB, "predicted_peak_bytes": 5 * MIB}
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    for panel, numbers in (("peak", "peak-numbers"), ("plan", "plan-ratios")):
+        others = [trace(figure, f"{panel}-{name}")["y"] for name in ("measured", "predicted", "budget")]
+        assert min(trace(figure, numbers)["y"]) > 1.1 * max(max(y) for y in others)
+    assert trace(figure, "plan-ratios")["text"][1] == "60%"
 
 
 def test_a_budget_lowered_for_one_operation_is_shown_though_the_others_are_above_the_scale() -> None:
