@@ -83,12 +83,11 @@ class HashRoute:
             self._held = None
 
     def _keep(self, workspace: Workspace, rows: int) -> None:
-        width = id_bytes(self._size)
         try:
-            self._held = workspace.budget.reserve(rows * width, "Partition ids")
+            self._held = workspace.budget.reserve(rows * id_bytes(self._size), "Partition ids")
         except BudgetExceeded:
             return  # they are computed again in each round
-        self._ids = np.empty(rows, dtype=f"u{width}")
+        self._ids = workspace.backend.new_ids(rows, self._size)
 
 
 class RangeRoute:

@@ -121,6 +121,10 @@ class Backend(Protocol):
         """
         ...
 
+    def new_ids(self, rows: int, n: int) -> Ids:
+        """Room for the ids of so many rows, of the dtype that `partition_ids` gives."""
+        ...
+
     def partition(self, data: Data, ids: Ids, n: int) -> tuple[Data, Int64s]:
         """Reorder rows by id, keeping the order of rows with equal ids.
 

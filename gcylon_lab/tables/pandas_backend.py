@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from . import hashing, packing
 from .casting import cast_columns
 from .column import Label
@@ -51,6 +53,9 @@ class PandasBackend:
 
     def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Ids:
         return hashing.partition_ids(data, keys, n)
+
+    def new_ids(self, rows: int, n: int) -> Ids:
+        return np.empty(rows, dtype=hashing.id_dtype(n))
 
     def partition(self, data: Any, ids: Ids, n: int) -> tuple[Columns, Int64s]:
         return partition(data, ids, n)

@@ -17,6 +17,7 @@ import pandas as pd
 
 import gcylon_lab as gl
 from gcylon_lab.context import current
+from gcylon_lab.tables.interop import to_frame
 
 ROWS = 20_000
 STRATEGIES = ("direct", "chunked", "staged")
@@ -52,8 +53,8 @@ def check(verb: str, strategy: str, table: Any, frames: list[pd.DataFrame], shar
     arguments: dict[str, Any] = {"shuffle": {"on": "k"}, "gather": {"root": size - 1}, "broadcast": {"root": 0}}
     result = getattr(table, verb)(**arguments.get(verb, {}), strategy=strategy)
     assert result.last_plan.strategy == strategy
-    mine = gl.from_local(result.local()).local().to_pandas() if hasattr(result.local(), "to_arrow") else result.local()
-    mine = mine[list(whole.columns)]
+    backend = current().workspace.backend
+    mine = to_frame(backend.to_host(result._whole()))[list(whole.columns)]
     everyone = share(mine)
     result.release()
     if verb == "shuffle":
