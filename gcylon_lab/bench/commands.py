@@ -27,6 +27,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     peak.add_argument("--ranks", type=int, default=4)
     peak.add_argument("--part", default="512MiB", help="bytes on each rank (default: 512MiB)")
     peak.add_argument("--budget", default="64MiB", help="budget of each rank (default: 64MiB)")
+    gpu = _new(commands, "gpu", "our verbs on GPUs beside the bare exchange, pinned copies and rapidsmpf", _gpu)
+    gpu.add_argument("--ranks", type=int, default=4, help="one GPU each, or sharing what there is (default: 4)")
+    gpu.add_argument("--rows", type=float, default=125e6, help="rows on each rank (default: 125e6)")
+    gpu.add_argument("--repeats", type=int, default=7)
+    gpu.add_argument("--warmup", type=int, default=2)
+    gpu.add_argument("--cases", default="", help="comma-separated names of lines; all by default")
+    gpu.add_argument("--no-peers", action="store_true", help="leave rapidsmpf out")
 
 
 def _new(commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -82,6 +89,17 @@ def _peak(arguments: argparse.Namespace) -> int:
 
     report = run(arguments.ranks, parse_bytes(arguments.part), parse_bytes(arguments.budget))
     return _finish(arguments, report, format_peak)
+
+
+def _gpu(arguments: argparse.Namespace) -> int:
+    from .gpu import format_gpu, run
+
+    cases = tuple(name.strip() for name in arguments.cases.split(",") if name.strip())
+    report = run(
+        arguments.ranks, int(arguments.rows), arguments.repeats, arguments.warmup,
+        cases=cases, peers=not arguments.no_peers,
+    )  # fmt: skip
+    return _finish(arguments, report, format_gpu)
 
 
 def _finish(arguments: argparse.Namespace, report: Report, show: Callable[[Report], str]) -> int:
