@@ -58,6 +58,8 @@ class Channel:
         self.lost: dict[int, float] = {}
         self.needs_recovery = False
         self.on_wait: Callable[[float], None] | None = None
+        self.on_replies: Callable[[list[Reply]], None] | None = None
+        self._cells_ran = False
         self._describe_loss = describe_loss
         self._is_cut_off = is_cut_off
         self._revocable = revocable
@@ -118,6 +120,11 @@ class Channel:
         """Forget a stored table with the next request; safe in finalizers, which may run anywhere."""
         self._drops.append(table)
 
+    @property
+    def has_news(self) -> bool:
+        """Whether the ranks may hold something else than they last told: a table is to be dropped, or cells ran."""
+        return bool(self._drops) or self._cells_ran
+
     def prepare(self) -> None:
         """Make sure that a request can be sent; under the lock."""
         self.check_usable()
@@ -143,6 +150,7 @@ class Channel:
         """Watch a request that others sent through the view: a failure in it calls for recovery."""
         self._outstanding = [old for old in self._outstanding if not old.ready()]
         self._outstanding.append(sent)
+        self._cells_ran = True
         sent.add_done_callback(self._on_done)
         for part in sent.split():
             part.add_done_callback(partial(self._on_part, sent))
@@ -216,6 +224,9 @@ class Channel:
 
     def _checked(self, request: Request, replies: list[Reply]) -> list[Reply]:
         error = fold(replies)
+        self._cells_ran = False  # requests keep their order: the ranks told of what came after all cells
+        if self.on_replies is not None:
+            self.on_replies(replies)  # also of an operation that failed: it may have staged tables
         if any(reply.revoked for reply in replies):
             self.needs_recovery = True
         if error is None:

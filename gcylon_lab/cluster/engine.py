@@ -30,6 +30,9 @@ _start_error = "gcylon_lab.cluster.engine.start was never called here"
 # An error that every rank raises needs no revoke, unless a rank catches it and goes on alone.
 _LATE_REVOKE_S = 1.0
 
+# What staging changes of `Table.info`.
+_PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes")
+
 
 class Engine:
     """This rank's store of tables and its request loop.
@@ -47,6 +50,7 @@ class Engine:
         self.kernel = kernel
         self.guard = InterruptGuard(lambda: context.recorder.active is not None)
         self.tables: dict[str, Any] = {}
+        self._told: dict[str, dict[str, Any]] = {}
         self.running = ""
         self.revoked = False
         self.last_id = 0
@@ -76,7 +80,7 @@ class Engine:
             self._note_id(request.result)
             reply = actions.perform(actions.Call(self, request, function, own))
             self.guard.disarm()
-            return replace(reply, memory=self.memory())
+            return replace(reply, memory=self.memory(), moved=self.moved())
         except BaseException as error:
             self.guard.disarm()
             return self._failed(error, request)
@@ -84,6 +88,7 @@ class Engine:
     def drop(self, name: str) -> None:
         """Forget a stored table, and release what it holds unless something else refers to it."""
         self.tables.pop(name, None)
+        self._told.pop(name, None)
 
     def failed(self, error: BaseException | None) -> None:
         """A cell or a request ended in an error: see to it that no peer waits for this rank."""
@@ -135,6 +140,7 @@ class Engine:
         try:
             self.context.recover()
             self.revoked = False
+            self._told.clear()  # a reply that was cut off may have been the one that told
         finally:
             self._recovering = False
 
@@ -147,6 +153,20 @@ class Engine:
             "ceiling_bytes": context.budget.ceiling_bytes,
             "free_at_start_bytes": context.workspace.free_at_start_bytes,
         }
+
+    def moved(self) -> dict[str, dict[str, Any]]:
+        """Where the rows of stored tables are, of those for which that changed since it was last told."""
+        changed = {}
+        for name, table in self.tables.items():
+            told = self._told.get(name)
+            # What left the device tier never comes back to it.
+            if table.released or (told is not None and not told["tiers"]["device"]):
+                continue
+            info = table.info()
+            now = {key: info[key] for key in _PLACES}
+            if now != told:
+                self._told[name] = changed[name] = now
+        return changed
 
     def state(self) -> dict[str, Any]:
         """What this rank is doing; from any thread."""
@@ -187,7 +207,8 @@ class Engine:
             error = Revoked(f"Rank {self.rank} was interrupted in {request.action!r}.", rank=self.rank)
         message = to_message(error, self.rank)
         revoked = self.revoked or self._late is not None
-        return Reply(self.rank, error=message, traceback=text, revoked=revoked, memory=self.memory())
+        reply = Reply(self.rank, error=message, traceback=text, revoked=revoked)
+        return replace(reply, memory=self.memory(), moved=self.moved())
 
 
 def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> None:

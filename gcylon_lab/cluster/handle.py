@@ -24,7 +24,8 @@ class DistTable:
     """A table on the ranks of a cluster. The rows stay there.
 
     It has the verbs of `Table`, called once for all ranks. What it shows of
-    itself (`repr`, sizes, plans) is known here and asks nobody. It is alive
+    itself (`repr`, sizes, plans) is known here; the ranks are asked only after
+    a cell ran or a table was given up, which may have changed it. It is alive
     until `release`, until it is collected, or until the cluster is restarted
     or closed; using it later raises `HandleReleased`.
 
@@ -36,6 +37,7 @@ class DistTable:
         self._name = name
         self._generation = session.generation
         self._infos = [reply.info for reply in replies if reply.info is not None]
+        session.infos[name] = self._infos  # brought up to date there
         self._schema: Schema | None = None
         self.last_plan: Plan | None = replies[0].plan
         # Runs wherever the collector happens to: it may only queue.
@@ -79,7 +81,8 @@ class DistTable:
 
     @property
     def tiers(self) -> dict[str, int]:
-        """Bytes on all ranks by tier, as they were when the table was made."""
+        """Bytes on all ranks by tier, as they are now; while the ranks work, as they last told."""
+        self._refresh()
         names = dict.fromkeys(tier for info in self._infos for tier in info["tiers"])
         return {tier: sum(info["tiers"].get(tier, 0) for info in self._infos) for tier in names}
 
@@ -95,8 +98,9 @@ class DistTable:
         return not self._finalizer.alive or self._session.generation != self._generation
 
     def info(self) -> list[dict[str, Any]]:
-        """Return every rank's `Table.info`, in rank order, as it was when the table was made."""
-        return [dict(info) for info in self._infos]
+        """Return every rank's `Table.info`, in rank order, as it is now; while the ranks work, as they last told."""
+        self._refresh()
+        return [info | now for info, now in zip(self._infos, self._session.memory, strict=True)]
 
     # ---- exchanging verbs
 
@@ -156,19 +160,19 @@ class DistTable:
     def plan_shuffle(
         self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
     ) -> Plan:
-        """Show how `shuffle` would run, assuming evenly spread keys; no rank is asked."""
+        """Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
         return self._plan("shuffle", strategy, config, on=[on] if isinstance(on, str) else list(on))
 
     def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `allgather` would run; no rank is asked."""
+        """Show how `allgather` would run; no data is read."""
         return self._plan("allgather", strategy, config)
 
     def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `gather` would run; no rank is asked."""
+        """Show how `gather` would run; no data is read."""
         return self._plan("gather", strategy, config, root=root)
 
     def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `broadcast` would run; no rank is asked."""
+        """Show how `broadcast` would run; no data is read."""
         return self._plan("broadcast", strategy, config, root=root)
 
     def plan_repartition(
@@ -178,7 +182,7 @@ class DistTable:
         strategy: str = "auto",
         config: GcylonConfig | None = None,
     ) -> Plan:
-        """Show how `repartition` would run; no rank is asked."""
+        """Show how `repartition` would run; no data is read."""
         return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
 
     def explain(self) -> str:
@@ -299,8 +303,11 @@ class DistTable:
         from ..ops.foresight import foresee
 
         self._reference(self._session)
-        infos = [info | now for info, now in zip(self._infos, self._session.memory, strict=True)]
-        return foresee(verb, infos, config or self._session.config, strategy=strategy, **arguments)
+        return foresee(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)
+
+    def _refresh(self) -> None:
+        if not self.released:
+            self._session.refresh()
 
 
 def as_reference(session: Session, value: Any) -> Any:

@@ -57,7 +57,9 @@ class Reply:
 
     ``error`` is what `gcylon_lab.errors.to_message` gives; ``info`` is `Table.info`
     of the stored result and ``plan`` how it was made; ``revoked`` says whether the
-    rank's transport needs recovery; ``memory`` is what plans need to know of the rank.
+    rank's transport needs recovery; ``memory`` is what plans need to know of the rank,
+    and ``moved`` where the rows of stored tables are now, of those that were staged since the
+    last reply.
     """
 
     rank: int
@@ -68,6 +70,7 @@ class Reply:
     plan: Plan | None = None
     revoked: bool = False
     memory: dict[str, int] = field(default_factory=dict)
+    moved: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 def deliver(request: Request, function: Callable[..., Any] | None = None, own: Any = None) -> Reply:

@@ -47,6 +47,7 @@ class Session:
         self.ranks: list[RankRecord] = []
         self.config = launcher.config
         self.memory: list[dict[str, int]] = []
+        self.infos: dict[str, list[dict[str, Any]]] = {}
         self.generation = 0
         self.closed = False
         self._prelude = prelude
@@ -135,20 +136,23 @@ class Session:
         """Run a request on all ranks; return their replies in rank order. See `Channel.call`."""
         self.check_open()
         try:
-            replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
+            return self.channel.call(request, function, each=each, timeout_s=timeout_s)
         finally:
             self.waiting.done()
-        self.memory = [reply.memory for reply in replies]
-        return replies
 
     def drop_later(self, table: str) -> None:
         """Forget a table on the engines with the next request; safe in finalizers."""
         self.channel.drop_later(table)
+        self.infos.pop(table, None)
 
     def drop(self, table: str) -> None:
         """Forget a table on the engines: now if they are free, else with the next request."""
         self.drop_later(table)
-        if self.closed or not self.channel.lock.acquire(blocking=False):
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Learn what the ranks hold where it may have changed since they last told; never waits for other work."""
+        if self.closed or not self.channel.has_news or not self.channel.lock.acquire(blocking=False):
             return
         try:
             if not self.channel.is_busy():
@@ -174,6 +178,15 @@ class Session:
 
     # --- inside ---
 
+    def _learn(self, replies: Sequence[Reply]) -> None:
+        for reply in replies:
+            if reply.memory:
+                self.memory[reply.rank] = reply.memory
+            for name, places in reply.moved.items():
+                infos = self.infos.get(name)
+                if infos is not None:
+                    infos[reply.rank] |= places
+
     def _join(self) -> int:
         """Check that the engines are one world, and make the way to them; return the last table's number."""
         engines = sorted(self.client.ids)
@@ -191,8 +204,10 @@ class Session:
             lock=self.channel.lock if self.generation else None,
         )
         self.channel.on_wait = self.waiting.tick
+        self.channel.on_replies = self._learn
         self.channel.needs_recovery = any(answer["revoked"] for answer in identities)
         self.generation += 1
+        self.infos.clear()
         self._check_collective()
         state = self.launcher.state() | {"name": self.name, "started": time.time(), "prelude": self._prelude}
         homes.write_state(self.launcher.home, state)
