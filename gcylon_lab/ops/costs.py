@@ -58,6 +58,7 @@ class Costs:
         self._shapes = shapes
         self._staged = strategy == "staged"
         self._shuffle = shapes.verb == "shuffle"
+        self._copies = self._shuffle and shapes.size > 1  # one rank's rows stay as they are
         keeps_ids = self._shuffle and not self._staged
         self.kept = tuple(n * id_bytes(shapes.size) if keeps_ids else 0 for n in shapes.rows)
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
@@ -77,7 +78,7 @@ class Costs:
         several = (piece < self._sent) if self._shapes.overlaps else np.zeros(len(piece), dtype=bool)
         incoming *= np.where(several, 2, 1)  # one is on its way down while the next one comes
         exchanging = packed + incoming
-        if self._shuffle:
+        if self._copies:
             # The copy is claimed together with what follows it, so that it never leaves too little for that.
             scratch = np.array([partition_scratch_bytes(int(n), self._shapes.size) if n else 0 for n in piece])
             exchanging = piece * row + packed + np.maximum(scratch, incoming)
@@ -178,16 +179,20 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
     needs = zip(
         result + placed.work(rows),
         result + np.maximum(placed.work(rows), placed_below.work(rows)),
+        result + np.maximum(placed.work(worth), placed_below.work(worth)),
         np.maximum(staged.work(rows), staged_below.work(rows)),
         np.maximum(staged.work(worth), staged_below.work(worth)),
         shapes.limits,
         strict=True,
     )
     rooms: list[Room] = []
-    for everything, everything_below, good, enough, limit in needs:
+    for everything, everything_below, smallest, good, enough, limit in needs:
         least = min(int(max(min(good, limit // 2), enough)), limit)
         if strategy == "staged":
             rooms.append(Room(min(int(good), limit), least))
+        elif strategy == "chunked":
+            # Smaller chunks do as well, so the inputs give way only where not even those would fit.
+            rooms.append(Room(min(int(everything), limit), min(int(smallest), limit)))
         elif strategy == "auto":
             # Where the result cannot fit even alone, freeing memory for it would be in vain.
             rooms.append(Room(int(everything if everything <= limit else min(good, limit)), least))

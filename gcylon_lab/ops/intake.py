@@ -16,6 +16,10 @@ from .workspace import Workspace
 # The part of the budget that stays free for operations on what was taken in.
 _KEPT_FREE = 4
 
+# A piece is in memory beside the table while it is taken in.
+_PIECES_IN_LIMIT = 8
+_MAX_PIECE_BYTES = 32 * 1024**2
+
 
 def take_in(
     workspace: Workspace, request: Request, make: Callable[[], Iterable[Data]], *, only: int | None = None
@@ -46,6 +50,8 @@ def take_in(
     """
 
     def body(operation: Operation) -> Part:
+        if operation.may_stage:
+            _make_room(workspace, request.part)
         intake = Intake(workspace, may_stage=operation.may_stage)
         for data in make():
             intake.add(data)
@@ -55,7 +61,19 @@ def take_in(
     return run_verb(workspace, request, body)[0]
 
 
-def reserved(workspace: Workspace, pieces: Iterator[Data], piece_bytes: int) -> Iterator[Data]:
+def piece_bytes(limit_bytes: int) -> int:
+    """Bytes of the pieces in which rows are read under a limit."""
+    return max(1, min(_MAX_PIECE_BYTES, limit_bytes // _PIECES_IN_LIMIT))
+
+
+def _make_room(workspace: Workspace, part: Part) -> None:
+    """Stage tables used longest ago, so that the ones of before and a piece are within the operation's limit."""
+    limit = workspace.budget.limit_bytes
+    workspace.make_room(piece_bytes(limit), limit, [other for other in workspace.parts if other is not part])
+    workspace.budget.start_window()  # what was in the way until now is no part of this operation's peak
+
+
+def reserved(workspace: Workspace, pieces: Iterator[Data], max_bytes: int) -> Iterator[Data]:
     """Give pieces one by one, each made under a reservation, which ends when the piece is handed over.
 
     Parameters
@@ -63,12 +81,12 @@ def reserved(workspace: Workspace, pieces: Iterator[Data], piece_bytes: int) -> 
     workspace : Workspace
         Whose budget pays.
     pieces : iterator of Data
-        Makes a piece of at most ``piece_bytes`` when asked.
-    piece_bytes : int
+        Makes a piece of at most ``max_bytes`` when asked.
+    max_bytes : int
         Reserved, or what is left of the budget where that is less.
     """
     while True:
-        with workspace.budget.reserve(min(piece_bytes, workspace.budget.remaining_bytes), "Reading a piece"):
+        with workspace.budget.reserve(min(max_bytes, workspace.budget.remaining_bytes), "Reading a piece"):
             piece = next(pieces, None)
         if piece is None:
             return

@@ -61,6 +61,8 @@ class HashRoute:
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Reorder a piece by rank, in a copy of its own."""
         backend, size = workspace.backend, self._size
+        if size == 1:
+            return Outgoing(piece, np.zeros(1, np.int64), np.full(1, piece.rows, np.int64))
         scratch = backend.partition_scratch_bytes(piece.rows, size)
         # Its variable columns are packed next: a copy that leaves no room for that would be of no use.
         packed = max(0, piece.nbytes - piece.rows * piece.schema.row_bytes)

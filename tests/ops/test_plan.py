@@ -240,7 +240,8 @@ def test_partitioning_is_planned_with_what_the_backend_claims(size: int, rows: i
         (10**12,) * size, 16,
     )  # fmt: skip
     work = Costs(shapes, "direct").work(rows)
-    assert (work == 16 * rows + partition_scratch_bytes(rows, size)).all()
+    # One rank's rows stay as they are.
+    assert (work == (16 * rows + partition_scratch_bytes(rows, size) if size > 1 else 0)).all()
 
 
 def test_what_arrives_at_each_rank() -> None:
