@@ -168,9 +168,12 @@ class Hand:
         self.page.goto(url, wait_until="domcontentloaded")
         self.page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", state="attached")
         # A notebook says idle a moment before it takes a cell; what was asked for then is lost.
-        self.until(lambda: self._prompt(0).inner_text() != "[ ]:", "the cell to be taken", lambda: self.run(0))
-        self.until(lambda: self.drawn() > 0, "a figure with points")
+        self.until(lambda: self.drawn() > 0, "a figure with points", self._run_unless_taken)
         self.page.locator(".gcylon-dashboard").evaluate("node => node.scrollIntoView()")
+
+    def _run_unless_taken(self) -> None:
+        if self._prompt(0).inner_text() == "[ ]:":
+            self.run(0)
 
     def run(self, number: int) -> None:
         self.page.locator(".jp-Notebook .jp-CodeCell .cm-content").nth(number).click()
