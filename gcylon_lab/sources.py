@@ -9,7 +9,7 @@ from .config import GcylonConfig
 from .context import Context, current
 from .errors import ArgumentError
 from .ops.foresight import check_root
-from .ops.intake import empty_part, reserved, take_in
+from .ops.intake import empty_part, piece_bytes, reserved, take_in
 from .ops.operation import Request
 from .ops.repartition import repartition
 from .table import Table
@@ -18,8 +18,6 @@ from .tables.backend import Data
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_MAX_PIECE_BYTES = 32 * 1024**2
 
 
 def read_parquet(
@@ -226,16 +224,13 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
 def _read(verb: str, arguments: dict[str, Any], context: Context, config: GcylonConfig | None, make: Any) -> Table:
     workspace = context.workspace
     request = Request(verb, arguments, empty_part(workspace), config=config)
-    # A piece is in memory beside the table while it is taken in.
-    limit = (
-        workspace.budget.ceiling_bytes if config is None else config.gpu_memory_limit or workspace.budget.ceiling_bytes
-    )
-    max_bytes = max(1, min(_MAX_PIECE_BYTES, limit // 8))
 
     def pieces() -> Iterator[Data]:
-        return (workspace.backend.from_host(piece) for piece in make(max_bytes))
+        # Asked for inside the operation: its limit, which may be the live config's, holds by then.
+        max_bytes = piece_bytes(workspace.budget.limit_bytes)
+        return reserved(workspace, (workspace.backend.from_host(piece) for piece in make(max_bytes)), max_bytes)
 
-    return Table(take_in(workspace, request, lambda: reserved(workspace, pieces(), max_bytes)), context)
+    return Table(take_in(workspace, request, pieces), context)
 
 
 def _listed(paths: str | Sequence[str]) -> list[str]:
