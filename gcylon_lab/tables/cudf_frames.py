@@ -46,7 +46,7 @@ def from_frame(frame: Any) -> DeviceColumns:
         )
     _order_after_cudf()
     series = [frame.iloc[:, place] for place in range(frame.shape[1])]
-    schema = _schema(list(frame.columns.to_pandas()), series)
+    schema = _schema(list(frame.columns), series)
     require_device_form(schema)
     arrays = tuple(_taken(column, one) for column, one in zip(schema, series, strict=True))
     cupy.cuda.get_current_stream().synchronize()  # the user may change or free the frame now
