@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, from_message
 from .failures import dress, fold, name_ranks
+from .lookout import Lookout
 from .messages import CONTROL_REQUEST, Reply, Request, deliver
 from .views import OrderedView
 from .waiting import FREED_S, Waiter
@@ -70,6 +71,7 @@ class Channel:
         client._registration_callbacks.append(self._on_registration)
         client.send_signal = self._send_signal
         self.view = OrderedView(client, self)
+        self._lookout = Lookout(lambda: self.ask({"ask": "state"}, timeout_s=1.0), self.is_busy, self._free_stranded)
 
     @property
     def size(self) -> int:
@@ -107,6 +109,7 @@ class Channel:
             self.prepare()
             request = replace(request, drop=request.drop + tuple(self._take_drops()))
             sent = self.view.send(deliver, request, function, each=each)
+            self._lookout.watch()
             try:
                 replies = self._wait(sent, request.action, timeout_s)
             except KeyboardInterrupt:
@@ -151,6 +154,7 @@ class Channel:
         self._outstanding = [old for old in self._outstanding if not old.ready()]
         self._outstanding.append(sent)
         self._cells_ran = True
+        self._lookout.watch()
         sent.add_done_callback(self._on_done)
         for part in sent.split():
             part.add_done_callback(partial(self._on_part, sent))
@@ -205,7 +209,8 @@ class Channel:
         return bool(self.client.outstanding)
 
     def close(self) -> None:
-        """Stop listening to engines that leave."""
+        """Stop listening to engines that leave, and looking at them."""
+        self._lookout.close()
         callbacks = self.client._registration_callbacks
         if self._on_registration in callbacks:
             callbacks.remove(self._on_registration)
@@ -323,6 +328,11 @@ class Channel:
             self.needs_recovery = True
             for engine in self.engine_ids:
                 self._send_control(engine, {"ask": "revoke"})
+
+    def _free_stranded(self, ranks: Sequence[int], why: str, advice: str) -> None:
+        self.needs_recovery = True
+        for rank in ranks:
+            self._send_control(self.engine_ids[rank], {"ask": "free", "why": why, "advice": advice})
 
     def _on_registration(self, event: dict[str, Any]) -> None:
         if event["event"] != "unregister" or event["id"] not in self.engine_ids:

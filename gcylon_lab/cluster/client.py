@@ -16,6 +16,7 @@ from .feed import Feed
 from .homes import find_running
 from .identity import RankRecord
 from .launcher import Launcher
+from .lookout import find_stranded
 from .messages import Request
 from .mpiexec import MpiExec, find_mpiexec
 from .progress import ProgressCallback, in_kernel
@@ -277,20 +278,24 @@ class Cluster:
         Returns
         -------
         list of dict
-            rank, host, pid, state ("idle", "busy", "silent" or "gone"), running (an action's name), progress.
+            rank, host, pid, state ("idle", "busy", "silent" or "gone", or "waiting" in an operation that an idle
+            rank has not begun), running (an action's name), operation (the verb that it is in, or ""), progress.
         """
         session = self._session
         session.check_open()
         answers = session.channel.ask({"ask": "state"}, timeout_s=1.0)
+        stranded = find_stranded(answers)
+        waiting = () if stranded is None else stranded.waiting
         rows = []
         for record, answer in zip(session.ranks, answers, strict=True):
             if answer is None:
                 state = "gone" if record.rank in session.channel.lost else "silent"
                 answer = {"running": "", "progress": None}
             else:
-                state = "busy" if answer["running"] else "idle"
+                state = "waiting" if record.rank in waiting else "busy" if answer["running"] else "idle"
             row = {"rank": record.rank, "host": record.host, "pid": record.pid, "state": state}
-            rows.append(row | {"running": answer["running"], "progress": answer["progress"]})
+            verb = answer["progress"]["verb"] if answer["progress"] else ""
+            rows.append(row | {"running": answer["running"], "operation": verb, "progress": answer["progress"]})
         return rows
 
     def snapshots(self) -> list[RankSnapshot]:

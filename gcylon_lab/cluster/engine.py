@@ -52,6 +52,8 @@ class Engine:
         self.tables: dict[str, Any] = {}
         self._told: dict[str, dict[str, Any]] = {}
         self.running = ""
+        self.requests = 0
+        self.freed_because: tuple[str, str] | None = None
         self.revoked = False
         self.last_id = 0
         self._late: threading.Timer | None = None
@@ -90,8 +92,19 @@ class Engine:
         self.tables.pop(name, None)
         self._told.pop(name, None)
 
+    def begin(self, what: str) -> None:
+        """A request of the shell channel begins."""
+        self.running = what
+        self.requests += 1
+
+    def free(self, why: str, advice: str) -> None:
+        """Leave the operation that this rank is in, with an error that says why; from another thread."""
+        self.freed_because = (why, advice)
+        self.interrupted()
+
     def failed(self, error: BaseException | None) -> None:
         """A cell or a request ended in an error: see to it that no peer waits for this rank."""
+        self._explain(error)
         if getattr(error, "agreed", False):
             if self._late is not None:
                 return
@@ -138,6 +151,7 @@ class Engine:
             self._recovering = True
             self._recoveries += 1
         try:
+            self.freed_because = None
             self.context.recover()
             self.revoked = False
             self._told.clear()  # a reply that was cut off may have been the one that told
@@ -176,6 +190,8 @@ class Engine:
             "pid": os.getpid(),
             "running": self.running,
             "revoked": self.revoked,
+            "requests": self.requests,
+            "operation": self.context.workspace.operation_number,
             "progress": None if progress is None else progress._asdict(),
         }
 
@@ -191,12 +207,18 @@ class Engine:
         if result[1:].isdigit():
             self.last_id = max(self.last_id, int(result[1:]))
 
+    def _explain(self, error: BaseException | None) -> None:
+        """The transport knows only that it was revoked; whoever had that done knows why."""
+        if self.freed_because is not None and isinstance(error, Revoked):
+            error.message, error.advice = self.freed_because
+
     def _cancel_late(self) -> None:
         if self._late is not None:
             self._late.cancel()
             self._late = None
 
     def _failed(self, error: BaseException, request: Request) -> Reply:
+        self._explain(error)
         text = "".join(traceback.format_exception(error))
         self.forget_frames(error)
         if not getattr(error, "agreed", False):

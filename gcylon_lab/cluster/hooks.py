@@ -44,7 +44,7 @@ def _wrap_apply(engine: Engine, kernel: Any) -> None:
     original = kernel.do_apply
 
     def do_apply(*args: Any, **kwargs: Any) -> Any:
-        engine.running = "call"
+        engine.begin("call")
         try:
             with engine.guard.armed():
                 content, buffers = original(*args, **kwargs)
@@ -63,7 +63,7 @@ def _wrap_execute(engine: Engine, kernel: Any) -> None:
     original = kernel.do_execute
 
     async def do_execute(*args: Any, **kwargs: Any) -> Any:
-        engine.running = "cell"
+        engine.begin("cell")
         try:
             with engine.guard.armed():
                 content = await original(*args, **kwargs)
@@ -116,6 +116,8 @@ def _answer(engine: Engine, content: dict[str, Any], watcher: Watcher) -> dict[s
         return snapshot
     if content["ask"] == "revoke":
         engine.interrupted()
+    if content["ask"] == "free":
+        engine.free(content["why"], content["advice"])
     if content["ask"] == "settle":
         watcher.settle()
     if content["ask"] == "config":

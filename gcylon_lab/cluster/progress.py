@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..units import format_seconds
+from .lookout import find_stranded
 
 ProgressCallback = Callable[[list[dict[str, Any]]], None]
 
@@ -24,6 +25,9 @@ def describe(states: Sequence[dict[str, Any]], elapsed_s: float) -> str:
         What `Engine.state` gives, of the ranks that answered.
     elapsed_s : float
     """
+    stranded = find_stranded(states)
+    if stranded is not None:
+        return f"{stranded.describe()}, {format_seconds(elapsed_s)}"
     working = [(state["progress"], state["rank"]) for state in states if state["progress"]]
     if not working:
         running = next((state["running"] for state in states if state["running"]), "")
