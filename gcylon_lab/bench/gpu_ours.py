@@ -63,7 +63,8 @@ class Ranks:
         for chunk in table._part.chunks:
             with chunk.load(self.context.workspace) as data:
                 rows += data.rows
-                for place, view in enumerate(backend.fixed_views(data, 0, data.rows)):
+                views: list[Any] = backend.fixed_views(data, 0, data.rows)
+                for place, view in enumerate(views):
                     sums[place] += int(cupy.sum(view.view(cupy.uint64), dtype=cupy.uint64))
         return rows, *(value % 2**64 for value in sums)
 

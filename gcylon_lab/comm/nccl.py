@@ -52,7 +52,8 @@ class NcclTransport(Overlay):
         own = [s.view for s in sends if s.rank == self.rank]
         room = [r.view for r in receives if r.rank == self.rank]
         self._waits.let_streams_follow()
-        nccl = self._cupy.cuda.nccl
+        from cupy.cuda import nccl
+
         nccl.groupStart()
         try:
             for receive in receives:
@@ -104,7 +105,8 @@ class NcclTransport(Overlay):
         """Make the communicator and use it once; all ranks succeed or all fail."""
         failure, ident = "", b""
         try:
-            nccl = self._cupy.cuda.nccl
+            from cupy.cuda import nccl
+
             if self.rank == 0:
                 ident = _to_bytes(nccl.get_unique_id())
         except Exception as error:

@@ -153,6 +153,9 @@ class MemoryBudget:
         with self._lock:
             self._count = 0
 
+    def renew_limit(self) -> None:
+        """Nothing to do: claims are counted as they come and go."""
+
     @contextmanager
     def limited(self, limit_bytes: int) -> Iterator[None]:
         """Hold a lower limit for a while.

@@ -2,8 +2,8 @@
 
 Built once in a process. From below: cudaMalloc (so that peers can map the
 slab), a pool that is the slab, the limit, the statistics. cuDF and CuPy
-allocate from the top; the ballast of a lower limit is taken under the
-statistics, so that it is enforced but not counted as use.
+allocate from the top; a lower limit, of one operation, stands above the
+statistics while it holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ..units import MIB, format_bytes
 _ALIGN = 256  # the limit counts every allocation as a multiple of this
 _SLAB_ALIGN = 2 * MIB  # what the driver maps at once
 _LEAST_SLACK, _MOST_SLACK, _SLACK_PART = 32 * MIB, 1024 * MIB, 32
-_LEAST_BALLAST = 64 * 1024
 _LIBRARIES = ("cupy", "rmm", "pylibcudf", "cudf")
 
 _open: Device | None = None
@@ -176,7 +175,7 @@ class Device:
         self._lock = threading.Lock()
         # Counters begin at 0 with each window; these are what came before.
         self._used_before = self._count_before = self._peak = 0
-        self._ballast: list[tuple[int, int]] = []
+        self._lower: int | None = None
         self._statistics.push_counters()
 
     @property
@@ -208,11 +207,6 @@ class Device:
         with self._lock:
             return int(self._count_before + self._counts().total_count)
 
-    @property
-    def ballast_bytes(self) -> int:
-        """What a lower limit holds back now."""
-        return sum(size for _, size in self._ballast)
-
     def start_window(self) -> None:
         """Start the peak of one operation; the user's own `peak_bytes` goes on."""
         with self._lock:
@@ -231,10 +225,10 @@ class Device:
 
     @contextmanager
     def limited(self, limit_bytes: int) -> Iterator[None]:
-        """Hold a lower limit for a while, by a ballast that is taken from the slab and not counted as use.
+        """Hold a lower limit for a while: a second limit, over the statistics, on what is allocated from now on.
 
-        Where more than that is allocated already, nothing can be allocated
-        until some of it has been freed.
+        Where more than that is allocated already, nothing can be allocated until some
+        of it has been freed and `renew_limit` has been called.
 
         Raises
         ------
@@ -243,13 +237,29 @@ class Device:
         """
         if limit_bytes > self.limit_bytes:
             raise ValueError(f"{limit_bytes} is above the ceiling of {self.limit_bytes} bytes")
-        held = self._take_ballast(limit_bytes)
+        import rmm
+
+        before = self._lower
+        self._lower = limit_bytes if before is None else min(before, limit_bytes)
+        self.renew_limit()
         try:
             yield
         finally:
-            for piece in held:
-                self._ballast.remove(piece)
-                self._limiter.deallocate(*piece)
+            self._lower = before
+            if before is None:
+                rmm.mr.set_current_device_resource(self._statistics)
+            else:
+                self.renew_limit()
+
+    def renew_limit(self) -> None:
+        """Let a lower limit leave what is free below it now: after what was allocated before it has been freed."""
+        if self._lower is None:
+            return
+        import rmm
+
+        # What is allocated through it is freed through it too, whenever that is: buffers keep their resource.
+        room = max(self._lower - self.used_bytes, 0) // _ALIGN * _ALIGN
+        rmm.mr.set_current_device_resource(rmm.mr.LimitingResourceAdaptor(self._statistics, room))
 
     def close(self) -> None:
         """Put back what allocations were made by before. The slab goes too, unless something is still in it."""
@@ -283,26 +293,6 @@ class Device:
         self._count_before += ended.total_count
         # What the outer counters say at this instant, and not what the window ended with: others allocate meanwhile.
         self._used_before = self._statistics.push_counters().current_bytes
-
-    def _take_ballast(self, limit_bytes: int) -> list[tuple[int, int]]:
-        ceiling = self._limiter.get_allocation_limit()
-        missing = min(
-            ceiling - limit_bytes // _ALIGN * _ALIGN - self.ballast_bytes,
-            ceiling - self._limiter.get_allocated_bytes(),
-        )
-        taken: list[tuple[int, int]] = []
-        size = missing
-        while missing > 0 and size >= min(missing, _LEAST_BALLAST):
-            try:
-                piece = (self._limiter.allocate(size), size)
-            except MemoryError:  # the free memory is in smaller pieces
-                size = size // 2 // _ALIGN * _ALIGN
-                continue
-            taken.append(piece)
-            self._ballast.append(piece)
-            missing -= size
-            size = min(size, missing)
-        return taken
 
 
 def _memory_info() -> tuple[int, int]:

@@ -61,6 +61,10 @@ class DeviceBudget(MemoryBudget):
             self._used = claimed + self._unclaimed
         self._device.start_window()
 
+    def renew_limit(self) -> None:
+        """Count anew what a lower limit leaves, after something was freed."""
+        self._device.renew_limit()
+
     @contextmanager
     def limited(self, limit_bytes: int) -> Iterator[None]:
         """Hold a lower limit for a while, in the allocator too.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..tables.partition import partition_scratch_bytes
-from .shapes import Shapes, id_bytes, stage_slice_bytes, wished_rows
+from .shapes import FAST_CHUNK_BYTES, Shapes, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
 
@@ -32,6 +33,12 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
     if shapes.verb == "repartition":
         return tuple(int(n * shapes.bytes_per_row) for n in shapes.target_rows)
     return (-(-total // size),) * size
+
+
+@lru_cache(maxsize=32)
+def costs_of(shapes: Shapes, strategy: str) -> Costs:
+    """The costs of one strategy; kept, as an operation plans again once it has counted."""
+    return Costs(shapes, strategy)
 
 
 class Costs:
@@ -68,9 +75,15 @@ class Costs:
         mean = np.floor(self._sent / np.maximum(shapes.chunks, 1))
         self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / max(shapes.bytes_per_row, 1.0))), 1.0)
         self._paths = _paths(shapes)
+        self._worked: dict[int, Numbers] = {}
 
     def work(self, chunk_rows: int) -> Numbers:
         """Bytes in use at the most within a round of chunks of at most so many rows; shape (size,)."""
+        if chunk_rows not in self._worked:
+            self._worked[chunk_rows] = self._work(chunk_rows)
+        return self._worked[chunk_rows]
+
+    def _work(self, chunk_rows: int) -> Numbers:
         row, variable = self._shapes.bytes_per_row, self._shapes.variable_row_bytes
         piece, read, joining = self._reading(chunk_rows)
         packed = piece * variable
@@ -171,23 +184,26 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
     """
     rows = wished_rows(shapes, config)
     worth = min(config.min_chunk_rows, rows)
+    quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
     # Inputs that give way are read back: that takes room as well.
     below = _all_staged(shapes)
-    placed, staged = Costs(shapes, "direct"), Costs(shapes, "staged")
-    placed_below, staged_below = Costs(below, "direct"), Costs(below, "staged")
+    placed, staged = costs_of(shapes, "direct"), costs_of(shapes, "staged")
+    placed_below, staged_below = costs_of(below, "direct"), costs_of(below, "staged")
     result = np.array(expected_results(shapes)) + placed.kept
     needs = zip(
         result + placed.work(rows),
         result + np.maximum(placed.work(rows), placed_below.work(rows)),
         result + np.maximum(placed.work(worth), placed_below.work(worth)),
         np.maximum(staged.work(rows), staged_below.work(rows)),
+        # On GPUs chunks of a quarter are nearly as fast: the inputs do not give way for more.
+        np.maximum(staged.work(quarter), staged_below.work(quarter)),
         np.maximum(staged.work(worth), staged_below.work(worth)),
         shapes.limits,
         strict=True,
     )
     rooms: list[Room] = []
-    for everything, everything_below, smallest, good, enough, limit in needs:
-        least = min(int(max(min(good, limit // 2), enough)), limit)
+    for everything, everything_below, smallest, good, fair, enough, limit in needs:
+        least = min(int(max(min(fair, limit // 2), enough)), limit)
         if strategy == "staged":
             rooms.append(Room(min(int(good), limit), least))
         elif strategy == "chunked":

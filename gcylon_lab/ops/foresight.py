@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Integral
 from typing import Any
 
 from ..config import GcylonConfig
@@ -95,6 +96,8 @@ def target_rows(rows: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
     total, size = sum(rows), len(rows)
     if wanted is None:
         return [total // size + (rank < total % size) for rank in range(size)]
+    wanted = listed_rows(wanted)
+    assert wanted is not None
     check_rows_per_rank(wanted, size)
     if sum(wanted) != total:
         raise ArgumentError(
@@ -104,6 +107,24 @@ def target_rows(rows: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
             rows_asked=sum(wanted),
         )
     return list(wanted)
+
+
+def listed_rows(wanted: Sequence[int] | None) -> list[int] | None:
+    """The numbers asked of a repartition as plain ints.
+
+    Raises
+    ------
+    ArgumentError
+        If they are no whole numbers, one for each rank.
+    """
+    if wanted is None:
+        return None
+    if not isinstance(wanted, Iterable) or not all(isinstance(n, Integral) for n in wanted):
+        raise ArgumentError(
+            f"rows_per_rank={wanted!r} is no list of numbers of rows.",
+            advice="Give one number of at least 0 a rank, for example [100, 200] on 2 ranks; None cuts evenly.",
+        )
+    return [int(n) for n in wanted]
 
 
 def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:

@@ -49,13 +49,16 @@ class HashRoute:
         for piece in part.pieces(operation.workspace, chunk_rows):
             with span("partition", "algorithm", bytes=piece.nbytes), operation.cast(piece) as data:
                 ids = backend.partition_ids(data, self._keys, size)
-                rows += backend.count_ids(ids, size)
+                if self._ids is None:
+                    rows += backend.count_ids(ids, size)
                 if operation.schema.variable:
                     variable += backend.variable_bytes(data, ids, size)
                 if self._ids is not None:
                     self._ids[first : first + data.rows] = ids
                 first += data.rows
             del piece, data, ids
+        if self._ids is not None:
+            rows = backend.count_ids(self._ids, size)  # at once: on a GPU each count is a wait
         return rows, variable
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:

@@ -11,7 +11,7 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..memory.budget import exceeded
 from ..units import format_bytes, format_count
-from .costs import Costs, Numbers, expected_results
+from .costs import Costs, Numbers, costs_of, expected_results
 from .shapes import Shapes, wished_rows
 
 STRATEGIES = ("auto", "direct", "chunked", "staged")
@@ -160,7 +160,7 @@ class _Candidate:
 
 
 def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
-    costs = Costs(shapes, strategy)
+    costs = costs_of(shapes, strategy)
     results_here = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
     always = results_here + costs.kept + shapes.used
     rows = wished_rows(shapes, config)

@@ -9,7 +9,7 @@ import numpy as np
 from ..config import GcylonConfig
 from ..errors import ArgumentError
 from .exchange import exchange_table
-from .foresight import check_rows_per_rank, target_rows
+from .foresight import check_rows_per_rank, listed_rows, target_rows
 from .operation import Operation, Request
 from .part import Part
 from .partition import RangeRoute
@@ -48,7 +48,7 @@ def repartition(
     ArgumentError
         If there is not one number a rank, one is negative, or the sum is another.
     """
-    wanted = None if rows_per_rank is None else [int(n) for n in rows_per_rank]
+    wanted = listed_rows(rows_per_rank)
     size = workspace.transport.size
     request = Request(
         "repartition", {"rows_per_rank": wanted}, part, strategy, config, timeout_s,

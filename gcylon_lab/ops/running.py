@@ -76,15 +76,18 @@ def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
         _let_go(error)
         raise  # nobody can vote any more
     except Exception as error:
+        mine = _named(operation, error)  # with what is in use now, before it is let go of
         _let_go(error)
         if isinstance(error, GcylonError) and error.agreed:
             raise
-        mine = _named(operation, error)
         try:
             told = operation.tell(mine)
         except CommError as revoked:
             raise mine from revoked  # nobody can be told; this rank's own error says more than that
-        raise told from (None if isinstance(mine, GcylonError) else mine)
+        try:
+            raise told from (None if isinstance(mine, GcylonError) else mine)
+        finally:
+            del told, mine  # a frame and an error that hold each other keep the caller's tables until the next gc
     except BaseException as error:
         # An interrupt cannot reach a vote in time: free the others.
         operation.workspace.transport.revoke()

@@ -45,9 +45,9 @@ class Workspace:
 
     def exchange_shapes(self) -> dict[str, Any]:
         """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""
-        if not self.transport.completes_in_finish:
+        if self.backend.name == "pandas":
             return {}
-        return {"overlaps": True, "fast_chunk_bytes": DEVICE_CHUNK_BYTES}
+        return {"overlaps": self.transport.completes_in_finish, "fast_chunk_bytes": DEVICE_CHUNK_BYTES}
 
     def limit_for(self, config: GcylonConfig) -> int:
         """Return the device limit in bytes that a config asks for.

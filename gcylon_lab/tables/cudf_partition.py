@@ -59,6 +59,7 @@ def _by_tiles(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None) -> 
     targets = [cupy.empty(data.rows, array.dtype) for array in sources]
     pointers = [array.data.ptr for array in sources], [array.data.ptr for array in targets]
     widths = [array.dtype.itemsize for array in sources]
+    arriving = None if offsets is not None else _Arriving(ends.reshape(n, -1)[:, -1])
     order = None
     if data.schema.variable:  # the rows in their new order, as one more column, which the kernel makes up
         order = cupy.empty(data.rows, np.int32)
@@ -66,11 +67,28 @@ def _by_tiles(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None) -> 
         widths.append(4)
     if widths:
         _move(ids, n, ends, pointers, widths)
-    if offsets is None:
-        offsets = np.zeros(n + 1, np.int64)
-        offsets[1:] = ends.reshape(n, -1)[:, -1].get()
     variable = _gathered(data, order) if order is not None else []
+    if offsets is None:
+        assert arriving is not None
+        offsets = np.zeros(n + 1, np.int64)
+        offsets[1:] = arriving.wait()  # for the counts alone: rows move on while the host goes on
     return joined(data.schema, data.rows, targets, variable), offsets
+
+
+class _Arriving:
+    """A few numbers on their way to the host, which can be waited for without what the stream does after them."""
+
+    def __init__(self, numbers: Any) -> None:
+        self._source = cupy.ascontiguousarray(numbers)
+        memory = cupy.cuda.alloc_pinned_memory(self._source.nbytes)
+        self._numbers = np.frombuffer(memory, self._source.dtype, self._source.size)
+        stream = cupy.cuda.get_current_stream()
+        self._source.get(stream=stream, out=self._numbers, blocking=False)
+        self._event = stream.record()
+
+    def wait(self) -> Int64s:
+        self._event.synchronize()
+        return self._numbers.copy()
 
 
 def _tile_counts(ids: Any, n: int) -> Any:
@@ -84,11 +102,10 @@ def _tile_counts(ids: Any, n: int) -> Any:
 
 def _move(ids: Any, n: int, ends: Any, pointers: tuple[list[int], list[int]], widths: list[int]) -> None:
     tiles = -(-ids.size // TILE_ROWS)
-    addresses = uploaded(np.array(pointers, np.uint64))
-    sizes = uploaded(np.array(widths, np.int32))
+    table = uploaded(np.array([*pointers, widths], np.uint64))  # one copy: each costs more than it carries
     numbers = np.int64(ids.size), np.int32(n), _bits(n), np.int64(tiles)
     kernel = _module().get_function("move_tiles")
-    kernel((tiles,), (_THREADS,), (ids, *numbers, ends, addresses[0], addresses[1], sizes, np.int32(len(widths))))
+    kernel((tiles,), (_THREADS,), (ids, *numbers, ends, table[0], table[1], table[2], np.int32(len(widths))))
 
 
 def _bits(n: int) -> np.int32:

@@ -81,7 +81,7 @@ static __device__ __forceinline__ void move_column(
 
 extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
         const u8* ids, i64 rows, int n, int bits, i64 tiles, const i64* ends,
-        const u64* sources, const u64* targets, const int* widths, int columns) {
+        const u64* sources, const u64* targets, const u64* widths, int columns) {
     __shared__ u64 room[TILE];
     __shared__ u8 id_at[TILE];
     __shared__ i64 shift[MOST_IDS];
@@ -151,7 +151,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
 
     for (int column = 0; column < columns; ++column) {
         u64 source = sources[column], target = targets[column];
-        switch (widths[column]) {
+        switch ((int)widths[column]) {
             case 1: move_column((const u8*)source, (u8*)target, (u8*)room, place, id_at, shift, base, count, first);
                     break;
             case 2: move_column((const u16*)source, (u16*)target, (u16*)room, place, id_at, shift, base, count, first);

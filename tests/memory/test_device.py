@@ -1,4 +1,4 @@
-"""The memory of the device: the limit holds whoever allocates, peaks are measured, the ballast is no use, one slab."""
+"""The memory of the device: limits hold whoever allocates, peaks are measured, all of it is one slab."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gcylon_lab.memory.device import (
 )
 from gcylon_lab.memory.gpu_status import GpuStatus
 from gcylon_lab.memory.out_of_memory import memory_errors
-from gcylon_lab.units import GIB, KIB, MIB, format_bytes
+from gcylon_lab.units import GIB, MIB, format_bytes
 
 LIMIT = 256 * MIB
 on_gpu = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
@@ -140,46 +140,32 @@ def test_peaks_and_counts(device: Device) -> None:
 
 
 @gpu
-def test_the_ballast_holds_and_is_no_use(device: Device) -> None:
+def test_a_lower_limit_holds_and_is_no_use(device: Device) -> None:
     import cupy
 
-    kept = cupy.empty(10 * MIB, dtype=cupy.uint8)
+    held = cupy.empty(10 * MIB, dtype=cupy.uint8)
     with device.limited(64 * MIB):
-        assert (device.used_bytes, device.ballast_bytes) == (10 * MIB, LIMIT - 64 * MIB)
+        assert device.used_bytes == 10 * MIB
+        more = cupy.empty(50 * MIB, dtype=cupy.uint8)
         with pytest.raises(MemoryError):
-            cupy.empty(54 * MIB + 1, dtype=cupy.uint8)
-        fits = cupy.empty(54 * MIB, dtype=cupy.uint8)
-        assert device.used_bytes == device.peak_bytes == 64 * MIB
-        with device.limited(200 * MIB):
-            assert device.ballast_bytes == LIMIT - 64 * MIB  # the lower one holds
-        del fits
-    assert (device.ballast_bytes, device.used_bytes) == (0, 10 * MIB)
-    with device.limited(5 * MIB), pytest.raises(MemoryError):
-        cupy.empty(1, dtype=cupy.uint8)
-    rest = cupy.empty(LIMIT - 10 * MIB, dtype=cupy.uint8)
-    with device.limited(LIMIT):
-        assert device.ballast_bytes == 0
+            cupy.empty(5 * MIB, dtype=cupy.uint8)
+        with device.limited(200 * MIB), pytest.raises(MemoryError):  # the lower one holds
+            cupy.empty(5 * MIB, dtype=cupy.uint8)
+        del more
+        assert cupy.empty(54 * MIB, dtype=cupy.uint8).nbytes == 54 * MIB
+    with device.limited(5 * MIB):
+        with pytest.raises(MemoryError):
+            cupy.empty(MIB, dtype=cupy.uint8)
+        del held
+        device.renew_limit()
+        held = cupy.empty(4 * MIB, dtype=cupy.uint8)
     with pytest.raises(ValueError, match="above the ceiling"), device.limited(LIMIT + 1):
         pass
     with pytest.raises(ZeroDivisionError), device.limited(MIB):
-        raise ZeroDivisionError
-    del kept, rest
-    assert (device.used_bytes, device.ballast_bytes) == (0, 0)
-
-
-@gpu
-def test_a_ballast_of_pieces(device: Device) -> None:
-    import cupy
-
-    held = [cupy.empty(256 * KIB, dtype=cupy.uint8) for _ in range(LIMIT // (256 * KIB))]
-    del held[::2]
-    with device.limited(LIMIT * 5 // 8):
-        print("ballast", format_bytes(device.ballast_bytes), "in", len(device._ballast))
-        assert device.ballast_bytes == LIMIT * 3 // 8
-        with pytest.raises(MemoryError):
-            more = [cupy.empty(256 * KIB, dtype=cupy.uint8) for _ in range(LIMIT // 8 // (256 * KIB) + 1)]
-            del more
-    assert device.ballast_bytes == 0
+        _ = 1 / 0
+    assert cupy.empty(200 * MIB, dtype=cupy.uint8).nbytes == 200 * MIB
+    del held  # freed through the limit that it was allocated through
+    assert device.used_bytes == 0
 
 
 @gpu
