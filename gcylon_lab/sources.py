@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,14 @@ from .ops.repartition import repartition
 from .table import Table
 from .tables import io
 from .tables.backend import Data
+from .tables.reader_options import check_frame, column_list, csv_options, other_delimiter, text_options
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def read_parquet(
-    paths: str | Sequence[str], columns: Sequence[str] | None = None, *, config: GcylonConfig | None = None
+    paths: str | Sequence[str], columns: str | Sequence[str] | None = None, *, config: GcylonConfig | None = None
 ) -> Table:
     """Collective: all ranks call it. Read parquet files, row groups spread evenly over the ranks in file order.
 
@@ -29,7 +31,7 @@ def read_parquet(
     ----------
     paths : str or sequence of str
         Files, folders or patterns such as ``"lineitem/*.parquet"``; the same on all ranks.
-    columns : sequence of str, optional
+    columns : str or sequence of str, optional
         Only these.
     config : GcylonConfig, optional
         The same on all ranks; rank 0's live one by default.
@@ -45,7 +47,7 @@ def read_parquet(
         On all ranks, if a file is missing or cannot be read, naming it.
     """
     context = current()
-    wanted = None if columns is None else list(columns)
+    wanted = column_list("columns", columns)
 
     def make(max_bytes: int) -> Iterator[Data]:
         plan = io.plan_parquet(paths, context.size, columns=wanted)[context.rank]
@@ -56,12 +58,12 @@ def read_parquet(
 
 def read_csv(
     paths: str | Sequence[str],
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     *,
     delimiter: str = ",",
     header: bool = True,
-    dtype: Mapping[str, str] | None = None,
-    parse_dates: Sequence[str] = (),
+    dtype: Mapping[str, Any] | None = None,
+    parse_dates: str | Sequence[str] = (),
     newlines_in_values: bool = False,
     quotes: bool = True,
     config: GcylonConfig | None = None,
@@ -72,14 +74,15 @@ def read_csv(
     ----------
     paths : str or sequence of str
         Files, folders or patterns; the same on all ranks.
-    columns : sequence of str, optional
+    columns : str or sequence of str, optional
         Only these.
     delimiter : str, default ","
     header : bool, default True
         Whether the first line of each file names the columns.
-    dtype : mapping of str to str, optional
-        Dtypes of columns; those of others come from the first megabytes of the first file.
-    parse_dates : sequence of str, optional
+    dtype : mapping of str to dtype, optional
+        Dtypes of columns, as text or as Python's and numpy's types; those of others come from the first
+        megabytes of the first file.
+    parse_dates : str or sequence of str, optional
         Columns to read as datetimes.
     newlines_in_values : bool, default False
         Whether quoted values may hold line ends; such files each go to one rank whole.
@@ -98,29 +101,29 @@ def read_csv(
         On all ranks, if a file is missing or cannot be read, naming it.
     """
     context = current()
-    wanted = None if columns is None else list(columns)
-    options: dict[str, Any] = {
-        "delimiter": delimiter,
-        "header": header,
-        "dtype": dict(dtype) if dtype else None,
-        "parse_dates": list(parse_dates),
-        "newlines_in_values": newlines_in_values,
-        "quotes": quotes,
-    }
+    wanted = column_list("columns", columns)
+    options = csv_options(
+        delimiter=delimiter, header=header, dtype=dtype, parse_dates=parse_dates,
+        newlines_in_values=newlines_in_values, quotes=quotes,
+    )  # fmt: skip
 
     def make(max_bytes: int) -> Iterator[Data]:
         plan = io.plan_csv(paths, context.size, **options)[context.rank]
         return io.read_csv_chunks(plan, columns=wanted, max_bytes=max_bytes)
 
-    return _read("read_csv", {"paths": _listed(paths), "columns": wanted, **options}, context, config, make)
+    table = _read("read_csv", {"paths": _listed(paths), "columns": wanted, **options}, context, config, make)
+    hint = other_delimiter(table.columns, delimiter)
+    if hint and context.rank == 0:
+        warnings.warn(hint, stacklevel=2)
+    return table
 
 
 def read_json(
     paths: str | Sequence[str],
-    columns: Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
     *,
-    dtype: Mapping[str, str] | None = None,
-    parse_dates: Sequence[str] = (),
+    dtype: Mapping[str, Any] | None = None,
+    parse_dates: str | Sequence[str] = (),
     config: GcylonConfig | None = None,
 ) -> Table:
     """Collective: all ranks call it. Read files of one JSON object a line; each file is split over the ranks.
@@ -129,7 +132,7 @@ def read_json(
     ----------
     paths : str or sequence of str
         Files, folders or patterns; the same on all ranks.
-    columns : sequence of str, optional
+    columns : str or sequence of str, optional
         Only these.
     dtype, parse_dates
         As for `read_csv`.
@@ -146,8 +149,8 @@ def read_json(
         On all ranks, if a file is missing or cannot be read, naming it.
     """
     context = current()
-    wanted = None if columns is None else list(columns)
-    options: dict[str, Any] = {"dtype": dict(dtype) if dtype else None, "parse_dates": list(parse_dates)}
+    wanted = column_list("columns", columns)
+    options = text_options(dtype=dtype, parse_dates=parse_dates)
 
     def make(max_bytes: int) -> Iterator[Data]:
         plan = io.plan_json(paths, context.size, **options)[context.rank]
@@ -180,9 +183,16 @@ def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonC
     """
     context = current()
     backend = context.workspace.backend
-    several = frames if isinstance(frames, Iterable) and not hasattr(frames, "columns") else [frames]
+    one = hasattr(frames, "iloc") or isinstance(frames, (str, dict)) or not isinstance(frames, Iterable)
+    several = [frames] if one else frames
     request = Request("from_local", {}, empty_part(context.workspace), config=config)
-    part = take_in(context.workspace, request, lambda: (backend.from_frame(frame) for frame in several))
+
+    def make() -> Iterator[Data]:
+        for frame in several:
+            check_frame(frame)
+            yield backend.from_frame(frame)
+
+    part = take_in(context.workspace, request, make)
     return Table(part, context)
 
 
@@ -210,6 +220,7 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
         if context.rank == root:
             if frame is None:
                 raise ArgumentError("from_pandas got no frame on its root.", advice=f"Pass a frame on rank {root}.")
+            check_frame(frame)
             yield workspace.backend.from_frame(frame)
 
     request = Request("from_pandas", {"root": root}, empty_part(workspace), config=config)

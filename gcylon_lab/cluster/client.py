@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -20,6 +20,7 @@ from .lookout import find_stranded
 from .messages import Request
 from .mpiexec import MpiExec, find_mpiexec
 from .progress import ProgressCallback, in_kernel
+from .readers import Readers
 from .session import Session
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ T = TypeVar("T")
 _clusters: dict[str, Cluster] = {}
 
 
-class Cluster:
+class Cluster(Readers):
     """N engines, one MPI rank each, and the tables on them.
 
     Starting it takes some seconds. Of several clusters of one name in a process
@@ -128,54 +129,6 @@ class Cluster:
         return self
 
     # --- tables ---
-
-    def read_parquet(
-        self, paths: str | Sequence[str], columns: Sequence[str] | None = None, *, config: GcylonConfig | None = None
-    ) -> DistTable:
-        """Read parquet files, row groups spread evenly over the ranks in file order; as `gcylon_lab.read_parquet`."""
-        return self._make("read_parquet", _absolute(paths), columns, config=config)
-
-    def read_csv(
-        self,
-        paths: str | Sequence[str],
-        columns: Sequence[str] | None = None,
-        *,
-        delimiter: str = ",",
-        header: bool = True,
-        dtype: Mapping[str, str] | None = None,
-        parse_dates: Sequence[str] = (),
-        newlines_in_values: bool = False,
-        quotes: bool = True,
-        config: GcylonConfig | None = None,
-    ) -> DistTable:
-        """Read csv files, each split over the ranks at line ends; as `gcylon_lab.read_csv`, with its options."""
-        options = {"delimiter": delimiter, "header": header, "dtype": dtype, "parse_dates": parse_dates}
-        options |= {"newlines_in_values": newlines_in_values, "quotes": quotes}
-        return self._make("read_csv", _absolute(paths), columns, **options, config=config)
-
-    def read_json(
-        self,
-        paths: str | Sequence[str],
-        columns: Sequence[str] | None = None,
-        *,
-        dtype: Mapping[str, str] | None = None,
-        parse_dates: Sequence[str] = (),
-        config: GcylonConfig | None = None,
-    ) -> DistTable:
-        """Read files of one JSON object a line; as `gcylon_lab.read_json`, with its options."""
-        return self._make("read_json", _absolute(paths), columns, dtype=dtype, parse_dates=parse_dates, config=config)
-
-    def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
-        """Spread a frame of the notebook evenly over the ranks, in order. Its index is not carried.
-
-        Every rank is sent its share alone.
-        """
-        from .handle import DistTable, cut_evenly
-
-        result = self._session.new_id()
-        request = Request("from_local", result=result, kwargs={"config": config})
-        replies = self._session.call(request, each=cut_evenly(frame, self.n))
-        return DistTable(self._session, result, replies)
 
     def table(self, name: str) -> DistTable:
         """A handle of a variable that holds a `Table` on every engine, or of a stored table's id.
@@ -353,12 +306,6 @@ class Cluster:
 
     # --- inside ---
 
-    def _make(self, action: str, *args: Any, **kwargs: Any) -> DistTable:
-        from .handle import DistTable
-
-        result = self._session.new_id()
-        return DistTable(self._session, result, self._session.call(Request(action, "", result, args, kwargs)))
-
     def _forget(self) -> None:
         if _clusters.get(self.name) is self:
             del _clusters[self.name]
@@ -376,14 +323,6 @@ def _check_arguments(n: int, config: GcylonConfig | None, grace_s: float) -> Non
         raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Give for example gl.GcylonConfig.low_memory().")
     if grace_s < 0:
         raise ArgumentError(f"grace_s={grace_s!r} is negative.", advice="Give a time in seconds; 60 is the default.")
-
-
-def _absolute(paths: str | Sequence[str]) -> Any:
-    """Paths as the engines find them, wherever the notebook has gone since they started."""
-    if isinstance(paths, (list, tuple)):
-        return [_absolute(path) for path in paths]
-    text = str(paths)
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))
 
 
 @atexit.register

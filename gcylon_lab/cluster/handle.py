@@ -153,7 +153,9 @@ class DistTable:
         timeout_s: float | None = None,
     ) -> DistTable:
         """Cut the table anew over the ranks, keeping the global order; as `Table.repartition`."""
-        return self._verb("repartition", strategy, config, timeout_s, rows_per_rank=rows_per_rank)
+        from ..ops.foresight import listed_rows
+
+        return self._verb("repartition", strategy, config, timeout_s, rows_per_rank=listed_rows(rows_per_rank))
 
     # ---- plans
 

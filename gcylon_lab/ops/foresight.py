@@ -141,9 +141,7 @@ def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
         )
 
 
-def _after_making_room(
-    shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str
-) -> Shapes:
+def _after_making_room(shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str) -> Shapes:
     """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
     if not config.may_stage:
         return shapes

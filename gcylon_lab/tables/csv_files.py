@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,8 +94,7 @@ def plan_csv(
     types = asked | {name: t for name, t in _first_types(files[0], plan).items() if name not in asked}
     sizes = [(file, text_size(file), not (newlines_in_values or file.endswith(COMPRESSED))) for file in files]
     return [
-        CsvPlan(tuple(share), files[0], names, types, delimiter, header, quotes)
-        for share in spread_bytes(sizes, size)
+        CsvPlan(tuple(share), files[0], names, types, delimiter, header, quotes) for share in spread_bytes(sizes, size)
     ]
 
 
@@ -137,7 +137,21 @@ def _parse(path: str, block: bytes, names: Sequence[str], types: Types, plan: Cs
             csv.ConvertOptions(column_types=types, null_values=_NULLS, strings_can_be_null=True),
         )
     except pa.ArrowInvalid as error:
-        raise ReadError(f"{path} cannot be read: {error}", advice=_QUOTES, path=path) from None
+        advice = _advice(str(error), names, types, quoted=plan.quotes and b'"' in block)
+        raise ReadError(f"{path} cannot be read: {error}", advice=advice, path=path) from None
+
+
+def _advice(reason: str, names: Sequence[str], types: Types, *, quoted: bool) -> str:
+    """What to change, by what arrow says went wrong."""
+    value = re.search(r"column #(\d+).*conversion error", reason)
+    if value is not None:
+        name = names[int(value[1])]
+        if pa.types.is_timestamp(types.get(name, pa.null())):
+            return f"Leave {name!r} out of parse_dates: it is text then, or what its values are."
+        return f"Pass dtype={{{name!r}: 'str'}}, or another dtype that all its values have."
+    if quoted:
+        return _QUOTES
+    return "Each line has to hold as many values as there are columns; is it the right delimiter?"
 
 
 def read_csv_chunks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -72,9 +73,18 @@ def _parse(path: str, block: bytes, types: Types) -> Any:
             json.ParseOptions(explicit_schema=known, unexpected_field_behavior="infer"),
         )
     except pa.ArrowInvalid as error:
-        raise ReadError(
-            f"{path} cannot be read: {error}", advice="Each line has to be one JSON object.", path=path
-        ) from None
+        raise ReadError(f"{path} cannot be read: {error}", advice=_advice(str(error), types), path=path) from None
+
+
+def _advice(reason: str, types: Types) -> str:
+    """What to change, by what arrow says went wrong."""
+    changed = re.search(r"Column\(/([^)/]+)", reason)
+    if changed is None:
+        return "Each line has to be one JSON object."
+    name = changed[1]
+    if name in types:
+        return f"{name!r} holds other values than {types[name]}: leave it out of parse_dates, or pass the dtype it has."
+    return f"Column {name!r} holds values of several kinds; all lines need one."
 
 
 def read_json_chunks(
