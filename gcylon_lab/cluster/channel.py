@@ -65,6 +65,7 @@ class Channel:
         self._is_cut_off = is_cut_off
         self._revocable = revocable
         self._broken = ""
+        self._closed_as = ""
         self._drops: deque[str] = deque()
         self._outstanding: list[Any] = []
         self._signals: Any = None
@@ -135,7 +136,9 @@ class Channel:
             self.recover()
 
     def check_usable(self) -> None:
-        """Raise `ClusterDegraded` if a rank is gone or cannot be freed."""
+        """Raise `ClusterDegraded` if a rank is gone or cannot be freed, `ClusterError` where it was closed."""
+        if self._closed_as:
+            raise ClusterError(self._closed_as, advice="Start one with gl.Cluster(n).")
         if self.lost:
             what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
             raise ClusterDegraded(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
@@ -208,8 +211,9 @@ class Channel:
         """Whether a request that this client sent is not answered yet."""
         return bool(self.client.outstanding)
 
-    def close(self) -> None:
-        """Stop listening to engines that leave, and looking at them."""
+    def close(self, why: str = "") -> None:
+        """Stop listening to engines that leave, and looking at them; ``why`` is what requests are then told."""
+        self._closed_as = why
         self._lookout.close()
         callbacks = self.client._registration_callbacks
         if self._on_registration in callbacks:

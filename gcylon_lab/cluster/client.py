@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +23,7 @@ from .mpiexec import MpiExec, find_mpiexec
 from .progress import ProgressCallback, in_kernel
 from .readers import Readers
 from .session import Session
+from .views import activate, is_active
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +94,7 @@ class Cluster(Readers):
             config=config or GcylonConfig.from_environment(),
         )
         if name in _clusters:
-            _clusters[name].close()
+            _clusters[name]._give_way()
         self._session = Session(launcher, name, code, progress=progress)
         self._session.start()
         _clusters[name] = self
@@ -306,9 +308,26 @@ class Cluster(Readers):
 
     # --- inside ---
 
+    def _give_way(self) -> None:
+        """Close for another cluster of the same name, and say what goes with it."""
+        if self._session.closed:
+            return
+        tables = sorted(self._session.infos)
+        gone = f", with its tables {', '.join(tables)} and what %px made there" if tables else ""
+        warnings.warn(
+            f"The cluster {self.name!r} that ran was closed{gone}: a new one of the same name takes its place. "
+            "Give name= to keep both.",
+            stacklevel=3,
+        )
+        self.close()
+
     def _forget(self) -> None:
         if _clusters.get(self.name) is self:
             del _clusters[self.name]
+        session = self._session
+        if _clusters and session.generation and is_active(session.channel.view):
+            # %px goes back to a cluster that still lives.
+            activate(list(_clusters.values())[-1].view)
 
 
 def _default_ranks() -> int:

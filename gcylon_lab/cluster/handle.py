@@ -95,7 +95,7 @@ class DistTable:
     @property
     def released(self) -> bool:
         """Whether the table behind this handle is gone."""
-        return not self._finalizer.alive or self._session.generation != self._generation
+        return self._session.closed or not self._finalizer.alive or self._session.generation != self._generation
 
     def info(self) -> list[dict[str, Any]]:
         """Return every rank's `Table.info`, in rank order, as it is now; while the ranks work, as they last told."""
@@ -260,7 +260,7 @@ class DistTable:
 
     def __repr__(self) -> str:
         if self.released:
-            return f"<DistTable {self._name}, released>"
+            return f"<DistTable {self._name}: {self._why_gone()}>"
         names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
         rows = "+".join(format_count(info["rows"]) for info in self._infos[:8]) + ("+…" if len(self._infos) > 8 else "")
         return (
@@ -283,10 +283,16 @@ class DistTable:
         if session is not self._session:
             raise ArgumentError(f"{self!r} belongs to another cluster.")
         if self.released:
-            again = self._session.generation != self._generation
-            why = "the cluster was restarted" if again else "it was released"
-            raise HandleReleased(f"The table {self._name} is gone: {why}.", advice="Read or compute it again.")
+            raise HandleReleased(
+                f"The table {self._name} is gone: {self._why_gone()}.", advice="Read or compute it again."
+            )
         return TableRef(self._name)
+
+    def _why_gone(self) -> str:
+        if not self._finalizer.alive:
+            return "it was released"
+        what = "closed" if self._session.closed else "restarted"
+        return f"the cluster {self._session.name!r} was {what}"
 
     def _verb(
         self, verb: str, strategy: str, config: GcylonConfig | None, timeout_s: float | None, **kwargs: Any

@@ -119,7 +119,10 @@ class Session:
     def check_open(self) -> None:
         """Raise `ClusterError` if it was closed or left."""
         if self.closed:
-            raise ClusterError(f"The cluster {self.name!r} is closed.", advice="Start one with gl.Cluster(n).")
+            raise ClusterError(self._closed_as(), advice="Start one with gl.Cluster(n).")
+
+    def _closed_as(self) -> str:
+        return f"The cluster {self.name!r} is closed."
 
     def new_id(self) -> str:
         """A name for a table that nothing on the engines has yet, nor ever had."""
@@ -249,4 +252,4 @@ class Session:
         self._keeper.stop()
         self.feed.close()
         if self.generation:
-            self.channel.close()
+            self.channel.close(self._closed_as())

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 
+_active: OrderedView | None = None
+
+
 class OrderedView(DirectView):  # type: ignore[misc]
     """A DirectView whose requests reach all engines in one order, whatever thread they come from.
 
@@ -87,5 +90,12 @@ def activate(view: OrderedView) -> None:
     """Let ``%px``, ``%%px`` and ``%autopx`` go through a view; nothing where there is no IPython."""
     from IPython import get_ipython
 
+    global _active
     if get_ipython() is not None:
         view.activate()
+        _active = view
+
+
+def is_active(view: OrderedView) -> bool:
+    """Whether ``%px`` goes through this view now."""
+    return _active is view

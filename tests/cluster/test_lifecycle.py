@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pandas as pd
 import psutil
 import pytest
 
@@ -82,7 +83,14 @@ def test_a_cluster_leaves_nothing_behind(runtime_dir: str) -> None:
         assert stat.S_IMODE(home.stat().st_mode) == 0o700
         assert len(of_home(str(home))) >= 4  # controller, launcher, engines
         # Another one under the same name takes its place.
-        with gl.Cluster(1, name="tidy", progress=False) as second:
+        lab.from_pandas(pd.DataFrame({"a": [1]})).bind("kept")
+        table = lab.table("kept")
+        with pytest.warns(UserWarning, match=r"'tidy' that ran was closed, with its tables t\d"):
+            second = gl.Cluster(1, name="tidy", progress=False)
+        with second:
+            assert "the cluster 'tidy' was closed" in repr(table)
+            with pytest.raises(ClusterError, match="'tidy' was closed"):
+                table.head()
             assert alive(pids) == []
             with pytest.raises(ClusterError, match="closed"):
                 lab.run(os.getpid)
