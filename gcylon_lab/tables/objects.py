@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,8 +11,10 @@ import pyarrow as pa
 from ..errors import UnsupportedDtype
 from .arrow_types import TypeClash, held_type, kind_of
 from .column import Column, Label
+from .nested import exact_type, kind_of_types, time_type
 
 Objects = npt.NDArray[np.object_]
+_UNITS = ("s", "ms", "us", "ns")
 
 
 def column_of_objects(name: Label, values: Objects, nulls: npt.NDArray[np.bool_]) -> tuple[Column, Any]:
@@ -42,7 +41,7 @@ def column_of_objects(name: Label, values: Objects, nulls: npt.NDArray[np.bool_]
         return Column(name, "null", "object", arrow=pa.null()), pa.chunked_array([pa.nulls(len(values))])
     present = values[~nulls]
     types = set(map(type, present))
-    kind = _kind(types)
+    kind = kind_of_types(types)
     if kind is None:
         raise _refusal(name, types)
     try:
@@ -53,34 +52,6 @@ def column_of_objects(name: Label, values: Objects, nulls: npt.NDArray[np.bool_]
     found = kind_of(array.type) or kind
     tz = (array.type.tz or "") if found == "datetime" else ""
     return Column(name, found, "object", arrow=array.type, tz=tz), pa.chunked_array([array])
-
-
-_PLAIN: tuple[tuple[str, tuple[type, ...]], ...] = (
-    ("str", (str,)),
-    ("bytes", (bytes,)),
-    ("bool", (bool, np.bool_)),
-    ("int", (int, np.integer)),
-    ("float", (int, float, np.integer, np.floating)),
-    ("decimal", (Decimal,)),
-    ("datetime", (dt.datetime,)),
-    ("date", (dt.date,)),
-    ("time", (dt.time,)),
-    ("timedelta", (dt.timedelta,)),
-    ("list", (list, tuple, np.ndarray)),
-    ("struct", (dict,)),
-)
-
-
-def _kind(types: set[type]) -> str | None:
-    # bool is an int and datetime is a date to Python; mixed with them they are not to us.
-    if len(types) > 1 and types & {bool, np.bool_} and not types <= {bool, np.bool_}:
-        return None
-    for kind, allowed in _PLAIN:
-        if all(issubclass(t, allowed) for t in types):
-            if kind == "date" and any(issubclass(t, dt.datetime) for t in types):
-                return None
-            return kind
-    return None
 
 
 def _with_none(values: Objects, nulls: npt.NDArray[np.bool_]) -> Objects:
@@ -99,26 +70,32 @@ def _array(kind: str, values: Objects, present: Objects) -> Any:
         return pa.array(values, pa.uint64() if large else pa.int64())
     if kind == "float":
         return pa.array(values, pa.float64())
-    if kind == "datetime":
-        return pa.array(values, pa.timestamp(_unit(present), _zone(present)))
-    if kind == "timedelta":
-        return pa.array(values, pa.duration(_unit(present)))
+    if kind == "timedelta" and any(isinstance(value, np.timedelta64) for value in present):
+        return _numpy_timedeltas(values, present)
+    if kind in ("datetime", "timedelta", "time"):
+        return pa.array(values, time_type(kind, present))
     if kind == "decimal" and any(not value.is_finite() for value in present):
         raise ValueError("a decimal is infinite or not a number")
-    return pa.array(list(values), from_pandas=False)  # NaN inside a list is a value
+    array = pa.array(list(values), from_pandas=False)  # NaN inside a list is a value
+    if kind not in ("list", "struct"):
+        return array
+    type_ = exact_type(array.type, present)
+    return array if array.type == type_ else pa.array(list(values), type_, from_pandas=False)
 
 
-def _unit(present: Sequence[Any] | Objects) -> str:
-    fine = any(getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0) for value in present)
-    return "ns" if fine else "us"
-
-
-def _zone(present: Objects) -> str | None:
-    zones = {None if value.tzinfo is None else pa.lib.tzinfo_to_string(value.tzinfo) for value in present}
-    if len(zones) > 1:
-        raise ValueError(f"the times have different zones: {sorted(map(str, zones))}")
-    zone: str | None = zones.pop()
-    return zone
+def _numpy_timedeltas(values: Objects, present: Objects) -> Any:
+    """Of numpy's units, Arrow takes only those that it has, and each for another one's."""
+    if not all(isinstance(value, np.timedelta64) for value in present):
+        raise ValueError("timedeltas of numpy stand beside others")
+    units = {np.datetime_data(value.dtype)[0] for value in present}
+    if not units <= {"W", "D", "h", "m", *_UNITS}:
+        raise ValueError(f"timedeltas of numpy have the units {sorted(units)}")
+    unit = max((unit for unit in units if unit in _UNITS), key=_UNITS.index, default="s")
+    plain = np.array([np.timedelta64("NaT") if value is None else value for value in values], f"m8[{unit}]")
+    # Numpy would compare them in the finer unit, in which the other overflows too.
+    if any(value.astype(was.dtype) != was for value, was in zip(plain[~np.isnat(plain)], present, strict=True)):
+        raise ValueError(f"a timedelta of numpy is too large for the unit {unit}")
+    return pa.array(plain)
 
 
 def _refusal(name: Label, types: set[type], why: str = "") -> UnsupportedDtype:
