@@ -13,6 +13,7 @@ from pyarrow import csv
 from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
+from .exact_numbers import first_rounded, rounded, rounded_columns, type_of_integers
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .schema import require_distinct
 from .text_blocks import COMPRESSED, blocks, first_line, first_lines, text_size, unreadable
@@ -36,6 +37,7 @@ class CsvPlan:
     first: str
     names: tuple[str, ...]
     types: Types
+    asked: Types  # those among the types that a user named
     delimiter: str
     header: bool
     quotes: bool
@@ -90,11 +92,12 @@ def plan_csv(
     asked = asked_types(dtype, tuple(parse_dates))
     names = _names(files[0], delimiter, header, quotes)
     require_columns(files[0], names, asked)
-    plan = CsvPlan((), files[0], names, asked, delimiter, header, quotes)
-    types = asked | {name: t for name, t in _first_types(files[0], plan).items() if name not in asked}
+    plan = CsvPlan((), files[0], names, asked, asked, delimiter, header, quotes)
+    types = _first_types(files[0], plan) | asked
     sizes = [(file, text_size(file), not (newlines_in_values or file.endswith(COMPRESSED))) for file in files]
     return [
-        CsvPlan(tuple(share), files[0], names, types, delimiter, header, quotes) for share in spread_bytes(sizes, size)
+        CsvPlan(tuple(share), files[0], names, types, asked, delimiter, header, quotes)
+        for share in spread_bytes(sizes, size)
     ]
 
 
@@ -102,6 +105,12 @@ def _names(path: str, delimiter: str, header: bool, quotes: bool) -> tuple[str, 
     line = first_line(path)
     if not line.strip():
         raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
+    if b"\r" in (re.sub(rb'"[^"]*"', b"", line) if quotes else line).rstrip(b"\r\n"):
+        raise ReadError(
+            f"{path} has lines that end in a carriage return alone, where a rank's share cannot be cut",
+            advice="Convert it before, for example with tr '\\r' '\\n'.",
+            path=path,
+        )
     try:
         table = csv.read_csv(
             pa.BufferReader(line.rstrip(b"\r\n") + b"\n"),
@@ -123,10 +132,21 @@ def _first_types(path: str, plan: CsvPlan) -> Types:
         return {}
     found = _parse(path, block, plan.names, plan.types, plan)
     types = {field.name: plain_type(field.type) for field in found.schema}
+    for name in rounded_columns(found, plan.asked):
+        types[name] = type_of_integers(_texts(path, block, plan.names, name, plan)) or types[name]
     return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
 
 
-def _parse(path: str, block: bytes, names: Sequence[str], types: Types, plan: CsvPlan) -> Any:
+def _texts(path: str, block: bytes, names: Sequence[str], name: str, plan: CsvPlan) -> Any:
+    """One column as it stands in the file, less missing values."""
+    return _parse(path, block, names, {name: pa.string()}, plan, only=[name]).column(0).drop_null()
+
+
+def _parse(
+    path: str, block: bytes, names: Sequence[str], types: Types, plan: CsvPlan, only: Sequence[str] | None = None
+) -> Any:
+    # As in pandas, 1 and 0 are bools only where bools are asked for.
+    ones = any(pa.types.is_boolean(type_) for type_ in plan.asked.values())
     try:
         return csv.read_csv(
             pa.BufferReader(block),
@@ -134,7 +154,14 @@ def _parse(path: str, block: bytes, names: Sequence[str], types: Types, plan: Cs
             csv.ParseOptions(
                 delimiter=plan.delimiter, quote_char='"' if plan.quotes else False, newlines_in_values=plan.quotes
             ),
-            csv.ConvertOptions(column_types=types, null_values=_NULLS, strings_can_be_null=True),
+            csv.ConvertOptions(
+                column_types=types,
+                null_values=_NULLS,
+                strings_can_be_null=True,
+                include_columns=only,
+                true_values=["true", "True", "TRUE", *["1"] * ones],
+                false_values=["false", "False", "FALSE", *["0"] * ones],
+            ),
         )
     except pa.ArrowInvalid as error:
         advice = _advice(str(error), names, types, quoted=plan.quotes and b'"' in block)
@@ -188,15 +215,15 @@ def read_csv_chunks(
     require_columns(plan.first, plan.names, wanted)
     any_rows = False
     for piece in plan.pieces:
-        for table in _tables(piece, plan, max(4096, max_bytes // 4)):  # text grows when it becomes numbers
+        for table in _tables(piece, plan, wanted, max(4096, max_bytes // 4)):  # text grows when it becomes numbers
             any_rows = True
-            yield from bounded(from_arrow(table.select(wanted), nullable=True), max_bytes, max_rows)
+            yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
     if not any_rows:
         fields = [pa.field(name, plan.types.get(name, pa.null())) for name in wanted]
         yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
 
 
-def _tables(piece: BytePiece, plan: CsvPlan, block_bytes: int) -> Iterator[Any]:
+def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes: int) -> Iterator[Any]:
     names, skip = plan.names, 0
     if plan.header:
         skip = len(first_line(piece.path))
@@ -216,7 +243,11 @@ def _tables(piece: BytePiece, plan: CsvPlan, block_bytes: int) -> Iterator[Any]:
                 advice=_QUOTES,
                 path=piece.path,
             )
-        table = _typed(piece.path, block, names, plan)
+        table = _typed(piece.path, block, names, plan).select(wanted)
+        for name in rounded_columns(table, plan.asked):
+            value = first_rounded(_texts(piece.path, block, names, name, plan))
+            if value is not None:
+                raise rounded(piece.path, name, value, text_can_be_asked_for=True)
         if table.num_rows:
             yield table
 

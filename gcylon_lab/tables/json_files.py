@@ -13,6 +13,7 @@ from pyarrow import json
 from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
+from .exact_numbers import first_rounded_number, fits_uint64, json_numbers, rounded, rounded_columns
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .text_blocks import COMPRESSED, blocks, first_lines, text_size
 from .text_types import Types, asked_types, plain_type, require_columns, settled, widened
@@ -25,6 +26,7 @@ class JsonPlan:
     pieces: tuple[BytePiece, ...]
     first: str
     types: Types
+    asked: Types  # those among the types that a user named
 
 
 def plan_json(
@@ -57,11 +59,18 @@ def plan_json(
     files = expand_paths(paths, (".json", ".jsonl", ".ndjson", *(f".jsonl{end}" for end in COMPRESSED)))
     asked = asked_types(dtype, tuple(parse_dates))
     block = first_lines(files[0], False)
-    found = _parse(files[0], block, asked).schema if block.strip() else []
-    types = {field.name: asked.get(field.name, plain_type(field.type)) for field in found}
-    types |= {name: type_ for name, type_ in asked.items() if name not in types}
+    types = (_first_types(files[0], block, asked) if block.strip() else {}) | asked
     sizes = [(file, text_size(file), not file.endswith(COMPRESSED)) for file in files]
-    return [JsonPlan(tuple(share), files[0], types) for share in spread_bytes(sizes, size)]
+    return [JsonPlan(tuple(share), files[0], types, asked) for share in spread_bytes(sizes, size)]
+
+
+def _first_types(path: str, block: bytes, asked: Types) -> Types:
+    found = _parse(path, block, asked)
+    types = {field.name: plain_type(field.type) for field in found.schema}
+    for name in rounded_columns(found, asked):
+        if pa.types.is_floating(types[name]) and fits_uint64(json_numbers(block, name)):
+            types[name] = pa.uint64()
+    return types
 
 
 def _parse(path: str, block: bytes, types: Types) -> Any:
@@ -123,8 +132,12 @@ def read_json_chunks(
         for block in blocks(piece, 0, max(4096, max_bytes // 4), False):
             if block.strip():
                 any_rows = True
-                table = _typed(piece.path, block, plan.types)
-                yield from bounded(from_arrow(table.select(wanted), nullable=True), max_bytes, max_rows)
+                table = _typed(piece.path, block, plan.types).select(wanted)
+                for name in rounded_columns(table, plan.asked):
+                    value = first_rounded_number(json_numbers(block, name))
+                    if value is not None:
+                        raise rounded(piece.path, name, value, text_can_be_asked_for=False)
+                yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
     if not any_rows:
         fields = [pa.field(name, plan.types[name]) for name in wanted]
         yield from_arrow(pa.schema(fields).empty_table(), nullable=True)

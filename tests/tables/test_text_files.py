@@ -226,3 +226,66 @@ def test_types_do_not_depend_on_the_ranks(tmp_path: Path) -> None:
         got = csv(tmp_path, size)
         schemas.add(backend.from_frame(got).schema)
     assert len(schemas) == 1
+
+
+BIG, BETWEEN = 2**64 - 1, 2**53 + 1
+
+
+@SIZES
+def test_ints_of_csv_keep_all_digits(tmp_path: Path, size: int) -> None:
+    ids = [str(10**24 + i) for i in range(50)]
+    lines = [f"{BIG - i},{id_},{i / 2},{i}e300" for i, id_ in enumerate(ids)]
+    (tmp_path / "x.csv").write_text("\n".join(["u,id,f,g", *lines]))
+    got = csv(tmp_path / "x.csv", size, max_bytes=4096)
+    assert got["u"].dtype == "uint64" and got["u"].tolist() == [BIG - i for i in range(50)]
+    assert got["id"].tolist() == ids and got["f"].tolist() == [i / 2 for i in range(50)]
+    assert got["g"].tolist() == [float(f"{i}e300") for i in range(50)]
+
+
+@SIZES
+def test_ints_of_json_keep_all_digits(tmp_path: Path, size: int) -> None:
+    (tmp_path / "x.jsonl").write_text("\n".join(f'{{"u": {n}, "f": {n}.5}}' for n in (BIG, BETWEEN, 1)))
+    got = jsonl(tmp_path / "x.jsonl", size)
+    assert got["u"].dtype == "uint64" and got["u"].tolist() == [BIG, BETWEEN, 1]
+    assert got["f"].dtype == "float64"
+
+
+def test_an_int_that_a_float_column_would_change_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"a,b\n0.5,1\n{BETWEEN},2\n")
+    (tmp_path / "x.jsonl").write_text(f'{{"a": 0.5}}\n{{"a": {BETWEEN}}}\n')
+    (tmp_path / "in.jsonl").write_text(f'{{"a": {{"b": [0.5]}}}}\n{{"a": {{"b": [{BETWEEN}]}}}}\n')
+    for read, file in ((csv, "x.csv"), (jsonl, "x.jsonl"), (jsonl, "in.jsonl")):
+        with pytest.raises(ReadError, match=f"'a' .*{BETWEEN}") as caught:
+            read(tmp_path / file, 2)
+        assert "'float64'" in caught.value.advice
+    for read, file in ((csv, "x.csv"), (jsonl, "x.jsonl")):
+        assert read(tmp_path / file, 1, dtype={"a": "float64"})["a"].tolist() == [0.5, 2.0**53]
+    assert csv(tmp_path / "x.csv", 1, dtype={"a": "str"})["a"].tolist() == ["0.5", str(BETWEEN)]
+    assert csv(tmp_path / "x.csv", 1, columns=["b"])["b"].tolist() == [1, 2]
+
+
+def test_a_large_int_after_smaller_ones_is_named(tmp_path: Path) -> None:
+    rows = range(500_000)
+    (tmp_path / "x.csv").write_text("a\n" + "\n".join(f"{10_000_000 + i}" for i in rows) + f"\n{BIG}\n")
+    (tmp_path / "x.jsonl").write_text("\n".join(f'{{"a":{i}}}' for i in rows) + f'\n{{"a":{BIG}}}\n')
+    for read, file in ((csv, "x.csv"), (jsonl, "x.jsonl")):
+        with pytest.raises(ReadError, match=f"'a' .*{BIG}"):
+            read(tmp_path / file, 1)
+
+
+def test_carriage_returns_alone_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_bytes(b"a,b\r1,x\r2,y\r")
+    with pytest.raises(ReadError, match="carriage return") as caught:
+        csv(tmp_path / "x.csv", 2)
+    assert "tr " in caught.value.advice
+    (tmp_path / "y.csv").write_bytes(b'"a\rb",c\r\n1,x\r\n')
+    assert csv(tmp_path / "y.csv", 1).columns[1] == "c"
+
+
+@SIZES
+def test_ones_and_zeros_are_bools_only_where_asked_for(tmp_path: Path, size: int) -> None:
+    (tmp_path / "x.csv").write_text("a,b,c\n" + "true,True,1\n1,FALSE,0\n0,true,1\n" * 10)
+    got = csv(tmp_path / "x.csv", size)
+    assert got["a"].tolist() == ["true", "1", "0"] * 10
+    assert got["b"].tolist() == [True, False, True] * 10 and got["c"].tolist() == [1, 0, 1] * 10
+    assert csv(tmp_path / "x.csv", size, dtype={"a": "bool"})["a"].tolist() == [True, True, False] * 10
