@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from ..errors import UnsupportedDtype
+from .arrow_types import held_type, kind_of
 from .column import Column, Label
 from .data import Columns, slice_columns
 from .hash_forms import NULL_HASH, arrow_hashes, fixed_hashes, int_hashes
@@ -51,7 +53,7 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
     Raises
     ------
     UnsupportedDtype
-        If a key cannot be hashed (complex, lists, structs, maps).
+        If a key cannot be hashed (complex, lists, structs, maps, and categories of them).
     """
     keyed = [_require_hashable(data.schema[key]) for key in keys]
     chosen = Columns(data.schema.select(keys), data.rows, tuple(data.array(key) for key in keys))
@@ -65,7 +67,8 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
 
 
 def _require_hashable(column: Column) -> Column:
-    if column.kind in ("complex", "list", "struct", "map"):
+    kind = column.kind if column.labels is None else kind_of(column.labels.type)
+    if kind in ("complex", "list", "struct", "map"):
         raise UnsupportedDtype(
             f"column {column.name!r} ({column.describe()}) cannot be a key",
             advice="Key on another column; this one can travel as payload.",
@@ -104,10 +107,6 @@ def _hashes(column: Column, array: Any, room: Hashes) -> Hashes:
 @lru_cache(maxsize=16)
 def _label_hashes(column: Column) -> Hashes:
     """Hashes of a category's labels, and of null at the end, where code -1 finds it."""
-    import pyarrow as pa
-
-    from .arrow_types import held_type, kind_of
-
     type_ = held_type(column.labels.type)
     labels = Column(column.name, kind_of(type_) or "", column.label_pandas, arrow=type_)
     hashes = arrow_hashes(labels, pa.chunked_array([column.labels.cast(type_)]))

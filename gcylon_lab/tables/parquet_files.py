@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import GcylonError, ReadError
+from ..errors import GcylonError, ReadError, SchemaMismatch
 from .arrow_tables import from_arrow
+from .arrow_types import TypeClash, held_type, kind_of, merge_types
 from .data import Columns, bounded
 from .promotion import masked_name
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
@@ -64,10 +65,13 @@ def plan_parquet(paths: Paths, size: int, *, columns: Sequence[str] | None = Non
     ------
     ReadError
         If a file is missing, is no parquet file, or has other columns than the first.
+    SchemaMismatch
+        If a column's types in two files have nothing in common, naming both.
     """
     files = expand_paths(paths, PARQUET_SUFFIXES)
     footers = [_footer(path) for path in files]
     _require_same_columns(files, footers, columns)
+    _require_types_of_one_kind(files, footers, columns)
     groups = [
         (path, group, footer.row_group(group).num_rows)
         for path, footer in zip(files, footers, strict=True)
@@ -101,6 +105,26 @@ def _require_same_columns(files: Sequence[str], footers: Sequence[Any], columns:
             )
 
 
+def _require_types_of_one_kind(files: Sequence[str], footers: Sequence[Any], columns: Sequence[str] | None) -> None:
+    first: dict[str, tuple[str, Any]] = {}
+    for path, footer in zip(files, footers, strict=True):
+        for column in footer.schema.to_arrow_schema():
+            wanted = columns is None or column.name in columns
+            if not wanted or not footer.num_rows or kind_of(column.type) in (None, "null"):
+                continue  # categories and the like are looked at with their values
+            known_path, known = first.setdefault(column.name, (path, column.type))
+            try:
+                merge_types(held_type(known), held_type(column.type))
+            except TypeClash:
+                raise SchemaMismatch(
+                    f"column {column.name!r} is {known} in {known_path} and {column.type} in {path}, which have no "
+                    "common dtype",
+                    advice="Read the files one by one, or leave the column out with columns=[...].",
+                    column=column.name,
+                    paths=[known_path, path],
+                ) from None
+
+
 def _dtypes(footers: Sequence[Any]) -> dict[str, str]:
     schema = footers[0].schema.to_arrow_schema()
     dtypes = _from_pandas_metadata(schema)
@@ -132,6 +156,8 @@ def _dtype_with_nulls(footers: Sequence[Any], name: str, type_: Any) -> str:
             return ""  # unknown: decided chunk by chunk
         nulls |= statistics.null_count > 0
         if statistics.has_min_max:
+            if not isinstance(statistics.min, (int, float)):
+                return ""  # another file holds something else under this name; it is not read, or refused
             low, high = min(low, statistics.min), max(high, statistics.max)
     if not nulls:
         return ""

@@ -79,7 +79,7 @@ def write_parquet(path: str | os.PathLike[str], rank: int, schema: Schema, piece
     Raises
     ------
     WriteError
-        If it cannot be written; nothing is left behind then.
+        If it cannot be written, or has rows and no columns; nothing is left behind then.
     UnsupportedDtype
         If parquet has no such type (complex, period).
     """
@@ -90,6 +90,7 @@ def write_parquet(path: str | os.PathLike[str], rank: int, schema: Schema, piece
         with pq.ParquetWriter(unfinished, arrow) as writer:
             for piece in pieces:
                 if piece.rows:
+                    _require_columns(schema, target)
                     writer.write_table(to_arrow(piece).replace_schema_metadata(arrow.metadata))
         os.replace(unfinished, target)
     except (OSError, pa.ArrowException) as error:
@@ -100,6 +101,15 @@ def write_parquet(path: str | os.PathLike[str], rank: int, schema: Schema, piece
         with suppress(OSError):
             os.remove(unfinished)
     return target
+
+
+def _require_columns(schema: Schema, target: str) -> None:
+    if not len(schema):
+        raise WriteError(
+            f"{target} cannot be written: the table has rows and no columns, and parquet keeps only what is in columns",
+            advice="Give it a column before.",
+            path=target,
+        )
 
 
 def _file_schema(schema: Schema) -> Any:

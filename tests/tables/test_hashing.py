@@ -161,6 +161,14 @@ def test_payload_only_dtypes_are_refused_as_keys(backend: Any, name: str) -> Non
         backend.partition_ids(backend.from_frame(match.to_frame("x")), ["x"], 4)
 
 
+def test_categories_of_such_values_are_refused_as_keys() -> None:
+    labels = pd.Index([(1, 2), (3, 4)], tupleize_cols=False)
+    data = PandasBackend().from_frame(pd.DataFrame({"x": pd.Categorical.from_codes([0, 1], labels)}))
+    for n in (1, 2):
+        with pytest.raises(UnsupportedDtype, match="'x'.*cannot be a key"):
+            PandasBackend().partition_ids(data, ["x"], n)
+
+
 def test_missing_key_is_named(backend: Any) -> None:
     with pytest.raises(ColumnMissing, match="'nope'"):
         backend.partition_ids(backend.from_frame(pd.DataFrame({"k": [1]})), ["nope"], 4)
@@ -168,6 +176,8 @@ def test_missing_key_is_named(backend: Any) -> None:
 
 @pytest.mark.parametrize("series", [pytest.param(s, id=n) for n, s in EVERY_DTYPE.items()])
 def test_every_other_dtype_is_a_key(backend: Any, series: pd.Series) -> None:
+    if str(series.dtype).startswith("map"):
+        pytest.skip("no key, and some versions of pyarrow end the process when such rows are turned round")
     data = backend.from_frame(pd.concat([series, series.iloc[::-1]]).to_frame("x"))
     if data.schema["x"].kind in ("complex", "list", "struct", "map"):
         return

@@ -13,7 +13,7 @@ from every_dtype import EVERY_DTYPE
 from reading import backend, read_all
 from test_round_trip import mixed_frame, same
 
-from gcylon_lab.errors import ReadError, UnsupportedDtype, WriteError
+from gcylon_lab.errors import ReadError, SchemaMismatch, UnsupportedDtype, WriteError
 from gcylon_lab.tables.io import (
     plan_parquet,
     prepare_folder,
@@ -152,6 +152,25 @@ def test_column_types_may_differ_between_files(tmp_path: Path) -> None:
     pd.DataFrame({"a": np.array([2**40], "int64")}).to_parquet(tmp_path / "1.parquet")
     got = read(tmp_path, 2)
     assert got["a"].dtype == np.int64 and got["a"].tolist() == [1, 2, 2**40]
+
+
+def test_types_with_nothing_in_common_are_named_with_their_files(tmp_path: Path) -> None:
+    for name, values in (("0", [1, 2]), ("1", ["x"]), ("2", [0.5])):
+        pd.DataFrame({"a": values, "b": 1}).to_parquet(tmp_path / f"{name}.parquet")
+    for size in (1, 3):
+        with pytest.raises(SchemaMismatch, match=r"'a' is int64 in .*0\.parquet and .*string in .*1\.parquet"):
+            plan_parquet(tmp_path, size)
+    assert len(read_all(plan_parquet(tmp_path, 2, columns=["b"]), read_parquet_chunks, columns=["b"])) == 4
+    pd.DataFrame({"a": pd.Series([], dtype="str"), "b": 1}).to_parquet(tmp_path / "1.parquet")
+    assert read(tmp_path, 2)["a"].tolist() == [1.0, 2.0, 0.5], "a file without rows gives way"
+
+
+def test_rows_without_columns_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(WriteError, match="no columns"):
+        write(tmp_path, pd.DataFrame(index=range(3)))
+    assert os.listdir(tmp_path) == []
+    write(tmp_path, pd.DataFrame())
+    assert len(read(tmp_path, 2)) == 0
 
 
 def test_what_was_written_is_read_back(tmp_path: Path) -> None:
