@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import difflib
+import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import ConfigError
 from .units import format_bytes, parse_bytes
 
+_T = TypeVar("_T")
 _MAX_BYTES = 2**62
 _TRUE, _FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 
 
+def _names_checked(cls: type[_T]) -> type[_T]:
+    """Let a class refuse a keyword that is none of its fields as `GcylonConfig.with_values` does."""
+    made = cls.__init__
+
+    @functools.wraps(made)
+    def init(self: _T, *args: Any, **values: Any) -> None:
+        _check_names(values)
+        made(self, *args, **values)
+
+    cls.__init__ = init  # type: ignore[method-assign, assignment]
+    return cls
+
+
+@_names_checked
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcylonConfig:
     """How much memory an operation may use, and where it may stage.
@@ -112,10 +129,7 @@ class GcylonConfig:
         ConfigError
             If a name is no field, or a value is out of range.
         """
-        known = [field.name for field in fields(self)]
-        for name in changes:
-            if name not in known:
-                raise ConfigError(f"{name!r} is no setting.", advice=f"The settings are {', '.join(known)}.")
+        _check_names(changes)
         return replace(self, **changes)
 
     def with_gpu_memory_limit(self, value: int | str) -> GcylonConfig:
@@ -187,6 +201,20 @@ class GcylonConfig:
         default = GcylonConfig()
         changed = [f"{k}={v!r}" for k, v in asdict(self).items() if v != getattr(default, k)]
         return f"gl.GcylonConfig({', '.join(changed)})"
+
+
+def _check_names(names: Iterable[str]) -> None:
+    known = [field.name for field in fields(GcylonConfig)]
+    for name in names:
+        if name not in known:
+            meant = nearest(name, known)
+            advice = f"Did you mean {meant}? " if meant else ""
+            raise ConfigError(f"{name!r} is no setting.", advice=f"{advice}The settings are {', '.join(known)}.")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that a mistyped one was probably meant to be; "" where none is near."""
+    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")
 
 
 def _read_bytes(name: str, value: object) -> int:

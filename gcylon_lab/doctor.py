@@ -8,19 +8,21 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from .cluster.mpiexec import find_mpiexec, without_chatter
-from .config import GcylonConfig
+from .config import GcylonConfig, nearest
+from .equipment import ENGINE_VARIABLE, TRANSPORT_VARIABLE
 from .errors import GcylonError
 from .memory.available import available_bytes, cgroup_left_bytes
 from .units import format_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+_OWN_VARIABLES = ("GCYLON_LAB_", "GCYLON_BENCH_", "GCYLON_SCREENSHOTS")  # between processes, and of tests
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _MEET = (
     "import sys; from mpi4py import MPI; c = MPI.COMM_WORLD; n = c.allreduce(1); "
@@ -152,6 +154,14 @@ def _settings() -> Iterator[Finding]:
     else:
         given = f", from {', '.join(named)}" if named else ", no GCYLON_* variable is set"
         yield Finding("settings", OK, config.as_code() + given)
+    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + [ENGINE_VARIABLE, TRANSPORT_VARIABLE]
+    for name in named:
+        if name not in known and not name.startswith(_OWN_VARIABLES):
+            meant = nearest(name, known)
+            advice = f"Did you mean {meant}? " if meant else ""
+            yield Finding(
+                "settings", WARN, f"{name} is set, but nothing reads it", f"{advice}Known are {', '.join(known)}."
+            )
     yield _spill_folder(config)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from dataclasses import FrozenInstanceError, fields
 
@@ -103,7 +104,7 @@ def test_what_is_out_of_range_is_said_with_the_range(wrong, said):
 
 
 def test_an_unknown_name_is_said_with_the_known_ones():
-    with pytest.raises(ConfigError, match="'gpu_memory' is no setting. The settings are gpu_memory_limit, "):
+    with pytest.raises(ConfigError, match="'gpu_memory' is no setting. Did you mean gpu_memory_limit"):
         GcylonConfig().with_values(gpu_memory=1)
 
 
@@ -167,3 +168,17 @@ def test_every_config_survives_code_values_and_pickle(config):
 def test_code_shows_what_differs_only():
     assert GcylonConfig().as_code() == "gl.GcylonConfig()"
     assert GcylonConfig(min_chunk_rows=5).as_code() == "gl.GcylonConfig(min_chunk_rows=5)"
+
+
+@pytest.mark.parametrize(
+    "make", [lambda **values: GcylonConfig(**values), lambda **values: GcylonConfig().with_values(**values)]
+)
+def test_a_mistyped_name_is_told_with_the_nearest_one(make):
+    with pytest.raises(ConfigError, match="'gpu_memry_limit' is no setting. Did you mean gpu_memory_limit"):
+        make(gpu_memry_limit=1)
+    with pytest.raises(ConfigError, match="'zzz' is no setting. The settings are"):
+        make(zzz=1)
+
+
+def test_the_signature_still_names_the_fields():
+    assert list(inspect.signature(GcylonConfig).parameters) == [field.name for field in fields(GcylonConfig)]

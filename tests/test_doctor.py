@@ -85,3 +85,11 @@ def test_a_failure_makes_the_whole_unhealthy_and_is_readable():
         "fail  long topic  broken",
         "                  mend it",
     ]
+
+
+def test_a_mistyped_variable_is_a_warning_with_the_nearest_one(monkeypatch):
+    monkeypatch.setenv("GCYLON_GPU_MEMORY_LIMITS", "1GiB")
+    monkeypatch.setenv("GCYLON_ENGINE", "cpu")
+    warned = [finding for finding in doctor._settings() if finding.status == WARN]
+    assert [finding.value for finding in warned] == ["GCYLON_GPU_MEMORY_LIMITS is set, but nothing reads it"]
+    assert "Did you mean GCYLON_GPU_MEMORY_LIMIT?" in warned[0].note
