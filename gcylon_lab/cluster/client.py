@@ -304,7 +304,7 @@ class Cluster(Readers):
             return f"<Cluster {self.name!r}, closed>"
         hosts = len({record.host for record in self.ranks})
         mpi = self._session.launcher.mpi.describe()
-        return f"<Cluster {self.name!r}: {self.n} ranks on {hosts} host{'s' * (hosts > 1)}, {mpi}>"
+        return f"<Cluster {self.name!r}: {self.n} rank{'s' * (self.n > 1)} on {hosts} host{'s' * (hosts > 1)}, {mpi}>"
 
     # --- inside ---
 

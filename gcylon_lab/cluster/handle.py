@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from .session import Session
 
 
+_DEFAULT_LIMIT = 10_000
+
+
 class DistTable:
     """A table on the ranks of a cluster. The rows stay there.
 
@@ -199,13 +202,13 @@ class DistTable:
         """Return every rank's rows as a frame, in rank order. All of them come to the notebook."""
         return [reply.value for reply in self._request("local")]
 
-    def to_pandas(self, limit: int | None = 10_000) -> pd.DataFrame:
+    def to_pandas(self, limit: int | None = _DEFAULT_LIMIT) -> pd.DataFrame:
         """Return the first rows in global order.
 
         Parameters
         ----------
         limit : int or None, default 10_000
-            How many; None for all. A warning says so if there are more.
+            How many; None for all. Where the default leaves rows out, a warning says so.
 
         Returns
         -------
@@ -217,11 +220,12 @@ class DistTable:
             raise ArgumentError(f"limit={limit} is negative.", advice="Give a number of rows, or None for all.")
         if limit is None or limit >= self.num_rows:
             return pd.concat(self.local(), ignore_index=True)
-        warnings.warn(
-            f"These are the first {format_count(limit)} of {format_count(self.num_rows)} rows "
-            f"({format_bytes(self.nbytes)} in all); to_pandas(limit=None) gives all.",
-            stacklevel=2,
-        )
+        if limit == _DEFAULT_LIMIT:
+            warnings.warn(
+                f"These are the first {format_count(limit)} of {format_count(self.num_rows)} rows "
+                f"({format_bytes(self.nbytes)} in all); to_pandas(limit=None) gives all.",
+                stacklevel=2,
+            )
         return self.head(limit)
 
     def head(self, n: int = 5) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from .shapes import Shapes, wished_rows
 
 STRATEGIES = ("auto", "direct", "chunked", "staged")
 EVENLY = "assuming evenly spread keys"
+UNCOUNTED = "planned as for evenly spread keys: a staged result needs no count of them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Plan:
     Attributes
     ----------
     verb, strategy, reason, assumption : str
-        ``assumption`` is empty once the keys have been counted.
+        ``assumption`` is empty once the keys have been counted; where an operation ran without that, it says so.
     rounds, chunk_rows : int
         Rounds, and most rows of a chunk.
     round_bytes, result_bytes, predicted_peak_bytes, budget_bytes : int
@@ -74,13 +75,17 @@ class Plan:
         for other in self.alternatives:
             verdict = "would fit" if other.fits else "would not fit"
             lines.append(
-                f"  {other.strategy} {verdict}: {format_count(other.rounds)} rounds, "
+                f"  {other.strategy} {verdict}: {format_count(other.rounds)} round{'s' * (other.rounds != 1)}, "
                 f"peak {format_bytes(other.predicted_peak_bytes)}"
             )
         return "\n".join(lines)
 
     def __str__(self) -> str:
         return self.describe()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """As the last line of a cell it reads as `print` shows it."""
+        printer.text(self.describe())
 
 
 def check_strategy(strategy: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 
 from ..errors import CommError, GcylonError
 from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
@@ -11,7 +12,7 @@ from ..profiling import OperationRecord
 from ..profiling import operation as recorded
 from .operation import Operation, Request
 from .part import Part
-from .plan import Plan
+from .plan import UNCOUNTED, Plan
 from .votes import VoteKind
 from .workspace import Workspace
 
@@ -66,7 +67,15 @@ def run_verb(
             record.measured_peak_bytes = workspace.budget.window_peak_bytes
             workspace.transport.set_deadline(None)
         record.rows_out, record.bytes_out = result.rows, result.nbytes
-    return result, operation.plan
+    return result, _as_it_ran(operation)
+
+
+def _as_it_ran(operation: Operation) -> Plan | None:
+    """The plan to explain a result with: nothing in it is still to come."""
+    plan = operation.plan
+    if plan is None:
+        return None
+    return replace(plan, reason=operation.record.reason, assumption=UNCOUNTED if plan.assumption else "")
 
 
 def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:

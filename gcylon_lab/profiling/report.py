@@ -48,8 +48,8 @@ def summary(snapshots: Sequence[RankSnapshot]) -> dict[str, list[Row]]:
         and the record's own fields.
         ``phases``: number, verb, rank, phase, seconds, bytes, gb_per_s, measured_peak_bytes, staged_bytes (the last
         two of the whole operation).
-        What cannot be said (a rate without bytes, a skew without work) is None. An operation still running
-        counts up to the snapshot. All are in the order of number, then rank.
+        What cannot be said (a rate without bytes or of a failure, a skew without work) is None. An operation still
+        running counts up to the snapshot. All are in the order of number, then rank.
     """
     ranks = sorted(
         (_rank_row(snapshot, record) for snapshot in snapshots for record in snapshot["operations"]),
@@ -85,7 +85,7 @@ def _rank_row(snapshot: RankSnapshot, record: Row) -> Row:
         "busy_s": max(0, total_ns - waiting_ns) / 1e9,
         "waiting_s": waiting_ns / 1e9,
         "other_s": max(0, total_ns - sum(record["phases"].values())) / 1e9,
-        "gb_per_s": _gb_per_s(record["bytes_in"], seconds),
+        "gb_per_s": None if record["error"] else _gb_per_s(record["bytes_in"], seconds),
         **{name: record[name] for name in _RANK_FIELDS},
         "phases": phases,
     }
@@ -116,6 +116,7 @@ def _operation_row(rows: Sequence[Row]) -> Row:
     peak = max(rows, key=lambda row: row["measured_peak_bytes"])
     mean_busy = sum(row["busy_s"] for row in rows) / len(rows)
     sums = {name: sum(row[name] for row in rows) for name in _SUMMED}
+    error = next((row["error"] for row in rows if row["error"]), "")
     return {
         "number": rows[0]["number"],
         "verb": rows[0]["verb"],
@@ -124,7 +125,7 @@ def _operation_row(rows: Sequence[Row]) -> Row:
         "ranks": len(rows),
         "done": all(row["done"] for row in rows),
         "seconds": seconds,
-        "gb_per_s": _gb_per_s(sums["bytes_in"] / len(rows), seconds),
+        "gb_per_s": None if error else _gb_per_s(sums["bytes_in"] / len(rows), seconds),
         "slowest_rank": slowest["rank"],
         "skew": slowest["busy_s"] / mean_busy if mean_busy > 0 else None,
         "measured_peak_bytes": peak["measured_peak_bytes"],
@@ -132,7 +133,7 @@ def _operation_row(rows: Sequence[Row]) -> Row:
         "predicted_peak_bytes": max(row["predicted_peak_bytes"] for row in rows),
         "budget_bytes": min(row["budget_bytes"] for row in rows),
         **sums,
-        "error": next((row["error"] for row in rows if row["error"]), ""),
+        "error": error,
     }
 
 

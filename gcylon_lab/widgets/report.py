@@ -37,7 +37,7 @@ const figures = JSON.parse(document.getElementById("figures").textContent);
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
 const draw = () => {
   const figure = figures[dark.matches ? "dark" : "light"];
-  Plotly.react("figure", figure.data, figure.layout, { responsive: true, displaylogo: false });
+  Plotly.react("figure", figure.data, figure.layout, { responsive: true, displayModeBar: false });
 };
 dark.addEventListener("change", draw);
 draw();
@@ -115,7 +115,8 @@ def _about(snapshots: Sequence[Snapshot]) -> list[str]:
     hosts = list(dict.fromkeys(str(s["host"]) for s in snapshots))
     budget = max((int(s["limit_bytes"]) for s in snapshots), default=0)
     lines = [
-        f"{len(snapshots)} ranks on {', '.join(hosts) or 'no host'} · budget {readable(budget)} a rank · "
+        f"{len(snapshots)} rank{'s' * (len(snapshots) != 1)} on {', '.join(hosts) or 'no host'} · "
+        f"budget {readable(budget)} a rank · "
         f"gcylon_lab {__version__} · {time.strftime('%Y-%m-%d %H:%M')}"
     ]
     dropped = sum(int(s.get("dropped_events", 0)) for s in snapshots)

@@ -104,10 +104,12 @@ def test_plans_here_and_there_are_the_same(lab: gl.Cluster, frame: pd.DataFrame)
 def test_rows_come_only_as_far_as_asked(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
     pd.testing.assert_series_equal(table.head(3)["v"], frame["v"].head(3))
-    with pytest.warns(UserWarning, match="first 10 of 1,000 rows"):
-        assert len(table.to_pandas(limit=10)) == 10
+    long = lab.from_pandas(pd.DataFrame({"a": range(10_001)}))
+    with pytest.warns(UserWarning, match="first 10,000 of 10,001 rows"):
+        assert len(long.to_pandas()) == 10_000
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        assert len(table.to_pandas(limit=10)) == 10
         assert len(table.to_pandas()) == 1000
     with pytest.raises(ArgumentError, match="negative"):
         table.to_pandas(limit=-1)

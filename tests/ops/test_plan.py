@@ -6,11 +6,15 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pandas as pd
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from IPython.lib.pretty import pretty
 
+import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError
 from gcylon_lab.ops.costs import Costs, expected_results, room_wanted
 from gcylon_lab.ops.foresight import foresee
@@ -209,9 +213,7 @@ def test_the_rank_that_lacks_most_is_named() -> None:
 
 
 def test_budget_below_one_row() -> None:
-    wide = replace(
-        limited(20_000), rows=(1,) * 4, nbytes=(100_000,) * 4, used=(0,) * 4, fixed_row_bytes=100_000
-    )
+    wide = replace(limited(20_000), rows=(1,) * 4, nbytes=(100_000,) * 4, used=(0,) * 4, fixed_row_bytes=100_000)
     with pytest.raises(BudgetExceeded, match="chunks of one row") as caught:
         make_plan(wide, AUTO)
     would_do = caught.value.numbers["would_do"]
@@ -303,3 +305,20 @@ def test_foresight_refuses_what_the_verb_would(arguments: dict[str, Any], error:
     given_ = {"verb": "shuffle", "infos": [info], "config": AUTO} | arguments
     with pytest.raises(error):
         foresee(**given_)
+
+
+def test_a_plan_as_the_last_line_of_a_cell_reads_as_printed() -> None:
+    plan = make_plan(shapes_of(), AUTO)
+    assert pretty(plan) == str(plan) == plan.describe()
+    assert "1 rounds" not in plan.describe()
+
+
+def run_and_explain(strategy: str) -> str:
+    return gl.from_local(pd.DataFrame({"k": range(100)})).shuffle("k", strategy=strategy).explain()
+
+
+@pytest.mark.parametrize("strategy", ["direct", "chunked", "staged"])
+def test_what_ran_is_explained_without_an_assumption(strategy: str) -> None:
+    text = run_threads(2, run_and_explain, strategy)[0]
+    assert "assuming" not in text
+    assert ("needs no count" in text) == (strategy == "staged")

@@ -113,3 +113,12 @@ def test_the_text_says_what_matters(clock: Any) -> None:
     assert len({len(line) for line in lines[:4]}) == len({len(line) for line in lines[5:11]}) == 1
     assert "nan" not in "".join(lines)
     assert format_summary([]) == "No operations were recorded."
+
+
+def test_a_failed_operation_has_no_rate() -> None:
+    recorder = Recorder()
+    with pytest.raises(ValueError, match="broke"), operation("shuffle", 1, recorder) as record:
+        record.bytes_in = 1_000_000
+        raise ValueError("it broke")
+    made = summary([take_snapshot(recorder, None, 0, "host0")])
+    assert [made[name][0]["gb_per_s"] for name in ("operations", "ranks")] == [None, None]

@@ -77,6 +77,14 @@ def test_its_figures_are_the_dashboards_in_light_and_dark(report: Path) -> None:
     assert figures["light"]["layout"]["font"] != figures["dark"]["layout"]["font"]
 
 
+def test_no_tool_bar_covers_a_title(report: Path) -> None:
+    assert "displayModeBar: false" in report.read_text()
+
+
+def test_one_rank_is_no_ranks(tmp_path: Path) -> None:
+    assert "1 rank on h1" in html_report(tmp_path / "r.html", Replay(1).at(16.0)).read_text()
+
+
 def test_a_name_cannot_end_the_script_early(tmp_path: Path) -> None:
     snapshots = Replay(1).at(16.0)
     for record in snapshots[0]["operations"]:
