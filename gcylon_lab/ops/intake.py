@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..memory.lower import LowerFile
 from ..tables.backend import Data
+from ..tables.promotion import may_not_fit
 from ..tables.schema import Schema, agree_schemas
 from .operation import Operation, Request
 from .part import Chunk, Part, hold, stage
@@ -47,6 +48,8 @@ def take_in(
         What a rank raised while making its rows, on all ranks.
     BudgetExceeded
         If the rows do not fit and staging is not allowed.
+    SchemaMismatch
+        If a rank holds values that the dtype common to all ranks does not.
     """
 
     def body(operation: Operation) -> Part:
@@ -56,9 +59,26 @@ def take_in(
         for data in make():
             intake.add(data)
         schema = operation.agree_result_schema(intake.schema, intake.rows, only=only)
+        _check_values(workspace, intake.chunks, schema)
         return Part(workspace, schema, intake.chunks)
 
     return run_verb(workspace, request, body)[0]
+
+
+def _check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) -> None:
+    """Look once for values that the agreed dtypes do not hold: chunks are brought to them only when they are used,
+    where an error would come late, and on this rank alone."""
+    for chunk in chunks:
+        doubtful = [column.name for column in schema if may_not_fit(chunk.schema[column.name], column)]
+        if not doubtful:
+            continue
+        wanted, budget = schema.select(doubtful), workspace.budget
+        count = min(chunk.rows, -(-chunk.nbytes // piece_bytes(budget.limit_bytes)))
+        with chunk.load(workspace) as data:
+            for i in range(count):
+                piece = workspace.backend.slice(data, chunk.rows * i // count, chunk.rows * (i + 1) // count)
+                with budget.reserve(min(piece.nbytes, budget.remaining_bytes), "Checking values"):
+                    workspace.backend.cast(workspace.backend.select(piece, doubtful), wanted)
 
 
 def piece_bytes(limit_bytes: int) -> int:

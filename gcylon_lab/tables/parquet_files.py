@@ -150,7 +150,8 @@ def _from_pandas_metadata(schema: Any) -> dict[str, str]:
 def _dtype_with_nulls(footers: Sequence[Any], name: str, type_: Any) -> str:
     """What ints and bools with nulls become, as in pandas; "" where there are none, nullable ints where not exact."""
     nulls = False
-    low, high = 0, 0
+    low: float = 0
+    high: float = 0
     for statistics in _statistics(footers, name):
         if statistics is None or not statistics.has_null_count:
             return ""  # unknown: decided chunk by chunk

@@ -114,6 +114,33 @@ def _build(columns: Sequence[Column], type_: Any, nulls: bool) -> Column:
     return Column(name, kind, text, arrow=type_, tz=_tz(type_))
 
 
+def may_not_fit(source: Column, target: Column) -> bool:
+    """Whether a value of a column may have no place in the one that it was promoted to, so that all need a look.
+
+    Ints meet floats, int64 meets uint64, and times meet finer ones: most values fit, and few do not.
+    """
+    if source == target:
+        return False
+    if source.kind == "int":
+        return _int_may_not_fit(_numpy_type(source), target)
+    if source.kind in ("datetime", "timedelta"):
+        return source.unit != target.unit
+    return source.kind in ("list", "struct", "map") and source.arrow != target.arrow
+
+
+def _int_may_not_fit(source: np.dtype[Any], target: Column) -> bool:
+    if target.kind not in ("int", "float"):
+        return False
+    wide = _numpy_type(target)
+    if wide.kind == "f":
+        return 8 * source.itemsize > np.finfo(wide).nmant + 1
+    return not np.can_cast(source, wide)
+
+
+def _numpy_type(column: Column) -> np.dtype[Any]:
+    return np.dtype(column.arrow.to_pandas_dtype()) if column.dtype is None else column.dtype
+
+
 def fixed_column(name: Any, type_: Any) -> Column:
     """The fixed column for values of an Arrow type (bool, int, float, timestamp or duration)."""
     kind = kind_of(type_) or ""

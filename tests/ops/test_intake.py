@@ -11,7 +11,7 @@ import pytest
 
 import gcylon_lab as gl
 from gcylon_lab.context import current, run_threads
-from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.errors import BudgetExceeded, SchemaMismatch
 
 _TIGHT = gl.GcylonConfig(gpu_memory_limit=64 * 1024)
 
@@ -69,3 +69,45 @@ def test_nothing_gives_way_where_staging_is_not_allowed(tmp_path: Path) -> None:
     pd.DataFrame({"a": np.arange(4_000)}).to_parquet(path)
     (tiers,) = run_threads(1, read_without_staging, path)
     assert tiers["disk"] == 0
+
+
+def take_in_with(values: list[list[Any]], staged: bool) -> str:
+    config = gl.GcylonConfig(gpu_memory_limit=4096) if staged else None
+    try:
+        table = gl.from_local(pd.DataFrame({"c": values[current().rank], "d": "x"}), config=config)
+    except SchemaMismatch as error:
+        return str(error)
+    table.local()
+    return str(table.dtypes["c"])
+
+
+@pytest.mark.parametrize("staged", [False, True])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[2**53 + 1] * 999, [0.5] * 999],
+        [[1] * 999, [2**64 - 1] * 999],
+        [[[2**53 + 1]] * 999, [[0.5]] * 999],
+        [[pd.Timestamp("9000-01-01").as_unit("s")] * 999, [pd.Timestamp("2000-01-01").as_unit("ns")] * 999],
+    ],
+    ids=["int_and_float", "uint64", "nested", "times"],
+)
+def test_values_that_the_common_dtype_does_not_hold_are_told_on_all_ranks(values: Any, staged: bool) -> None:
+    said = run_threads(2, take_in_with, values, staged)
+    assert said[0] == said[1] and "column 'c'" in said[0] and "cannot represent" in said[0]
+
+
+def test_values_that_the_common_dtype_holds_are_taken_in() -> None:
+    assert run_threads(2, take_in_with, [[2**53], [0.5]], False) == ["float64"] * 2
+
+
+def test_pieces_of_one_rank_are_looked_at_too(tmp_path: Path) -> None:
+    for name, values in (("0", [2**53 + 1]), ("1", [0.5])):
+        pd.DataFrame({"c": values}).to_parquet(tmp_path / f"{name}.parquet")
+
+    def read() -> str:
+        with pytest.raises(SchemaMismatch) as caught:
+            gl.read_parquet(str(tmp_path))
+        return str(caught.value)
+
+    assert all("column 'c'" in text for size in (1, 2, 3) for text in run_threads(size, read))
