@@ -17,8 +17,8 @@ from . import interop
 from .arrow_types import held_type
 from .column import Column, Label
 from .cudf_data import Array, DeviceColumns, as_array, as_column, current_stream, empty_array
-from .cudf_transfer import device_array, plain_arrow, to_device
-from .cudf_types import item_dtype, require_device_form, to_device_form
+from .cudf_transfer import device_array, host_array, plain_arrow, to_device
+from .cudf_types import device_type, item_dtype, require_device_form, to_device_form
 from .promotion import masked_name
 from .schema import Schema
 
@@ -80,7 +80,7 @@ def _pandas_dtype(label: Label, series: Any) -> Any:
             column=label,
         )
     if isinstance(dtype, (cudf.ListDtype, cudf.StructDtype)) or str(dtype).startswith("decimal"):
-        return pd.ArrowDtype(held_type(series.iloc[:0].to_arrow().type))
+        return pd.ArrowDtype(held_type(dtype.to_arrow()))
     if isinstance(dtype, np.dtype) and dtype.kind == "O":
         return pd.StringDtype(na_value=np.nan)
     if isinstance(dtype, np.dtype) and dtype.kind in "biuf" and series.to_pylibcudf()[0].null_count():
@@ -95,17 +95,15 @@ def _taken(column: Column, series: Any) -> Array:
         return empty_array(column)
     if not column.fixed:
         if column.kind in ("list", "struct", "decimal"):
-            return device_array(column, pa.chunked_array([_held(series.to_arrow(), column.arrow)]))
-        return plain.copy(stream=current_stream())
+            return device_array(column, host_array(column, plain))  # nested decimals may be narrower in cuDF
+        wanted = plc.DataType.from_arrow(device_type(column.arrow))
+        if column.kind == "str" or plain.type() == wanted:
+            return plain.copy(stream=current_stream())
+        return plc.unary.cast(plain, wanted, stream=current_stream())  # days, which cuDF holds as seconds
     if column.kind == "category":
-        codes = as_array(plain, plain.type().typestr())
+        codes = as_array(plain, plain.type().typestr)
         return _with_null(plain, codes.astype(item_dtype(column)), -1)
     return _with_null(plain, as_array(plain, item_dtype(column)).copy(), _NULL_TICKS)
-
-
-def _held(array: Any, type_: Any) -> Any:
-    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
-    return array if array.type == type_ else array.cast(type_)
 
 
 def _with_null(plain: Any, values: Any, null: int) -> Any:
@@ -156,7 +154,11 @@ def _zoned(series: Any, tz: str) -> Any:
     if not tz:
         return series
     cupy.cuda.get_current_stream().synchronize()
-    return series.dt.tz_localize("UTC").dt.tz_convert(tz)
+    aware = series.dt.tz_localize("UTC")
+    try:
+        return aware.dt.tz_convert(tz)
+    except NotImplementedError:  # a fixed offset, which cuDF does not have: the same instants in UTC
+        return aware
 
 
 def _masked(plain: Any, valid: Any) -> Any:
@@ -168,6 +170,8 @@ def _masked(plain: Any, valid: Any) -> Any:
 
 def _category_series(column: Column, codes: Any) -> Any:
     labels = interop._labels(column)
+    if pa.types.is_date(column.labels.type):  # cuDF has no days
+        labels = column.labels.cast(pa.timestamp("s")).to_pandas()
     dtype = cudf.CategoricalDtype(pd.Index(labels, dtype=getattr(labels, "dtype", None)), ordered=column.ordered)
     wanted = dtype._codes_dtype  # unsigned in cuDF, which has a mask for nulls
     unsigned = Column(column.name, "int", wanted.name, dtype=wanted)

@@ -15,6 +15,7 @@ from .column import Column
 from .schema import Schema
 
 _UNITS = {"s": "SECONDS", "ms": "MILLISECONDS", "us": "MICROSECONDS", "ns": "NANOSECONDS"}
+_SMALL_BYTES = 2**31 - 1  # what 32-bit offsets reach
 _PLAIN = ("bool", "int", "float", "datetime", "timedelta", "date", "decimal")
 
 
@@ -60,10 +61,16 @@ def fixed_type(column: Column) -> Any:
     return plc.DataType(plc.TypeId["BOOL8" if dtype.kind == "b" else dtype.name.upper()])
 
 
-def device_type(type_: Any) -> Any:
+def device_type(type_: Any, *, large: bool = False) -> Any:
     """The Arrow type in which values of a held type go to the device.
 
-    Zones are left to the schema, lists have the 32-bit offsets of libcudf, and values that are all null are int8.
+    Zones are left to the schema, offsets have 32 bits as libcudf makes them, and values that are all null are int8.
+
+    Parameters
+    ----------
+    type_ : pyarrow type
+    large : bool
+        Whether strings need 64-bit offsets.
 
     Raises
     ------
@@ -74,11 +81,11 @@ def device_type(type_: Any) -> Any:
     if kind == "null":
         return pa.int8()
     if kind == "str":
-        return pa.large_string()
+        return pa.large_string() if large else pa.string()
     if kind == "list":
-        return pa.list_(device_type(type_.value_type))
+        return pa.list_(device_type(type_.value_type, large=large))
     if kind == "struct" and type_.num_fields:
-        return pa.struct([pa.field(field.name, device_type(field.type)) for field in type_])
+        return pa.struct([pa.field(field.name, device_type(field.type, large=large)) for field in type_])
     if kind not in _PLAIN or pat.is_float16(type_) or pat.is_decimal256(type_):
         raise TypeClash(str(type_))
     return pa.timestamp(type_.unit) if kind == "datetime" else type_
@@ -99,7 +106,7 @@ def arrow_metadata(type_: Any) -> Any:
 
 def to_device_form(array: Any) -> Any:
     """A host array in the form in which it goes to the device, without an offset."""
-    wanted = device_type(array.type)
+    wanted = device_type(array.type, large=array.nbytes > _SMALL_BYTES)
     if pat.is_null(array.type):
         return pa.nulls(len(array), wanted)
     if array.type != wanted:
