@@ -84,6 +84,10 @@ class MpiTransport:
         """Return a window; this transport is two-sided and does not need it."""
         return Window(tuple(buffers))
 
+    def open_window(self, buffers: Sequence[Any]) -> Window:
+        """Collective: all ranks call it. As `expose`."""
+        return self.expose(buffers)
+
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Post all receives, then all sends, then wait for both."""
         # Copied while the messages of others are under way.

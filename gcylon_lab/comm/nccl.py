@@ -114,7 +114,7 @@ class NcclTransport(Overlay):
         idents = self.base.share(ident)
         self._agree_on(failure)
         try:
-            self._comm = nccl.NcclCommunicator(self.size, _from_bytes(idents[0]), self.rank)
+            self._comm = nccl.NcclCommunicator(self.size, idents[0], self.rank)
             word = self._cupy.zeros(1, dtype=self._cupy.uint8)
             self._comm.allReduce(word.data.ptr, word.data.ptr, 1, _UINT8, 0, self._stream.ptr)
             self._waits.for_streams()
@@ -136,9 +136,5 @@ def _reason(rank: int, error: Exception) -> str:
 
 
 def _to_bytes(ident: Any) -> bytes:
-    """A unique id as bytes; cupy gives it as a tuple of C chars."""
-    return bytes(value & 0xFF for value in ident)
-
-
-def _from_bytes(data: bytes) -> tuple[int, ...]:
-    return tuple(value - 256 if value > 127 else value for value in data)
+    """A unique id as bytes; older releases of cupy give it as a tuple of C chars."""
+    return ident if isinstance(ident, bytes) else bytes(value & 0xFF for value in ident)

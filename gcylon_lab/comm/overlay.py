@@ -36,6 +36,10 @@ class Overlay:
         """Let others write into these buffers until the next `finish`."""
         return Window(tuple(buffers))
 
+    def open_window(self, buffers: Sequence[Any]) -> Window:
+        """Collective: all ranks call it. Expose buffers for several exchanges."""
+        return self.expose(buffers)
+
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Move bytes."""
         self.base.exchange(window, sends, receives)

@@ -59,15 +59,28 @@ class PeerTransport(Overlay):
         self._kept.append(buffers)
         return Window(tuple(buffers))
 
+    def open_window(self, buffers: Sequence[Any]) -> Window:
+        """Collective: all ranks call it. Expose buffers, and learn where those of the others are."""
+        self.expose(buffers)
+        mine = [buffer.data.ptr - self._slab[0] if buffer.nbytes else 0 for buffer in buffers]
+        return Window(tuple(buffers), self.base.agree(np.array(mine, dtype=np.int64)))
+
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Queue puts into what receivers have exposed; returns before they are done."""
-        targets = self._meet(sends, receives)
+        if window is None or window.addresses is None:
+            targets = self._meet(sends, receives)
+        else:
+            self.base.check()
+            places = window.addresses
+            targets = [self._bases[s.rank] + int(places[s.rank, s.buffer]) + s.offset for s in sends]
         self._waits.let_streams_follow()
-        for send, target in zip(sends, targets, strict=True):
+        # Each rank begins with its neighbour, so that they do not all write to the same one at first.
+        for turn in sorted(range(len(sends)), key=lambda i: (sends[i].rank - self.rank - 1) % self.size):
+            send, stream = sends[turn], self._streams[sends[turn].rank]
             if send.view.nbytes:
-                stream = self._streams[send.rank]
-                self._runtime.memcpyAsync(target, send.view.data.ptr, send.view.nbytes, _DEVICE_TO_DEVICE, stream.ptr)
-        self._kept.append((sends, receives))
+                source, nbytes = send.view.data.ptr, send.view.nbytes
+                self._runtime.memcpyAsync(targets[turn], source, nbytes, _DEVICE_TO_DEVICE, stream.ptr)
+        self._kept.append((sends, receives, window))
 
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. Every rank's numbers, once all copies of all ranks are done."""

@@ -41,6 +41,10 @@ class SingleTransport:
         """Return a window; nobody else writes into it."""
         return Window(tuple(buffers))
 
+    def open_window(self, buffers: Sequence[Any]) -> Window:
+        """Collective: all ranks call it. As `expose`."""
+        return self.expose(buffers)
+
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Copy what is sent to oneself."""
         self._check()

@@ -74,6 +74,10 @@ class ThreadsTransport:
         """Return a window; this transport is two-sided and does not need it."""
         return Window(tuple(buffers))
 
+    def open_window(self, buffers: Sequence[Any]) -> Window:
+        """Collective: all ranks call it. As `expose`."""
+        return self.expose(buffers)
+
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Receivers copy from the senders' views."""
         limit = self._world.max_message_bytes

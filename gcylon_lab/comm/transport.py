@@ -20,10 +20,15 @@ Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Bytes for another rank. Sends to one rank arrive in the order given."""
+    """Bytes for another rank. Sends to one rank arrive in the order given.
+
+    Where the exchange is given a window, ``buffer`` and ``offset`` say where the bytes belong in
+    the receiver's: the number of the buffer that it exposed, and a byte in it.
+    """
 
     rank: int
     view: Any
+    buffer: int = 0
     offset: int = 0
 
 
@@ -37,9 +42,18 @@ class Receive:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Buffers that other ranks may write into until the next `finish`."""
+    """Buffers that other ranks may write into until the next `finish`.
+
+    Attributes
+    ----------
+    buffers : tuple
+        Of this rank.
+    addresses : ndarray of int64, shape (size, buffers), optional
+        Where each rank's are, for transports that write into them.
+    """
 
     buffers: tuple[Any, ...]
+    addresses: Int64s | None = None
 
 
 class Transport(Protocol):
@@ -82,9 +96,14 @@ class Transport(Protocol):
         """Let others write into these buffers until the next `finish`."""
         ...
 
+    def open_window(self, buffers: Sequence[Any]) -> Window:
+        """Collective: all ranks call it. Expose buffers, as many on each rank, for several exchanges."""
+        ...
+
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Move bytes; both lists may be empty.
 
+        All ranks give a window, and sends say their places in the receiver's; or none does.
         Per pair of ranks, the n-th send fits the n-th receive. Sends to oneself are allowed.
         Returns when the receives are filled and the sent views may be changed, unless
         ``completes_in_finish``.

@@ -135,6 +135,9 @@ class StagedRegion:
         """Whether what it was made of is no longer needed."""
         return True
 
+    def wait(self) -> None:
+        """Wait until what it was made of is no longer needed."""
+
     def read(self) -> list[Any]:
         """Copy all buffers back, into one new device array, on the current stream.
 
@@ -184,6 +187,11 @@ class PinnedRegion(StagedRegion):
     def arrived(self) -> bool:
         """Whether what it was made of is no longer needed."""
         return self._copy is None or self._copy.done
+
+    def wait(self) -> None:
+        """Wait until what it was made of is no longer needed."""
+        if self._copy is not None:
+            self._copy.wait()
 
     def _fill(self, block: Any) -> None:
         moves, start = [], int(block.data.ptr)

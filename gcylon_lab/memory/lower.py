@@ -19,6 +19,10 @@ class LowerRegion(Protocol):
         """Bytes that `read` makes."""
         ...
 
+    def wait(self) -> None:
+        """Wait until what it was made of is no longer needed."""
+        ...
+
     def read(self) -> list[Any]:
         """The buffers, in new memory of the device tier.
 
@@ -68,6 +72,10 @@ class LowerTiers(Protocol):
 
     def new_file(self) -> LowerFile:
         """Begin a row of regions."""
+        ...
+
+    def poll(self) -> object:
+        """Free the device memory of what has left it."""
         ...
 
     def flush(self) -> None:

@@ -33,6 +33,9 @@ class SpillRegion:
         store._add(nbytes)
         weakref.finalize(self, store._add, -nbytes)
 
+    def wait(self) -> None:
+        """Nothing to wait for: it was written when it was made."""
+
     def read(self) -> list[memoryview]:
         """Read all buffers back, into one new block of memory of ``nbytes`` bytes.
 
@@ -138,6 +141,9 @@ class SpillStore:
     def disk_bytes(self) -> int:
         """Bytes staged on disk now."""
         return self._used
+
+    def poll(self) -> None:
+        """Nothing is on its way."""
 
     def flush(self) -> None:
         """Nothing is on its way: what is staged has been written."""

@@ -72,7 +72,7 @@ def _count(operation: Operation, part: Part, route: Route, chunk_rows: int) -> t
 
 
 def _placed(operation: Operation, rows: Int64s) -> PlacedSink:
-    return PlacedSink(operation.workspace, operation.schema, rows[:, operation.rank])
+    return PlacedSink(operation.workspace, operation.schema, rows, operation.rank)
 
 
 def _run(

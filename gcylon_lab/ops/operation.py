@@ -171,6 +171,7 @@ class Operation:
             workspace.make_room(wanted[self.rank].all, limit, others)
             workspace.make_room(wanted[self.rank].least, limit, [part])
             workspace.budget.start_window()  # tables of before may have been in the way until now
+        workspace.spill.flush()  # of operations before, what nobody waited for
         workspace.budget.renew_limit()
         used = workspace.budget.used_bytes
         self.record.used_before_bytes = used

@@ -54,6 +54,13 @@ class Chunk:
         return "device" if self._region is None else self._region.tier
 
     @property
+    def region(self) -> LowerRegion:
+        """Where the rows of a staged chunk are."""
+        if self._region is None:
+            raise ValueError("the chunk is on the device tier")
+        return self._region
+
+    @property
     def data(self) -> Data:
         """The rows of a chunk that is on the device tier."""
         if self._data is None:

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..comm.transport import Receive
+from ..comm.transport import Receive, Window
 from ..memory.budget import Reservation
-from ..memory.lower import LowerFile
+from ..memory.lower import LowerFile, LowerRegion
 from ..tables.backend import Output
 from ..tables.schema import Schema
 from .part import Chunk, stage
@@ -44,12 +44,34 @@ class Sink(Protocol):
         """
         ...
 
+    def window(self, sent_rows: Int64s, messages: bool) -> tuple[Window | None, Int64s]:
+        """Where others take this rank's rows in, if that is known to all.
+
+        Parameters
+        ----------
+        sent_rows : ndarray of int64, shape (size,)
+            Rows that this rank sends to each in this round.
+        messages : bool
+            Whether any rank sends a message to any, the same on all ranks.
+
+        Returns
+        -------
+        Window or None, ndarray of int64, shape (size,)
+            And the row of each rank's window at which these rows begin.
+        """
+        ...
+
     def open(self, arrivals: Arrivals) -> list[Receive]:
         """Make room for a round, in the order in which each source sends: fixed columns, then the message."""
         ...
 
+    @property
+    def settling_bytes(self) -> int:
+        """Device bytes that `settle` will give back."""
+        ...
+
     def settle(self) -> None:
-        """Wait until what was taken in before has left the device tier, where it goes on by itself."""
+        """Wait until what was taken in before the last `close` has left the device tier."""
         ...
 
     def close(self) -> None:
@@ -70,8 +92,10 @@ class PlacedSink:
         Whose budget pays.
     schema : Schema
         Of the result.
-    rows_from : ndarray of int64, shape (size,)
-        Rows that come from each rank in all rounds.
+    rows : ndarray of int64, shape (size, size)
+        Rows that go from each rank (first axis) to each in all rounds.
+    rank : int
+        This one.
 
     Raises
     ------
@@ -79,7 +103,8 @@ class PlacedSink:
         If the fixed columns do not fit.
     """
 
-    def __init__(self, workspace: Workspace, schema: Schema, rows_from: Int64s) -> None:
+    def __init__(self, workspace: Workspace, schema: Schema, rows: Int64s, rank: int) -> None:
+        rows_from = rows[:, rank]
         self._rows = int(rows_from.sum())
         self._schema = schema
         self._next = np.concatenate(([0], np.cumsum(rows_from)[:-1])).astype(np.int64)
@@ -87,12 +112,21 @@ class PlacedSink:
         self._output: Output = workspace.backend.allocate(schema, self._rows)
         self._messages: list[tuple[int, int, Any]] = []
         self._new_message, self._expose = workspace.backend.new_message, workspace.transport.expose
-        self._expose(self._output.fixed_views(0, self._rows))
+        self._widths = [column.dtype.itemsize for column in schema.fixed if column.dtype is not None]
+        # Where this rank's next row belongs in each rank's result: after those of the ranks before it.
+        self._there = rows[:rank].sum(axis=0)
+        self._window = workspace.transport.open_window(self._output.fixed_views(0, self._rows))
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Only the messages: the fixed columns have their place already."""
         needed: Int64s = message_bytes.sum(axis=0)
         return needed
+
+    def window(self, sent_rows: Int64s, messages: bool) -> tuple[Window | None, Int64s]:
+        """The result itself, unless messages come in, whose places nobody else knows."""
+        places = self._there.copy()
+        self._there += sent_rows
+        return (None if messages else self._window), places
 
     def open(self, arrivals: Arrivals) -> list[Receive]:
         """Give the places of the rows, and new room for the messages."""
@@ -114,8 +148,13 @@ class PlacedSink:
             self._expose(messages)
         return receives
 
+    @property
+    def settling_bytes(self) -> int:
+        """0: the result stays on the device tier."""
+        return 0
+
     def settle(self) -> None:
-        """Nothing is on its way: the result stays on the device tier."""
+        """Nothing is on its way."""
 
     def close(self) -> None:
         """Hand the filled messages to the output."""
@@ -154,6 +193,10 @@ class StagedSink:
         self._open: list[tuple[int, Output, list[tuple[int, int, Any]]]] = []
         self._reservation: Reservation | None = None
         self._chunks: list[tuple[int, int, Chunk]] = []
+        # On their way down: what the last round brought, and what the one before it did.
+        self._leaving: list[LowerRegion] = []
+        self._left_before: list[LowerRegion] = []
+        self._leaving_bytes = 0
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Rows as received, and the messages a second time, as they are packed to be written."""
@@ -185,9 +228,21 @@ class StagedSink:
             self._workspace.transport.expose([receive.view for receive in receives])
         return receives
 
+    @property
+    def settling_bytes(self) -> int:
+        """What is on its way down."""
+        return self._leaving_bytes
+
     def settle(self) -> None:
-        """Wait for what is on its way down."""
-        self._workspace.spill.flush()
+        """Wait for what is on its way down, but for what the last round has brought."""
+        for region in self._left_before:
+            region.wait()
+        self._left_before = []
+        self._workspace.spill.poll()
+
+    def window(self, sent_rows: Int64s, messages: bool) -> tuple[Window | None, Int64s]:
+        """None: each round has room of its own."""
+        return None, np.zeros(len(sent_rows), np.int64)
 
     def close(self) -> None:
         """Stage the round.
@@ -199,15 +254,20 @@ class StagedSink:
         """
         # Released with the last reference: a copy that goes on after this keeps it.
         reservation, self._reservation = self._reservation, None
+        regions: list[LowerRegion] = []
         for source, output, pending in self._open:
             for start, count, message in pending:
                 output.put_variable(start, count, message)
             self._file = self._file or self._workspace.spill.new_file()
             chunk = stage(self._workspace, self._file, output.finish(), reservation)
             self._chunks.append((source, self._round, chunk))
+            regions.append(chunk.region)
         self._open.clear()
         self._round += 1
+        self._left_before, self._leaving = self._leaving, regions
+        self._leaving_bytes = 0 if reservation is None else reservation.nbytes
 
     def finish(self) -> list[Chunk]:
-        """The staged chunks by source, then round."""
+        """The staged chunks by source, then round; all of them have arrived."""
+        self._workspace.spill.flush()
         return [chunk for _, _, chunk in sorted(self._chunks, key=lambda item: item[:2])]

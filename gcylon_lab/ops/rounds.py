@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..comm.transport import Receive, Send
+from ..comm.transport import Receive, Send, Window
 from ..errors import BudgetExceeded, CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
@@ -143,8 +143,7 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
     """Vote on the first pending round and run it, or split it; returns what is pending then."""
     outgoing, size, rank = pending[0], operation.size, operation.rank
     if operation.overlaps:
-        operation.settle()  # what the last round sent, and what is on its way down, takes none of this round's room
-        sink.settle()
+        operation.settle()  # what the last round sent takes none of this round's room
     messages, packed_bytes = _pack(operation.workspace, outgoing)
     message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
     budget = operation.workspace.budget
@@ -152,16 +151,18 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
     if lacking:
         messages.clear()  # all ranks will split this round
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
-        free = -lacking or budget.remaining_bytes
+        free = (-lacking or budget.remaining_bytes) + sink.settling_bytes
         votes = operation.vote(VoteKind.ROUND, np.concatenate(([remaining, free], outgoing.rows, message_bytes)))
         if operation.overlaps:
             sink.close()  # the round before is complete
+            sink.settle()
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
         operation.rounds_left = int(votes[:, 0].max())
         needs = sink.needs(rows, message_matrix)
         if (needs > votes[:, 1]).any():
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
-        _exchange(operation, sink, outgoing, messages, Arrivals(rows[:, rank], message_matrix[:, rank]))
+        arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
+        _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
         if outgoing.reservation is None or packed_bytes:
             operation.settle()  # what was sent is not held beyond this round
     if not operation.overlaps:
@@ -198,11 +199,12 @@ def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> i
 
 
 def _exchange(
-    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[Any], arrivals: Arrivals
+    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[Any], arrivals: Arrivals, packed: bool
 ) -> None:
     transport = operation.workspace.transport
     try:
-        _transfer(operation, sink.open(arrivals), outgoing, messages)
+        window, places = sink.window(outgoing.rows, packed)
+        _transfer(operation, sink.open(arrivals), outgoing, messages, window, places)
     except CommError:
         raise
     except BaseException:
@@ -212,16 +214,24 @@ def _exchange(
 
 
 def _transfer(
-    operation: Operation, receives: list[Receive], outgoing: Outgoing, messages: list[Any]
+    operation: Operation,
+    receives: list[Receive],
+    outgoing: Outgoing,
+    messages: list[Any],
+    window: Window | None,
+    places: Int64s,
 ) -> None:
     sends: list[Send] = []
+    widths = [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
         if start == stop or outgoing.data is None:
             continue
-        sends += [Send(rank, v) for v in operation.workspace.backend.fixed_views(outgoing.data, start, stop)]
+        views = operation.workspace.backend.fixed_views(outgoing.data, start, stop)
+        first = int(places[rank])
+        sends += [Send(rank, view, i, first * width) for i, (view, width) in enumerate(zip(views, widths, strict=True))]
         if messages[rank].nbytes:
             sends.append(Send(rank, messages[rank]))
     nbytes = sum(receive.view.nbytes for receive in receives)
     operation.count_bytes(sum(s.view.nbytes for s in sends), nbytes)
     with span("exchange", "transfer", bytes=nbytes):
-        operation.workspace.transport.exchange(None, sends, receives)
+        operation.workspace.transport.exchange(window, sends, receives)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import cupy
+
 from . import cudf_packing, cudf_partition
 from .column import Label
 from .cudf_casting import cast
@@ -14,6 +16,7 @@ from .cudf_hashing import partition_ids
 from .cudf_packing import DeviceOutput
 from .cudf_transfer import to_device, to_host
 from .data import Columns
+from .hashing import id_dtype
 from .partition import Int64s
 from .schema import Schema
 
@@ -34,6 +37,9 @@ class CudfBackend:
 
     def to_frame(self, data: Any) -> Any:
         return to_frame(data)
+
+    def from_host(self, data: Columns) -> DeviceColumns:
+        return to_device(data)
 
     def to_device(self, columns: Columns) -> DeviceColumns:
         """Copy the CPU's columns to the device, dtype for dtype."""
@@ -61,6 +67,9 @@ class CudfBackend:
     def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Any:
         return partition_ids(data, keys, n)
 
+    def new_ids(self, rows: int, n: int) -> Any:
+        return cupy.empty(rows, dtype=id_dtype(n))
+
     def partition(self, data: Any, ids: Any, n: int, offsets: Int64s | None = None) -> tuple[DeviceColumns, Int64s]:
         """Reorder rows by id; with ``offsets`` known from counting, fixed columns are reordered without a wait."""
         return cudf_partition.partition(data, ids, n, offsets)
@@ -79,6 +88,9 @@ class CudfBackend:
 
     def pack_variable(self, data: Any, start: int, stop: int) -> Any:
         return cudf_packing.pack_variable(data, start, stop)
+
+    def new_message(self, nbytes: int) -> Any:
+        return cupy.empty(nbytes, dtype=cupy.uint8)
 
     def pack(self, data: Any) -> list[Any]:
         return cudf_packing.pack(data)

@@ -79,12 +79,13 @@ class _Arriving:
     """A few numbers on their way to the host, which can be waited for without what the stream does after them."""
 
     def __init__(self, numbers: Any) -> None:
-        self._source = cupy.ascontiguousarray(numbers)
-        memory = cupy.cuda.alloc_pinned_memory(self._source.nbytes)
-        self._numbers = np.frombuffer(memory, self._source.dtype, self._source.size)
-        stream = cupy.cuda.get_current_stream()
-        self._source.get(stream=stream, out=self._numbers, blocking=False)
-        self._event = stream.record()
+        # Page-locked memory that a kernel writes into: a copy would queue behind those that stage.
+        memory = cupy.cuda.alloc_pinned_memory(numbers.size * numbers.dtype.itemsize)
+        self._numbers = np.frombuffer(memory, numbers.dtype, numbers.size)
+        mapped = cupy.cuda.UnownedMemory(memory.ptr, memory.size(), memory)
+        target = cupy.ndarray(numbers.shape, numbers.dtype, cupy.cuda.MemoryPointer(mapped, 0))
+        cupy.copyto(target, numbers)
+        self._event = cupy.cuda.get_current_stream().record()
 
     def wait(self) -> Int64s:
         self._event.synchronize()
