@@ -46,7 +46,7 @@ def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> 
         notes.append(corner_note(f"most: rank {rank}, {readable(value)}", theme))
     return Panel(
         "peak_ranks", f"{RANKS_TITLE} in {op.name}" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
-        {"title": "rank" if ranks else "", "type": "category"}, {"title": name, "range": [0.0, top]}, annotations=notes,
+        {"title": "rank" if ranks else "", **_NAMED}, {"title": name, "range": [0.0, top]}, annotations=notes,
     )  # fmt: skip
 
 
@@ -65,10 +65,13 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     budget = _budget("plan-budget", x, values["budget_bytes"], unit, top)
     return Panel(
         "plan", PLAN_TITLE, [measured, predicted, budget, ratios],
-        {"title": "above: % of predicted, worst rank", "type": "category"},
+        {"title": "above: % of predicted, worst rank", **_NAMED},
         {"title": name, "range": [0.0, top]}, annotations=_notes(values, hidden, _PLAN_EMPTY, theme),
     )  # fmt: skip
 
+
+# Where all traces are replaced, plotly forgets an axis' type and guesses it: text that looks like a number is text.
+_NAMED = {"type": "category", "autotypenumbers": "strict"}
 
 _FIELDS = ("measured_peak_bytes", "predicted_peak_bytes", "budget_bytes")
 

@@ -65,6 +65,13 @@ def test_the_report_opens_offline_and_draws(browser: Any, tmp_path: Path, theme:
     assert wrong == []
     assert page.evaluate("document.getElementById('figure')._fullLayout.font.color") == theme.text
     assert page.evaluate("document.getElementById('figure')._fullData.length") > 15
+    # As after all traces were replaced: plotly forgets the type, and ranks must not become a scale with -0.5 and 0.5.
+    types = """async () => {
+      const figure = document.getElementById("figure");
+      await Plotly.relayout(figure, { "xaxis2.type": null, "xaxis3.type": null });
+      return [figure._fullLayout.xaxis2.type, figure._fullLayout.xaxis3.type];
+    }"""
+    assert page.evaluate(types) == ["category", "category"]
 
 
 # A kernel that is slow to hear: what the widget's script says is kept, and nothing answers by itself.
