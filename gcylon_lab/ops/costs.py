@@ -186,7 +186,7 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
     worth = min(config.min_chunk_rows, rows)
     quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
     # Inputs that give way are read back: that takes room as well.
-    below = _all_staged(shapes)
+    below = all_staged(shapes)
     placed, staged = costs_of(shapes, "direct"), costs_of(shapes, "staged")
     placed_below, staged_below = costs_of(below, "direct"), costs_of(below, "staged")
     result = np.array(expected_results(shapes)) + placed.kept
@@ -217,7 +217,8 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
     return tuple(rooms)
 
 
-def _all_staged(shapes: Shapes) -> Shapes:
+def all_staged(shapes: Shapes) -> Shapes:
+    """The sizes once all inputs have given way."""
     each = [-(-n // max(c, 1)) for n, c in zip(shapes.nbytes, shapes.chunks, strict=True)]
     slices = [min(n, stage_slice_bytes(limit)) for n, limit in zip(each, shapes.limits, strict=True)]
     return replace(

@@ -11,6 +11,7 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..memory.budget import exceeded
 from ..units import format_bytes, format_count
+from .advice import limit_that_does
 from .costs import Costs, Numbers, costs_of, expected_results
 from .shapes import Shapes, wished_rows
 
@@ -131,7 +132,7 @@ def make_plan(
     results = expected_results(shapes) if counted_results is None else counted_results
     assumption = EVENLY if counted_results is None and shapes.verb == "shuffle" else ""
     candidates = {name: _candidate(shapes, config, name, results) for name in ("direct", "chunked", "staged")}
-    chosen, reason = _choose(candidates, config, strategy, shapes)
+    chosen, reason = _choose(candidates, config, strategy, shapes, results)
     fit = candidates[chosen]
     alternatives = tuple(
         Alternative(name, max(c.peaks), c.rounds, c.fits) for name, c in candidates.items() if name != chosen
@@ -185,7 +186,9 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
     )
 
 
-def _choose(candidates: dict[str, _Candidate], config: GcylonConfig, strategy: str, shapes: Shapes) -> tuple[str, str]:
+def _choose(
+    candidates: dict[str, _Candidate], config: GcylonConfig, strategy: str, shapes: Shapes, results: tuple[int, ...]
+) -> tuple[str, str]:
     may_stage = config.allow_cpu_staging and config.allow_disk_spill
     if strategy == "staged" and not may_stage:
         raise ArgumentError(
@@ -195,7 +198,7 @@ def _choose(candidates: dict[str, _Candidate], config: GcylonConfig, strategy: s
         )
     if strategy != "auto":
         if not candidates[strategy].fits:
-            raise _too_small(candidates[strategy], shapes, f"{shapes.verb} with strategy={strategy!r}")
+            raise _too_small(candidates[strategy], shapes, config, results, f"{shapes.verb} with strategy={strategy!r}")
         return strategy, "because you asked for it"
     if candidates["direct"].fits:
         return "direct", "because the result and the fastest chunk fit beside what is in use"
@@ -206,17 +209,17 @@ def _choose(candidates: dict[str, _Candidate], config: GcylonConfig, strategy: s
     if may_stage and candidates["staged"].fits:
         return "staged", "because the result does not fit on the device beside what is in use"
     last = candidates["staged"] if may_stage else chunked
-    raise _too_small(last, shapes, f"{shapes.verb}, even {last.strategy} in chunks of one row,")
+    raise _too_small(last, shapes, config, results, f"{shapes.verb}, even {last.strategy} in chunks of one row,")
 
 
-def _too_small(candidate: _Candidate, shapes: Shapes, what: str) -> Exception:
+def _too_small(
+    candidate: _Candidate, shapes: Shapes, config: GcylonConfig, results: tuple[int, ...], what: str
+) -> Exception:
     costs, always = candidate.costs, candidate.always
     smallest = candidate.worth_rows if candidate.strategy == "direct" else 1
     needed = always + costs.work(smallest) - shapes.used
     worst = int(np.argmax(needed + shapes.used - shapes.limits))
-    would_do = int((always + costs.room_for(candidate.worth_rows)).max())
-    if max(shapes.largest_staged_bytes):
-        would_do += would_do // 8  # a larger limit stages in larger slices, which take more to read back
+    would_do = limit_that_does(shapes, config, candidate.strategy, results)
     return exceeded(
         what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do
     )

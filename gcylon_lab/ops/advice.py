@@ -1,0 +1,73 @@
+"""The limit that an operation which does not fit is advised to have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..config import GcylonConfig
+from .costs import all_staged, costs_of, expected_results
+from .shapes import Shapes, wished_rows
+
+_TRIES = 50
+# Rows of unlike lengths even out in chunks of so many, or of so many bytes.
+_EVEN_ROWS = 64
+_EVEN_BYTES = 64 * 1024
+
+
+def limit_that_does(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> int:
+    """A limit under which an operation works at the first try: surely with fixed columns, nearly always with text.
+
+    Parameters
+    ----------
+    shapes : Shapes
+        Sizes under the limit that was too small, once everything had given way that could.
+    config : GcylonConfig
+        The settings of the operation.
+    strategy : str
+        direct, chunked or staged.
+    results : tuple of int
+        Bytes of every rank's result, as far as they are known.
+
+    Returns
+    -------
+    int
+    """
+    varied = shapes.variable_row_bytes > 0
+    # What has been staged meanwhile counts as it lies on disk, where each buffer is padded.
+    shapes = replace(shapes, nbytes=tuple(map(max, shapes.nbytes, shapes.staged_bytes)))
+    results = tuple(map(max, results, expected_results(shapes)))
+    if shapes.verb == "shuffle" and shapes.size > 1:
+        results = tuple(n + n // 4 for n in results)  # keys are rarely spread evenly
+    limit = 1
+    for _ in range(_TRIES):
+        needed = _needed(replace(shapes, limits=(limit,) * shapes.size), config, strategy, results, varied)
+        if needed <= limit:
+            break
+        limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
+    return limit + limit // 8 if varied or max(shapes.largest_staged_bytes) else limit
+
+
+def _needed(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...], varied: bool) -> int:
+    rows = wished_rows(shapes, config)
+    if strategy != "direct":
+        even = max(1, min(_EVEN_ROWS, int(_EVEN_BYTES / shapes.bytes_per_row))) if varied else 1
+        rows = min(rows, max(config.min_chunk_rows, even))
+    if varied:
+        shapes = _with_longer_rows(shapes, rows)
+    kept = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
+    forms = [shapes, all_staged(shapes)] if config.may_stage else [shapes]
+    return max(
+        int((kept + costs.kept + shapes.used + costs.room_for(rows)).max())
+        for costs in (costs_of(form, strategy) for form in forms)
+    )
+
+
+def _with_longer_rows(shapes: Shapes, rows: int) -> Shapes:
+    """Rows of a chunk may be longer than the mean: the more so, the fewer they are."""
+    factor = 1.25 + 3 / rows**0.5
+    more = shapes.variable_row_bytes * (factor - 1)
+    return replace(
+        shapes, nbytes=tuple(int(n + more * count) for n, count in zip(shapes.nbytes, shapes.rows, strict=True))
+    )
