@@ -220,6 +220,4 @@ def _too_small(
     needed = always + costs.work(smallest) - shapes.used
     worst = int(np.argmax(needed + shapes.used - shapes.limits))
     would_do = limit_that_does(shapes, config, candidate.strategy, results)
-    return exceeded(
-        what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do
-    )
+    return exceeded(what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do)
