@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .. import __version__
-from ..errors import ClusterStartError
+from ..errors import ClusterDegraded, ClusterStartError
+from .failures import name_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,36 @@ class RankRecord:
     def describe(self) -> str:
         """For messages: "rank 1 (host node1, pid 4711)"."""
         return f"rank {self.rank} (host {self.host}, pid {self.pid})"
+
+
+def check_complete(answers: Sequence[dict[str, Any]], n: int, exit_of: Callable[[int], str]) -> None:
+    """Refuse engines of one world of which some are gone.
+
+    Parameters
+    ----------
+    answers : sequence of dict
+        What `engine.probe("identity")` gave, one for each engine that is there.
+    n : int
+        How many ranks there were.
+    exit_of : callable
+        Says for a rank how its process ended, "" where that is not known.
+
+    Raises
+    ------
+    ClusterDegraded
+        Naming the ranks that are gone.
+    """
+    ranks = {int(answer["rank"]) for answer in answers}
+    lost = sorted(set(range(n)) - ranks)
+    if not lost or len(ranks) < len(answers) or any(int(answer["size"]) != n for answer in answers):
+        return  # all are there, or they never were one world
+    ends = "; ".join(f"rank {rank}: {exit_of(rank) or 'its launcher does not say how it ended'}" for rank in lost)
+    raise ClusterDegraded(
+        f"Of the {n} ranks, {name_ranks(lost)} {'is' if len(lost) == 1 else 'are'} gone ({ends}), with the rows there; "
+        "the others can do nothing without.",
+        advice=f"Start a new cluster with gl.Cluster({n}) and read the tables again; what is left of this one ends.",
+        lost_ranks=lost,
+    )
 
 
 def check_identities(

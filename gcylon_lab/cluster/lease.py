@@ -72,6 +72,10 @@ class Lease:
         owner = asdict(Owner.this_process())
         write_private(self.path, owner | {"closed": closed})
 
+    def give_to(self, owner: Owner) -> None:
+        """Say that another process owns the engines, as it did before."""
+        write_private(self.path, asdict(owner))
+
     def owner(self) -> Owner | None:
         """Who owns the engines; None where the file is missing or cannot be read."""
         try:

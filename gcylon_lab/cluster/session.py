@@ -11,10 +11,11 @@ from typing import Any
 from ..config import GcylonConfig
 from ..errors import ClusterError, ClusterStartError, GcylonError
 from . import homes
+from .attaching import wait_until_idle
 from .channel import Channel
 from .failures import name_ranks
 from .feed import Feed
-from .identity import RankRecord, check_identities
+from .identity import RankRecord, check_complete, check_identities
 from .launcher import Launcher
 from .lease import Keeper
 from .messages import Reply, Request, ask
@@ -74,13 +75,26 @@ class Session:
             raise
 
     def attach(self) -> None:
-        """Become the owner of engines that run already; on failure they are left as they are."""
+        """Become the owner of engines that run already; on failure they are left as they are.
+
+        Raises
+        ------
+        ClusterError
+            If the ranks do not become idle.
+        ClusterDegraded
+            If a rank is gone.
+        """
+        lease = self.launcher.lease
+        before = lease.owner()
         self._keeper.start()
         try:
             self.client = self.launcher.connect()
+            self._await_ranks()
             last_id = self._join()
         except BaseException:
             self.detach()
+            if before is not None:
+                lease.give_to(before)  # another process may try, and nobody's engines end in time
             raise
         # Names that the notebook before gave to tables are not used again.
         self._ids = itertools.count(last_id + 1)
@@ -194,18 +208,12 @@ class Session:
         """Check that the engines are one world, and make the way to them; return the last table's number."""
         engines = sorted(self.client.ids)
         identities = self._identities(engines)
+        check_complete(identities, self.launcher.n, self.launcher.exit_of)
         self.ranks = check_identities(identities, engines, self.launcher.n, self.launcher.mpi.describe())
         in_order = sorted(identities, key=lambda answer: int(answer["rank"]))
         self.config = GcylonConfig(**in_order[0]["config"])
         self.memory = [answer["memory"] for answer in in_order]
-        self.channel = Channel(
-            self.client,
-            [record.engine_id for record in self.ranks],
-            describe_loss=self._describe_loss,
-            is_cut_off=lambda: not self.launcher.has_controller(),
-            revocable=self.launcher.mpi.revocable,
-            lock=self.channel.lock if self.generation else None,
-        )
+        self.channel = self._new_channel([record.engine_id for record in self.ranks])
         self.channel.on_wait = self.waiting.tick
         self.channel.on_replies = self._learn
         self.channel.needs_recovery = any(answer["revoked"] for answer in identities)
@@ -216,6 +224,28 @@ class Session:
         homes.write_state(self.launcher.home, state)
         activate(self.channel.view)
         return max(int(answer["last_id"]) for answer in identities)
+
+    def _await_ranks(self) -> None:
+        """What the notebook before had asked for comes first on the ranks' main channel."""
+        engines = sorted(self.client.ids)
+        channel = self._new_channel(engines)
+        try:
+            wait_until_idle(lambda each: channel.ask_each(each, 1.0), len(engines), self.launcher.start_timeout_s)
+        except KeyboardInterrupt:
+            channel.interrupt()
+            raise
+        finally:
+            channel.close()
+
+    def _new_channel(self, engines: Sequence[int]) -> Channel:
+        return Channel(
+            self.client,
+            engines,
+            describe_loss=self._describe_loss,
+            is_cut_off=lambda: not self.launcher.has_controller(),
+            revocable=self.launcher.mpi.revocable,
+            lock=self.channel.lock if self.generation else None,
+        )
 
     def _identities(self, engines: Sequence[int]) -> list[dict[str, Any]]:
         view = self.client.direct_view(list(engines))
