@@ -199,13 +199,22 @@ def _write_all(fd: int, vectors: list[memoryview | bytes], offset: int) -> None:
 
 
 def _spill_error(error: OSError, folder: str, nbytes: int) -> SpillError:
+    if not nbytes and not os.path.isdir(folder):  # nothing was opened yet
+        # What a relative name means depends on where the rank runs.
+        where = "" if os.path.isabs(folder) else f", seen from {os.getcwd()!r},"
+        message = f"The folder {folder!r}{where} in which to stage {_missing(folder)}."
+        advice = "Set spill_dir to a folder that is there on every host, by its full path."
+        return SpillError(message, advice=advice, folder=folder, needed_bytes=nbytes, errno=error.errno)
     try:
         stat = os.statvfs(folder)
         free = f"{format_bytes(stat.f_bavail * stat.f_frsize)} free"
     except OSError:
-        free = "not a folder that can be looked at"
-    message = f"Staging {format_bytes(nbytes)} in {folder!r} ({free}) failed: {error.strerror or error}."
-    advice = (
-        "Set spill_dir to a folder with room that can be written, or raise gpu_memory_limit to stage less."
-    )
+        free = "whose room cannot be looked at"
+    what = f"Staging {format_bytes(nbytes)} in" if nbytes else "Opening a file to stage in"
+    message = f"{what} {folder!r} ({free}) failed: {error.strerror or error}."
+    advice = "Set spill_dir to a folder with room that can be written, or raise gpu_memory_limit to stage less."
     return SpillError(message, advice=advice, folder=folder, needed_bytes=nbytes, errno=error.errno)
+
+
+def _missing(folder: str) -> str:
+    return "is no folder" if os.path.exists(folder) else "does not exist"

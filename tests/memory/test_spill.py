@@ -135,8 +135,17 @@ def test_another_folder_holds_for_new_files(tmp_path: Path) -> None:
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SpillError, match="Not a directory"):
+    with pytest.raises(SpillError, match="'/.*/file' in which to stage is no folder"):
         SpillStore(str(tmp_path / "file")).new_file()
+
+
+def test_a_relative_folder_that_is_missing_says_from_where_it_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SpillError, match=f"'scratch', seen from '{tmp_path}', in which to stage does not exist") as seen:
+        SpillStore("scratch").new_file()
+    assert "full path" in seen.value.advice
 
 
 def test_short_writes_go_on_where_they_ended(store: SpillStore, monkeypatch: pytest.MonkeyPatch) -> None:
