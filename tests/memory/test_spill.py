@@ -143,9 +143,9 @@ def test_a_relative_folder_that_is_missing_says_from_where_it_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SpillError, match=f"'scratch', seen from '{tmp_path}', in which to stage does not exist") as seen:
+    with pytest.raises(SpillError, match=f"'scratch', seen from '{tmp_path}', in .* does not exist") as caught:
         SpillStore("scratch").new_file()
-    assert "full path" in seen.value.advice
+    assert "full path" in caught.value.advice
 
 
 def test_short_writes_go_on_where_they_ended(store: SpillStore, monkeypatch: pytest.MonkeyPatch) -> None:
