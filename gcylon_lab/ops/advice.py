@@ -39,7 +39,7 @@ def limit_that_does(shapes: Shapes, config: GcylonConfig, strategy: str, results
     shapes = replace(shapes, nbytes=tuple(map(max, shapes.nbytes, shapes.staged_bytes)))
     results = tuple(map(max, results, expected_results(shapes)))
     if shapes.verb == "shuffle" and shapes.size > 1:
-        results = tuple(n + n // 4 for n in results)  # keys are rarely spread evenly
+        results = _with_uneven_keys(shapes, results)
     limit = 1
     for _ in range(_TRIES):
         needed = _needed(replace(shapes, limits=(limit,) * shapes.size), config, strategy, results, varied)
@@ -47,6 +47,13 @@ def limit_that_does(shapes: Shapes, config: GcylonConfig, strategy: str, results
             break
         limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
     return limit + limit // 8 if varied or max(shapes.largest_staged_bytes) else limit
+
+
+def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ...]:
+    """Keys are rarely spread evenly, and the less so the fewer rows there are; all on one rank is the most."""
+    total, row = sum(shapes.nbytes), shapes.bytes_per_row
+    likely = (n + n // 4 + int(3 * (n * row) ** 0.5) for n in results)
+    return tuple(max(n, min(more, total)) for n, more in zip(results, likely, strict=True))
 
 
 def _needed(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...], varied: bool) -> int:
