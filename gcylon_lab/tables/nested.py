@@ -122,9 +122,12 @@ def _require_one_time(dtypes: set[np.dtype[Any]]) -> None:
 
 
 def _list_type(found: Any, present: Sequence[Any]) -> Any:
+    if pa.types.is_integer(found.value_type) and not any(issubclass(t, np.ndarray) for t in set(map(type, present))):
+        return found  # Arrow takes nothing but ints for ints, except in numpy arrays
     arrays = {value.dtype for value in present if isinstance(value, np.ndarray) and value.dtype != object}
     others = [value for value in present if not (isinstance(value, np.ndarray) and value.dtype != object)]
-    return pa.large_list(exact_type(found.value_type, chain.from_iterable(others), arrays))
+    inner = exact_type(found.value_type, chain.from_iterable(others), arrays)
+    return found if inner == found.value_type else pa.large_list(inner)
 
 
 def _struct_type(found: Any, present: Sequence[Any]) -> Any:

@@ -60,6 +60,8 @@ def test_nested_values_are_kept(values: list[Any]) -> None:
         ([["a"], [b"b"]], "bytes and str"),
         ([{"a": "x"}, {"a": b"y"}], "bytes and str"),
         ([np.array([True]), [1]], "bool array and int"),
+        ([[1.5, True]], "bool and float"),
+        ([[1.5, np.longdouble(1)]], "longdouble"),
         ([np.array([1], "m8[s]"), np.array([1], "m8[ns]")], "numpy dtypes"),
         ([[np.timedelta64(1, "s"), np.timedelta64(1, "ns")]], "duration"),
         ([[np.timedelta64(1, "s"), 5]], "list"),
