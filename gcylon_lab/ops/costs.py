@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -76,6 +77,8 @@ class Costs:
         self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / max(shapes.bytes_per_row, 1.0))), 1.0)
         self._paths = _paths(shapes)
         self._worked: dict[int, Numbers] = {}
+        # Fixed columns that are received in place need just what was counted.
+        self._usable = 0.9 if self._staged or shapes.variable_row_bytes else 0.98
 
     def work(self, chunk_rows: int) -> Numbers:
         """Bytes in use at the most within a round of chunks of at most so many rows; shape (size,)."""
@@ -83,11 +86,17 @@ class Costs:
             self._worked[chunk_rows] = self._work(chunk_rows)
         return self._worked[chunk_rows]
 
-    def _work(self, chunk_rows: int) -> Numbers:
+    def work_with(self, chunk_rows: int, incoming_bytes: Sequence[int]) -> Numbers:
+        """As `work`, where it is known what a round brings to each rank; shape (size,)."""
+        return self._work(chunk_rows, np.array(incoming_bytes, dtype=np.float64))
+
+    def _work(self, chunk_rows: int, known_incoming: Numbers | None = None) -> Numbers:
         row, variable = self._shapes.bytes_per_row, self._shapes.variable_row_bytes
         piece, read, joining = self._reading(chunk_rows)
         packed = piece * variable
         incoming = self._incoming(piece) * (row + variable) if self._staged else np.zeros_like(piece)
+        if known_incoming is not None:
+            incoming = known_incoming
         several = (piece < self._sent) if self._shapes.overlaps else np.zeros(len(piece), dtype=bool)
         incoming *= np.where(several, 2, 1)  # one is on its way down while the next one comes
         exchanging = packed + incoming
@@ -102,8 +111,8 @@ class Costs:
 
     def rows_in(self, room: Numbers, most: int) -> int:
         """Rows, at most ``most``, of about the largest chunk that works within each rank's room; 0 where none does."""
-        # A tenth is left alone: strings vary in length, and keys are not spread evenly in every round.
-        free = self._largest + np.maximum(room - self._largest, 0.0) * 0.9
+        # A part is left alone: strings vary in length, and keys are not spread evenly in every round.
+        free = self._largest + np.maximum(room - self._largest, 0.0) * self._usable
 
         def fits(rows: int) -> bool:
             return bool((self.work(rows) <= free).all())
@@ -118,7 +127,7 @@ class Costs:
 
     def room_for(self, chunk_rows: int) -> Numbers:
         """Bytes in which chunks of so many rows work; shape (size,)."""
-        return np.ceil(self._largest + np.maximum(self.work(chunk_rows) - self._largest, 0.0) / 0.9) + 1
+        return np.ceil(self._largest + np.maximum(self.work(chunk_rows) - self._largest, 0.0) / self._usable) + 1
 
     def _reading(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers]:
         """Rows of a piece, and what it takes to have it and to make it, where chunks are of equal size."""

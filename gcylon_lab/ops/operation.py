@@ -19,7 +19,7 @@ from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
-from .costs import room_wanted
+from .costs import costs_of, room_wanted
 from .part import Part
 from .plan import Plan, check_strategy, make_plan
 from .shapes import Shapes
@@ -84,6 +84,7 @@ class Operation:
         self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self.plan: Plan | None = None
+        self._planned: Shapes | None = None
         # Claims on what the last round sent, where an exchange goes on after it has returned.
         self.under_way: list[Reservation] = []
 
@@ -204,12 +205,20 @@ class Operation:
             plan = make_plan(shapes, self.config, strategy or self.request.strategy, counted_results=counted)
         except GcylonError as error:
             raise agreed(error) from None
-        self.plan = plan
+        self.plan, self._planned = plan, shapes
         record = self.record
         record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
         record.predicted_peak_bytes = plan.predicted_peaks[self.rank]
         record.budget_bytes = self.limits[self.rank]
         return plan
+
+    def see_needs(self, needs: Int64s) -> None:
+        """Predict again once the first vote has told what a round brings to each rank, where that decides."""
+        if self.record.rounds_done or self.plan is None or self.plan.strategy != "staged" or self._planned is None:
+            return
+        shapes, plan = self._planned, self.plan
+        work = costs_of(shapes, "staged").work_with(plan.chunk_rows, [int(n) for n in needs])
+        self.record.predicted_peak_bytes = int(shapes.used[self.rank] + work[self.rank])
 
     @contextmanager
     def cast(self, piece: Data) -> Iterator[Data]:

@@ -217,6 +217,12 @@ class Part:
         groups = self._groups(chunk_rows)
         return sum(1 if len(group) > 1 else -(-self.chunks[group[0]].rows // chunk_rows) for group in groups)
 
+    def gives_views(self, chunk_rows: int) -> bool:
+        """Whether all pieces are views of what this part holds on the device tier."""
+        return all(chunk.tier == "device" for chunk in self.chunks) and all(
+            len(group) == 1 for group in self._groups(chunk_rows)
+        )
+
     def _groups(self, chunk_rows: int) -> list[list[int]]:
         same = [i > 0 and c.schema == self.chunks[i - 1].schema for i, c in enumerate(self.chunks)]
         rows, sizes = [chunk.rows for chunk in self.chunks], [chunk.nbytes for chunk in self.chunks]

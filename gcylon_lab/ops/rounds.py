@@ -27,12 +27,16 @@ _MOST_PARTS = 64  # a round is split into so many at the most, and each of them 
 
 @dataclass
 class Outgoing:
-    """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``."""
+    """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``.
+
+    ``stays`` says that they are a part's own, and so longer there than the operation.
+    """
 
     data: Data | None
     starts: Int64s
     stops: Int64s
     reservation: Reservation | None = None
+    stays: bool = False
 
     @property
     def rows(self) -> Int64s:
@@ -42,7 +46,7 @@ class Outgoing:
     def split(self, parts: int) -> list[Outgoing]:
         """Cut into consecutive rounds; rows for each rank stay in order."""
         edges = [self.starts + self.rows * i // parts for i in range(parts + 1)]
-        return [Outgoing(self.data, edges[i], edges[i + 1], self.reservation) for i in range(parts)]
+        return [Outgoing(self.data, edges[i], edges[i + 1], self.reservation, self.stays) for i in range(parts)]
 
 
 class Route(Protocol):
@@ -91,7 +95,7 @@ def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, 
 def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
     """Give what leaves in each round, and about how many rounds come after it (0 for the last one only)."""
     workspace, first_row = operation.workspace, 0
-    left = part.count_pieces(chunk_rows)
+    left, views = part.count_pieces(chunk_rows), part.gives_views(chunk_rows)
     for piece in part.pieces(workspace, chunk_rows):
         left -= 1
         with operation.cast(piece) as data:
@@ -100,7 +104,10 @@ def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -
             first_row += rows
             # Where joining chunks did not fit, there are more pieces than were counted.
             after = max(left, 1) if first_row < part.rows else 0
-            yield from _halving(operation, route, data, first_row - rows, after)
+            stays = views and data.schema == part.schema
+            for outgoing, remaining in _halving(operation, route, data, first_row - rows, after):
+                outgoing.stays = stays and outgoing.reservation is None
+                yield outgoing, remaining
 
 
 def _halving(
@@ -123,7 +130,7 @@ def _split(operation: Operation, route: Route, data: Data, first_row: int) -> Ou
     """Split a piece along the route; None where its halves may fit, but it does not."""
     try:
         return route.split(operation.workspace, data, first_row)
-    except (BudgetExceeded, MemoryError):
+    except operation.workspace.out_of_memory:
         if operation.under_way:
             operation.settle()  # what the last round sent may be in the way
             return _split(operation, route, data, first_row)
@@ -151,7 +158,7 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
     if lacking:
         messages.clear()  # all ranks will split this round
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
-        free = (-lacking or budget.remaining_bytes) + sink.settling_bytes
+        free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
         votes = operation.vote(VoteKind.ROUND, np.concatenate(([remaining, free], outgoing.rows, message_bytes)))
         if operation.overlaps:
             sink.close()  # the round before is complete
@@ -161,9 +168,10 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
         needs = sink.needs(rows, message_matrix)
         if (needs > votes[:, 1]).any():
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
+        operation.see_needs(needs)
         arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
-        if outgoing.reservation is None or packed_bytes:
+        if packed_bytes or (outgoing.reservation is None and not outgoing.stays):
             operation.settle()  # what was sent is not held beyond this round
     if not operation.overlaps:
         sink.close()

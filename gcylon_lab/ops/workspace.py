@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
+from ..errors import BudgetExceeded
 from ..memory.budget import MemoryBudget
 from ..memory.lower import LowerTiers
 from ..profiling import Recorder
@@ -42,6 +43,11 @@ class Workspace:
     operation_number: int = 0
     parts: weakref.WeakSet[Part] = field(default_factory=weakref.WeakSet)
     uses: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def out_of_memory(self) -> tuple[type[Exception], ...]:
+        """What says that a piece does not fit the budget: on GPUs the allocator does too."""
+        return (BudgetExceeded,) if self.backend.name == "pandas" else (BudgetExceeded, MemoryError)
 
     def exchange_shapes(self) -> dict[str, Any]:
         """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""

@@ -152,6 +152,7 @@ def test_a_lower_limit_holds_and_is_no_use(device: Device) -> None:
         with device.limited(200 * MIB), pytest.raises(MemoryError):  # the lower one holds
             cupy.empty(5 * MIB, dtype=cupy.uint8)
         del more
+        device.renew_limit()
         assert cupy.empty(54 * MIB, dtype=cupy.uint8).nbytes == 54 * MIB
     with device.limited(5 * MIB):
         with pytest.raises(MemoryError):
