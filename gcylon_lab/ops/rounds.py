@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..comm.transport import Receive, Send, Window
-from ..errors import BudgetExceeded, CommError
+from ..errors import CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
 from ..tables.backend import Data
