@@ -42,11 +42,17 @@ class Ranks:
 
         random = cupy.random.default_rng(self.context.rank)
 
-        n = self.rows
-        keys = random.integers(0, KEY_RANGE, n, dtype=cupy.int64)
-        if skewed:
-            keys[random.random(n) < 0.9] = 7
-        return gl.from_local(cudf.DataFrame({"k": keys} | {f"v{i}": random.random(n) for i in range(3)}))
+        def frames() -> Any:
+            left, step = self.rows, -(-self.rows // 8)
+            while left:
+                n = min(step, left)
+                left -= n
+                keys = random.integers(0, KEY_RANGE, n, dtype=cupy.int64)
+                if skewed:
+                    keys[random.random(n) < 0.9] = 7
+                yield cudf.DataFrame({"k": keys} | {f"v{i}": random.random(n) for i in range(3)})
+
+        return gl.from_local(frames())
 
     def checksum(self, table: gl.Table) -> tuple[int, ...]:
         """Rows, and a sum of every column's bits, modulo 2**64."""

@@ -168,10 +168,15 @@ def _paths(shapes: Shapes) -> Numbers | None:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Bytes that a rank should have free: ``all`` lets the best strategy run, ``least`` lets any run."""
+    """Bytes that a rank should have free.
+
+    ``all`` lets the best strategy run, and ``here`` lets any run with the inputs where they are; where that
+    is not to be had, ``least`` does once inputs have given way, which then have to be read back.
+    """
 
     all: int
     least: int
+    here: int
 
 
 def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Room, ...]:
@@ -203,6 +208,7 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
         result + placed.work(rows),
         result + np.maximum(placed.work(rows), placed_below.work(rows)),
         result + np.maximum(placed.work(worth), placed_below.work(worth)),
+        result + placed.work(worth),
         np.maximum(staged.work(rows), staged_below.work(rows)),
         # On GPUs chunks of a quarter are nearly as fast: the inputs do not give way for more.
         np.maximum(staged.work(quarter), staged_below.work(quarter)),
@@ -211,18 +217,20 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
         strict=True,
     )
     rooms: list[Room] = []
-    for everything, everything_below, smallest, good, fair, enough, limit in needs:
+    for everything, everything_below, smallest, smallest_here, good, fair, enough, limit in needs:
         least = min(int(max(min(fair, limit // 2), enough)), limit)
         if strategy == "staged":
-            rooms.append(Room(min(int(good), limit), least))
+            rooms.append(Room(min(int(good), limit), least, least))
         elif strategy == "chunked":
             # Smaller chunks do as well, so the inputs give way only where not even those would fit.
-            rooms.append(Room(min(int(everything), limit), min(int(smallest), limit)))
+            here = min(int(smallest_here), limit)
+            rooms.append(Room(min(int(everything), limit), min(int(smallest), limit), here))
         elif strategy == "auto":
             # Where the result cannot fit even alone, freeing memory for it would be in vain.
-            rooms.append(Room(int(everything if everything <= limit else min(good, limit)), least))
+            rooms.append(Room(int(everything if everything <= limit else min(good, limit)), least, least))
         else:
-            rooms.append(Room(*[min(int(everything_below), limit)] * 2))
+            below_too = min(int(everything_below), limit)
+            rooms.append(Room(below_too, below_too, min(int(everything), limit)))
     return tuple(rooms)
 
 

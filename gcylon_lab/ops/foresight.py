@@ -151,7 +151,7 @@ def _after_making_room(shapes: Shapes, chunks: Sequence[Sequence[int]], config: 
     for rank, (own, limit, room) in enumerate(zip(chunks, shapes.limits, wanted, strict=True)):
         # Other tables first; the input's own chunks go only if there is no other way, and one by one.
         used[rank] = max(min(used[rank], sum(own)), min(used[rank], limit - room.all))
-        for nbytes in own:
+        for nbytes in own if used[rank] > limit - room.here else ():
             if used[rank] <= limit - room.least:
                 break
             used[rank] -= nbytes

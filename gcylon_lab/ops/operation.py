@@ -170,7 +170,8 @@ class Operation:
             wanted = room_wanted(shapes, self.config, self.request.strategy)
             others = [other for other in workspace.parts if other is not part]
             workspace.make_room(wanted[self.rank].all, limit, others)
-            workspace.make_room(wanted[self.rank].least, limit, [part])
+            if workspace.budget.used_bytes + wanted[self.rank].here > limit:
+                workspace.make_room(wanted[self.rank].least, limit, [part])
             workspace.budget.start_window()  # tables of before may have been in the way until now
         workspace.spill.flush()  # of operations before, what nobody waited for
         workspace.budget.renew_limit()

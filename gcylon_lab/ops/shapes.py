@@ -17,7 +17,6 @@ _CHUNKS_IN_LIMIT = 32
 # Between GPUs: what a round costs by itself is spread over this much, and a table of a few GB still has rounds that
 # can overlap.
 DEVICE_CHUNK_BYTES = 512 * 1024**2
-_VIEWED_CHUNK_BYTES = 4 * DEVICE_CHUNK_BYTES
 # Chunks that give way are staged in slices of this size at the most.
 _STAGE_BYTES = 4 * 1024**2
 _LEAST_SLICE_BYTES = 4096
@@ -109,10 +108,7 @@ def wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
     if not shapes.bytes_per_row:
         return most
     share = max(_LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // _CHUNKS_IN_LIMIT)
-    fast = min(shapes.fast_chunk_bytes, share)
-    if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES and shapes.verb != "shuffle":
-        fast = _VIEWED_CHUNK_BYTES  # sent from where it is, so it takes no memory
-    wished = config.chunk_size_bytes or fast
+    wished = config.chunk_size_bytes or min(shapes.fast_chunk_bytes, share)
     return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
 
 
