@@ -81,6 +81,11 @@ class Context:
             self.sampler.start()
 
     @property
+    def device(self) -> str:
+        """What this rank works on: ``cpu``, or a GPU's name and number."""
+        return self.equipment.where
+
+    @property
     def config(self) -> GcylonConfig:
         """The live config; rank 0's holds for operations that are given none."""
         return self.workspace.config

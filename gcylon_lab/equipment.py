@@ -36,6 +36,8 @@ class Equipment:
     ----------
     kind : str
         ``cpu`` or ``gpu``.
+    where : str
+        ``cpu``, or the GPU's name and the first part of its number.
     reason : str
         Why it is that kind, in words.
     route : str
@@ -43,6 +45,7 @@ class Equipment:
     """
 
     kind: str
+    where: str
     reason: str
     route: str
     transport: Transport
@@ -102,7 +105,7 @@ def _cpu(transport: Transport, config: GcylonConfig, local_size: int, reason: st
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
     tiers = SpillStore(config.spill_dir)
     return Equipment(
-        "cpu", reason, transport.name, transport, PandasBackend(), MemoryBudget(ceiling), tiers, free
+        "cpu", "cpu", reason, transport.name, transport, PandasBackend(), MemoryBudget(ceiling), tiers, free
     )
 
 
@@ -156,7 +159,7 @@ def _gpu(
     name = _device_name()
     backend = CudfBackend()
     made = Equipment(
-        "gpu", f"because every rank has one ({name} here)", f"{chosen.name}, {why}", chosen, backend,
+        "gpu", _place(name), f"because every rank has one ({name} here)", f"{chosen.name}, {why}", chosen, backend,
         DeviceBudget(device), tiers, free, device, pool,
     )  # fmt: skip
     made.closers = [device.close, tiers.close]
@@ -211,6 +214,13 @@ def bind_gpu(local_rank: int) -> None:
     if gpus:
         first = local_rank % len(gpus)
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(gpus[first:] + gpus[:first])
+
+
+def _place(name: str) -> str:
+    from .memory.gpu_status import GpuStatus
+
+    uuid = GpuStatus().uuid or ""
+    return f"{name} {uuid.removeprefix('GPU-')[:8]}".strip()
 
 
 def _device_name() -> str:

@@ -278,7 +278,7 @@ def probe(what: str) -> Any:
         "size": context.size,
         "host": context.host,
         "pid": os.getpid(),
-        "device": getattr(context, "device", "cpu"),
+        "device": context.device,
         "versions": versions(),
         "mpi": _mpi_library(),
         "config": context.config.as_dict(),
