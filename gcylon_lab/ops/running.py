@@ -85,10 +85,11 @@ def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
         _let_go(error)
         raise  # nobody can vote any more
     except Exception as error:
+        if isinstance(error, GcylonError) and error.agreed:
+            _let_go(error)
+            raise
         mine = _named(operation, error)  # with what is in use now, before it is let go of
         _let_go(error)
-        if isinstance(error, GcylonError) and error.agreed:
-            raise
         try:
             told = operation.tell(mine)
         except CommError as revoked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.context import current
-from gcylon_lab.errors import RankError
+from gcylon_lab.errors import GcylonError, RankError
 
 
 def fail_in_a_round(strategy: str) -> tuple[int, int, int, int]:
@@ -41,3 +42,37 @@ def fail_in_a_round(strategy: str) -> tuple[int, int, int, int]:
 def test_memory_goes_although_the_error_is_kept(strategy: str) -> None:
     for used, spilled, used_after, spilled_after in World("threads", 3).run(fail_in_a_round, strategy):
         assert (used_after, spilled_after) == (used, spilled)
+
+
+def fail_again_and_again(what: str) -> list[int]:
+    """Verbs that fail for each reason, the collector off: the caller's table goes with the caller."""
+    context = current()
+
+    def once() -> None:
+        table = gl.from_local(make_frame("even", context.rank, context.size))
+        with pytest.raises(GcylonError):
+            if what == "no such column":
+                table.shuffle("nope")
+            elif what == "different arguments":
+                table.shuffle("k", keep_order=context.rank == 0)
+            elif what == "a sum that does not fit":
+                table.repartition([1] * context.size)
+            elif what == "a limit":
+                table.shuffle("k", strategy="direct", config=gl.GcylonConfig(gpu_memory_limit=1))
+
+    before = context.budget.used_bytes
+    once()
+    once()
+    return [context.budget.used_bytes - before]
+
+
+@pytest.mark.parametrize(
+    "what", ["no such column", "different arguments", "a sum that does not fit", "a limit"], ids=lambda what: what
+)
+def test_a_failed_verb_keeps_no_table_until_the_collector_runs(what: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        assert World("threads", 2).run(fail_again_and_again, what) == [[0], [0]]
+    finally:
+        gc.enable()
