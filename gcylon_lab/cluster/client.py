@@ -306,6 +306,14 @@ class Cluster(Readers):
         mpi = self._session.launcher.mpi.describe()
         return f"<Cluster {self.name!r}: {self.n} rank{'s' * (self.n > 1)} on {hosts} host{'s' * (hosts > 1)}, {mpi}>"
 
+    def _repr_html_(self) -> str:
+        from .cards import cluster_card, gone_card
+
+        if self._session.closed:
+            return gone_card(repr(self))
+        mpi = self._session.launcher.mpi.describe().partition(" (")[0]  # without the path
+        return cluster_card(self.name, self.ranks, mpi, len(self._session.infos))
+
     # --- inside ---
 
     def _give_way(self) -> None:

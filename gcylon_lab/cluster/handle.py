@@ -272,6 +272,11 @@ class DistTable:
             f"{format_bytes(self.nbytes)} ({names})>"
         )
 
+    def _repr_html_(self) -> str:
+        from .cards import gone_card, table_card
+
+        return gone_card(repr(self)) if self.released else table_card(self._name, self._infos)
+
     # ---- inside
 
     def _reference(self, session: Session) -> TableRef:

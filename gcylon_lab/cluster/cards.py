@@ -1,0 +1,120 @@
+"""How handles look in a notebook: HTML of what the client knows already. No question goes to a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from ..units import format_bytes, format_count
+from .identity import RankRecord
+
+_MOST_COLUMNS = 12
+_MOST_RANKS = 16
+_TIERS = {"device": "#4477AA", "pinned": "#66CCEE", "disk": "#CCBB44"}  # apart for the colour-blind too
+_BAR_PX = 240
+_CARD = (
+    "border:1px solid var(--jp-border-color1,#bbb);border-radius:4px;padding:6px 10px;display:inline-block;"
+    "color:var(--jp-ui-font-color1,inherit);font-size:13px;max-width:100%;overflow-x:auto"
+)
+_FAINT = "opacity:0.75"
+
+
+def table_card(name: str, infos: Sequence[Mapping[str, Any]]) -> str:
+    """A table on the ranks: its size, columns, and a bar for each rank's rows, so that skew is seen.
+
+    Parameters
+    ----------
+    name : str
+        Of the handle.
+    infos : sequence of mapping
+        Every rank's ``Table.info()``, in rank order.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    rows, nbytes = sum(i["rows"] for i in infos), sum(i["nbytes"] for i in infos)
+    count = len(infos[0]["columns"])
+    spread = infos[0].get("partitioning")
+    head = (
+        f"<b>DistTable {escape(name)}</b> · {format_count(rows)} row{'s' * (rows != 1)} · {count} "
+        f"column{'s' * (count != 1)} · {format_bytes(nbytes)}"
+    )
+    if spread:
+        head += f" · equal {escape(', '.join(map(str, spread['keys'])))} on one rank"
+    return f'<div style="{_CARD}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}</div>'
+
+
+def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) -> str:
+    """A cluster: who its ranks are.
+
+    Parameters
+    ----------
+    name, mpi : str
+        Of the cluster, and its MPI library in words.
+    ranks : sequence of RankRecord
+    tables : int
+        Handles that are alive.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    hosts = len({record.host for record in ranks})
+    head = (
+        f"<b>Cluster {escape(name)}</b> · {len(ranks)} rank{'s' * (len(ranks) != 1)} on {hosts} "
+        f"host{'s' * (hosts != 1)} · {escape(mpi)} · {tables} table{'s' * (tables != 1)}"
+    )
+    lines = "".join(
+        f"<tr>{_cell(str(r.rank))}{_cell(r.host)}{_cell(r.device)}{_cell(str(r.pid))}</tr>" for r in ranks[:_MOST_RANKS]
+    )
+    titles = "".join(_cell(title, faint=True) for title in ("rank", "host", "device", "process"))
+    return f'<div style="{_CARD}"><div>{head}</div><table style="font-size:12px">{titles}{lines}</table>{_left(len(ranks), "ranks")}</div>'
+
+
+def gone_card(text: str) -> str:
+    """A handle or cluster that is no more, in its own words."""
+    return f'<div style="{_CARD};{_FAINT}">{escape(text)}</div>'
+
+
+def _columns(info: Mapping[str, Any]) -> str:
+    pairs = list(zip(info["columns"], info["dtypes"], strict=True))
+    texts = [(escape(str(name)), escape(str(dtype))) for name, dtype in pairs[:_MOST_COLUMNS]]
+    shown = " · ".join(f'{name} <span style="{_FAINT}">{dtype}</span>' for name, dtype in texts)
+    left = f" · and {len(pairs) - _MOST_COLUMNS} more" if len(pairs) > _MOST_COLUMNS else ""
+    return f'<div style="font-size:12px">{shown}{left}</div>'
+
+
+def _ranks(infos: Sequence[Mapping[str, Any]]) -> str:
+    most = max((i["nbytes"] for i in infos), default=0) or 1
+    tiers = [tier for tier in _TIERS if any(i["tiers"].get(tier) for i in infos)]
+    lines = []
+    for rank, info in enumerate(infos[:_MOST_RANKS]):
+        parts = "".join(
+            f'<span title="{tier}: {format_bytes(info["tiers"].get(tier, 0))}" style="display:inline-block;height:9px;'
+            f'width:{_BAR_PX * info["tiers"].get(tier, 0) / most:.1f}px;background:{_TIERS[tier]}"></span>'
+            for tier in tiers
+        )
+        rows = f"{format_count(info['rows'])} row{'s' * (info['rows'] != 1)}"
+        bar = f'<td style="text-align:left;min-width:{_BAR_PX}px;line-height:9px;white-space:nowrap">{parts}</td>'
+        lines.append(f"<tr>{_cell(f'rank {rank}')}{bar}{_cell(rows)}{_cell(format_bytes(info['nbytes']))}</tr>")
+    legend = " ".join(
+        f'<span style="display:inline-block;width:9px;height:9px;background:{_TIERS[tier]}"></span> {tier}'
+        for tier in tiers
+    )
+    return (
+        f'<table style="font-size:12px">{"".join(lines)}</table>{_left(len(infos), "ranks")}'
+        f'<div style="font-size:12px">{legend}</div>'
+    )
+
+
+def _cell(text: str, *, faint: bool = False) -> str:
+    return f'<td style="text-align:left;padding:0 8px 0 4px;{_FAINT if faint else ""}">{escape(text)}</td>'
+
+
+def _left(count: int, what: str) -> str:
+    more = count - _MOST_RANKS
+    return f'<div style="font-size:12px;{_FAINT}">and {more} more {what}</div>' if more > 0 else ""

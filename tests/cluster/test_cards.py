@@ -1,0 +1,53 @@
+"""Cards of tables and clusters: what is known already, escaped, and no question to a rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import gcylon_lab as gl
+from gcylon_lab.cluster.cards import cluster_card, table_card
+from gcylon_lab.cluster.identity import RankRecord
+
+
+def info(rows: int, **tiers: int) -> dict[str, Any]:
+    return {
+        "columns": ["k", "<b>"], "dtypes": ["int64", "str"], "rows": rows, "nbytes": sum(tiers.values()),
+        "tiers": tiers, "partitioning": {"keys": ["k"], "size": 2},
+    }  # fmt: skip
+
+
+def test_a_table_shows_rows_bytes_and_tiers_of_each_rank() -> None:
+    html = table_card("t1", [info(1000, device=8_000_000), info(1, device=0, disk=2_000_000)])
+    assert "1,001 rows" in html and "2 columns" in html and "equal k on one rank" in html
+    assert "1,000 rows" in html and "1 row<" in html
+    assert "&lt;b&gt;" in html and "<b>k" not in html
+    assert "width:240.0px" in html and "width:60.0px" in html  # the larger part fills the bar
+    assert "device" in html and "disk" in html and "pinned" not in html
+
+
+def test_many_ranks_and_columns_are_cut() -> None:
+    wide = info(5, device=40) | {"columns": list(range(40)), "dtypes": ["int8"] * 40}
+    html = table_card("wide", [wide] * 64)
+    assert "and 28 more" in html and "and 48 more ranks" in html and "rank 15" in html and "rank 16" not in html
+    empty = table_card("empty", [info(0, device=0)])
+    assert "0 rows" in empty
+
+
+def test_a_cluster_shows_its_ranks() -> None:
+    ranks = [RankRecord(i, "node", 4711 + i, "cpu", i) for i in range(2)]
+    html = cluster_card("<x>", ranks, "Open MPI", 1)
+    assert "&lt;x&gt;" in html and "2 ranks on 1 host" in html and "4712" in html and "1 table" in html
+
+
+@pytest.mark.mpi
+def test_handles_and_clusters_have_cards_without_asking(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lab.from_pandas(pd.DataFrame({"k": range(10)}))
+    with monkeypatch.context() as patch:
+        patch.setattr(lab._session, "call", lambda *args, **kwargs: pytest.fail("a rank was asked"))
+        assert "10 rows" in table._repr_html_()
+        assert "2 ranks on 1 host" in lab._repr_html_()
+    table.release()
+    assert "released" in table._repr_html_()
