@@ -72,7 +72,8 @@ def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) 
         f"<tr>{_cell(str(r.rank))}{_cell(r.host)}{_cell(r.device)}{_cell(str(r.pid))}</tr>" for r in ranks[:_MOST_RANKS]
     )
     titles = "".join(_cell(title, faint=True) for title in ("rank", "host", "device", "process"))
-    return f'<div style="{_CARD}"><div>{head}</div><table style="font-size:12px">{titles}{lines}</table>{_left(len(ranks), "ranks")}</div>'
+    table = f'<table style="font-size:12px">{titles}{lines}</table>'
+    return f'<div style="{_CARD}"><div>{head}</div>{table}{_left(len(ranks), "ranks")}</div>'
 
 
 def gone_card(text: str) -> str:
