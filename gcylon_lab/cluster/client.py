@@ -23,7 +23,7 @@ from .mpiexec import MpiExec, find_mpiexec
 from .progress import ProgressCallback, in_kernel
 from .readers import Readers
 from .session import Session
-from .views import activate, is_active
+from .views import activate, is_active, latest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -334,8 +334,8 @@ class Cluster(Readers):
             del _clusters[self.name]
         session = self._session
         if _clusters and session.generation and is_active(session.channel.view):
-            # %px goes back to a cluster that still lives.
-            activate(list(_clusters.values())[-1].view)
+            # %px goes back to the cluster before this one, of those that still live.
+            activate(latest([cluster.view for cluster in _clusters.values()]))
 
 
 def _default_ranks() -> int:

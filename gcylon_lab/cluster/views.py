@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 
 _active: OrderedView | None = None
+_numbers = itertools.count(1)
+_turns: weakref.WeakKeyDictionary[OrderedView, int] = weakref.WeakKeyDictionary()
 
 
 class OrderedView(DirectView):  # type: ignore[misc]
@@ -94,6 +98,12 @@ def activate(view: OrderedView) -> None:
     if get_ipython() is not None:
         view.activate()
         _active = view
+        _turns[view] = next(_numbers)
+
+
+def latest(views: Sequence[OrderedView]) -> OrderedView:
+    """Of at least one view, the one that ``%px`` went through last."""
+    return max(views, key=lambda view: _turns.get(view, 0))
 
 
 def is_active(view: OrderedView) -> bool:

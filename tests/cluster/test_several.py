@@ -22,7 +22,9 @@ def shell(lab: gl.Cluster) -> Iterator[InteractiveShell]:
     InteractiveShell.clear_instance()
 
 
-def test_px_goes_back_to_one_that_lives(shell: InteractiveShell, lab: gl.Cluster) -> None:
+def test_px_goes_back_to_the_one_before(shell: InteractiveShell, lab: gl.Cluster, hurt: gl.Cluster) -> None:
+    activate(hurt.view)
+    activate(lab.view)
     lab.view["whose"] = "first"
     second = gl.Cluster(1, name="second", progress=False)
     shell.run_line_magic("px", "whose = 'second'")
