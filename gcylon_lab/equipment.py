@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from .comm.failures import first_failure
 from .comm.transport import Transport
 from .config import GcylonConfig
 from .errors import CommError, ConfigError
 from .memory.available import available_bytes
 from .memory.budget import MemoryBudget
+from .memory.device import DeviceUnavailable, free_bytes, open_device, why_unavailable
 from .memory.lower import LowerTiers
 from .memory.tiers import SpillStore
 from .tables.backend import Backend
@@ -88,7 +87,7 @@ def equip(transport: Transport, config: GcylonConfig, engine: str = "", route: s
     local_size = hosts.count(transport.host.encode())
     if engine == "cpu":
         return _cpu(transport, config, local_size, "because GCYLON_ENGINE=cpu")
-    reason = _agreed(transport, _why_no_gpu())
+    reason = first_failure(transport, why_unavailable())
     if not reason:
         device, free, reason = _open_together(transport, config)
         if device is not None:
@@ -109,16 +108,8 @@ def _cpu(transport: Transport, config: GcylonConfig, local_size: int, reason: st
     )
 
 
-def _why_no_gpu() -> str:
-    """Say why this process cannot work on a GPU; "" where it can, as far as is known without trying."""
-    from .memory.device import why_unavailable
-
-    return why_unavailable()
-
-
 def _open_together(transport: Transport, config: GcylonConfig) -> tuple[Any, int, str]:
     """Open every rank's device, or none's. Ranks of one GPU share what is free on it evenly."""
-    from .memory.device import DeviceUnavailable, free_bytes, open_device
     from .memory.gpu_status import GpuStatus
 
     failure, free, device = "", 0, None
@@ -135,7 +126,7 @@ def _open_together(transport: Transport, config: GcylonConfig) -> tuple[Any, int
             device = open_device(config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction)))
         except DeviceUnavailable as error:
             failure = error.reason
-    failure = _agreed(transport, failure)
+    failure = first_failure(transport, failure)
     if failure and device is not None:
         device.close()
         device = None
@@ -235,13 +226,3 @@ def _known(variable: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise ConfigError(f"{variable}={value!r} is unknown.", advice=f"It is one of {', '.join(allowed)}.")
     return value
-
-
-def _agreed(transport: Transport, failure: str) -> str:
-    """Collective: all ranks call it. The first failure of any rank, with the rank; "" where there is none."""
-    if not transport.agree(np.array([bool(failure)], dtype=np.int64)).any():
-        return ""
-    told = [json.loads(text) for text in transport.share(json.dumps(failure).encode())]
-    rank = next(rank for rank, text in enumerate(told) if text)
-    everywhere = len(set(told)) == 1
-    return str(told[rank]) if everywhere else f"on rank {rank} {told[rank]}"

@@ -7,15 +7,16 @@ from typing import Any
 
 from ..errors import CommError, GcylonError
 from .device_waits import DeviceWaits
-from .overlay import Overlay
+from .failures import first_failure
+from .overlay import QueuedOverlay
 from .splitting import split_view
-from .transport import Int64s, Receive, Send, Transport, Window
+from .transport import Receive, Send, Transport, Window
 
 _UINT8 = 1  # ncclUint8
 _MESSAGE_BYTES = 2**30
 
 
-class NcclTransport(Overlay):
+class NcclTransport(QueuedOverlay):
     """Device memory by NCCL, everything else by the transport beneath.
 
     Collective: all ranks call it. Ranks must have a GPU each. The communicator is made and used once here, so
@@ -33,17 +34,14 @@ class NcclTransport(Overlay):
     """
 
     name = "NCCL"
-    completes_in_finish = True
 
     def __init__(self, base: Transport) -> None:
-        super().__init__(base)
         import cupy
 
         self._cupy = cupy
         self._stream = cupy.cuda.Stream(non_blocking=True, priority=-1)
-        self._waits = DeviceWaits(base, [self._stream])
+        super().__init__(base, DeviceWaits(base, [self._stream]))
         self._comm: Any = None
-        self._kept: list[Any] = []
         self._start()
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
@@ -70,17 +68,6 @@ class NcclTransport(Overlay):
             if source.nbytes:
                 target.data.copy_from_device_async(source.data, source.nbytes, self._stream)
         self._kept.append((sends, receives))
-
-    def finish(self, values: Int64s) -> Int64s:
-        """Collective: all ranks call it. Every rank's numbers, once all transfers of all ranks are done."""
-        self._waits.for_streams()
-        result = self.base.finish(values)
-        self._kept.clear()
-        return result
-
-    def drain(self) -> None:
-        """Wait until what this rank has sent may be changed."""
-        self._waits.for_streams()
 
     def recover(self) -> None:
         """Collective: all ranks call it. Abort NCCL's communicator, let the base recover, and make a new one."""
@@ -110,7 +97,7 @@ class NcclTransport(Overlay):
             if self.rank == 0:
                 ident = _to_bytes(nccl.get_unique_id())
         except Exception as error:
-            failure = _reason(self.rank, error)
+            failure = _reason(error)
         idents = self.base.share(ident)
         self._agree_on(failure)
         try:
@@ -121,18 +108,18 @@ class NcclTransport(Overlay):
         except GcylonError:
             raise
         except Exception as error:
-            failure = _reason(self.rank, error)
+            failure = _reason(error)
         self._agree_on(failure)
 
     def _agree_on(self, failure: str) -> None:
-        told = [text.decode() for text in self.base.share(failure.encode())]
-        failed = next((text for text in told if text), "")
+        failed = first_failure(self.base, failure)
         if failed:
-            raise CommError(failed, advice="Use another transport for device memory (GCYLON_TRANSPORT=peer or host).")
+            advice = "Use another transport for device memory (GCYLON_TRANSPORT=peer or host)."
+            raise CommError(f"{failed}.", advice=advice)
 
 
-def _reason(rank: int, error: Exception) -> str:
-    return f"NCCL cannot be started on rank {rank}: {type(error).__name__}: {error}"
+def _reason(error: Exception) -> str:
+    return f"NCCL cannot be started: {type(error).__name__}: {error}"
 
 
 def _to_bytes(ident: Any) -> bytes:

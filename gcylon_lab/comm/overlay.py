@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from .device_waits import DeviceWaits
 from .transport import Int64s, Receive, Send, Transport, Window
 
 
@@ -76,3 +77,34 @@ class Overlay:
         if name == "base":
             raise AttributeError(name)
         return getattr(self.base, name)
+
+
+class QueuedOverlay(Overlay):
+    """An overlay whose exchanges are queued on streams of its own, and are complete after the next `finish`.
+
+    Parameters
+    ----------
+    base : Transport
+        Whose ranks these are.
+    waits : DeviceWaits
+        Over the streams.
+    """
+
+    completes_in_finish = True
+
+    def __init__(self, base: Transport, waits: DeviceWaits) -> None:
+        super().__init__(base)
+        self._waits = waits
+        # What is under way reads from or writes to, after an error until the next recovery.
+        self._kept: list[Any] = []
+
+    def finish(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. Every rank's numbers, once what all ranks have queued is done."""
+        self._waits.for_streams()
+        result = self.base.finish(values)
+        self._kept.clear()
+        return result
+
+    def drain(self) -> None:
+        """Wait until what this rank has sent may be changed."""
+        self._waits.for_streams()

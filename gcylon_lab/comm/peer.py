@@ -9,11 +9,12 @@ import numpy as np
 
 from ..errors import CommError
 from .device_waits import DeviceWaits
-from .overlay import Overlay
-from .transport import Int64s, Receive, Send, Transport, Window
+from .failures import first_failure
+from .overlay import QueuedOverlay
+from .transport import Receive, Send, Transport, Window
 
 
-class PeerTransport(Overlay):
+class PeerTransport(QueuedOverlay):
     """Device memory by puts, everything else by the transport beneath.
 
     Every rank has one slab of device memory, out of which all its buffers come; the others map it once,
@@ -36,19 +37,16 @@ class PeerTransport(Overlay):
     """
 
     name = "peer puts"
-    completes_in_finish = True
 
     def __init__(self, base: Transport, slab: tuple[int, int]) -> None:
-        super().__init__(base)
         import cupy
 
+        priority = _highest_priority(cupy.cuda.runtime)
+        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=priority) for _ in range(base.size)]
+        super().__init__(base, DeviceWaits(base, self._streams))
         self._runtime = cupy.cuda.runtime
         self._slab = slab
         self._bases = self._open_all()
-        low, high = _priorities(self._runtime)
-        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=high) for _ in range(self.size)]
-        self._waits = DeviceWaits(base, self._streams)
-        self._kept: list[Any] = []  # what copies under way read from or write to
 
     def expose(self, buffers: Sequence[Any]) -> Window:
         """Let others write into these buffers until the next `finish`.
@@ -82,17 +80,6 @@ class PeerTransport(Overlay):
                 self._runtime.memcpyAsync(targets[turn], source, nbytes, _DEVICE_TO_DEVICE, stream.ptr)
         self._kept.append((sends, receives, window))
 
-    def finish(self, values: Int64s) -> Int64s:
-        """Collective: all ranks call it. Every rank's numbers, once all copies of all ranks are done."""
-        self._waits.for_streams()
-        result = self.base.finish(values)
-        self._kept.clear()
-        return result
-
-    def drain(self) -> None:
-        """Wait until what this rank has sent may be changed."""
-        self._waits.for_streams()
-
     def recover(self) -> None:
         """Collective: all ranks call it. Wait for the copies under way, then let the base recover."""
         for stream in self._streams:
@@ -119,11 +106,11 @@ class PeerTransport(Overlay):
             try:
                 bases.append(self._slab[0] if rank == self.rank else int(self._runtime.ipcOpenMemHandle(handle)))
             except self._runtime.CUDARuntimeError as error:
-                failure = failure or f"rank {self.rank} cannot map the GPU memory of rank {rank}: {error}"
-        told = [text.decode() for text in self.base.share(failure.encode())]
-        failed = next((text for text in told if text), "")
+                failure = failure or f"the GPU memory of rank {rank} cannot be mapped: {error}"
+        failed = first_failure(self.base, failure)
         if failed:
-            raise CommError(failed, advice="Use another transport for device memory (GCYLON_TRANSPORT=nccl or host).")
+            advice = "Use another transport for device memory (GCYLON_TRANSPORT=nccl or host)."
+            raise CommError(f"{failed}.", advice=advice)
         return bases
 
     def _meet(self, sends: Sequence[Send], receives: Sequence[Receive]) -> list[int]:
@@ -152,10 +139,8 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
     return array.view(np.uint8).data
 
 
-def _priorities(runtime: Any) -> tuple[int, int]:
-    """Least and greatest priority of streams."""
+def _highest_priority(runtime: Any) -> int:
     try:
-        low, high = runtime.deviceGetStreamPriorityRange()
-        return int(low), int(high)
-    except AttributeError:  # cupy does not tell; 0 and -1 are there on every GPU
-        return 0, -1
+        return int(runtime.deviceGetStreamPriorityRange()[1])
+    except AttributeError:  # cupy does not tell; -1 is there on every GPU
+        return -1

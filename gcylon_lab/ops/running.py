@@ -107,7 +107,7 @@ def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
 
 def _named(operation: Operation, error: Exception) -> Exception:
     """Give an error of a library that ran out of memory the numbers and the option to change."""
-    on_gpu = operation.workspace.backend.name != "pandas"
+    on_gpu = operation.workspace.backend.on_gpu
     if isinstance(error, GcylonError) or not on_gpu or not is_out_of_memory(error):
         return error  # an ordinary MemoryError is the machine's limit, not the budget's
     return as_budget_exceeded(error, operation.workspace.budget, operation.verb)

@@ -47,13 +47,14 @@ class Workspace:
     @property
     def out_of_memory(self) -> tuple[type[Exception], ...]:
         """What says that a piece does not fit the budget: on GPUs the allocator does too."""
-        return (BudgetExceeded,) if self.backend.name == "pandas" else (BudgetExceeded, MemoryError)
+        return (BudgetExceeded, MemoryError) if self.backend.on_gpu else (BudgetExceeded,)
 
     def exchange_shapes(self) -> dict[str, Any]:
         """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""
-        if self.backend.name == "pandas":
-            return {}
-        return {"overlaps": self.transport.completes_in_finish, "fast_chunk_bytes": DEVICE_CHUNK_BYTES}
+        shapes: dict[str, Any] = {"fast_chunk_bytes": DEVICE_CHUNK_BYTES} if self.backend.on_gpu else {}
+        if self.transport.completes_in_finish:
+            shapes["overlaps"] = True
+        return shapes
 
     def limit_for(self, config: GcylonConfig) -> int:
         """Return the device limit in bytes that a config asks for.

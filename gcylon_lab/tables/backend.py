@@ -58,6 +58,7 @@ class Backend(Protocol):
     """What an operation may ask of a dataframe library."""
 
     name: str
+    on_gpu: bool  # then an allocator enforces the budget: a MemoryError says that it is exceeded
 
     def from_frame(self, frame: Any) -> Data:
         """Copy a user's frame (its index is not carried) into columns.

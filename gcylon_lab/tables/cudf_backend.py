@@ -31,6 +31,7 @@ class CudfBackend:
     """
 
     name = "cudf"
+    on_gpu = True
 
     def from_frame(self, frame: Any) -> DeviceColumns:
         return from_frame(frame)

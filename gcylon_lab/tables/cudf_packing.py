@@ -16,6 +16,7 @@ import pylibcudf as plc
 from .cudf_data import DeviceColumns, current_stream, empty_array, joined, slice_column
 from .cudf_transfer import uploaded
 from .cudf_types import item_dtype
+from .packing import in_row_order
 from .schema import Schema
 
 _ALIGNMENT = 256
@@ -136,16 +137,8 @@ class DeviceOutput:
         return joined(self._schema, self._rows, self._fixed, variable)
 
     def _variable(self) -> list[Any]:
-        pieces: list[list[Any]] = []
-        at = 0
-        for row in sorted(self._messages):
-            rows, message = self._messages[row]
-            if row != at:
-                raise RuntimeError(f"messages of variable columns end at row {at}, the next begins at row {row}")
-            pieces.append(unpack_variable(_device_bytes(message)))
-            at += rows
-        if at != self._rows:
-            raise RuntimeError(f"messages of variable columns end at row {at} of {self._rows}")
+        messages = in_row_order(self._messages, self._rows)
+        pieces = [unpack_variable(_device_bytes(message)) for message in messages]
         if not pieces:
             return [empty_array(column) for column in self._schema.variable]
         if len(pieces) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,33 @@ def _over(buffer: memoryview, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     return np.frombuffer(buffer, dtype) if len(buffer) else np.empty(0, dtype)
 
 
+def in_row_order(messages: Mapping[int, tuple[int, Any]], rows: int) -> list[Any]:
+    """Packed messages in the order of their rows.
+
+    Parameters
+    ----------
+    messages : mapping of int to (int, message)
+        By first row: how many rows, and the message.
+    rows : int
+        Of the whole result.
+
+    Raises
+    ------
+    RuntimeError
+        If they leave a gap or overlap.
+    """
+    ordered, at = [], 0
+    for row in sorted(messages):
+        count, message = messages[row]
+        if row != at:
+            raise RuntimeError(f"messages of variable columns end at row {at}, the next begins at row {row}")
+        ordered.append(message)
+        at += count
+    if at != rows:
+        raise RuntimeError(f"messages of variable columns end at row {at} of {rows}")
+    return ordered
+
+
 class PlacedOutput:
     """A result that is received straight into its final place.
 
@@ -110,16 +137,8 @@ class PlacedOutput:
         return Columns(self._schema, self._rows, arrays)
 
     def _variable(self) -> list[Any]:
-        chunks: list[list[Any]] = []
-        at = 0
-        for row in sorted(self._messages):
-            rows, message = self._messages[row]
-            if row != at:
-                raise RuntimeError(f"messages of variable columns end at row {at}, the next begins at row {row}")
-            chunks.append(unpack_variable(self._schema, message))
-            at += rows
-        if at != self._rows:
-            raise RuntimeError(f"messages of variable columns end at row {at} of {self._rows}")
+        messages = in_row_order(self._messages, self._rows)
+        chunks = [unpack_variable(self._schema, message) for message in messages]
         return [
             pa.chunked_array([chunk[place] for chunk in chunks], type=column.arrow)
             for place, column in enumerate(self._schema.variable)

@@ -21,6 +21,7 @@ class PandasBackend:
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `Columns`."""
 
     name = "pandas"
+    on_gpu = False
 
     def from_frame(self, frame: Any) -> Columns:
         return from_frame(frame)
