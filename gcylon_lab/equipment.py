@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,6 +148,8 @@ def _gpu(transport: Transport, config: GcylonConfig, local_size: int, device: An
     tiers = DeviceTiers(pool, config.spill_dir, allow_disk=config.allow_disk_spill)
     name = _device_name()
     backend = CudfBackend()
+    with suppress(MemoryError):  # a limit of a few KiB: then the first operation compiles
+        backend.warm_up()
     made = Equipment(
         "gpu", _place(name), f"because every rank has one ({name} here)", f"{chosen.name}, {why}", chosen, backend,
         DeviceBudget(device), tiers, free, device, pool,
