@@ -253,7 +253,7 @@ def _tried_engines() -> Iterator[Finding]:
         return
     said = next((line for line in done.stdout.splitlines() if line.startswith("{")), "")
     if done.returncode or not said:
-        yield Finding("engines", FAIL, "engines did not start", without_chatter(done.stderr)[-1500:].strip())
+        yield Finding("engines", FAIL, "engines did not start", _own_words(done.stderr))
         return
     made = json.loads(said)
     if made["kind"] == "cpu":
@@ -262,6 +262,13 @@ def _tried_engines() -> Iterator[Finding]:
     yield Finding("engines", OK, f"GPU engines: tables are cuDF, {made['reason']}")
     alone = "with one rank " if made["size"] == 1 else ""
     yield Finding("transport", OK, f"{alone}rows travel by {made['route']}")
+
+
+def _own_words(output: str) -> str:
+    """The errors of this package in what ranks wrote, each once; all that they wrote where there is none."""
+    mark = f"{GcylonError.__module__}."
+    said = dict.fromkeys(line.removeprefix(mark) for line in output.splitlines() if line.startswith(mark))
+    return "; ".join(said) or without_chatter(output)[-1500:].strip()
 
 
 def _query_gpus() -> list[str]:
