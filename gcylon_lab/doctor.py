@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 
 from .cluster.mpiexec import find_mpiexec, without_chatter
 from .config import GcylonConfig, nearest
-from .equipment import ENGINE_VARIABLE, TRANSPORT_VARIABLE
+from .equipment import DEVICE_TRANSPORTS, ENGINE_VARIABLE, ENGINES, TRANSPORT_VARIABLE, why_no_gpu
 from .errors import GcylonError
 from .memory.available import available_bytes, cgroup_left_bytes
 from .units import format_bytes
@@ -28,6 +29,14 @@ _MEET = (
     "import sys; from mpi4py import MPI; c = MPI.COMM_WORLD; n = c.allreduce(1); "
     "c.rank == 0 and print(n, MPI.Get_library_version().split(',')[0].strip(), flush=True)"
 )
+
+_EQUIP = (
+    "import json, gcylon_lab as gl; c = gl.initialize(sample_hz=0); e = c.equipment; "
+    "c.rank == 0 and print(json.dumps(dict(kind=e.kind, reason=e.reason, route=e.route, size=c.size)), flush=True); "
+    "c.close()"
+)
+# Nobody else is to miss what this takes for a moment.
+_LITTLE = {"GCYLON_GPU_MEMORY_LIMIT": "64MiB", "GCYLON_HOST_MEMORY_LIMIT": "64MiB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +58,7 @@ def examine() -> list[Finding]:
     Returns
     -------
     list of Finding
-        In the order to show; one rank each of two is really started, for the MPI line.
+        In the order to show; two ranks are really started, and two engines where there may be a GPU.
     """
     parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _mpi, _machine, _settings, _gpus)
     return [finding for part in parts for finding in part()]
@@ -199,26 +208,79 @@ def _file_system(folder: Path) -> str:
 
 def _gpus() -> Iterator[Finding]:
     cards = _query_gpus()
-    cudf = find_spec("cudf") is not None
     yield Finding("gpus", OK, "; ".join(cards) if cards else "none found", "" if cards else "nvidia-smi shows none.")
-    yield Finding("cudf", OK, "installed" if cudf else "not installed")
-    backend = find_spec("gcylon_lab.tables.cudf_backend") is not None
-    if cards and cudf and backend:
-        yield Finding("engines", OK, "GPU engines: tables are cuDF, one GPU a rank")
-        return
-    missing = {"this version has no GPU engines": backend, "no GPU is seen": cards, "cuDF is not installed": cudf}
-    why = next(reason for reason, there in missing.items() if not there)
+    missing = [name for name in ("cudf", "rmm", "cupy", "pynvml") if find_spec(name) is None]
+    value = "installed" if not missing else f"not installed: {', '.join(missing)}"
+    unused = bool(cards and missing)
+    yield Finding("cudf", WARN if unused else OK, value, "pip install 'gcylon-lab[gpu]' brings them." if unused else "")
+    yield from _engines(bool(cards))
+
+
+def _engines(has_cards: bool) -> Iterator[Finding]:
+    """What engines would work with, found out by starting two where there may be a GPU."""
+    asked = os.environ.get(ENGINE_VARIABLE, "") or "auto"
+    route = os.environ.get(TRANSPORT_VARIABLE, "") or "auto"
+    for variable, given, known in ((ENGINE_VARIABLE, asked, ENGINES), (TRANSPORT_VARIABLE, route, DEVICE_TRANSPORTS)):
+        if given not in known:
+            yield Finding("engines", FAIL, f"{variable}={given!r} is unknown", f"It is one of {', '.join(known)}.")
+            return
+    why = f"{ENGINE_VARIABLE}=cpu" if asked == "cpu" else why_no_gpu()
+    if why and asked == "gpu":
+        advice = f"Mend this, or set {ENGINE_VARIABLE}=auto."
+        yield Finding("engines", FAIL, f"none: {ENGINE_VARIABLE}=gpu asks for GPU engines, but {why}", advice)
+    elif why:
+        yield _cpu_engines(why, WARN if has_cards and asked == "auto" else OK)
+    else:
+        yield from _tried_engines()
+
+
+def _cpu_engines(why: str, status: str) -> Finding:
     note = "There use_pinned_memory and host_memory_limit do nothing."
-    yield Finding("engines", OK, f"CPU engines: tables are pandas, because {why}", note)
+    return Finding("engines", status, f"CPU engines: tables are pandas, because {why}", note)
+
+
+def _tried_engines() -> Iterator[Finding]:
+    command, environment = [sys.executable, "-c", _EQUIP], dict(_LITTLE)
+    try:
+        mpi = find_mpiexec()
+        command, environment = [mpi.path, *mpi.arguments, "-n", "2", *command], environment | mpi.environment
+    except GcylonError:
+        pass  # the mpi line says so; one rank needs none
+    try:
+        done = _run(command, 120, environment)
+    except subprocess.TimeoutExpired:
+        yield Finding("engines", FAIL, "GPU engines did not come up in 120 s", f"Try it: {' '.join(command)}")
+        return
+    said = next((line for line in done.stdout.splitlines() if line.startswith("{")), "")
+    if done.returncode or not said:
+        yield Finding("engines", FAIL, "engines did not start", _own_words(done.stderr))
+        return
+    made = json.loads(said)
+    if made["kind"] == "cpu":
+        yield _cpu_engines(made["reason"].removeprefix("because "), WARN)
+        return
+    yield Finding("engines", OK, f"GPU engines: tables are cuDF, {made['reason']}")
+    alone = "with one rank " if made["size"] == 1 else ""
+    yield Finding("transport", OK, f"{alone}rows travel by {made['route']}")
+
+
+def _own_words(output: str) -> str:
+    """The errors of this package in what ranks wrote, each once; all that they wrote where there is none."""
+    mark = f"{GcylonError.__module__}."
+    said = dict.fromkeys(line.removeprefix(mark) for line in output.splitlines() if line.startswith(mark))
+    return "; ".join(said) or without_chatter(output)[-1500:].strip()
 
 
 def _query_gpus() -> list[str]:
-    query = "--query-gpu=name,memory.total,driver_version"
+    query = "--query-gpu=name,memory.total,memory.free,driver_version"
     try:
         done = _run(["nvidia-smi", query, "--format=csv,noheader"], 20)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [] if done.returncode else [f"GPU {i}: {line.strip()}" for i, line in enumerate(done.stdout.splitlines())]
+    if done.returncode:
+        return []
+    rows = [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.count(",") == 3]
+    return [f"GPU {i}: {name}, {free} of {all_} free, driver {v}" for i, (name, all_, free, v) in enumerate(rows)]
 
 
 def _run(

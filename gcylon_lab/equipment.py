@@ -14,18 +14,20 @@ from .config import GcylonConfig
 from .errors import CommError, ConfigError
 from .memory.available import available_bytes
 from .memory.budget import MemoryBudget
-from .memory.device import DeviceUnavailable, free_bytes, open_device, why_unavailable
+from .memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from .memory.lower import LowerTiers
 from .memory.tiers import SpillStore
 from .tables.backend import Backend
 from .tables.pandas_backend import PandasBackend
-from .units import GIB
+from .units import GIB, MIB, format_bytes
 
 ENGINES = ("auto", "cpu", "gpu")
 DEVICE_TRANSPORTS = ("auto", "peer", "nccl", "host")
 ENGINE_VARIABLE = "GCYLON_ENGINE"
 TRANSPORT_VARIABLE = "GCYLON_TRANSPORT"
 _PREFILLED_BYTES = GIB
+_ROUTES = {"mpi": "MPI", "threads": "copies between threads", "single": "nothing (there is one rank)"}
+LEAST_FREE_BYTES = 256 * MIB  # of a GPU for each rank: with less, cuDF's own kernels hardly load
 
 
 @dataclass
@@ -39,7 +41,7 @@ class Equipment:
     where : str
         ``cpu``, or the GPU's name and the first part of its number.
     reason : str
-        Why it is that kind, in words.
+        Why it is that kind, in words, beginning with "because".
     route : str
         How rows travel between ranks, and why.
     """
@@ -56,6 +58,15 @@ class Equipment:
     device: Any = None
     pool: Any = None
     closers: list[Any] = field(default_factory=list)
+
+    @property
+    def engines(self) -> str:
+        """The kind and the reason, for people."""
+        return f"{self.kind.upper()} engines, {self.reason}"
+
+    def describe(self) -> str:
+        """All of the choice in a line, for logs."""
+        return f"{self.engines}; rows travel by {self.route}"
 
     def close(self) -> None:
         """Give back what was opened, last first. Idempotent."""
@@ -87,51 +98,89 @@ def equip(transport: Transport, config: GcylonConfig, engine: str = "", route: s
     hosts = transport.share(transport.host.encode())
     local_size = hosts.count(transport.host.encode())
     if engine == "cpu":
-        return _cpu(transport, config, local_size, "because GCYLON_ENGINE=cpu")
-    reason = first_failure(transport, why_unavailable())
+        return _cpu(transport, config, local_size, f"because {ENGINE_VARIABLE}=cpu")
+    reason = first_failure(transport, why_no_gpu())
     if not reason:
         device, free, reason = _open_together(transport, config)
         if device is not None:
             return _gpu(transport, config, local_size, device, free, route)
     if engine == "gpu":
         raise ConfigError(
-            f"GPU engines were asked for, but {reason}.", advice="Leave the engine on auto, or mend this (see doctor)."
+            f"GPU engines were asked for, but {reason}.",
+            advice=f"Mend this, or set {ENGINE_VARIABLE}=auto to work on CPU engines where there is no GPU to use.",
         )
     return _cpu(transport, config, local_size, f"because {reason}")
+
+
+def why_no_gpu() -> str:
+    """Say why this process cannot work on a GPU, before any of its memory is taken; "" where it may."""
+    try:
+        return why_unavailable()
+    except Exception as error:
+        return _do_not_load(error)
+
+
+def _do_not_load(error: Exception) -> str:
+    # What is installed may still not fit this machine: a missing CUDA library, a driver that is too old.
+    return f"the GPU libraries do not load: {type(error).__name__}: {error}".rstrip(".")
 
 
 def _cpu(transport: Transport, config: GcylonConfig, local_size: int, reason: str) -> Equipment:
     free = available_bytes() // local_size
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
     tiers = SpillStore(config.spill_dir)
-    return Equipment(
-        "cpu", "cpu", reason, transport.name, transport, PandasBackend(), MemoryBudget(ceiling), tiers, free
-    )
+    route = f"{_ROUTES.get(transport.name, transport.name)}, because they are in ordinary memory"
+    return Equipment("cpu", "cpu", reason, route, transport, PandasBackend(), MemoryBudget(ceiling), tiers, free)
 
 
 def _open_together(transport: Transport, config: GcylonConfig) -> tuple[Any, int, str]:
     """Open every rank's device, or none's. Ranks of one GPU share what is free on it evenly."""
-    from .memory.gpu_status import GpuStatus
-
-    failure, free, device = "", 0, None
+    failure, free, mine, device = "", 0, "", None
     try:
-        free = free_bytes()
-        mine = f"{transport.host} {GpuStatus().uuid}"
-    except DeviceUnavailable as error:
-        failure, mine = error.reason, ""
+        free, gpu = _look()
+        mine = f"{transport.host} {gpu}"
+    except Exception as error:
+        failure = error.reason if isinstance(error, DeviceUnavailable) else _do_not_load(error)
     # All have looked before anyone takes memory.
     places = [text.decode() for text in transport.share(mine.encode())]
     if not failure:
-        free //= places.count(mine)
         try:
+            free = _share_of(free, places.count(mine))
             device = open_device(config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction)))
-        except DeviceUnavailable as error:
-            failure = error.reason
+        except Exception as error:
+            failure = error.reason if isinstance(error, DeviceUnavailable) else _do_not_load(error)
     failure = first_failure(transport, failure)
     if failure and device is not None:
         device.close()
         device = None
     return device, free, failure
+
+
+def _look() -> tuple[int, str]:
+    """What is free on this rank's GPU, and which it is. Loads all that a rank needs, so that nothing fails later."""
+    from .memory.gpu_status import GpuStatus
+    from .tables import cudf_backend
+
+    assert cudf_backend.CudfBackend.on_gpu
+    return free_bytes(), str(GpuStatus().uuid)
+
+
+def _share_of(free: int, ranks: int) -> int:
+    """One rank's share of what is free on its GPU.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If that is too little to work with.
+    """
+    share = free // ranks
+    if share < LEAST_FREE_BYTES:
+        among = f", among {ranks} ranks" if ranks > 1 else ""
+        raise DeviceUnavailable(
+            f"the GPU is out of memory: {format_bytes(free)} of {format_bytes(total_bytes())} are free on it{among}, "
+            f"and a rank needs {format_bytes(LEAST_FREE_BYTES)}"
+        )
+    return share
 
 
 def _gpu(transport: Transport, config: GcylonConfig, local_size: int, device: Any, free: int, route: str) -> Equipment:
@@ -144,14 +193,18 @@ def _gpu(transport: Transport, config: GcylonConfig, local_size: int, device: An
     pool = PinnedPool(cap, memory=None if config.use_pinned_memory else Pageable())
     # Locking a GiB takes half a second, which no operation is to pay for.
     threading.Thread(target=pool.prefill, args=(min(cap, _PREFILLED_BYTES),), name="pinning", daemon=True).start()
-    chosen, why = choose_route(transport, device, pool, route)
+    try:
+        chosen, why = choose_route(transport, device, pool, route)
+    except CommError:
+        device.close()
+        raise
     tiers = DeviceTiers(pool, config.spill_dir, allow_disk=config.allow_disk_spill)
     name = _device_name()
     backend = CudfBackend()
     with suppress(MemoryError):  # a limit of a few KiB: then the first operation compiles
         backend.warm_up()
     made = Equipment(
-        "gpu", _place(name), f"because every rank has one ({name} here)", f"{chosen.name}, {why}", chosen, backend,
+        "gpu", _place(name), "because every rank has a GPU and cuDF", f"{chosen.name}, {why}", chosen, backend,
         DeviceBudget(device), tiers, free, device, pool,
     )  # fmt: skip
     made.closers = [device.close, tiers.close]
@@ -184,7 +237,11 @@ def choose_route(transport: Transport, device: Any, pool: Any, route: str = "aut
         "host": lambda: HostStagedTransport(transport, pool.take),
     }
     if route != "auto":
-        return makers[route](), "because you asked for it"
+        try:
+            return makers[route](), f"because {TRANSPORT_VARIABLE}={route}"
+        except CommError as error:
+            error.message = f"{TRANSPORT_VARIABLE}={route} was asked for, but {error.message}"
+            raise
     reasons: list[str] = []
     one_host = len(set(transport.share(transport.host.encode()))) == 1
     for name in ("peer", "nccl") if one_host else ("nccl",):
