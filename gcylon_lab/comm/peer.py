@@ -78,6 +78,7 @@ class PeerTransport(QueuedOverlay):
             if send.view.nbytes:
                 source, nbytes = send.view.data.ptr, send.view.nbytes
                 self._runtime.memcpyAsync(targets[turn], source, nbytes, _DEVICE_TO_DEVICE, stream.ptr)
+        self._waits.note_queued()
         self._kept.append((sends, receives, window))
 
     def recover(self) -> None:
