@@ -13,6 +13,7 @@ from .events import (
     add_category,
     categories,
 )
+from .gpus import GpuProbe, GpuSample, GpuSeries, gpus_of
 from .operations import operation
 from .report import format_summary, phase_order, summary
 from .sampler import Sample, Sampler, read_rss_bytes
@@ -24,6 +25,9 @@ __all__ = [
     "NO_OPERATION",
     "PHASES",
     "Event",
+    "GpuProbe",
+    "GpuSample",
+    "GpuSeries",
     "OperationRecord",
     "Progress",
     "RankSnapshot",
@@ -38,6 +42,7 @@ __all__ = [
     "current_recorder",
     "event_cost_ns",
     "format_summary",
+    "gpus_of",
     "mark",
     "measure_event_cost",
     "merge",

@@ -200,6 +200,11 @@ class OperationRecord:
         return phases, nbytes
 
 
+def hidden_share(copy_s: float, wait_s: float) -> float | None:
+    """Return the part of the time of copies that was not waited for, in [0, 1]; None without copies."""
+    return min(1.0, max(0.0, 1 - wait_s / copy_s)) if copy_s > 0 else None
+
+
 class Recorder:
     """Keeps the latest events and operations of one rank.
 
