@@ -3,7 +3,7 @@
     mpiexec --with-ft ulfm -n 2 python tests/gpu/figures_on_gpu.py [FOLDER]
 
 Prints, on rank 0, a line of JSON: the equipment, each rank's operations, each GPU's figures, and what timing them
-costs. With a folder it writes there what was recorded: snapshots.json, report.html, trace.json and summary.txt.
+costs. With a folder it writes there what was recorded: snapshots.json (of which `html_report` makes a report), trace.json and summary.txt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from gcylon_lab.comm.transfer_times import TransferTimes
 from gcylon_lab.context import Context
 from gcylon_lab.profiling import chrome_trace, format_summary, gpus_of, operation, summary
 from gcylon_lab.units import GIB, MIB
-from gcylon_lab.widgets import html_report
 
 ROWS = int(os.environ.get("FIGURES_ROWS", "16_000_000"))
 CHUNK_BYTES = int(os.environ.get("FIGURES_CHUNK_BYTES", str(64 * MIB)))
@@ -88,7 +87,6 @@ def write(folder: Path, snapshots: list[dict[str, Any]]) -> None:
     (folder / "snapshots.json").write_text(json.dumps(snapshots))
     (folder / "trace.json").write_text(json.dumps(chrome_trace(snapshots)))
     (folder / "summary.txt").write_text(format_summary(snapshots) + "\n")
-    html_report(folder / "report.html", snapshots)
 
 
 def main() -> None:
