@@ -3,7 +3,8 @@
     mpiexec --with-ft ulfm -n 2 python tests/gpu/figures_on_gpu.py [FOLDER]
 
 Prints, on rank 0, a line of JSON: the equipment, each rank's operations, each GPU's figures, and what timing them
-costs. With a folder it writes there what was recorded: snapshots.json (of which `html_report` makes a report), trace.json and summary.txt.
+costs. With a folder it writes there what was recorded: snapshots.json (of which `html_report` makes a report),
+trace.json and summary.txt.
 """
 
 from __future__ import annotations
