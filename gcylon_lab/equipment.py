@@ -17,6 +17,7 @@ from .memory.budget import MemoryBudget
 from .memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from .memory.lower import LowerTiers
 from .memory.tiers import SpillStore
+from .profiling import GpuProbe, GpuSample
 from .tables.backend import Backend
 from .tables.pandas_backend import PandasBackend
 from .units import GIB, MIB, format_bytes
@@ -250,6 +251,24 @@ def choose_route(transport: Transport, device: Any, pool: Any, route: str = "aut
         except CommError as error:
             reasons.append(error.message.rstrip("."))
     return makers["host"](), "; ".join(["because nothing faster works", *reasons])
+
+
+def gpu_probe(equipment: Equipment) -> GpuProbe | None:
+    """Return how to ask NVML for the figures of a rank's GPU; None on a CPU engine, and where NVML knows no GPU."""
+    from .memory.gpu_status import GpuStatus
+
+    if equipment.device is None:
+        return None
+    status = GpuStatus()
+    if status.uuid is None:
+        return None
+
+    def read() -> GpuSample:
+        busy = status.read_utilisation()
+        return GpuSample(status.read_used_bytes(), None if busy is None else round(100 * busy))
+
+    held_bytes = equipment.device.slab.nbytes
+    return GpuProbe(status.uuid, status.name or "GPU", status.total_bytes or 0, held_bytes, read)
 
 
 def bind_gpu(local_rank: int) -> None:

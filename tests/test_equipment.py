@@ -210,8 +210,7 @@ def test_ranks_that_share_a_gpu_share_what_is_free(gpus: Any) -> None:
     gpus([600 * MIB] * 3, gpu="GPU-0")
     said = reasons(on_threads(3, "auto"))
     assert said == {
-        "because the GPU is out of memory: 600 MiB of 80 GiB are free on it, among 3 ranks, "
-        "and a rank needs 256 MiB"
+        "because the GPU is out of memory: 600 MiB of 80 GiB are free on it, among 3 ranks, and a rank needs 256 MiB"
     }
 
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from .transfer_times import TransferTimes
 from .transport import Transport
 
 _EAGER_S = 0.002
@@ -31,15 +32,29 @@ class DeviceWaits:
         self._streams = list(streams)
         self._events = [self._new_event() for _ in streams]
         self._own = self._new_event()
+        self._times = TransferTimes(self._cuda, self._streams)
 
     def _new_event(self) -> Any:
         return self._cuda.Event(disable_timing=True)
 
-    def let_streams_follow(self) -> None:
-        """Let the copy streams wait, on the GPU, for what is queued on the current stream so far."""
+    def let_streams_follow(self, *, begun: bool = False) -> None:
+        """Let the copy streams wait, on the GPU, for what is queued on the current stream so far.
+
+        Unless it has ``begun`` before, what is moved begins after that.
+        """
         self._own.record(self._cuda.get_current_stream())
         for stream in self._streams:
             stream.wait_event(self._own)
+        if not begun:
+            self._times.begin()
+
+    def note_begun(self) -> None:
+        """Say that what is queued next on the current stream moves bytes too, so that it is timed."""
+        self._times.begin()
+
+    def note_queued(self) -> None:
+        """Say that all copies of an exchange are queued, so that they are timed."""
+        self._times.end()
 
     def let_current_follow(self) -> None:
         """Let the current stream wait, on the GPU, for what is queued on the copy streams so far."""
@@ -57,7 +72,9 @@ class DeviceWaits:
         """Wait until the copy streams are done."""
         for event, stream in zip(self._events, self._streams, strict=True):
             event.record(stream)
+        began = time.perf_counter_ns()
         self._poll(self._events)
+        self._times.waited(time.perf_counter_ns() - began)
 
     def _poll(self, events: Sequence[Any]) -> None:
         start = time.monotonic()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,6 @@ class PeerTransport(QueuedOverlay):
     """
 
     name = "peer puts"
-    maps_windows = True
 
     def __init__(self, base: Transport, slab: tuple[int, int]) -> None:
         import cupy
@@ -80,8 +80,18 @@ class PeerTransport(QueuedOverlay):
             if send.view.nbytes:
                 source, nbytes = send.view.data.ptr, send.view.nbytes
                 self._runtime.memcpyAsync(targets[turn], source, nbytes, _DEVICE_TO_DEVICE, stream.ptr)
+        self._waits.note_queued()
         self._kept.append((receives, window))
         self._sent.append(sends)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Queue kernels on the current stream that write into open windows; complete as exchanges are."""
+        self.base.check()
+        self._waits.note_begun()
+        yield
+        self._waits.let_streams_follow(begun=True)
+        self._waits.note_queued()
 
     def recover(self) -> None:
         """Collective: all ranks call it. Wait for the copies under way, then let the base recover."""
