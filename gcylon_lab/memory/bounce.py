@@ -8,6 +8,7 @@ from time import perf_counter
 from typing import Any
 
 from ..units import MIB
+from .checks import poison_host
 from .copies import Copy, CopyQueue, Traffic
 from .layout import Move, Run, moves_into, pieces, runs_of
 from .pinned import PinnedBuffer, PinnedPool
@@ -38,7 +39,7 @@ class Bounce:
         """Take the buffers, before regions take all of the pool."""
         with self._lock:
             while len(self._buffers) < 2:
-                self._buffers.append(self._pool.take(self._nbytes))
+                self._buffers.append(self._pool.take(self._nbytes, "the way to disk"))
 
     def release(self) -> None:
         """Give the buffers back, with nothing in flight."""
@@ -59,6 +60,7 @@ class Bounce:
                     began = perf_counter()
                     written.append(file.append([self._buffers[(i - 1) % 2].view[: parts[i - 1].nbytes]]))
                     traffic.add(parts[i - 1].nbytes, perf_counter() - began)
+                    self._poison((i - 1) % 2)
         self._queue.poll()
         return written
 
@@ -69,6 +71,7 @@ class Bounce:
         with self._lock:
             for i, part in enumerate(parts):
                 self._await(i % 2)
+                self._poison(i % 2)
                 buffer = self._buffers[i % 2]
                 began = perf_counter()
                 part._file.read_into(part._offset, buffer.view[: part.nbytes])
@@ -80,6 +83,11 @@ class Bounce:
         buffer, last = self._buffers[which], self._last[which]
         moves = moves_into(runs, [buffer], self._nbytes, start, nbytes)
         self._last[which] = self._queue.down(moves, (buffer, held), [last] if last else [])
+
+    def _poison(self, which: int) -> None:
+        """Where that is checked, nobody may read what a buffer held before."""
+        if self._pool.checks.poison:
+            poison_host(self._buffers[which].pointer, self._nbytes)
 
     def _await(self, which: int) -> None:
         last = self._last[which]

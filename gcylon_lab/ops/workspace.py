@@ -49,6 +49,11 @@ class Workspace:
         """What says that a piece does not fit the budget: on GPUs the allocator does too."""
         return (BudgetExceeded, MemoryError) if self.backend.on_gpu else (BudgetExceeded,)
 
+    @property
+    def has_pinned_tier(self) -> bool:
+        """Whether host memory is a tier below the device: on GPUs, of which all ranks have one or none has."""
+        return self.backend.on_gpu
+
     def exchange_shapes(self) -> dict[str, Any]:
         """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""
         shapes: dict[str, Any] = {"fast_chunk_bytes": DEVICE_CHUNK_BYTES} if self.backend.on_gpu else {}
