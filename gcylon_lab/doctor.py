@@ -16,10 +16,12 @@ from typing import Any
 
 from .cluster.mpiexec import find_mpiexec, without_chatter
 from .config import GcylonConfig, nearest
-from .equipment import ENGINE_VARIABLE, TRANSPORT_VARIABLE
+from .equipment import AHEAD_VARIABLE, OVERLAP_VARIABLE, POISON_VARIABLE, VARIABLES, read_ahead, read_checks
 from .errors import GcylonError
+from .memory.ahead import STEP_BYTES, ahead_bytes, pinned_cap
 from .memory.available import available_bytes, cgroup_left_bytes
-from .units import format_bytes
+from .memory.checks import NO_CHECKS, Checks
+from .units import format_bytes, parse_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _OWN_VARIABLES = ("GCYLON_LAB_", "GCYLON_BENCH_", "GCYLON_SCREENSHOTS")  # between processes, and of tests
@@ -154,7 +156,8 @@ def _settings() -> Iterator[Finding]:
     else:
         given = f", from {', '.join(named)}" if named else ", no GCYLON_* variable is set"
         yield Finding("settings", OK, config.as_code() + given)
-    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + [ENGINE_VARIABLE, TRANSPORT_VARIABLE]
+    yield from _checks()
+    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + list(VARIABLES)
     for name in named:
         if name not in known and not name.startswith(_OWN_VARIABLES):
             meant = nearest(name, known)
@@ -163,6 +166,21 @@ def _settings() -> Iterator[Finding]:
                 "settings", WARN, f"{name} is set, but nothing reads it", f"{advice}Known are {', '.join(known)}."
             )
     yield _spill_folder(config)
+
+
+def _checks() -> Iterator[Finding]:
+    try:
+        checks = read_checks()
+    except GcylonError as error:
+        yield Finding("checks", FAIL, error.message, error.advice)
+        return
+    if checks != NO_CHECKS:
+        yield Finding("checks", WARN, _in_words(checks), f"They cost time. {POISON_VARIABLE}, {OVERLAP_VARIABLE}.")
+
+
+def _in_words(checks: Checks) -> str:
+    poison, overlap = "memory that is given back is poisoned", "memory in use is checked for overlap"
+    return "; ".join([poison] * checks.poison + [overlap] * checks.overlap)
 
 
 def _spill_folder(config: GcylonConfig) -> Finding:
@@ -205,11 +223,39 @@ def _gpus() -> Iterator[Finding]:
     backend = find_spec("gcylon_lab.tables.cudf_backend") is not None
     if cards and cudf and backend:
         yield Finding("engines", OK, "GPU engines: tables are cuDF, one GPU a rank")
+        yield _pinned(len(cards), _gpu_bytes(cards))
         return
     missing = {"this version has no GPU engines": backend, "no GPU is seen": cards, "cuDF is not installed": cudf}
     why = next(reason for reason, there in missing.items() if not there)
     note = "There use_pinned_memory and host_memory_limit do nothing."
     yield Finding("engines", OK, f"CPU engines: tables are pandas, because {why}", note)
+
+
+def _pinned(ranks: int, gpu_bytes: int) -> Finding:
+    """What ranks will page-lock, one a GPU."""
+    try:
+        config, asked = GcylonConfig.from_environment(), read_ahead()
+    except GcylonError as error:
+        return Finding("pinned", FAIL, error.message, error.advice)
+    if not config.use_pinned_memory:
+        return Finding("pinned", OK, "use_pinned_memory is off: staging uses ordinary memory")
+    share = available_bytes() // ranks
+    cap = pinned_cap(config.host_memory_limit, share)
+    limit = config.gpu_memory_limit or int(gpu_bytes * config.gpu_memory_fraction)
+    ahead = ahead_bytes(asked, cap, share, limit)
+    return Finding(
+        "pinned",
+        OK,
+        f"at most {format_bytes(cap)} of host memory a rank (one a GPU), {format_bytes(ahead)} locked ahead of need",
+        f"The first {format_bytes(min(ahead, STEP_BYTES))} before a rank is ready, the rest in the background; "
+        f"host_memory_limit and {AHEAD_VARIABLE} change it.",
+    )
+
+
+def _gpu_bytes(cards: list[str]) -> int:
+    """Memory of the smallest GPU, as nvidia-smi's lines have it."""
+    sizes = [parse_bytes(part) for card in cards for part in card.split(", ") if part.endswith(" MiB")]
+    return min(sizes, default=0)
 
 
 def _query_gpus() -> list[str]:
