@@ -156,7 +156,7 @@ def _settings() -> Iterator[Finding]:
     else:
         given = f", from {', '.join(named)}" if named else ", no GCYLON_* variable is set"
         yield Finding("settings", OK, config.as_code() + given)
-    yield from _checks()
+    yield from _at_start()
     known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + list(VARIABLES)
     for name in named:
         if name not in known and not name.startswith(_OWN_VARIABLES):
@@ -168,11 +168,12 @@ def _settings() -> Iterator[Finding]:
     yield _spill_folder(config)
 
 
-def _checks() -> Iterator[Finding]:
+def _at_start() -> Iterator[Finding]:
+    """What ranks read besides the settings."""
     try:
-        checks = read_checks()
+        checks, _ = read_checks(), read_ahead()
     except GcylonError as error:
-        yield Finding("checks", FAIL, error.message, error.advice)
+        yield Finding("settings", FAIL, error.message, error.advice)
         return
     if checks != NO_CHECKS:
         yield Finding("checks", WARN, _in_words(checks), f"They cost time. {POISON_VARIABLE}, {OVERLAP_VARIABLE}.")

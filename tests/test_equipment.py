@@ -75,6 +75,7 @@ def test_no_size_is_an_error_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"GCYLON_PINNED_AHEAD='plenty'.*0 for none, or auto"):
         run_threads(1, current)
     assert doctor._pinned(1, GIB).status == doctor.FAIL
+    assert [said.status for said in doctor._at_start()] == [doctor.FAIL]
 
 
 def test_the_doctor_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,10 +93,10 @@ def test_the_doctor_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_doctor_warns_of_checks_that_are_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not list(doctor._checks())
+    assert not list(doctor._at_start())
     monkeypatch.setenv("GCYLON_POISON_FREED", "1")
-    [said] = doctor._checks()
+    [said] = doctor._at_start()
     assert said.status == doctor.WARN and said.value == "memory that is given back is poisoned"
     monkeypatch.setenv("GCYLON_CHECK_OVERLAP", "maybe")
-    [said] = doctor._checks()
+    [said] = doctor._at_start()
     assert said.status == doctor.FAIL and "GCYLON_CHECK_OVERLAP='maybe'" in said.value
