@@ -62,12 +62,12 @@ class Context:
     ) -> None:
         config = GcylonConfig.from_environment() if config is None else config
         self.rank, self.size, self.host = transport.rank, transport.size, transport.host
-        hosts = transport.share(transport.host.encode())
-        self.local_size = hosts.count(transport.host.encode())
-        self.local_rank = hosts[: self.rank].count(transport.host.encode())
-        self.equipment = made = equip(transport, config, engine)
-        self.transport, self.budget, self.spill = made.transport, made.budget, made.tiers
         self.recorder = Recorder()
+        self.equipment = made = equip(transport, config, engine, recorder=self.recorder)
+        hosts = made.around.hosts
+        self.local_size = hosts.count(self.host)
+        self.local_rank = hosts[: self.rank].count(self.host)
+        self.transport, self.budget, self.spill = made.transport, made.budget, made.tiers
         self.workspace = Workspace(
             made.transport, made.backend, made.budget, made.tiers, self.recorder, config,
             free_at_start_bytes=made.free_at_start_bytes,

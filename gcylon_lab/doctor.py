@@ -17,10 +17,24 @@ from typing import Any
 
 from .cluster.mpiexec import find_mpiexec, without_chatter
 from .config import GcylonConfig, nearest
-from .equipment import DEVICE_TRANSPORTS, ENGINE_VARIABLE, ENGINES, TRANSPORT_VARIABLE, why_no_gpu
+from .equipment import (
+    AHEAD_VARIABLE,
+    DEVICE_TRANSPORTS,
+    ENGINE_VARIABLE,
+    ENGINES,
+    OVERLAP_VARIABLE,
+    POISON_VARIABLE,
+    TRANSPORT_VARIABLE,
+    VARIABLES,
+    read_ahead,
+    read_checks,
+    why_no_gpu,
+)
 from .errors import GcylonError
+from .memory.ahead import STEP_BYTES, ahead_bytes, pinned_cap
 from .memory.available import available_bytes, cgroup_left_bytes
-from .units import format_bytes
+from .memory.checks import NO_CHECKS, Checks
+from .units import format_bytes, parse_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _OWN_VARIABLES = ("GCYLON_LAB_", "GCYLON_BENCH_", "GCYLON_SCREENSHOTS")  # between processes, and of tests
@@ -163,7 +177,8 @@ def _settings() -> Iterator[Finding]:
     else:
         given = f", from {', '.join(named)}" if named else ", no GCYLON_* variable is set"
         yield Finding("settings", OK, config.as_code() + given)
-    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + [ENGINE_VARIABLE, TRANSPORT_VARIABLE]
+    yield from _at_start()
+    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + list(VARIABLES)
     for name in named:
         if name not in known and not name.startswith(_OWN_VARIABLES):
             meant = nearest(name, known)
@@ -172,6 +187,22 @@ def _settings() -> Iterator[Finding]:
                 "settings", WARN, f"{name} is set, but nothing reads it", f"{advice}Known are {', '.join(known)}."
             )
     yield _spill_folder(config)
+
+
+def _at_start() -> Iterator[Finding]:
+    """What ranks read besides the settings."""
+    try:
+        checks, _ = read_checks(), read_ahead()
+    except GcylonError as error:
+        yield Finding("settings", FAIL, error.message, error.advice)
+        return
+    if checks != NO_CHECKS:
+        yield Finding("checks", WARN, _in_words(checks), f"They cost time. {POISON_VARIABLE}, {OVERLAP_VARIABLE}.")
+
+
+def _in_words(checks: Checks) -> str:
+    poison, overlap = "memory that is given back is poisoned", "memory in use is checked for overlap"
+    return "; ".join([poison] * checks.poison + [overlap] * checks.overlap)
 
 
 def _spill_folder(config: GcylonConfig) -> Finding:
@@ -213,10 +244,10 @@ def _gpus() -> Iterator[Finding]:
     value = "installed" if not missing else f"not installed: {', '.join(missing)}"
     unused = bool(cards and missing)
     yield Finding("cudf", WARN if unused else OK, value, "pip install 'gcylon-lab[gpu]' brings them." if unused else "")
-    yield from _engines(bool(cards))
+    yield from _engines(cards)
 
 
-def _engines(has_cards: bool) -> Iterator[Finding]:
+def _engines(cards: list[str]) -> Iterator[Finding]:
     """What engines would work with, found out by starting two where there may be a GPU."""
     asked = os.environ.get(ENGINE_VARIABLE, "") or "auto"
     route = os.environ.get(TRANSPORT_VARIABLE, "") or "auto"
@@ -229,9 +260,9 @@ def _engines(has_cards: bool) -> Iterator[Finding]:
         advice = f"Mend this, or set {ENGINE_VARIABLE}=auto."
         yield Finding("engines", FAIL, f"none: {ENGINE_VARIABLE}=gpu asks for GPU engines, but {why}", advice)
     elif why:
-        yield _cpu_engines(why, WARN if has_cards and asked == "auto" else OK)
+        yield _cpu_engines(why, WARN if cards and asked == "auto" else OK)
     else:
-        yield from _tried_engines()
+        yield from _tried_engines(cards)
 
 
 def _cpu_engines(why: str, status: str) -> Finding:
@@ -239,7 +270,7 @@ def _cpu_engines(why: str, status: str) -> Finding:
     return Finding("engines", status, f"CPU engines: tables are pandas, because {why}", note)
 
 
-def _tried_engines() -> Iterator[Finding]:
+def _tried_engines(cards: list[str]) -> Iterator[Finding]:
     command, environment = [sys.executable, "-c", _EQUIP], dict(_LITTLE)
     try:
         mpi = find_mpiexec()
@@ -262,6 +293,7 @@ def _tried_engines() -> Iterator[Finding]:
     yield Finding("engines", OK, f"GPU engines: tables are cuDF, {made['reason']}")
     alone = "with one rank " if made["size"] == 1 else ""
     yield Finding("transport", OK, f"{alone}rows travel by {made['route']}")
+    yield _pinned(max(len(cards), 1), _gpu_bytes(cards))
 
 
 def _own_words(output: str) -> str:
@@ -269,6 +301,33 @@ def _own_words(output: str) -> str:
     mark = f"{GcylonError.__module__}."
     said = dict.fromkeys(line.removeprefix(mark) for line in output.splitlines() if line.startswith(mark))
     return "; ".join(said) or without_chatter(output)[-1500:].strip()
+
+
+def _pinned(ranks: int, gpu_bytes: int) -> Finding:
+    """What ranks will page-lock, one a GPU."""
+    try:
+        config, asked = GcylonConfig.from_environment(), read_ahead()
+    except GcylonError as error:
+        return Finding("pinned", FAIL, error.message, error.advice)
+    if not config.use_pinned_memory:
+        return Finding("pinned", OK, "use_pinned_memory is off: staging uses ordinary memory")
+    share = available_bytes() // ranks
+    cap = pinned_cap(config.host_memory_limit, share)
+    limit = config.gpu_memory_limit or int(gpu_bytes * config.gpu_memory_fraction)
+    ahead = ahead_bytes(asked, cap, share, limit)
+    return Finding(
+        "pinned",
+        OK,
+        f"at most {format_bytes(cap)} of host memory a rank (one a GPU), {format_bytes(ahead)} locked ahead of need",
+        f"The first {format_bytes(min(ahead, STEP_BYTES))} before a rank is ready, the rest in the background; "
+        f"host_memory_limit and {AHEAD_VARIABLE} change it.",
+    )
+
+
+def _gpu_bytes(cards: list[str]) -> int:
+    """Memory of the smallest GPU, as nvidia-smi's lines have it."""
+    sizes = [parse_bytes(part) for card in cards for part in card.split(", ") if part.endswith(" MiB")]
+    return min(sizes, default=0)
 
 
 def _query_gpus() -> list[str]:

@@ -129,6 +129,14 @@ def test_a_driver_that_does_not_start(driver: Path, monkeypatch: pytest.MonkeyPa
 
 
 @needs_none
+def test_devices_that_are_hidden(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = CUPY.format(count="raise _Runtime.CUDARuntimeError('cudaErrorNoDevice: no CUDA-capable device is detected')")
+    with_libraries(driver, code, monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    falls_back("no GPU is visible (CUDA_VISIBLE_DEVICES='')")
+
+
+@needs_none
 def test_no_device(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_libraries(driver, CUPY.format(count="return 0"), monkeypatch)
     falls_back("no GPU is visible (see CUDA_VISIBLE_DEVICES)")

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..profiling import current_operation
 from ..units import MIB
+from .checks import poison_host
 from .copies import Copy, CopyQueue, Traffic
 from .layout import Move, Run, moves_into, pieces, runs_of
 from .pinned import PinnedBuffer, PinnedPool
@@ -39,7 +40,7 @@ class Bounce:
         """Take the buffers, before regions take all of the pool."""
         with self._lock:
             while len(self._buffers) < 2:
-                self._buffers.append(self._pool.take(self._nbytes))
+                self._buffers.append(self._pool.take(self._nbytes, "the way to disk"))
 
     def release(self) -> None:
         """Give the buffers back, with nothing in flight."""
@@ -60,6 +61,7 @@ class Bounce:
                     began = perf_counter_ns()
                     written.append(file.append([self._buffers[(i - 1) % 2].view[: parts[i - 1].nbytes]]))
                     _count(traffic, parts[i - 1].nbytes, perf_counter_ns() - began)
+                    self._poison((i - 1) % 2)
         self._queue.poll()
         return written
 
@@ -70,6 +72,7 @@ class Bounce:
         with self._lock:
             for i, part in enumerate(parts):
                 self._await(i % 2)
+                self._poison(i % 2)
                 buffer = self._buffers[i % 2]
                 began = perf_counter_ns()
                 part._file.read_into(part._offset, buffer.view[: part.nbytes])
@@ -81,6 +84,11 @@ class Bounce:
         buffer, last = self._buffers[which], self._last[which]
         moves = moves_into(runs, [buffer], self._nbytes, start, nbytes)
         self._last[which] = self._queue.down(moves, (buffer, held), [last] if last else [])
+
+    def _poison(self, which: int) -> None:
+        """Where that is checked, nobody may read what a buffer held before."""
+        if self._pool.checks.poison:
+            poison_host(self._buffers[which].pointer, self._nbytes)
 
     def _await(self, which: int) -> None:
         last = self._last[which]

@@ -55,6 +55,11 @@ class Workspace:
         """Whether kernels of this rank can write rows straight into the results of other ranks."""
         return isinstance(self.transport, WritableWindows) and isinstance(self.backend, Scatters)
 
+    @property
+    def has_pinned_tier(self) -> bool:
+        """Whether host memory is a tier below the device: on GPUs, of which all ranks have one or none has."""
+        return self.backend.on_gpu
+
     def exchange_shapes(self) -> dict[str, Any]:
         """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""
         shapes: dict[str, Any] = {"fast_chunk_bytes": DEVICE_CHUNK_BYTES} if self.backend.on_gpu else {}
