@@ -129,6 +129,14 @@ def test_a_driver_that_does_not_start(driver: Path, monkeypatch: pytest.MonkeyPa
 
 
 @needs_none
+def test_devices_that_are_hidden(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = CUPY.format(count="raise _Runtime.CUDARuntimeError('cudaErrorNoDevice: no CUDA-capable device is detected')")
+    with_libraries(driver, code, monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    falls_back("no GPU is visible (CUDA_VISIBLE_DEVICES='')")
+
+
+@needs_none
 def test_no_device(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_libraries(driver, CUPY.format(count="return 0"), monkeypatch)
     falls_back("no GPU is visible (see CUDA_VISIBLE_DEVICES)")
@@ -210,8 +218,7 @@ def test_ranks_that_share_a_gpu_share_what_is_free(gpus: Any) -> None:
     gpus([600 * MIB] * 3, gpu="GPU-0")
     said = reasons(on_threads(3, "auto"))
     assert said == {
-        "because the GPU is out of memory: 600 MiB of 80 GiB are free on it, among 3 ranks, "
-        "and a rank needs 256 MiB"
+        "because the GPU is out of memory: 600 MiB of 80 GiB are free on it, among 3 ranks, and a rank needs 256 MiB"
     }
 
 
