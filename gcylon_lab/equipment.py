@@ -167,9 +167,13 @@ def equip(
 def why_no_gpu() -> str:
     """Say why this process cannot work on a GPU, before any of its memory is taken; "" where it may."""
     try:
-        return why_unavailable()
+        reason = why_unavailable()
     except Exception as error:
         return _do_not_load(error)
+    if "cudaErrorNoDevice" not in reason:
+        return reason
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "no GPU is visible" + ("" if listed is None else f" (CUDA_VISIBLE_DEVICES={listed!r})")
 
 
 def _do_not_load(error: Exception) -> str:

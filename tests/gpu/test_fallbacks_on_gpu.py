@@ -95,7 +95,7 @@ def test_no_cudf() -> None:
 
 
 def test_no_device() -> None:
-    falls_back("cudaErrorNoDevice", 1, CUDA_VISIBLE_DEVICES="")
+    falls_back("no GPU is visible (CUDA_VISIBLE_DEVICES='')", 1, CUDA_VISIBLE_DEVICES="")
 
 
 def test_memory_is_exhausted() -> None:
