@@ -86,7 +86,7 @@ def falls_back(reason: str) -> None:
 
 
 def doctors_line(engine: str) -> dict[str, str]:
-    code = "import json; from gcylon_lab import doctor; f = list(doctor._engines(False))[0]; "
+    code = "import json; from gcylon_lab import doctor; f = list(doctor._engines([]))[0]; "
     code += "print(json.dumps([f.status, f.value]))"
     environment = os.environ | {"GCYLON_ENGINE": engine}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
@@ -184,7 +184,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Opened]]:
             rank = int(threading.current_thread().name)
             return free[rank], gpu.format(rank=rank)
 
-        def open_device(limit: int) -> Opened:
+        def open_device(limit: int, *, checks: object) -> Opened:
             if threading.current_thread().name == fails:
                 raise DeviceUnavailable("a slab of 60.0 GiB cannot be made")
             opened.append(Opened())
@@ -252,18 +252,18 @@ def test_unknown_choices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GCYLON_TRANSPORT", "pigeon")
     with pytest.raises(ConfigError, match=r"GCYLON_TRANSPORT='pigeon' is unknown.*peer, nccl, host"):
         equip(SingleTransport(), GcylonConfig())
-    found = list(doctor._engines(False))
+    found = list(doctor._engines([]))
     assert [finding.status for finding in found] == ["fail"] and "GCYLON_TRANSPORT='pigeon'" in found[0].value
 
 
 @pytest.mark.mpi
 @needs_none
 def test_the_doctor_starts_engines_and_says_what_they_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    (fallen_back,) = doctor._tried_engines()
+    (fallen_back,) = doctor._tried_engines([])
     assert fallen_back.status == "warn"
     assert fallen_back.value == f"CPU engines: tables are pandas, because {why_unavailable()}"
     monkeypatch.setenv("GCYLON_ENGINE", "gpu")
-    (refused,) = doctor._tried_engines()
+    (refused,) = doctor._tried_engines([])
     assert refused.status == "fail"
     assert refused.note.startswith(f"ConfigError: GPU engines were asked for, but {why_unavailable()}.")
 
