@@ -45,6 +45,7 @@ class PeerTransport(QueuedOverlay):
         priority = _highest_priority(cupy.cuda.runtime)
         self._streams = [cupy.cuda.Stream(non_blocking=True, priority=priority) for _ in range(base.size)]
         super().__init__(base, DeviceWaits(base, self._streams))
+        self._cuda = cupy.cuda
         self._runtime = cupy.cuda.runtime
         self._slab = slab
         self._bases = self._open_all()
@@ -88,13 +89,12 @@ class PeerTransport(QueuedOverlay):
     def writing(self) -> Iterator[None]:
         """Queue kernels on the current stream that write into open windows; complete as exchanges are."""
         self.base.check()
-        self._waits.note_begun()
-        yield
-        self._waits.let_streams_follow(begun=True)
-        self._waits.note_queued()
+        with self._waits.writing():
+            yield
 
     def recover(self) -> None:
         """Collective: all ranks call it. Wait for the copies under way, then let the base recover."""
+        self._cuda.get_current_stream().synchronize()
         for stream in self._streams:
             stream.synchronize()
         self.base.recover()

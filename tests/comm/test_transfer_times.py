@@ -136,6 +136,38 @@ def test_between_exchanges_that_ended_by_themselves_nothing_is_under_way(gpu: Gp
     assert times(record) == pytest.approx((8, 4), abs=0.03)
 
 
+def write(waits: DeviceWaits, gpu: Gpu, ms: float) -> None:
+    with waits.writing():
+        gpu.current.work(ms)
+
+
+def test_what_kernels_write_is_waited_for_and_timed(gpu: Gpu) -> None:
+    waits = DeviceWaits(Base(gpu), [Stream(gpu)])
+    with operation("shuffle", 1, Recorder()) as record:
+        gpu.current.work(3)  # not part of it
+        write(waits, gpu, 4)
+        gpu.now += 2 * MS
+        write(waits, gpu, 5)
+        waits.for_streams()
+        assert gpu.now == pytest.approx(12 * MS, abs=0.02 * MS)
+        gpu.current.work(50)
+        waits.for_streams()  # what the rank computes itself is nobody's wait
+        assert gpu.now == pytest.approx(12 * MS, abs=0.04 * MS)
+    assert times(record) == pytest.approx((9, 9), abs=0.03)
+
+
+def test_writing_and_copies_are_one_stretch(gpu: Gpu) -> None:
+    streams = [Stream(gpu)]
+    waits = DeviceWaits(Base(gpu), streams)
+    with operation("shuffle", 1, Recorder()) as record:
+        write(waits, gpu, 2)
+        queue(waits, streams, 7)
+        write(waits, gpu, 1)
+        gpu.now += 5 * MS
+        waits.for_streams()
+    assert times(record) == pytest.approx((9, 4), abs=0.03)
+
+
 def test_each_operation_has_its_own(gpu: Gpu) -> None:
     streams = [Stream(gpu)]
     waits, recorder = DeviceWaits(Base(gpu), streams), Recorder()
