@@ -48,15 +48,15 @@ class DeviceWaits:
 
     def note_queued(self) -> None:
         """Say that all copies of an exchange are queued, so that they are timed."""
-        self._times.end_copies()
+        self._times.end()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Time what is queued on the current stream within it, and wait for it too from now on."""
-        self._times.begin()
+        self._times.begin(writing=True)
         self._written = True
         yield
-        self._times.end_writing()
+        self._times.end()
 
     def let_current_follow(self) -> None:
         """Let the current stream wait, on the GPU, for what is queued on the copy streams so far."""

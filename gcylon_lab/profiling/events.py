@@ -115,7 +115,8 @@ class OperationRecord:
 
     Copies that may go on beside other work (between GPUs, and between a GPU and
     the tiers below it) have times of their own: ``exchange_copy_ns`` and
-    ``staging_copy_ns`` while they were under way, and of that
+    ``staging_copy_ns`` while they were under way (exchanges: once the rank had
+    queued them, and could go on with other work), and of that
     ``exchange_wait_ns`` and ``staging_wait_ns`` while the rank did nothing but
     wait for them. On CPU engines all four are 0: there a copy is the work.
     """

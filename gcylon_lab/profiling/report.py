@@ -20,7 +20,10 @@ __all__ = ["chrome_trace", "format_summary", "summary", "write_chrome_trace"]
 
 Row = dict[str, Any]
 
-HIDDEN_MEANS = "of the time in which transfers were under way, the part that ranks did not spend waiting for them"
+HIDDEN_MEANS = (
+    "of the time in which transfers were under way, once ranks had queued them, the part that ranks did not spend "
+    "waiting for them"
+)
 
 _RANK_FIELDS = (
     "strategy", "rounds", "rounds_done", "rows_in", "rows_out", "bytes_in", "bytes_out", "sent_bytes",

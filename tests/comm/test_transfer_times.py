@@ -25,7 +25,10 @@ class Gpu:
         self.current = Stream(self)
         self.asked: list[Event] = []
         self.cuda = SimpleNamespace(
-            Event=lambda **_: Event(self), get_current_stream=lambda: self.current, get_elapsed_time=self.elapsed
+            Event=lambda **_: Event(self),
+            Stream=lambda **_: Stream(self),
+            get_current_stream=lambda: self.current,
+            get_elapsed_time=self.elapsed,
         )
 
     def elapsed(self, begun: Event, ended: Event) -> float:
@@ -79,10 +82,14 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Gpu:
     return made
 
 
-def queue(waits: DeviceWaits, streams: list[Stream], *ms: float) -> None:
+def queue(waits: DeviceWaits, streams: list[Stream], *ms: float, queueing_ms: float = 0, at_last: bool = False) -> None:
+    """Queue copies, in time of the host's own; ``at_last`` they start only with the end of it, as NCCL's do."""
     waits.let_streams_follow()
+    gpu = streams[0].gpu
+    gpu.now += int(at_last * queueing_ms * MS)
     for stream, each in zip(streams, ms, strict=True):
         stream.work(each)
+    gpu.now += int((not at_last) * queueing_ms * MS)
     waits.note_queued()
 
 
@@ -114,6 +121,20 @@ def test_what_was_not_waited_for_was_hidden(gpu: Gpu, before_ms: float, beside_m
     assert wait == pytest.approx(wait_ms, abs=0.02)
 
 
+@pytest.mark.parametrize(
+    ("queueing_ms", "at_last", "times_ms"), [(200, True, (4, 4)), (3, False, (1, 1)), (9, False, (0, 0))]
+)
+def test_while_its_rank_still_queues_an_exchange_is_not_beside_other_work(
+    gpu: Gpu, queueing_ms: float, at_last: bool, times_ms: tuple[float, float]
+) -> None:
+    streams = [Stream(gpu)]
+    waits = DeviceWaits(Base(gpu), streams)
+    with operation("shuffle", 1, Recorder()) as record:
+        queue(waits, streams, 4, queueing_ms=queueing_ms, at_last=at_last)
+        waits.for_streams()
+    assert times(record) == pytest.approx(times_ms, abs=0.03)
+
+
 def test_exchanges_that_go_on_one_into_the_other_are_one_stretch(gpu: Gpu) -> None:
     streams = [Stream(gpu)]
     waits = DeviceWaits(Base(gpu), streams)
@@ -123,6 +144,31 @@ def test_exchanges_that_go_on_one_into_the_other_are_one_stretch(gpu: Gpu) -> No
         queue(waits, streams, 4)
         waits.for_streams()
     assert times(record) == pytest.approx((8, 7), abs=0.03)
+
+
+def test_a_gap_between_exchanges_that_were_queued_ahead_is_not_under_way(gpu: Gpu) -> None:
+    streams = [Stream(gpu)]
+    waits = DeviceWaits(Base(gpu), streams)
+    with operation("shuffle", 1, Recorder()) as record:
+        queue(waits, streams, 4)
+        gpu.now += 1 * MS  # the first is still under way, and ends while the host does other things
+        gpu.current.work(10)
+        queue(waits, streams, 2)
+        gpu.now += 11 * MS
+        waits.for_streams()
+    assert times(record) == pytest.approx((6, 1), abs=0.03)
+
+
+def test_very_many_exchanges_ahead_are_counted_all_the_same(gpu: Gpu) -> None:
+    streams = [Stream(gpu)]
+    waits = DeviceWaits(Base(gpu), streams)
+    with operation("shuffle", 1, Recorder()) as record:
+        for _ in range(200):
+            queue(waits, streams, 1)
+            gpu.now += 2 * MS
+        waits.for_streams()
+    assert times(record) == pytest.approx((200, 0), abs=0.3)
+    assert len(waits._times._spare) <= 64
 
 
 def test_between_exchanges_that_ended_by_themselves_nothing_is_under_way(gpu: Gpu) -> None:

@@ -33,20 +33,34 @@ def run(ranks: int, route: str) -> dict[str, Any]:
     return found
 
 
+def check(row: dict[str, Any], record: dict[str, Any], route: str) -> None:
+    """What must hold of one rank's operation; prints what was found, beside the rate it would mean."""
+    copy_s, wait_s = record["exchange_copy_ns"] / 1e9, record["exchange_wait_ns"] / 1e9
+    moved = (record["received_bytes"] + record["sent_bytes"]) / 2
+    hidden = "-" if row["hidden"] is None else f"{row['hidden']:.1%}"
+    print(
+        f"{route} {row['verb']} {row['strategy']} rank {row['rank']}: {row['seconds'] * 1e3:.2f} ms, "
+        f"exchange span {record['phases'].get('exchange', 0) / 1e6:.2f} ms, copies {copy_s * 1e3:.3f} ms, "
+        f"waited {wait_s * 1e3:.3f} ms, staging {record['staging_copy_ns'] / 1e6:.3f} ms, "
+        f"waited {record['staging_wait_ns'] / 1e6:.3f} ms, hidden {hidden}, {moved / 1e6:.0f} MB moved"
+    )
+    assert row["hidden"] is None or 0 <= row["hidden"] <= 1
+    assert 0 <= wait_s <= copy_s <= row["seconds"] and row["transfer_wait_s"] <= row["transfer_s"]
+    if route != "host":  # what is under way beside the rank's work is not what it still queues
+        assert copy_s <= row["seconds"] - record["phases"]["exchange"] / 1e9 + 0.001
+    if row["verb"] == "shuffle":
+        assert (record["staging_copy_ns"] > 0) == (row["strategy"] == "staged")
+
+
 @pytest.mark.parametrize("ranks, route", [(2, "peer"), (2, "host"), (2, "nccl")])
 def test_transfers_are_timed_and_gpus_are_counted_once(ranks: int, route: str) -> None:
     if route == "nccl" and count_gpus() < ranks:
         pytest.skip(f"NCCL wants a GPU a rank, and there are {count_gpus()}")
     found = run(ranks, route)
-    for row, record in ((row, found["operations"][row["rank"]]) for row in found["ranks"]):
-        print(f"{row['verb']} {row['strategy']} rank {row['rank']}: hidden {row['hidden']} of {row['transfer_s']} s")
+    for row in found["ranks"]:
+        record = next(r for r in found["operations"][row["rank"]] if r["number"] == row["number"])
         if row["verb"] in ("shuffle", "repartition"):
-            assert 0 <= row["hidden"] <= 1
-            assert 0 < row["transfer_s"] <= 3 * row["seconds"] and row["transfer_wait_s"] <= row["seconds"]
-        copies = next(r for r in record if r["number"] == row["number"])
-        if row["verb"] == "shuffle":
-            assert copies["exchange_copy_ns"] > 0
-            assert (copies["staging_copy_ns"] > 0) == (row["strategy"] == "staged")
+            check(row, record, route)
     if route == "host":
         assert {row["hidden"] for row in found["ranks"] if row["strategy"] in ("direct", "chunked")} == {0.0}
     gpus = found["gpus"]
