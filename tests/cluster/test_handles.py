@@ -22,7 +22,8 @@ pytestmark = pytest.mark.mpi
 
 
 def public(cls: type) -> dict[str, object]:
-    return {name: value for name, value in vars(cls).items() if not name.startswith("_")}
+    names = {name for kind in cls.__mro__[:-1] for name in vars(kind) if not name.startswith("_")}
+    return {name: inspect.getattr_static(cls, name) for name in names}
 
 
 def parameters(function: object) -> list[tuple[str, object, object]]:

@@ -1,0 +1,63 @@
+"""The verbs of handles, each one line; what they do is written at the verbs of `Table`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..config import GcylonConfig
+from ..verbs.exchanging import ExchangingVerbs
+from .forwarding import Forwarding, forwarded
+
+if TYPE_CHECKING:
+    from ..ops.plan import Plan
+
+
+class HandleVerbs(Forwarding):
+    """All of them together. `DistTable` is one."""
+
+    shuffle = forwarded(ExchangingVerbs.shuffle)
+    allgather = forwarded(ExchangingVerbs.allgather)
+    gather = forwarded(ExchangingVerbs.gather)
+    broadcast = forwarded(ExchangingVerbs.broadcast)
+    repartition = forwarded(ExchangingVerbs.repartition)
+
+    # ---- plans: of what is known here already, so that no rank is asked
+
+    def plan_shuffle(
+        self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
+        return self._plan("shuffle", strategy, config, on=[on] if isinstance(on, str) else list(on))
+
+    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `allgather` would run; no data is read."""
+        return self._plan("allgather", strategy, config)
+
+    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `gather` would run; no data is read."""
+        return self._plan("gather", strategy, config, root=root)
+
+    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `broadcast` would run; no data is read."""
+        return self._plan("broadcast", strategy, config, root=root)
+
+    def plan_repartition(
+        self,
+        rows_per_rank: Sequence[int] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Show how `repartition` would run; no data is read."""
+        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
+
+    def info(self) -> list[dict[str, Any]]:
+        """Every rank's `Table.info`, in rank order."""
+        raise NotImplementedError
+
+    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
+        from ..ops.foresight import foresee
+
+        self._reference(self._session)
+        return foresee(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)
