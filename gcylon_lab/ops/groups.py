@@ -41,7 +41,7 @@ class Grouping:
         self.rows_schema = schema.select(steps.needed)
         self.partial_schema = partial_schema(schema, steps)
         self.result_schema = result_schema(schema, steps)
-        self._scratch = work.backend.grouping_row_bytes()
+        self._scratch = work.backend.grouping_row_bytes(steps.partial)
         self._size = work.operation.size
 
     # ---- how many groups there are
@@ -125,7 +125,7 @@ class Grouping:
             return
         schema = self.rows_schema if kernels is self.steps.partial else self.partial_schema
         rows = part.rows
-        needed = 2 * part.nbytes + rows * (2 * self._scratch + 2 * self._made_row_bytes(kernels))
+        needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
         limit = self.work.workspace.budget.limit_bytes
         try:
             if needed > limit and depth < _DEEPEST and self.steps.keys:

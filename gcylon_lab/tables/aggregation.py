@@ -126,7 +126,7 @@ def result_column(column: Column, function: str, name: Label) -> Column:
     _require(column, function)
     if function in ("min", "max", "first", "last"):
         return replace(column, name=name)
-    if function == "size" and column.pandas.startswith("string"):
+    if function == "size" and column.pandas == "string[pyarrow]":
         return _masked(name, pa.int64())
     if function in ("count", "size"):
         return _in_family(column, name, pa.int64())

@@ -60,7 +60,7 @@ class CudfGrouping:
         at = rows.asked([(over(rows.numbers), [getattr(plc.aggregation, "min" if keep == "first" else "max")()])])
         return take(data, cupy.sort(as_array(at[0][0], np.int32)), data.schema.names)
 
-    def grouping_row_bytes(self) -> int:
+    def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         return _ROW_BYTES
 
 

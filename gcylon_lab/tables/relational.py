@@ -60,8 +60,8 @@ class GroupingBackend(Protocol):
         """The first or the last row of each key, whole, in the order of rows."""
         ...
 
-    def grouping_row_bytes(self) -> int:
-        """Temporary bytes a row of grouping and computing, at the most, beside the rows and the result."""
+    def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
+        """Temporary bytes a row of grouping and computing, at the most, beside the rows, once more, and the result."""
         ...
 
 
