@@ -187,6 +187,49 @@ def test_skew_is_worked_on_in_buckets() -> None:
     assert_same_rows(together(results), by_pandas(pd.concat(frames), ["k"], named), ["k"])
 
 
+def test_a_state_that_does_not_fit_is_put_aside() -> None:
+    rng = np.random.default_rng(4)
+    texts = np.array([f"{i:0200d}" for i in range(4000)])
+    frames = [pd.DataFrame({"k": rng.integers(0, 4000, 20_000)}) for _ in range(2)]
+    for frame in frames:
+        frame["s"] = texts[(frame["k"] * 7) % 4000]
+        frame["v"] = rng.normal(size=len(frame))
+    named = {"f": ("s", "first"), "m": ("s", "max"), "v": ("v", "sum"), "n": ("v", "size"), "d": ("v", "std")}
+    config = GcylonConfig(gpu_memory_limit="2 MiB", min_chunk_rows=64)
+    for strategy in ("auto", "staged"):
+        verb = Grouped(["k"], named, config=config, strategy=strategy)
+        results = World("threads", 2).run(on_ranks, verb, frames)
+        check_clean(results)
+        assert "partial results" in results[0]["explained"]
+        assert_same_rows(together(results), by_pandas(pd.concat(frames), ["k"], named), ["k"], rtol=1e-12)
+
+
+def test_ranks_with_other_dtypes_and_labels() -> None:
+    frames = [
+        pd.DataFrame({"k": pd.Series([1, 2, 1], dtype="int8"), "c": pd.Categorical(["b", "a", "b"]), "v": [1, 2, 3]}),
+        pd.DataFrame({"k": pd.Series([2, 3], dtype="int64"), "c": pd.Categorical(["z", "a"]), "v": [4.5, 5.0]}),
+        pd.DataFrame({"k": [], "c": pd.Categorical([]), "v": []}),
+    ]
+    for named in ({"c": ("c", "last"), "v": ("v", "sum")}, {"c": ("c", "nunique"), "v": ("v", "median")}):
+        results = World("threads", 3).run(on_ranks, Grouped(["k"], named), frames)
+        one = pd.concat([f.astype({"k": "int64", "c": pd.CategoricalDtype(["a", "b", "z"])}) for f in frames])
+        assert_same_rows(together(results), by_pandas(one, ["k"], named), ["k"])
+    results = World("threads", 3).run(on_ranks, Grouped(["c"], {"v": ("v", "max")}), frames)
+    assert sorted(together(results)["c"]) == ["a", "b", "z"]
+
+
+def test_without_staging_it_fits_or_all_ranks_are_told() -> None:
+    config = GcylonConfig(gpu_memory_limit="400 KiB", min_chunk_rows=1, allow_disk_spill=False)
+    for limit, fits in (("400 KiB", True), ("60 KiB", False)):
+        verb = Grouped(["k"], PARTIAL, config=config.with_values(gpu_memory_limit=limit))
+        outcomes = World("threads", 2).outcomes(on_ranks, verb, "even")
+        if fits:
+            assert all(outcome.error is None for outcome in outcomes)
+        else:
+            assert all(isinstance(outcome.error, gl.errors.BudgetExceeded) for outcome in outcomes)
+            assert len({str(outcome.error) for outcome in outcomes}) == 1
+
+
 def failing(by: list[str], named: dict[str, Any]) -> None:
     """Fails on all ranks alike; the next verb works."""
     context = gl.current()
