@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import GcylonConfig
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
+from ..verbs.rows import RowVerbs
 from .forwarding import Forwarding, forwarded
 
 if TYPE_CHECKING:
@@ -22,6 +23,17 @@ class HandleVerbs(Forwarding):
     gather = forwarded(ExchangingVerbs.gather)
     broadcast = forwarded(ExchangingVerbs.broadcast)
     repartition = forwarded(ExchangingVerbs.repartition)
+
+    select = forwarded(RowVerbs.select)
+    drop = forwarded(RowVerbs.drop)
+    rename = forwarded(RowVerbs.rename)
+    filter = forwarded(RowVerbs.filter)
+    assign = forwarded(RowVerbs.assign)
+    astype = forwarded(RowVerbs.astype)
+    fillna = forwarded(RowVerbs.fillna)
+    dropna = forwarded(RowVerbs.dropna)
+    isin = forwarded(RowVerbs.isin)
+    map_parts = forwarded(RowVerbs.map_parts)
 
     groupby = groupby
     group_agg = forwarded(GroupingVerbs.group_agg)
