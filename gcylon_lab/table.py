@@ -13,6 +13,7 @@ from .ops.plan import Plan
 from .ops.writing import write_parquet as _write_parquet
 from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
+from .verbs.distinct import DistinctVerbs
 from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
 from .verbs.rows import RowVerbs
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, RowVerbs, GroupingVerbs):
+class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory

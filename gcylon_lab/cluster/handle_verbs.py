@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
+from ..verbs.distinct import DistinctVerbs
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
 from ..verbs.rows import RowVerbs
@@ -37,6 +38,10 @@ class HandleVerbs(Forwarding):
 
     groupby = groupby
     group_agg = forwarded(GroupingVerbs.group_agg)
+
+    drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
+    unique = forwarded(DistinctVerbs.unique)
+    value_counts = forwarded(DistinctVerbs.value_counts)
 
     # ---- plans: of what is known here already, so that no rank is asked
 

@@ -24,7 +24,7 @@ from .cudf_data import (
     offsets_of,
 )
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
-from .hashing import _require_hashable
+from .hashing import require_hashable
 from .schema import Schema
 
 _EXCLUDE, _INCLUDE = plc.types.NullPolicy.EXCLUDE, plc.types.NullPolicy.INCLUDE
@@ -68,7 +68,7 @@ class _Rows:
     """Rows with their keys, of which libcudf can be asked."""
 
     def __init__(self, data: DeviceColumns, keys: Sequence[Label], *, dropna: bool) -> None:
-        columns = [nullable(_require_hashable(data.schema[key]), data.array(key)) for key in keys]
+        columns = [nullable(require_hashable(data.schema[key]), data.array(key)) for key in keys]
         if not columns:
             columns = [over(cupy.zeros(data.rows, np.int8))]
         self.numbers = cupy.arange(data.rows, dtype=np.int32)
@@ -213,7 +213,9 @@ def _merge_moments(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
 def _first(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
     """The first or last value: that of the least or the greatest row that has one."""
     column, array = inputs[0]
-    wanted = plc.aggregation.min() if kernel.function == "first" else plc.aggregation.max()
+    wanted = plc.aggregation.min() if kernel.function.startswith("first") else plc.aggregation.max()
+    if kernel.function.endswith("_row"):
+        return _Wanted([(over(rows.numbers), [wanted])], lambda found: [_row(column, array, _plain_rows(found[0]))])
     plain = nullable(column, array)
 
     def build(found: list[Any]) -> list[Array]:
@@ -222,6 +224,14 @@ def _first(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
         return [from_result(column, taken)]
 
     return _Wanted([(over(rows.numbers, validity(column, array)), [wanted])], build)
+
+
+def _plain_rows(result: Any) -> Any:
+    return as_array(result, np.int32)
+
+
+def _row(column: Column, array: Array, rows: Any) -> Array:
+    return cupy.take(array, rows) if column.fixed else gathered([array], rows)[0]
 
 
 def _extreme(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
@@ -299,6 +309,8 @@ _KERNELS: dict[str, Callable[[Kernel, Inputs, _Rows], _Wanted]] = {
     "merge_moments": _merge_moments,
     "first": _first,
     "last": _first,
+    "first_row": _first,
+    "last_row": _first,
     "min": _extreme,
     "max": _extreme,
     "any": _truth,
