@@ -9,8 +9,9 @@ from ..config import GcylonConfig
 from ..verbs.distinct import DistinctVerbs
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
+from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
-from .forwarding import Forwarding, forwarded
+from .forwarding import Forwarding, answered, forwarded
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
@@ -42,6 +43,21 @@ class HandleVerbs(Forwarding):
     drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
     unique = forwarded(DistinctVerbs.unique)
     value_counts = forwarded(DistinctVerbs.value_counts)
+
+    sum = answered(ReductionVerbs.sum)
+    mean = answered(ReductionVerbs.mean)
+    min = answered(ReductionVerbs.min)
+    max = answered(ReductionVerbs.max)
+    count = answered(ReductionVerbs.count)
+    any = answered(ReductionVerbs.any)
+    all = answered(ReductionVerbs.all)
+    var = answered(ReductionVerbs.var)
+    std = answered(ReductionVerbs.std)
+    median = answered(ReductionVerbs.median)
+    quantile = answered(ReductionVerbs.quantile)
+    nunique = answered(ReductionVerbs.nunique)
+    describe = answered(ReductionVerbs.describe)
+    count_rows = answered(ReductionVerbs.count_rows)
 
     # ---- plans: of what is known here already, so that no rank is asked
 

@@ -25,6 +25,7 @@ from .cudf_data import (
 )
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
 from .hashing import require_hashable
+from .order_bits import Words, to_bits
 from .schema import Schema
 
 _EXCLUDE, _INCLUDE = plc.types.NullPolicy.EXCLUDE, plc.types.NullPolicy.INCLUDE
@@ -59,6 +60,14 @@ class CudfGrouping:
         rows = _Rows(data, keys, dropna=False)
         at = rows.asked([(over(rows.numbers), [getattr(plc.aggregation, "min" if keep == "first" else "max")()])])
         return take(data, cupy.sort(as_array(at[0][0], np.int32)), data.schema.names)
+
+    def order_words(self, data: Any, name: Label) -> Words:
+        column, array = data.schema[name], data.array(name)
+        if column.fixed:
+            values, valid = array.view(np.uint8) if array.dtype.kind == "b" else array, validity(column, array)
+        else:
+            values, valid = numbers(column, array, np.float64 if column.kind == "decimal" else _own_type(column, array))
+        return to_bits((values if valid is None else values[valid]).get())
 
     def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         return _ROW_BYTES

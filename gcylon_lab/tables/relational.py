@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .aggregation import Kernel
 from .expressions import Expression
+from .order_bits import Words
 from .schema import Label, Schema
 
 if TYPE_CHECKING:
@@ -96,5 +97,13 @@ class RowBackend(Protocol):
         ...
 
 
-class RelationalBackend(RowBackend, GroupingBackend, Protocol):
+class SelectingBackend(Protocol):
+    """Values in their order."""
+
+    def order_words(self, data: Data, name: Label) -> Words:
+        """The values of a column of numbers or times, as words on the host; see `gcylon_lab.tables.order_bits`."""
+        ...
+
+
+class RelationalBackend(RowBackend, GroupingBackend, SelectingBackend, Protocol):
     """All local work."""
