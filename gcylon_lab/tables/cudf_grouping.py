@@ -176,7 +176,7 @@ def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
 def _may_pass_limits(values: Any) -> bool:
     """Whether sums of so many ints may be larger than their type holds."""
     largest = max(int(values.max()), -int(values.min()))
-    return largest * values.size > np.iinfo(values.dtype).max
+    return bool(largest * values.size > np.iinfo(values.dtype).max)
 
 
 def _filled(result: Any, item: Any) -> Any:
