@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ class PeerTransport(QueuedOverlay):
         priority = _highest_priority(cupy.cuda.runtime)
         self._streams = [cupy.cuda.Stream(non_blocking=True, priority=priority) for _ in range(base.size)]
         super().__init__(base, DeviceWaits(base, self._streams))
+        self._cuda = cupy.cuda
         self._runtime = cupy.cuda.runtime
         self._slab = slab
         self._bases = self._open_all()
@@ -61,7 +63,8 @@ class PeerTransport(QueuedOverlay):
         """Collective: all ranks call it. Expose buffers, and learn where those of the others are."""
         self.expose(buffers)
         mine = [buffer.data.ptr - self._slab[0] if buffer.nbytes else 0 for buffer in buffers]
-        return Window(tuple(buffers), self.base.agree(np.array(mine, dtype=np.int64)))
+        offsets = self.base.agree(np.array(mine, dtype=np.int64))
+        return Window(tuple(buffers), offsets + np.array(self._bases, dtype=np.int64)[:, None])
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Queue puts into what receivers have exposed; returns before they are done."""
@@ -70,7 +73,7 @@ class PeerTransport(QueuedOverlay):
         else:
             self.base.check()
             places = window.addresses
-            targets = [self._bases[s.rank] + int(places[s.rank, s.buffer]) + s.offset for s in sends]
+            targets = [int(places[s.rank, s.buffer]) + s.offset for s in sends]
         self._waits.let_streams_follow()
         # Each rank begins with its neighbour, so that they do not all write to the same one at first.
         for turn in sorted(range(len(sends)), key=lambda i: (sends[i].rank - self.rank - 1) % self.size):
@@ -78,15 +81,25 @@ class PeerTransport(QueuedOverlay):
             if send.view.nbytes:
                 source, nbytes = send.view.data.ptr, send.view.nbytes
                 self._runtime.memcpyAsync(targets[turn], source, nbytes, _DEVICE_TO_DEVICE, stream.ptr)
-        self._kept.append((sends, receives, window))
+        self._waits.note_queued()
+        self._kept.append((receives, window))
+        self._sent.append(sends)
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Queue kernels on the current stream that write into open windows; complete as exchanges are."""
+        self.base.check()
+        with self._waits.writing():
+            yield
 
     def recover(self) -> None:
         """Collective: all ranks call it. Wait for the copies under way, then let the base recover."""
+        self._cuda.get_current_stream().synchronize()
         for stream in self._streams:
             stream.synchronize()
         self.base.recover()
         # Every rank has come here, so nobody writes into this rank's memory any more.
-        self._kept.clear()
+        self._forget()
 
     def close(self) -> None:
         """Unmap the others' slabs. Idempotent."""
@@ -94,7 +107,7 @@ class PeerTransport(QueuedOverlay):
         for rank, address in enumerate(bases):
             if rank != self.rank:
                 self._runtime.ipcCloseMemHandle(address)
-        self._kept.clear()
+        self._forget()
         self.base.close()
 
     def _open_all(self) -> list[int]:

@@ -9,8 +9,9 @@ device arrays of bytes (1-D, uint8) where the transport moves device memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +50,7 @@ class Window:
     buffers : tuple
         Of this rank.
     addresses : ndarray of int64, shape (size, buffers), optional
-        Where each rank's are, for transports that write into them.
+        Where each rank's are, as this rank addresses them, for transports that write into them.
     """
 
     buffers: tuple[Any, ...]
@@ -136,4 +137,16 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Release what the transport holds. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class WritableWindows(Protocol):
+    """A transport whose ranks can write to the addresses in an open window with kernels of their own."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Kernels that are queued on the current stream within it are complete as an exchange would be.
+
+        Not a collective: other ranks may exchange, write, or do nothing in the same round.
+        """
         ...

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..tables.partition import partition_scratch_bytes
+from ..tables.scattering import scatter_bytes
 from .shapes import FAST_CHUNK_BYTES, Shapes, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
@@ -66,9 +67,12 @@ class Costs:
         self._shapes = shapes
         self._staged = strategy == "staged"
         self._shuffle = shapes.verb == "shuffle"
-        self._copies = self._shuffle and shapes.size > 1  # one rank's rows stay as they are
+        scatters = not self._staged and shapes.scatters_rows
+        self._copies = self._shuffle and shapes.size > 1 and not scatters  # one rank's rows stay as they are
         keeps_ids = self._shuffle and not self._staged
-        self.kept = tuple(n * id_bytes(shapes.size) if keeps_ids else 0 for n in shapes.rows)
+        each = id_bytes(shapes.size)
+        counts = tuple(scatter_bytes(n, shapes.size) if scatters else 0 for n in shapes.rows)
+        self.kept = tuple(n * each + more if keeps_ids else 0 for n, more in zip(shapes.rows, counts, strict=True))
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
         largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk

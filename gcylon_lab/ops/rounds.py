@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..comm.transport import Receive, Send, Window
+from ..comm.transport import Send, Window, WritableWindows
 from ..errors import CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
 from ..tables.backend import Data
+from ..tables.scattering import Scattering
 from .operation import Operation
 from .part import Part
 from .placement import Arrivals, Sink
@@ -22,6 +23,9 @@ from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
 
+# Where nothing has to be done between rounds they are queued ahead of the GPU, so many at the most: what has been
+# queued cannot be called back by a revoke.
+_ROUNDS_AHEAD = 16
 _MOST_PARTS = 64  # a round is split into so many at the most, and each of them again where that is not enough
 
 
@@ -29,7 +33,8 @@ _MOST_PARTS = 64  # a round is split into so many at the most, and each of them 
 class Outgoing:
     """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``.
 
-    ``stays`` says that they are a part's own, and so longer there than the operation.
+    ``stays`` says that they are a part's own, and so longer there than the operation. With a ``scattering``
+    ``data`` is one of its pieces, as it is: rows are not in the order of ranks, and only their numbers count.
     """
 
     data: Data | None
@@ -37,6 +42,8 @@ class Outgoing:
     stops: Int64s
     reservation: Reservation | None = None
     stays: bool = False
+    scattering: Scattering | None = None
+    piece: int = 0
 
     @property
     def rows(self) -> Int64s:
@@ -60,6 +67,10 @@ class Route(Protocol):
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Where the rows of a piece go, which begins at ``first_row`` of this rank's part."""
+        ...
+
+    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Get ready for rounds of chunks of so many rows, after counting."""
         ...
 
     def forget(self) -> None:
@@ -95,7 +106,7 @@ def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, 
 def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
     """Give what leaves in each round, and about how many rounds come after it (0 for the last one only)."""
     workspace, first_row = operation.workspace, 0
-    left, views = part.count_pieces(chunk_rows), part.gives_views(chunk_rows)
+    left, views = len(part.edges(chunk_rows)) - 1, part.gives_views(chunk_rows)
     for piece in part.pieces(workspace, chunk_rows):
         left -= 1
         with operation.cast(piece) as data:
@@ -149,7 +160,8 @@ def _with_empty_rounds(real: Iterator[tuple[Outgoing, int]], size: int) -> Itera
 def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining: int) -> list[Outgoing]:
     """Vote on the first pending round and run it, or split it; returns what is pending then."""
     outgoing, size, rank = pending[0], operation.size, operation.rank
-    if operation.overlaps:
+    ahead = operation.overlaps and sink.in_place
+    if operation.overlaps and (not ahead or operation.under_way or operation.record.rounds_done % _ROUNDS_AHEAD == 0):
         operation.settle()  # what the last round sent takes none of this round's room
     messages, packed_bytes = _pack(operation.workspace, outgoing)
     message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
@@ -159,24 +171,43 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
         messages.clear()  # all ranks will split this round
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
-        votes = operation.vote(VoteKind.ROUND, np.concatenate(([remaining, free], outgoing.rows, message_bytes)))
-        if operation.overlaps:
-            sink.close()  # the round before is complete
-            sink.settle()
+        numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes))
+        votes = operation.vote(VoteKind.ROUND, numbers, completes=not ahead)
+        failure = _take_in(sink) if operation.overlaps and not ahead else None
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
         operation.rounds_left = int(votes[:, 0].max())
         needs = sink.needs(rows, message_matrix)
         if (needs > votes[:, 1]).any():
+            if failure is not None:
+                raise failure
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
         operation.see_needs(needs)
         arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
+        if failure is not None:
+            raise failure
         if packed_bytes or (outgoing.reservation is None and not outgoing.stays):
             operation.settle()  # what was sent is not held beyond this round
     if not operation.overlaps:
         sink.close()
     operation.count_round()
     return pending[1:]
+
+
+def _take_in(sink: Sink) -> Exception | None:
+    """Take in the round before, which is complete; returns what goes wrong with that.
+
+    The others are on their way into the exchange of the round that was just voted on: a rank that left now would
+    let them wait. It takes part, and tells its error in the next vote.
+    """
+    try:
+        sink.close()
+        sink.settle()
+    except CommError:
+        raise
+    except Exception as error:
+        return error
+    return None
 
 
 def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[Any], int]:
@@ -212,7 +243,15 @@ def _exchange(
     transport = operation.workspace.transport
     try:
         window, places = sink.window(outgoing.rows, packed)
-        _transfer(operation, sink.open(arrivals), outgoing, messages, window, places)
+        receives = sink.open(arrivals)
+        received = int(arrivals.rows.sum()) * operation.schema.row_bytes + int(arrivals.message_bytes.sum())
+        sent = int(outgoing.rows.sum()) * operation.schema.row_bytes + sum(message.nbytes for message in messages)
+        operation.count_bytes(sent, received)
+        with span("exchange", "transfer", bytes=received):
+            if outgoing.scattering is not None:
+                _scatter(operation, outgoing, outgoing.scattering, window, places)
+            else:
+                transport.exchange(window, _sends(operation, outgoing, messages, places), receives)
     except CommError:
         raise
     except BaseException:
@@ -221,25 +260,35 @@ def _exchange(
         raise
 
 
-def _transfer(
-    operation: Operation,
-    receives: list[Receive],
-    outgoing: Outgoing,
-    messages: list[Any],
-    window: Window | None,
-    places: Int64s,
+def _scatter(
+    operation: Operation, outgoing: Outgoing, scattering: Scattering, window: Window | None, places: Int64s
 ) -> None:
+    """Let this rank's kernels write a piece's rows into the results of all ranks."""
+    transport = operation.workspace.transport
+    assert isinstance(transport, WritableWindows)
+    assert window is not None and window.addresses is not None and outgoing.data is not None
+    if not scattering.aimed:
+        first = places - scattering.rows[: outgoing.piece].sum(axis=0)  # of the part, not of this piece
+        scattering.aim(window.addresses + first[:, None] * np.array(_widths(operation), dtype=np.int64))
+    with transport.writing():
+        scattering.put(outgoing.piece, outgoing.data)
+
+
+def _widths(operation: Operation) -> list[int]:
+    return [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
+
+
+def _sends(operation: Operation, outgoing: Outgoing, messages: list[Any], places: Int64s) -> list[Send]:
     sends: list[Send] = []
-    widths = [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
+    if outgoing.data is None:
+        return sends
+    widths = _widths(operation)
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
-        if start == stop or outgoing.data is None:
+        if start == stop:
             continue
         views = operation.workspace.backend.fixed_views(outgoing.data, start, stop)
         first = int(places[rank])
         sends += [Send(rank, view, i, first * width) for i, (view, width) in enumerate(zip(views, widths, strict=True))]
         if messages[rank].nbytes:
             sends.append(Send(rank, messages[rank]))
-    nbytes = sum(receive.view.nbytes for receive in receives)
-    operation.count_bytes(sum(s.view.nbytes for s in sends), nbytes)
-    with span("exchange", "transfer", bytes=nbytes):
-        operation.workspace.transport.exchange(window, sends, receives)
+    return sends
