@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .config import GcylonConfig
 from .context import Context, current
 from .errors import ArgumentError
-from .ops import collect as _collect
-from .ops import repartition as _repartition
-from .ops import shuffle as _shuffle
+from .ops.collect import allgather
 from .ops.heads import take_head
 from .ops.part import Part, Partitioning
 from .ops.plan import Plan
-from .ops.planning import plan_verb
 from .ops.writing import write_parquet as _write_parquet
 from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
+from .verbs.distinct import DistinctVerbs
+from .verbs.exchanging import ExchangingVerbs
+from .verbs.grouping import GroupingVerbs
+from .verbs.reductions import ReductionVerbs
+from .verbs.rows import RowVerbs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table:
+class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
@@ -63,6 +63,11 @@ class Table:
     def num_columns(self) -> int:
         """Number of columns."""
         return len(self._live().schema)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows on this rank, and columns; `count_rows` has the rows of all ranks."""
+        return self.num_rows, self.num_columns
 
     @property
     def nbytes(self) -> int:
@@ -117,183 +122,6 @@ class Table:
             "pinned_tier": context.workspace.has_pinned_tier,
         }
 
-    # ---- exchanging verbs
-
-    def shuffle(
-        self,
-        on: str | Sequence[str],
-        *,
-        keep_order: bool = False,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-        timeout_s: float | None = None,
-    ) -> Table:
-        """Collective: all ranks call it. Bring rows with equal keys to one rank.
-
-        Parameters
-        ----------
-        on : str or sequence of str
-            Key columns.
-        keep_order : bool, default False
-            Keep (source rank, row) order inside each rank; otherwise it is unspecified.
-        strategy : {"auto", "direct", "chunked", "staged"}
-            All give the same rows on the same rank.
-        config : GcylonConfig, optional
-            The same on all ranks; rank 0's live one by default.
-        timeout_s : float, optional
-            Seconds until `DeadlineExceeded`.
-
-        Returns
-        -------
-        Table
-
-        Raises
-        ------
-        ColumnMissing
-            If a key is no column.
-        UnsupportedDtype
-            If a key cannot be hashed (lists, structs).
-        BudgetExceeded
-            If it does not fit.
-        """
-        part, plan = _shuffle.shuffle(
-            self._context.workspace, self._live(), on,
-            keep_order=keep_order, strategy=strategy, config=config, timeout_s=timeout_s,
-        )  # fmt: skip
-        return Table(part, self._context, plan)
-
-    def allgather(
-        self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
-    ) -> Table:
-        """Collective: all ranks call it. Bring all rows to every rank, in (rank, row) order.
-
-        Parameters
-        ----------
-        strategy, config, timeout_s
-            As for `shuffle`.
-
-        Returns
-        -------
-        Table
-        """
-        part, plan = _collect.allgather(
-            self._context.workspace, self._live(), strategy=strategy, config=config, timeout_s=timeout_s
-        )
-        return Table(part, self._context, plan)
-
-    def gather(
-        self,
-        root: int = 0,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-        timeout_s: float | None = None,
-    ) -> Table:
-        """Collective: all ranks call it. Bring all rows to one rank, in (rank, row) order.
-
-        Parameters
-        ----------
-        root : int, default 0
-            The rank that gets them; the others hold an empty table of the same schema.
-        strategy, config, timeout_s
-            As for `shuffle`.
-
-        Returns
-        -------
-        Table
-        """
-        part, plan = _collect.gather(
-            self._context.workspace, self._live(), root, strategy=strategy, config=config, timeout_s=timeout_s
-        )
-        return Table(part, self._context, plan)
-
-    def broadcast(
-        self,
-        root: int = 0,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-        timeout_s: float | None = None,
-    ) -> Table:
-        """Collective: all ranks call it. Bring one rank's rows to every rank.
-
-        Parameters
-        ----------
-        root : int, default 0
-            The rank whose rows they are.
-        strategy, config, timeout_s
-            As for `shuffle`.
-
-        Returns
-        -------
-        Table
-        """
-        part, plan = _collect.broadcast(
-            self._context.workspace, self._live(), root, strategy=strategy, config=config, timeout_s=timeout_s
-        )
-        return Table(part, self._context, plan)
-
-    def repartition(
-        self,
-        rows_per_rank: Sequence[int] | None = None,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-        timeout_s: float | None = None,
-    ) -> Table:
-        """Collective: all ranks call it. Cut the table anew over the ranks, keeping the global order.
-
-        Parameters
-        ----------
-        rows_per_rank : sequence of int, optional
-            Rows that each rank will hold; evenly by default.
-        strategy, config, timeout_s
-            As for `shuffle`.
-
-        Returns
-        -------
-        Table
-
-        Raises
-        ------
-        ArgumentError
-            If the numbers do not fit the ranks or the rows.
-        """
-        part, plan = _repartition.repartition(
-            self._context.workspace, self._live(), rows_per_rank, strategy=strategy, config=config, timeout_s=timeout_s
-        )
-        return Table(part, self._context, plan)
-
-    # ---- plans
-
-    def plan_shuffle(
-        self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
-        return self._plan("shuffle", strategy, config, on=_shuffle.key_list(on))
-
-    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Collective: all ranks call it. Show how `allgather` would run; no data is read."""
-        return self._plan("allgather", strategy, config)
-
-    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Collective: all ranks call it. Show how `gather` would run; no data is read."""
-        return self._plan("gather", strategy, config, root=root)
-
-    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Collective: all ranks call it. Show how `broadcast` would run; no data is read."""
-        return self._plan("broadcast", strategy, config, root=root)
-
-    def plan_repartition(
-        self,
-        rows_per_rank: Sequence[int] | None = None,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Collective: all ranks call it. Show how `repartition` would run; no data is read."""
-        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
-
     def explain(self) -> str:
         """Return how this table was made, in words."""
         if self.last_plan is None:
@@ -336,7 +164,7 @@ class Table:
         part = self._live()
         head = take_head(workspace, part, limit)
         try:
-            gathered = Table(_collect.allgather(workspace, head)[0], self._context)
+            gathered = self._made(allgather(workspace, head)[0])
         finally:
             if head is not part:
                 head.release()  # an error that is kept would hold it
@@ -390,9 +218,8 @@ class Table:
             raise ArgumentError("This table was released.", advice="Make it again; release() cannot be undone.")
         return self._part
 
-    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        part = self._live()
-        return plan_verb(self._context.workspace, part, verb, self.info(), config, strategy, **arguments)
+    def _made(self, part: Part, plan: Plan | None = None) -> Table:
+        return Table(part, self._context, plan)
 
 
 def table_of(part: Part, plan: Plan | None = None) -> Table:

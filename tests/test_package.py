@@ -81,7 +81,7 @@ def test_public_functions_and_classes_are_documented(path):
 
 @pytest.mark.parametrize("kind", [gl.Cluster, gl.DistTable, gl.Table, gl.Dashboard])
 def test_public_methods_are_documented(kind):
-    members = {name: value for name, value in vars(kind).items() if not name.startswith("_")}
+    members = {name: getattr(kind, name) for name in dir(kind) if not name.startswith("_")}
     assert not [name for name, value in members.items() if not getattr(value, "__doc__", None)]
 
 

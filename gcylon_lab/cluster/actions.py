@@ -76,7 +76,7 @@ def _verb(call: Call) -> Any:
     if action.startswith("_") or not callable(method):
         raise ArgumentError(f"A table has no verb {action!r}.")
     args, kwargs = call.arguments()
-    return method(*args, **kwargs)
+    return method(*([] if call.function is None else [call.function]), *args, **kwargs)
 
 
 def _read(call: Call) -> Any:

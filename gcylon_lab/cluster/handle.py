@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..config import GcylonConfig
 from ..errors import ArgumentError, HandleReleased
 from ..units import format_bytes, format_count
+from .handle_verbs import HandleVerbs
 from .messages import Reply, Request, TableRef
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _DEFAULT_LIMIT = 10_000
 
 
-class DistTable:
+class DistTable(HandleVerbs):
     """A table on the ranks of a cluster. The rows stay there.
 
     It has the verbs of `Table`, called once for all ranks. What it shows of
@@ -78,6 +78,11 @@ class DistTable:
         return len(self._infos[0]["columns"])
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Rows on all ranks, and columns."""
+        return self.num_rows, self.num_columns
+
+    @property
     def nbytes(self) -> int:
         """Bytes on all ranks, in all tiers."""
         return sum(info["nbytes"] for info in self._infos)
@@ -105,98 +110,13 @@ class DistTable:
         self._refresh()
         return [info | now for info, now in zip(self._infos, self._session.memory, strict=True)]
 
-    # ---- exchanging verbs
-
-    def shuffle(
-        self,
-        on: str | Sequence[str],
-        *,
-        keep_order: bool = False,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-        timeout_s: float | None = None,
-    ) -> DistTable:
-        """Bring rows with equal keys to one rank; as `Table.shuffle`."""
-        return self._verb("shuffle", strategy, config, timeout_s, on=on, keep_order=keep_order)
-
-    def allgather(
-        self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
-    ) -> DistTable:
-        """Bring all rows to every rank, in (rank, row) order; as `Table.allgather`."""
-        return self._verb("allgather", strategy, config, timeout_s)
-
-    def gather(
-        self,
-        root: int = 0,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-        timeout_s: float | None = None,
-    ) -> DistTable:
-        """Bring all rows to one rank, in (rank, row) order; as `Table.gather`."""
-        return self._verb("gather", strategy, config, timeout_s, root=root)
-
-    def broadcast(
-        self,
-        root: int = 0,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-        timeout_s: float | None = None,
-    ) -> DistTable:
-        """Bring one rank's rows to every rank; as `Table.broadcast`."""
-        return self._verb("broadcast", strategy, config, timeout_s, root=root)
-
-    def repartition(
-        self,
-        rows_per_rank: Sequence[int] | None = None,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-        timeout_s: float | None = None,
-    ) -> DistTable:
-        """Cut the table anew over the ranks, keeping the global order; as `Table.repartition`."""
-        from ..ops.foresight import listed_rows
-
-        return self._verb("repartition", strategy, config, timeout_s, rows_per_rank=listed_rows(rows_per_rank))
-
-    # ---- plans
-
-    def plan_shuffle(
-        self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
-        return self._plan("shuffle", strategy, config, on=[on] if isinstance(on, str) else list(on))
-
-    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `allgather` would run; no data is read."""
-        return self._plan("allgather", strategy, config)
-
-    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `gather` would run; no data is read."""
-        return self._plan("gather", strategy, config, root=root)
-
-    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Show how `broadcast` would run; no data is read."""
-        return self._plan("broadcast", strategy, config, root=root)
-
-    def plan_repartition(
-        self,
-        rows_per_rank: Sequence[int] | None = None,
-        *,
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Show how `repartition` would run; no data is read."""
-        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
+    # ---- how it was made, looking at rows, and away with them
 
     def explain(self) -> str:
         """Return how this table was made, in words."""
         if self.last_plan is None:
             return "This table was read or made, not exchanged: there was no plan."
         return self.last_plan.describe()
-
-    # ---- looking at rows, and away with them
 
     def local(self) -> list[pd.DataFrame]:
         """Return every rank's rows as a frame, in rank order. All of them come to the notebook."""
@@ -303,24 +223,12 @@ class DistTable:
         what = "closed" if self._session.closed else "restarted"
         return f"the cluster {self._session.name!r} was {what}"
 
-    def _verb(
-        self, verb: str, strategy: str, config: GcylonConfig | None, timeout_s: float | None, **kwargs: Any
-    ) -> DistTable:
-        name = self._reference(self._session).table
-        result = self._session.new_id()
-        options = {**kwargs, "strategy": strategy, "config": config, "timeout_s": timeout_s}
-        replies = self._session.call(Request(verb, name, result, kwargs=options), timeout_s=timeout_s)
+    def _of(self, result: str, replies: list[Reply]) -> DistTable:
         return DistTable(self._session, result, replies)
 
     def _request(self, action: str, *args: Any, **kwargs: Any) -> list[Reply]:
         name = self._reference(self._session).table
         return self._session.call(Request(action, name, args=args, kwargs=kwargs))
-
-    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        from ..ops.foresight import foresee
-
-        self._reference(self._session)
-        return foresee(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)
 
     def _refresh(self) -> None:
         if not self.released:

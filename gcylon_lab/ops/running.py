@@ -64,7 +64,7 @@ def run_verb(
         try:
             result = _run(operation, body)
         finally:
-            record.measured_peak_bytes = workspace.budget.window_peak_bytes
+            record.measured_peak_bytes = max(record.measured_peak_bytes, workspace.budget.window_peak_bytes)
             workspace.transport.set_deadline(None)
         record.rows_out, record.bytes_out = result.rows, result.nbytes
     return result, _as_it_ran(operation)
@@ -75,7 +75,8 @@ def _as_it_ran(operation: Operation) -> Plan | None:
     plan = operation.plan
     if plan is None:
         return None
-    return replace(plan, reason=operation.record.reason, assumption=UNCOUNTED if plan.assumption else "")
+    assumption = UNCOUNTED if plan.assumption else ""
+    return replace(plan, reason=operation.record.reason, assumption=assumption, notes=tuple(operation.notes))
 
 
 def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:

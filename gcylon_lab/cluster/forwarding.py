@@ -1,0 +1,86 @@
+"""Verbs of `Table` as methods of handles: sent to all ranks as they were called. A new verb is one line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+
+from .messages import Reply, Request
+
+if TYPE_CHECKING:
+    from .handle import DistTable
+    from .session import Session
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_COLLECTIVE = "Collective: all ranks call it. "
+
+
+class Forwarding:
+    """What a handle needs to send its verbs. `DistTable` fills it in."""
+
+    _session: Session
+
+    def _reference(self, session: Session) -> Any:
+        """What stands for the table in a request."""
+        raise NotImplementedError
+
+    def _of(self, result: str, replies: list[Reply]) -> DistTable:
+        """The handle of a result that the ranks keep under a name."""
+        raise NotImplementedError
+
+    def _send(
+        self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, result: str = "", timeout_s: Any = None
+    ) -> list[Reply]:
+        from .handle import as_reference
+
+        session = self._session
+        table = self._reference(session).table
+        # A function travels as ``%px`` code does, and is the first argument there.
+        function = next((value for value in (*args[:1], *kwargs.values()) if inspect.isroutine(value)), None)
+        args = tuple(as_reference(session, value) for value in args if value is not function or function is None)
+        kwargs = {name: as_reference(session, value) for name, value in kwargs.items() if value is not function}
+        return session.call(Request(verb, table, result, args, kwargs), function, timeout_s=timeout_s)
+
+
+def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any, P], DistTable]:
+    """A verb of `Table` that gives a table, as a handle's method. Handles among its arguments arrive as tables.
+
+    Parameters
+    ----------
+    verb : function
+        The method of `Table`. A function may be its first argument; it runs as ``%px`` code does.
+    """
+    signature = inspect.signature(verb)
+
+    def call(self: Forwarding, *args: Any, **kwargs: Any) -> DistTable:
+        bound = signature.bind(self, *args, **kwargs)  # what does not fit is said here, without asking the ranks
+        result = self._session.new_id()
+        timeout_s = bound.arguments.get("timeout_s")
+        return self._of(result, self._send(verb.__name__, args, kwargs, result=result, timeout_s=timeout_s))
+
+    method: Callable[Concatenate[Any, P], DistTable] = _as_method(verb, call)
+    return method
+
+
+def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A verb of `Table` that gives the same value on every rank, as a handle's method; see `forwarded`."""
+    signature = inspect.signature(verb)
+
+    def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
+        bound = signature.bind(self, *args, **kwargs)
+        replies = self._send(verb.__name__, args, kwargs, timeout_s=bound.arguments.get("timeout_s"))
+        value: R = replies[0].value
+        return value
+
+    method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
+    return method
+
+
+def _as_method(verb: Callable[..., Any], call: Callable[..., Any]) -> Any:
+    method = functools.wraps(verb)(call)
+    method.__doc__ = (verb.__doc__ or "").replace(_COLLECTIVE, "", 1)
+    return method

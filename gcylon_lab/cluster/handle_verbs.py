@@ -1,0 +1,106 @@
+"""The verbs of handles, each one line; what they do is written at the verbs of `Table`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..config import GcylonConfig
+from ..verbs.distinct import DistinctVerbs
+from ..verbs.exchanging import ExchangingVerbs
+from ..verbs.grouping import GroupingVerbs, groupby
+from ..verbs.reductions import ReductionVerbs
+from ..verbs.rows import RowVerbs
+from .forwarding import Forwarding, answered, forwarded
+
+if TYPE_CHECKING:
+    from ..ops.plan import Plan
+
+
+class HandleVerbs(Forwarding):
+    """All of them together. `DistTable` is one."""
+
+    shuffle = forwarded(ExchangingVerbs.shuffle)
+    allgather = forwarded(ExchangingVerbs.allgather)
+    gather = forwarded(ExchangingVerbs.gather)
+    broadcast = forwarded(ExchangingVerbs.broadcast)
+    repartition = forwarded(ExchangingVerbs.repartition)
+
+    select = forwarded(RowVerbs.select)
+    drop = forwarded(RowVerbs.drop)
+    rename = forwarded(RowVerbs.rename)
+    filter = forwarded(RowVerbs.filter)
+    assign = forwarded(RowVerbs.assign)
+    astype = forwarded(RowVerbs.astype)
+    fillna = forwarded(RowVerbs.fillna)
+    dropna = forwarded(RowVerbs.dropna)
+    isin = forwarded(RowVerbs.isin)
+    map_parts = forwarded(RowVerbs.map_parts)
+
+    groupby = groupby
+    group_agg = forwarded(GroupingVerbs.group_agg)
+
+    drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
+    unique = forwarded(DistinctVerbs.unique)
+    value_counts = forwarded(DistinctVerbs.value_counts)
+
+    sum = answered(ReductionVerbs.sum)
+    mean = answered(ReductionVerbs.mean)
+    min = answered(ReductionVerbs.min)
+    max = answered(ReductionVerbs.max)
+    count = answered(ReductionVerbs.count)
+    any = answered(ReductionVerbs.any)
+    all = answered(ReductionVerbs.all)
+    var = answered(ReductionVerbs.var)
+    std = answered(ReductionVerbs.std)
+    median = answered(ReductionVerbs.median)
+    quantile = answered(ReductionVerbs.quantile)
+    nunique = answered(ReductionVerbs.nunique)
+    describe = answered(ReductionVerbs.describe)
+    count_rows = answered(ReductionVerbs.count_rows)
+
+    # ---- plans: of what is known here already, so that no rank is asked
+
+    def plan_shuffle(
+        self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
+        return self._plan("shuffle", strategy, config, on=[on] if isinstance(on, str) else list(on))
+
+    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `allgather` would run; no data is read."""
+        return self._plan("allgather", strategy, config)
+
+    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `gather` would run; no data is read."""
+        return self._plan("gather", strategy, config, root=root)
+
+    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Show how `broadcast` would run; no data is read."""
+        return self._plan("broadcast", strategy, config, root=root)
+
+    def plan_repartition(
+        self,
+        rows_per_rank: Sequence[int] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Show how `repartition` would run; no data is read."""
+        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
+
+    def plan_groupby(
+        self, by: str | int | Sequence[str | int], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how a group-by would run; no data is read."""
+        return self._plan("groupby", strategy, config, on=[by] if isinstance(by, (str, int)) else list(by))
+
+    def info(self) -> list[dict[str, Any]]:
+        """Every rank's `Table.info`, in rank order."""
+        raise NotImplementedError
+
+    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
+        from ..ops.foresight import foresee
+
+        self._reference(self._session)
+        return foresee(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)
