@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .data import Columns
+from .relational import RelationalBackend
 from .schema import Label, Schema
 
 Int64s = npt.NDArray[np.int64]
@@ -54,7 +55,7 @@ class Output(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Backend(RelationalBackend, Protocol):
     """What an operation may ask of a dataframe library."""
 
     name: str
