@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
 from ..verbs.exchanging import ExchangingVerbs
+from ..verbs.grouping import GroupingVerbs, groupby
 from .forwarding import Forwarding, forwarded
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ class HandleVerbs(Forwarding):
     gather = forwarded(ExchangingVerbs.gather)
     broadcast = forwarded(ExchangingVerbs.broadcast)
     repartition = forwarded(ExchangingVerbs.repartition)
+
+    groupby = groupby
+    group_agg = forwarded(GroupingVerbs.group_agg)
 
     # ---- plans: of what is known here already, so that no rank is asked
 

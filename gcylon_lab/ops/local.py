@@ -10,7 +10,7 @@ from ..memory.lower import LowerFile
 from ..tables.backend import Backend, Data
 from ..tables.schema import Schema
 from .operation import Operation
-from .part import Chunk, Part, stage
+from .part import Chunk, Part, hold, stage
 from .shapes import FAST_CHUNK_BYTES, stage_slice_bytes
 
 # Of the budget a piece with all that is made of it takes so much, and so much stays free beside results that are held.
@@ -118,6 +118,46 @@ class LocalWork:
             return
         claim.resize(data.nbytes)
         part.chunks.append(Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim))
+
+    def put_down(self, part: Part, data: Data) -> None:
+        """Take rows into a part below the device tier, whose memory is not needed afterwards; held where nothing may be
+        staged.
+
+        Raises
+        ------
+        BudgetExceeded
+            If they are held and do not fit.
+        """
+        if self.operation.may_stage:
+            self._stage(part, data)
+        else:
+            part.chunks.append(hold(self.workspace, self.backend.concat([data]), self.what))
+
+    def everything(self, part: Part, schema: Schema, held: ExitStack) -> Data:
+        """All rows of a part at once, of the schema's columns and dtypes, under claims that ``held`` ends.
+
+        Raises
+        ------
+        BudgetExceeded
+            If they do not fit.
+        """
+        chunks = part.chunks
+        if len(chunks) == 1:
+            return self._cast(self.backend.select(self._loaded(chunks[0], held), schema.names), schema, held)
+        held.enter_context(self.claim(sum(chunk.nbytes for chunk in chunks)))
+        with ExitStack() as loaded:
+            return self.backend.concat(
+                [
+                    self._cast(self.backend.select(self._loaded(chunk, loaded), schema.names), schema, loaded)
+                    for chunk in list(chunks)
+                ]
+            )
+
+    def _cast(self, data: Data, schema: Schema, held: ExitStack) -> Data:
+        if data.schema == schema:
+            return data
+        held.enter_context(self.claim(data.nbytes + data.rows * schema.row_bytes))
+        return self.backend.cast(data, schema)
 
     def _stage(self, part: Part, data: Data) -> None:
         self._file = self._file or self.workspace.spill.new_file()

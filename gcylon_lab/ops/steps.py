@@ -110,6 +110,13 @@ def local_plan(operation: Operation, part: Part, result: Part, reason: str) -> P
     )
 
 
+def partitioned_by(part: Part, keys: Sequence[Label], size: int) -> Partitioning:
+    """How a result is spread whose rows are where those of a part were, or where their keys were shuffled to."""
+    if part.partitioning is not None and size > 1 and is_together(part, keys, size):
+        return part.partitioning
+    return Partitioning(tuple(cast("list[str]", list(keys))), size)
+
+
 def is_together(part: Part, keys: Sequence[Label], size: int) -> bool:
     """Whether rows with equal keys are on one rank already, as all ranks know."""
     spread = part.partitioning
