@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .aggregation import Kernel
+from .joining import JoiningBackend
 from .schema import Label
 
 if TYPE_CHECKING:
@@ -65,5 +66,5 @@ class GroupingBackend(Protocol):
         ...
 
 
-class RelationalBackend(GroupingBackend, Protocol):
+class RelationalBackend(GroupingBackend, JoiningBackend, Protocol):
     """All local work."""
