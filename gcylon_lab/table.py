@@ -15,12 +15,13 @@ from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
 from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
+from .verbs.joining import JoiningVerbs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, GroupingVerbs):
+class Table(ExchangingVerbs, GroupingVerbs, JoiningVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory

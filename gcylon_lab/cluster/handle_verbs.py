@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import GcylonConfig
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
+from ..verbs.joining import JoiningVerbs
 from .forwarding import Forwarding, forwarded
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class HandleVerbs(Forwarding):
 
     groupby = groupby
     group_agg = forwarded(GroupingVerbs.group_agg)
+    join = forwarded(JoiningVerbs.join)
+    merge = forwarded(JoiningVerbs.join)
 
     # ---- plans: of what is known here already, so that no rank is asked
 

@@ -45,6 +45,11 @@ class LocalWork:
         """The rank's dataframe library."""
         return self.workspace.backend
 
+    @property
+    def made(self) -> tuple[Part, ...]:
+        """Parts that give way."""
+        return tuple(self._made)
+
     def make_room(self, row_bytes: float, rows: int) -> None:
         """Before the work: stage tables that are not in use, so that its result and a piece of work fit, and the
         input only where a piece of work would not."""

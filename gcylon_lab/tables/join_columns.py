@@ -231,9 +231,7 @@ def join_columns(left: Schema, right: Schema, spec: JoinSpec) -> JoinColumns:
     return JoinColumns(spec, forms, tuple(outputs))
 
 
-def _names(
-    left: Schema, right: Schema, shared: Sequence[Label], spec: JoinSpec
-) -> list[tuple[str, Column, Label]]:
+def _names(left: Schema, right: Schema, shared: Sequence[Label], spec: JoinSpec) -> list[tuple[str, Column, Label]]:
     """Side, column and name of each column of the result."""
     kept = [column for column in right if column.name not in shared]
     both = {column.name for column in kept} & set(left.names) - set(shared)
@@ -313,11 +311,7 @@ def with_missing(column: Column) -> Column:
 
 def _indicator(name: str, others: Sequence[Label]) -> Output:
     if name in others:
-        raise ArgumentError(
-            f"indicator={name!r} is the name of a column of the result.", advice="Give another name."
-        )
+        raise ArgumentError(f"indicator={name!r} is the name of a column of the result.", advice="Give another name.")
     labels = pa.array(_INDICATED, pa.large_string())
-    column = Column(
-        name, "category", "category", dtype=code_dtype(len(labels)), labels=labels, label_pandas="str"
-    )
+    column = Column(name, "category", "category", dtype=code_dtype(len(labels)), labels=labels, label_pandas="str")
     return Output("indicator", None, None, column, column)

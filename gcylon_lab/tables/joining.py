@@ -112,6 +112,10 @@ class JoiningBackend(Protocol):
         """One fixed column of one item."""
         ...
 
+    def by_presence(self, column: Column, rows: Rows, present: int, absent: int) -> Data:
+        """One fixed column of one item where a row is there, and of another where it is missing."""
+        ...
+
     def beside(self, parts: Sequence[Data], schema: Schema) -> Data:
         """The columns of several parts as one, in the order of a schema."""
         ...

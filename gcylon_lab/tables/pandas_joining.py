@@ -120,9 +120,7 @@ def _pairs(keys: Columns) -> list[tuple[Column, Array]]:
 class PandasMatches:
     """The pairs of some rows with those of an index. See `gcylon_lab.tables.joining.Matches`."""
 
-    def __init__(
-        self, first: Int64s, counts: Int64s | None = None, order: Int64s | None = None, *, keep: bool
-    ) -> None:
+    def __init__(self, first: Int64s, counts: Int64s | None = None, order: Int64s | None = None, *, keep: bool) -> None:
         self.found: Bools = first >= 0 if counts is None else counts > 0
         every = bool(self.found.all())
         self.lacking = keep and not every
@@ -212,6 +210,10 @@ class PandasJoining:
 
     def constant(self, column: Column, value: int, rows: int) -> Columns:
         return Columns(Schema([column]), rows, (np.full(rows, value, column.dtype),))
+
+    def by_presence(self, column: Column, rows: Rows, present: int, absent: int) -> Columns:
+        items = np.where(rows < 0, absent, present).astype(column.dtype)
+        return Columns(Schema([column]), len(rows), (items,))
 
     def beside(self, parts: Sequence[Any], schema: Schema) -> Columns:
         arrays = {c.name: array for part in parts for c, array in _pairs(part)}

@@ -1,0 +1,108 @@
+"""Joining two tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError
+from ..ops.join import join as _join
+from ..tables.join_columns import JoinSpec, join_spec
+from ..tables.schema import Label
+from .base import Verbs
+
+Keys = Label | Sequence[Label]
+
+
+class JoiningVerbs(Verbs):
+    """join, which is merge too."""
+
+    def join(
+        self,
+        right: Self,
+        how: str = "inner",
+        on: Keys | None = None,
+        *,
+        left_on: Keys | None = None,
+        right_on: Keys | None = None,
+        suffixes: Sequence[str | None] = ("_x", "_y"),
+        indicator: bool | str = False,
+        validate: str | None = None,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Put rows of two tables with equal keys beside each other.
+
+        Rows are those of ``pandas.merge``; their order is unspecified. Missing keys match each other. Numbers are compared exactly whatever their
+        dtypes, categories by their labels.
+
+        Parameters
+        ----------
+        right : Table
+            The other table. ``merge`` is another name of this verb.
+        how : {"inner", "left", "right", "outer", "semi", "anti", "cross"}
+            ``semi`` gives the rows of this table that have a partner, ``anti`` those that have none.
+        on : label or sequence of labels, optional
+            Keys that have one name on both sides; by default all names that both sides have.
+        left_on, right_on : label or sequence of labels, optional
+            Keys of each side, instead of ``on``.
+        suffixes : pair of str or None, default ("_x", "_y")
+            For other columns whose name both sides have.
+        indicator : bool or str, default False
+            Add a column ``_merge``, or of this name, with ``left_only``, ``right_only`` or ``both``.
+        validate : {"1:1", "1:m", "m:1", "m:m", "one_to_one", ...}, optional
+            Refuse keys that are not distinct on a side where they should be, with their number.
+        strategy : {"auto", "direct", "chunked", "staged"}
+            All give the same rows on the same rank.
+        config : GcylonConfig, optional
+            The same on all ranks; rank 0's live one by default.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
+
+        Returns
+        -------
+        Table
+            Columns and dtypes as pandas gives them. Ints of a side with missing rows become float64, and are an
+            error where that would change one.
+
+        Raises
+        ------
+        ColumnMissing
+            If a key is no column.
+        SchemaMismatch
+            If keys cannot be compared (numbers with strings, aware with naive times).
+        UnsupportedDtype
+            If a key cannot be hashed (lists, structs).
+        ArgumentError
+            If arguments do not fit each other, or ``validate`` finds a key twice.
+        BudgetExceeded
+            If it does not fit.
+        """
+        arguments = {
+            "how": how, "on": _plain(on), "left_on": _plain(left_on), "right_on": _plain(right_on),
+            "suffixes": _plain(suffixes), "indicator": indicator, "validate": validate,
+        }  # fmt: skip
+        usual = {"on": None, "left_on": None, "right_on": None, "suffixes": ["_x", "_y"], "indicator": False}
+        usual["validate"] = None
+        given = {name: value for name, value in arguments.items() if name == "how" or value != usual[name]}
+
+        def specify() -> JoinSpec:
+            if not isinstance(right, Verbs):
+                raise ArgumentError(f"join takes another table, but this is a {type(right).__name__}.")
+            names = self._live().schema.names, right._live().schema.names
+            return join_spec(*names, how, on, left_on, right_on, suffixes, indicator, validate)
+
+        other = right._live() if isinstance(right, Verbs) else self._live()
+        part, plan = _join(
+            self._workspace, self._live(), other, given, specify,
+            strategy=strategy, config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return self._made(part, plan)
+
+    merge = join
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, (tuple, list)) else value
