@@ -30,11 +30,13 @@ def split_in_buckets(work: LocalWork, part: Part, keys: Sequence[Label], buckets
         One a bucket.
     """
     backend, schema = work.backend, part.schema
-    parts = [work.new_part(schema) for _ in range(buckets)]
+    parts = [Part(work.workspace, schema, ()) for _ in range(buckets)]  # nothing of them is left to give way
     dtype = backend.new_ids(0, buckets).dtype
     row_bytes = part.nbytes / max(part.rows, 1)
-    scratch = 24 + backend.partition_scratch_bytes(1024, buckets) / 1024
-    rows = work.piece_rows(row_bytes, row_bytes + scratch)
+    scratch = backend.partition_scratch_bytes(1024, buckets) / 1024 + 24
+    # As large as fits: the smaller a piece, the more and smaller the chunks of a bucket are.
+    wished = work.piece_rows(row_bytes, 0)
+    rows = max(1, min(8 * wished, int(work.room() / 3 / (4 * row_bytes + scratch))))
     for piece in work.pieces(part, schema, rows, using_up=using_up):
         needed = 2 * piece.nbytes + 24 * piece.rows + backend.partition_scratch_bytes(piece.rows, buckets)
         with work.claim(needed):

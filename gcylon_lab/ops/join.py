@@ -159,7 +159,7 @@ class _Join:
         operation, left, right = self.operation, self.parts["left"], self.parts["right"]
         needed = local.build_bytes(self.parts[local.build])
         self._make_room(needed, needed + int(max(left.rows, right.rows) * local.out_row_bytes(left, right)))
-        votes = operation.vote(VoteKind.COUNT, (needed, local.room()))
+        votes = operation.vote(VoteKind.COUNT, (needed, self.work.room()))
         if not operation.may_stage or self.spec.how == "cross":
             return 1
         wanted = int(np.ceil(2 * votes[:, 0] / votes[:, 1]).max())
@@ -224,7 +224,7 @@ class _Join:
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
         result = int(pairs * row_bytes)
         build = 0 if buckets > 1 else local.build_bytes(self.parts[local.build])
-        share = local.room() // 4
+        share = self.work.room() // 4
         peak = max(budget.window_peak_bytes, budget.used_bytes + build + min(result, share) + result)
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
         results, peaks = votes[:, 0], votes[:, 1]

@@ -19,7 +19,7 @@ from .part import Part
 _ONLY = {"left": 0, "right": 1}
 _BOTH = 2
 # Of what is free, the indexed side takes so much at the most; a piece of the other side, and a block of the result.
-_BUILD_SHARE, _PIECE_SHARE = 2, 8
+_BUILD_SHARE, _PIECE_SHARE = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +65,6 @@ class LocalJoin:
 
     # ---- sizes
 
-    def room(self) -> int:
-        """What the work may use: what is free, and what would be if parts made before gave way."""
-        budget = self.work.workspace.budget
-        held = sum(part.tiers["device"] for part in self.work.made) if self.work.operation.may_stage else 0
-        return max(1, budget.remaining_bytes + held // 2)
-
     def build_bytes(self, part: Part) -> int:
         """What it takes to index a part: the index, and its rows where they have to be read or joined."""
         return int(part.rows * self._build_row_bytes(part))
@@ -112,6 +106,7 @@ class LocalJoin:
 
     def _join(self, left: Part, right: Part) -> Iterator[Looked]:
         build, probe = (left, right) if self.build == "left" else (right, left)
+        self._room = self.work.room()
         blocks = 0
         found: Any = None
         with self.work.claim(0) as masks:
@@ -129,7 +124,7 @@ class LocalJoin:
         return self.spec.filters and self.probe == "left"
 
     def _blocks(self, build: Part) -> Iterator[Data]:
-        rows = max(1, int(self.room() / _BUILD_SHARE / self._build_row_bytes(build)))
+        rows = max(1, int(self._room / _BUILD_SHARE / self._build_row_bytes(build)))
         return self.work.pieces(build, build.schema, rows)
 
     def _with_block(self, block: Data, probe: Part, found: Any, *, whole: bool) -> Iterator[Looked]:
@@ -177,7 +172,7 @@ class LocalJoin:
     def _piece_rows(self, probe: Part) -> int:
         # As many as fit: each piece goes through the whole index.
         row_bytes = self.work.backend.match_row_bytes(self.key_schemas[self.probe]) + _loading(probe)
-        return max(1, int(self.room() / _PIECE_SHARE / row_bytes))
+        return max(1, int(self._room / _PIECE_SHARE / row_bytes))
 
     # ---- rows of the result
 
@@ -254,7 +249,7 @@ class LocalJoin:
     def _block_rows(self) -> int:
         row = self.work.backend.pair_bytes() + 2 * self._out_row_bytes
         wished = 2 * self.work.piece_rows(self._out_row_bytes, 0)
-        return max(1, min(wished, int(self.room() / _PIECE_SHARE / row)))
+        return max(1, min(wished, int(self._room / _PIECE_SHARE / row)))
 
     def _assembled(self, sides: dict[str, _Side]) -> Data:
         """One block: rows of both sides beside each other."""
@@ -296,7 +291,7 @@ class LocalJoin:
         backend, names, schema = self.work.backend, self.keys[side], self.key_schemas[side]
         forms = tuple(key_form(column, column) for column in schema)
         row_bytes = backend.index_row_bytes(schema) + backend.match_row_bytes(schema) + _loading(part)
-        rows = max(1, int(self.room() / _BUILD_SHARE / row_bytes))
+        rows = max(1, int(self.work.room() / _BUILD_SHARE / row_bytes))
         first = 0
         for block in self.work.pieces(part, part.schema, rows):
             first += block.rows

@@ -46,7 +46,7 @@ class CodeTable:
         self._low = int(codes.min()) if len(codes) else 0
         self.count = int(codes.max()) - self._low + 1 if len(codes) else 0
         self._buckets: list[pd.Index[Any]] = []
-        if self.count > max(4 * len(codes), _TABLE_ROWS):
+        if self.count > max(2 * len(codes), _TABLE_ROWS):
             self._hash(codes)
 
     @property

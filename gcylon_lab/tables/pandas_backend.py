@@ -52,6 +52,9 @@ class PandasBackend(PandasGrouping, PandasJoining):
         return concat_columns(pieces)
 
     def select(self, data: Any, columns: Sequence[Label]) -> Columns:
+        if data.schema.names == tuple(columns):
+            whole: Columns = data
+            return whole
         return Columns(data.schema.select(columns), data.rows, tuple(data.array(name) for name in columns))
 
     def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Ids:

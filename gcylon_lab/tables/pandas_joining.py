@@ -25,9 +25,9 @@ Bools = npt.NDArray[np.bool_]
 Rows = Any  # ndarray of int64 with -1 for a missing row, or a slice
 
 _NUMBERS = ("int", "uint", "float", "ticks")
-# Beside the tables: codes, rows by id, and numbers of rows by id and where they begin, of which a table by place
-# has up to four a row.
-_INDEX_ROW_BYTES = TABLE_ROW_BYTES + 8 + 8 + 2 * 4 * 8
+# Beside a table: rows by id, how many rows an id has, and where they begin. A table by place has none of a hash
+# table, but up to two ids a row.
+_INDEX_ROW_BYTES = TABLE_ROW_BYTES + 8 + 4 * 8
 _MATCH_ROW_BYTES = 8 + FIND_ROW_BYTES + 8 + 8 + 8 + 1
 _PAIR_BYTES = 4 * 8
 _EXACT = 2**53  # up to here a float64 holds every int
@@ -152,7 +152,7 @@ class PandasMatches:
         ends = np.minimum(self._ends[low:high], stop)
         begins = self._ends[low:high] - counts[low:high]
         times = ends - np.maximum(begins, start)
-        if high - low == stop - start:  # each once
+        if high - low == stop - start and times.min() == 1:
             probe: Rows = slice(low, high)
             places = self._first[low:high] + (np.arange(start, stop) - begins)
             found = self.found[low:high]

@@ -35,8 +35,8 @@ class JoiningVerbs(Verbs):
     ) -> Self:
         """Collective: all ranks call it. Put rows of two tables with equal keys beside each other.
 
-        Rows are those of ``pandas.merge``; their order is unspecified. Missing keys match each other. Numbers are compared exactly whatever their
-        dtypes, categories by their labels.
+        Rows are those of ``pandas.merge``; their order is unspecified. Missing keys match each other. Numbers are
+        compared exactly whatever their dtypes, categories by their labels.
 
         Parameters
         ----------
