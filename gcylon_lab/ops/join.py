@@ -159,6 +159,9 @@ class _Join:
         operation, left, right = self.operation, self.parts["left"], self.parts["right"]
         needed = local.build_bytes(self.parts[local.build])
         self._make_room(needed, needed + int(max(left.rows, right.rows) * local.out_row_bytes(left, right)))
+        if operation.may_stage and 2 * needed > self.work.room():
+            self.work.give_way(self.workspace.budget.limit_bytes)  # what was exchanged is read back piece by piece
+            needed = local.build_bytes(self.parts[local.build])
         votes = operation.vote(VoteKind.COUNT, (needed, self.work.room()))
         if not operation.may_stage or self.spec.how == "cross":
             return 1

@@ -51,9 +51,8 @@ class LocalWork:
         return tuple(self._made)
 
     def room(self) -> int:
-        """Bytes that work may take: what is free, and half of what would be if parts made before gave way."""
-        held = sum(part.tiers["device"] for part in self._made) if self.operation.may_stage else 0
-        return max(1, self.workspace.budget.remaining_bytes + held // 2)
+        """Bytes that are free for work."""
+        return max(1, self.workspace.budget.remaining_bytes)
 
     def make_room(self, row_bytes: float, rows: int) -> None:
         """Before the work: stage tables that are not in use, so that its result and a piece of work fit, and the

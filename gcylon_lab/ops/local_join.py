@@ -134,17 +134,29 @@ class LocalJoin:
             index = self._index(block, held)
             rows = self._piece_rows(probe)
             for piece in self.work.pieces(probe, probe.schema, rows):
-                with self.work.claim(piece.rows * backend.match_row_bytes(self.key_schemas[self.probe])):
-                    matches = self._match(index, block, piece, keep=whole and self._keep_probe)
-                    yield Looked(piece.rows, 0 if self.spec.filters else matches.pairs)
-                    if found is not None:
-                        found[first : first + piece.rows] |= matches.found
-                    if not self.spec.filters:
-                        self._emit_pairs(matches, piece, block)
-                    elif self._filters_probe and whole:
-                        self._emit_filtered(piece, matches.found)
-                first += piece.rows
+                waiting = [piece]
                 del piece
+                while waiting:
+                    some = waiting.pop()
+                    try:
+                        claim = self.work.claim(some.rows * backend.match_row_bytes(self.key_schemas[self.probe]))
+                        matches = self._match(index, block, some, keep=whole and self._keep_probe)
+                    except self.work.workspace.out_of_memory:
+                        if some.rows <= 1:
+                            raise
+                        half = some.rows // 2
+                        waiting += [backend.slice(some, half, some.rows), backend.slice(some, 0, half)]
+                        continue
+                    with claim:
+                        yield Looked(some.rows, 0 if self.spec.filters else matches.pairs)
+                        if found is not None:
+                            found[first : first + some.rows] |= matches.found
+                        if not self.spec.filters:
+                            self._emit_pairs(matches, some, block)
+                        elif self._filters_probe and whole:
+                            self._emit_filtered(some, matches.found)
+                    first += some.rows
+                    del some, matches
             if index is not None and (self._keep_build or self.spec.filters and self.build == "left"):
                 self._emit_build(index, block)
 

@@ -30,11 +30,14 @@ class KeyForm:
         Of ticks.
     arrow : pyarrow type, optional
         Of values.
+    partial : bool
+        Whether one side may hold values that none of the other side equals, whatever they are.
     """
 
     kind: str
     unit: str = ""
     arrow: Any = None
+    partial: bool = False
 
 
 def key_form(left: Column, right: Column) -> KeyForm:
@@ -71,8 +74,9 @@ def _form(a: Column, b: Column) -> KeyForm | None:
     if kinds == {"float"}:
         return KeyForm("float")
     if kinds <= {"bool", "int", "float"}:
-        unsigned = any(c.kind == "int" and value_type(c).equals(pa.uint64()) for c in (a, b))
-        return KeyForm("uint" if unsigned else "int")
+        unsigned = [c.kind == "int" and value_type(c).equals(pa.uint64()) for c in (a, b)]
+        partial = "float" in kinds or any(unsigned) != all(unsigned)
+        return KeyForm("uint" if any(unsigned) else "int", partial=partial)
     if kinds <= {"int", "decimal"}:
         return _decimal_form(a, b)
     if len(kinds) > 1:
@@ -82,7 +86,7 @@ def _form(a: Column, b: Column) -> KeyForm | None:
         if bool(a.tz) != bool(b.tz):
             return None
         units = [c.unit or c.arrow.unit for c in (a, b)]
-        return KeyForm("ticks", max(units, key=_UNITS.index))
+        return KeyForm("ticks", max(units, key=_UNITS.index), partial=units[0] != units[1])
     if kind == "date":
         return KeyForm("ticks", "D")
     if kind == "period":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,12 @@ def _in_unit(values: npt.NDArray[Any], valid: Bools | None, unit: str, wanted: s
     return Values(np.where(able, ticks, 0) * np.int64(factor), valid, _unless_all(able))
 
 
+def labels_of(column: Column) -> tuple[Column, Array]:
+    """A category's labels as a column, and its array."""
+    plain, labels = labels_column(column), pa.chunked_array([column.labels])
+    return plain, as_fixed(plain, labels) if plain.fixed else labels
+
+
 class KeyEncoder:
     """Ids of one key, from those of one side: `NULL` where it is missing, `NEVER` for what that side has not.
 
@@ -122,9 +128,7 @@ class KeyEncoder:
     def _ids(self, column: Column, array: Array) -> Int64s:
         if column.kind != "category":
             return self._encoded(comparable(self._form, column, array))
-        plain = replace(labels_column(column), name="")
-        labels = pa.chunked_array([column.labels])
-        ids = self._encoded(comparable(self._form, plain, as_fixed(plain, labels) if plain.fixed else labels))
+        ids = self._encoded(comparable(self._form, *labels_of(column)))
         table: Int64s = np.append(ids, NULL)  # code -1 finds the last
         return table[array]
 

@@ -17,7 +17,7 @@ from .column import Column, Label
 from .data import Array, Columns, empty_array, one_array
 from .group_kernels import null_item
 from .key_forms import KeyForm
-from .key_values import JointKeys, comparable
+from .key_values import JointKeys, comparable, labels_of
 from .schema import Schema
 
 Int64s = npt.NDArray[np.int64]
@@ -80,7 +80,13 @@ class PandasKeyIndex:
             ids = self._find(codes)
             ids[codes < 0] = -1
             return ids
-        given = comparable(self._forms[0], keys.schema.columns[0], keys.arrays[0])
+        return self._ids_of(keys.schema.columns[0], keys.arrays[0])
+
+    def _ids_of(self, column: Column, array: Array) -> Int64s:
+        if column.kind == "category":
+            table: Int64s = np.append(self._ids_of(*labels_of(column)), -1)  # code -1 finds the last
+            return table[array]
+        given = comparable(self._forms[0], column, array)
         ids = self._find(given.values)
         for mask in (given.valid, given.able):
             if mask is not None:
