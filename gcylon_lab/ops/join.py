@@ -226,9 +226,8 @@ class _Join:
         operation, budget = self.operation, self.workspace.budget
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
         result = int(pairs * row_bytes)
-        build = 0 if buckets > 1 else local.build_bytes(self.parts[local.build])
-        share = self.work.room() // 4
-        peak = max(budget.window_peak_bytes, budget.used_bytes + build + min(result, share) + result)
+        # The index and what was looked up in it are in use already.
+        peak = max(budget.window_peak_bytes, budget.used_bytes + result + local.block_bytes(pairs))
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits

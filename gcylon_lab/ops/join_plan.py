@@ -81,20 +81,19 @@ def plan_meeting(spec: JoinSpec, left: Side, right: Side, limits: Sequence[int],
         return shuffle
     choices = [_broadcast(spec, side, limits, index_row_bytes, size) for side in (left, right)]
     allowed = [choice for choice in choices if choice is not None]
-    best = min(allowed, key=lambda choice: choice[0], default=None)
+    best = min(allowed, key=lambda choice: choice[0] + choice[1], default=None)
     if shuffle is None:
         return _crossing(left, right, size)
     shuffled_bytes = sum(sum(s.nbytes) for s in (left, right) if s.name in shuffle.moved) * (size - 1) // size
     if best is None:
         return shuffle
-    moved_bytes, meeting = best
-    what = f"sending it to all ranks moves {format_bytes(moved_bytes)}"
-    if moved_bytes < shuffled_bytes:
-        other = f"shuffling would move {format_bytes(shuffled_bytes)}"
-        return Meeting(meeting.kind, meeting.moved, (), (), f"{meeting.reason}: {what}, {other}")
-    more = f"; sending the {meeting.moved[0]} side to all ranks would move {format_bytes(moved_bytes)}"
-    words = f"{shuffle.reason}: that moves {format_bytes(shuffled_bytes)}{more}"
-    return Meeting("shuffle", shuffle.moved, shuffle.left_keys, shuffle.right_keys, words)
+    moved_bytes, index_bytes, meeting = best
+    sent = f"sending it to all ranks moves {format_bytes(moved_bytes)}, and indexes {format_bytes(index_bytes)} more"
+    if moved_bytes + index_bytes < shuffled_bytes:
+        reason = f"{meeting.reason}: {sent}; shuffling would move {format_bytes(shuffled_bytes)}"
+        return Meeting(meeting.kind, meeting.moved, (), (), reason)
+    reason = f"{shuffle.reason}: that moves {format_bytes(shuffled_bytes)} (the {meeting.moved[0]} side: {sent})"
+    return Meeting("shuffle", shuffle.moved, shuffle.left_keys, shuffle.right_keys, reason)
 
 
 def _shuffle(left: Side, right: Side, size: int) -> Meeting:
@@ -122,15 +121,17 @@ def _shuffle(left: Side, right: Side, size: int) -> Meeting:
 
 def _broadcast(
     spec: JoinSpec, side: Side, limits: Sequence[int], index_row_bytes: int, size: int
-) -> tuple[int, Meeting] | None:
+) -> tuple[int, int, Meeting] | None:
+    """What moves, what is indexed more than after a shuffle, and the meeting."""
     other = "left" if side.name == "right" else "right"
     if spec.how not in _MAY_BROADCAST[side.name] or other in spec.unique_sides:
         return None  # equal keys of the other side would not meet
     total = sum(side.nbytes)
-    if spec.how != "cross" and 4 * (total + index_row_bytes * sum(side.rows)) > min(limits):
+    indexed = index_row_bytes * sum(side.rows)
+    if spec.how != "cross" and 4 * (total + indexed) > min(limits):
         return None
     reason = f"the {side.name} side is small ({format_bytes(total)})"
-    return (size - 1) * total, Meeting("broadcast", (side.name,), (), (), reason)
+    return (size - 1) * total, (size - 1) * indexed, Meeting("broadcast", (side.name,), (), (), reason)
 
 
 def _crossing(left: Side, right: Side, size: int) -> Meeting:

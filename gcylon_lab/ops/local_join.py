@@ -60,6 +60,7 @@ class LocalJoin:
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
         self.result = work.new_part(columns.schema(False, False))
+        self._room, self._out_row_bytes = work.room(), 1.0
         keeps = {"left": ("left",), "right": ("right",), "outer": ("left", "right")}.get(self.spec.how, ())
         self._keep_probe, self._keep_build = self.probe in keeps, self.build in keeps
 
@@ -257,6 +258,10 @@ class LocalJoin:
                 raise
             return False
         return True
+
+    def block_bytes(self, pairs: int) -> int:
+        """What a block of the result takes beside what is kept of it."""
+        return int(min(pairs, self._block_rows()) * (self.work.backend.pair_bytes() + self._out_row_bytes))
 
     def _block_rows(self) -> int:
         row = self.work.backend.pair_bytes() + 2 * self._out_row_bytes

@@ -70,8 +70,8 @@ class PandasKeyIndex:
             return
         order = stable_order(ids, table.count) if places is None else places
         self._order = order if self._usable is None else self._usable[order]
-        self._counts = np.append(counts, 0)
-        self._starts = np.cumsum(self._counts) - self._counts
+        self._starts = np.zeros(table.count + 1, np.int64)  # where the rows of an id begin, and at the end their number
+        np.cumsum(counts, out=self._starts[1:])
 
     def ids(self, keys: Columns) -> Int64s:
         """The id of each row of the other side; -1 where it has no equal."""
@@ -97,11 +97,16 @@ class PandasKeyIndex:
         ids = self.ids(keys)
         if mark:
             if self._seen is None:
-                self._seen = np.zeros(len(self._row_of if self._order is None else self._counts), np.bool_)
+                self._seen = np.zeros(len(self._row_of if self._order is None else self._starts), np.bool_)
             self._seen[ids] = True
         if self._order is None:
             return PandasMatches(self._row_of[ids], keep=keep)
-        return PandasMatches(self._starts[ids], self._counts[ids], self._order, keep=keep)
+        first = self._starts[ids]
+        ids += 1
+        counts = self._starts[ids]
+        counts -= first
+        np.maximum(counts, 0, out=counts)  # less than nothing where the id was -1, the last
+        return PandasMatches(first, counts, self._order, keep=keep)
 
     def unseen(self) -> Int64s:
         seen = self._seen
@@ -111,7 +116,7 @@ class PandasKeyIndex:
             rows = self._row_of[:-1][~seen[:-1]]
             rows = rows[rows >= 0]
         else:
-            rows = self._order[np.repeat(~seen[:-1], self._counts[:-1])]
+            rows = self._order[np.repeat(~seen[:-1], np.diff(self._starts))]
         if self._usable is None:
             return rows
         unable = np.ones(self.rows, np.bool_)
