@@ -1,9 +1,9 @@
 """A program for ranks with GPUs: every kind of join with every strategy, compared with pandas.
 
-    mpiexec --with-ft ulfm -n 2 python tests/gpu/joins_on_gpu.py
+    PYTHONPATH=.:tests/ops mpiexec --with-ft ulfm -n 2 python tests/gpu/joins_on_gpu.py
 
 Prints, on rank 0, a line of JSON: the equipment, and what was wrong. With a number of rows as its argument it measures
-instead: a join of so many rows a rank, an int64 key over 2**40 and three other columns, with as many of the key and one.
+instead: a join of so many rows a rank, an int64 key over 2**40 and three columns, with as many of the key and one.
 """
 
 from __future__ import annotations
@@ -14,10 +14,7 @@ import pickle
 import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
-
-sys.path[:0] = [str(Path(__file__).parents[1] / "ops")]
 
 import numpy as np
 import pandas as pd
@@ -60,8 +57,8 @@ def main() -> None:
         return [pickle.loads(text) for text in context.transport.share(pickle.dumps(value))]
 
     wrong: list[str] = []
-    for layout in ("even", "one rank empty", "right empty", "one key"):
-        sides = frames(layout, context.size, rows=300)
+    for layout in ("even", "one rank empty", "one key"):
+        sides = frames(layout, context.size, rows=200)
         for how in (*HOWS, "cross"):
             for strategy in ("auto", "direct", "staged"):
                 for on in KEYS if how != "cross" else (None,):
@@ -117,7 +114,7 @@ def measure(count: int) -> None:
         )
         each = [round(1e3 * t, 1) for t in slowest]
         print(
-            f"{context.size} ranks, {count} rows, {held} joined: {each} ms, best {32 * count / slowest.min() / 1e9:.1f} GB/s"
+            f"{context.size} ranks, {count} rows, {held} joined: {each} ms, {32 * count / slowest.min() / 1e9:.1f} GB/s"
         )
     context.close()
 
