@@ -90,7 +90,8 @@ class Table(ExchangingVerbs, GroupingVerbs, JoiningVerbs):
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
-            limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans).
+            limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans),
+            index_row_bytes (of a join's index, for plans).
         """
         part, context = self._live(), self._context
         budget = context.budget
@@ -111,6 +112,7 @@ class Table(ExchangingVerbs, GroupingVerbs, JoiningVerbs):
             "ceiling_bytes": budget.ceiling_bytes,
             "free_at_start_bytes": context.workspace.free_at_start_bytes,
             "exchange": context.workspace.exchange_shapes(),
+            "index_row_bytes": context.workspace.backend.index_row_bytes(Schema(())),
         }
 
     def explain(self) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import GcylonConfig
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
-from ..verbs.joining import JoiningVerbs
+from ..verbs.joining import JoiningVerbs, Keys
 from .forwarding import Forwarding, forwarded
 
 if TYPE_CHECKING:
@@ -58,6 +58,27 @@ class HandleVerbs(Forwarding):
     ) -> Plan:
         """Show how `repartition` would run; no data is read."""
         return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
+
+    def plan_join(
+        self,
+        right: Any,
+        how: str = "inner",
+        on: Keys | None = None,
+        *,
+        left_on: Keys | None = None,
+        right_on: Keys | None = None,
+        validate: str | None = None,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Show how `join` would run; no data is read."""
+        from ..ops.join_foresight import foresee_join
+        from ..tables.join_columns import join_spec
+
+        left, other = self.info(), right.info()
+        names = left[0]["columns"], other[0]["columns"]
+        spec = join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
+        return foresee_join(spec, left, other, config or self._session.config, strategy=strategy)
 
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""

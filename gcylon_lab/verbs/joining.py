@@ -8,6 +8,8 @@ from typing import Any, Self
 from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..ops.join import join as _join
+from ..ops.join_foresight import plan_join as _plan_join
+from ..ops.plan import Plan
 from ..tables.join_columns import JoinSpec, join_spec
 from ..tables.schema import Label
 from .base import Verbs
@@ -80,19 +82,12 @@ class JoiningVerbs(Verbs):
         BudgetExceeded
             If it does not fit.
         """
-        arguments = {
-            "how": how, "on": _plain(on), "left_on": _plain(left_on), "right_on": _plain(right_on),
-            "suffixes": _plain(suffixes), "indicator": indicator, "validate": validate,
-        }  # fmt: skip
-        usual = {"on": None, "left_on": None, "right_on": None, "suffixes": ["_x", "_y"], "indicator": False}
-        usual["validate"] = None
-        given = {name: value for name, value in arguments.items() if name == "how" or value != usual[name]}
+        given = _given(how, on, left_on, right_on, suffixes, indicator, validate)
+        keys = on, left_on, right_on
 
         def specify() -> JoinSpec:
-            if not isinstance(right, Verbs):
-                raise ArgumentError(f"join takes another table, but this is a {type(right).__name__}.")
-            names = self._live().schema.names, right._live().schema.names
-            return join_spec(*names, how, on, left_on, right_on, suffixes, indicator, validate)
+            names = self._live().schema.names, _table(right)._live().schema.names
+            return join_spec(*names, how, *keys, suffixes, indicator, validate)
 
         other = right._live() if isinstance(right, Verbs) else self._live()
         part, plan = _join(
@@ -102,6 +97,42 @@ class JoiningVerbs(Verbs):
         return self._made(part, plan)
 
     merge = join
+
+    def plan_join(
+        self,
+        right: Self,
+        how: str = "inner",
+        on: Keys | None = None,
+        *,
+        left_on: Keys | None = None,
+        right_on: Keys | None = None,
+        validate: str | None = None,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `join` would run; no data is read."""
+        given = _given(how, on, left_on, right_on, ("_x", "_y"), False, validate)
+
+        def specify() -> JoinSpec:
+            names = self._live().schema.names, _table(right)._live().schema.names
+            return join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
+
+        infos = self.info(), (right if isinstance(right, Verbs) else self).info()
+        return _plan_join(self._workspace, self._live(), infos, given, specify, config, strategy)
+
+
+def _table(value: Any) -> Verbs:
+    if not isinstance(value, Verbs):
+        raise ArgumentError(f"join takes another table, but this is a {type(value).__name__}.")
+    return value
+
+
+def _given(*values: Any) -> dict[str, Any]:
+    """The arguments of a join that say something, as plain values."""
+    names = ("how", "on", "left_on", "right_on", "suffixes", "indicator", "validate")
+    usual = {"suffixes": ["_x", "_y"], "indicator": False}
+    plain = {name: _plain(value) for name, value in zip(names, values, strict=True)}
+    return {name: value for name, value in plain.items() if name == "how" or value != usual.get(name)}
 
 
 def _plain(value: Any) -> Any:
