@@ -13,15 +13,18 @@ from .ops.plan import Plan
 from .ops.writing import write_parquet as _write_parquet
 from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
+from .verbs.distinct import DistinctVerbs
 from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
 from .verbs.joining import JoiningVerbs
+from .verbs.reductions import ReductionVerbs
+from .verbs.rows import RowVerbs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, GroupingVerbs, JoiningVerbs):
+class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
@@ -63,6 +66,11 @@ class Table(ExchangingVerbs, GroupingVerbs, JoiningVerbs):
         return len(self._live().schema)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Rows on this rank, and columns; `count_rows` has the rows of all ranks."""
+        return self.num_rows, self.num_columns
+
+    @property
     def nbytes(self) -> int:
         """Bytes on this rank, in all tiers."""
         return self._live().nbytes
@@ -91,7 +99,8 @@ class Table(ExchangingVerbs, GroupingVerbs, JoiningVerbs):
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
             limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans),
-            index_row_bytes (of a join's index, for plans).
+            index_row_bytes (of a join's index, for plans),
+            pinned_tier (whether host memory is a tier there, on GPU engines).
         """
         part, context = self._live(), self._context
         budget = context.budget
@@ -113,6 +122,7 @@ class Table(ExchangingVerbs, GroupingVerbs, JoiningVerbs):
             "free_at_start_bytes": context.workspace.free_at_start_bytes,
             "exchange": context.workspace.exchange_shapes(),
             "index_row_bytes": context.workspace.backend.index_row_bytes(Schema(())),
+            "pinned_tier": context.workspace.has_pinned_tier,
         }
 
     def explain(self) -> str:

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
+from ..verbs.distinct import DistinctVerbs
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
 from ..verbs.joining import JoiningVerbs, Keys
-from .forwarding import Forwarding, forwarded
+from ..verbs.reductions import ReductionVerbs
+from ..verbs.rows import RowVerbs
+from .forwarding import Forwarding, answered, forwarded
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
@@ -24,10 +27,40 @@ class HandleVerbs(Forwarding):
     broadcast = forwarded(ExchangingVerbs.broadcast)
     repartition = forwarded(ExchangingVerbs.repartition)
 
+    select = forwarded(RowVerbs.select)
+    drop = forwarded(RowVerbs.drop)
+    rename = forwarded(RowVerbs.rename)
+    filter = forwarded(RowVerbs.filter)
+    assign = forwarded(RowVerbs.assign)
+    astype = forwarded(RowVerbs.astype)
+    fillna = forwarded(RowVerbs.fillna)
+    dropna = forwarded(RowVerbs.dropna)
+    isin = forwarded(RowVerbs.isin)
+    map_parts = forwarded(RowVerbs.map_parts)
+
     groupby = groupby
     group_agg = forwarded(GroupingVerbs.group_agg)
     join = forwarded(JoiningVerbs.join)
     merge = forwarded(JoiningVerbs.join)
+
+    drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
+    unique = forwarded(DistinctVerbs.unique)
+    value_counts = forwarded(DistinctVerbs.value_counts)
+
+    sum = answered(ReductionVerbs.sum)
+    mean = answered(ReductionVerbs.mean)
+    min = answered(ReductionVerbs.min)
+    max = answered(ReductionVerbs.max)
+    count = answered(ReductionVerbs.count)
+    any = answered(ReductionVerbs.any)
+    all = answered(ReductionVerbs.all)
+    var = answered(ReductionVerbs.var)
+    std = answered(ReductionVerbs.std)
+    median = answered(ReductionVerbs.median)
+    quantile = answered(ReductionVerbs.quantile)
+    nunique = answered(ReductionVerbs.nunique)
+    describe = answered(ReductionVerbs.describe)
+    count_rows = answered(ReductionVerbs.count_rows)
 
     # ---- plans: of what is known here already, so that no rank is asked
 
@@ -79,6 +112,12 @@ class HandleVerbs(Forwarding):
         names = left[0]["columns"], other[0]["columns"]
         spec = join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
         return foresee_join(spec, left, other, config or self._session.config, strategy=strategy)
+
+    def plan_groupby(
+        self, by: str | int | Sequence[str | int], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how a group-by would run; no data is read."""
+        return self._plan("groupby", strategy, config, on=[by] if isinstance(by, (str, int)) else list(by))
 
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
@@ -72,33 +73,60 @@ def groupby(
         check_columns(part, [one.column for one in aggregations if one.column is not None])
 
     request = Request("groupby", arguments, part, strategy, config, timeout_s, check=check)
-    return run_operation(
-        workspace, request, lambda operation: _grouped(operation, part, keys, aggregations, dropna, deterministic)
-    )
+
+    def body(operation: Operation) -> Part:
+        with shared_checks():
+            steps = plan_aggregations(operation.schema, keys, aggregations)
+            check_determinism(operation, steps, deterministic)
+        return group_rows(operation, part, steps, dropna=dropna)
+
+    return run_operation(workspace, request, body)
 
 
-def _grouped(
-    operation: Operation,
-    part: Part,
-    keys: list[Label],
-    aggregations: Sequence[Aggregation],
-    dropna: bool,
-    deterministic: bool,
-) -> Part:
-    work = LocalWork(operation, "Grouping rows")
+@contextmanager
+def shared_checks() -> Iterator[None]:
+    """Around what looks at values that all ranks share: all raise what it raises, and nobody tells it again."""
     try:
-        steps = plan_aggregations(operation.schema, keys, aggregations)
-        grouping = Grouping(work, steps, operation.schema, dropna=dropna)
-        check_determinism(operation, steps, deterministic)
+        yield
     except GcylonError as error:
-        raise agreed(error) from None  # of values that all ranks share: all raise it
+        raise agreed(error) from None
+
+
+def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna: bool) -> Part:
+    """Collective: all ranks call it. Put rows with equal keys together, inside an operation.
+
+    Parameters
+    ----------
+    operation : Operation
+        Opened.
+    part : Part
+        Rows of this rank.
+    steps : Aggregations
+        Of `plan_aggregations`, or made for the purpose.
+    dropna : bool
+        Whether rows with a missing key are left out.
+
+    Returns
+    -------
+    Part
+        One row a key, each on one rank, in no particular order: keys, then what the last steps give.
+
+    Raises
+    ------
+    DuplicateColumns
+        If two columns of the result have one name.
+    """
+    keys = list(steps.keys)
+    work = LocalWork(operation, "Grouping rows")
+    with shared_checks():
+        grouping = Grouping(work, steps, operation.schema, dropna=dropna)
     work.make_room(grouping.result_schema.row_bytes, 0)
     together = is_together(part, keys, operation.size)
     complete = False
-    folds = steps.merge is not None and _few_groups(operation, grouping, part)
+    folds, groups = _few_groups(operation, grouping, part) if steps.merge is not None else (False, 0.0)
     result = work.new_part(grouping.result_schema)
     if folds:
-        rows, complete = grouping.fold(part, using_up=False)
+        rows, complete = grouping.fold(part, groups, using_up=False)
         operation.notes.append(_folded_note(together))
     else:
         rows = view_of(operation.workspace, part, steps.needed)
@@ -137,15 +165,16 @@ def check_determinism(operation: Operation, steps: Aggregations, deterministic: 
         )
 
 
-def _few_groups(operation: Operation, grouping: Grouping, part: Part) -> bool:
-    """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows."""
+def _few_groups(operation: Operation, grouping: Grouping, part: Part) -> tuple[bool, float]:
+    """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows, and how many are
+    expected here."""
     looked_at, found = grouping.sample(part)
     votes = operation.vote(VoteKind.COUNT, (part.rows, looked_at, found))
     rows, worth = 0, 0.0
     for there, looked, distinct in votes[:, :3].tolist():
         rows += there
         worth += min(float(there), expected_groups(looked, distinct))
-    return rows >= _WORTH * worth
+    return rows >= _WORTH * worth, min(float(part.rows), expected_groups(looked_at, found))
 
 
 def _folded_note(together: bool) -> str:

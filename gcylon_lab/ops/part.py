@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BudgetExceeded
-from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
@@ -27,7 +26,10 @@ class Partitioning:
 
 
 class Chunk:
-    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made."""
+    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made.
+
+    The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
+    """
 
     __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
 
@@ -38,7 +40,7 @@ class Chunk:
         nbytes: int,
         *,
         data: Data | None = None,
-        reservation: Reservation | None = None,
+        reservation: object = None,
         region: LowerRegion | None = None,
     ) -> None:
         self.schema = schema
@@ -52,6 +54,11 @@ class Chunk:
     def tier(self) -> str:
         """``device``, ``pinned`` or ``disk``."""
         return "device" if self._region is None else self._region.tier
+
+    @property
+    def claim(self) -> object:
+        """What pays for a chunk on the device tier."""
+        return self._reservation
 
     @property
     def region(self) -> LowerRegion:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..comm.transport import Send, Window
+from ..comm.transport import Send, Window, WritableWindows
 from ..errors import CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
@@ -173,23 +173,41 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
         numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes))
         votes = operation.vote(VoteKind.ROUND, numbers, completes=not ahead)
-        if operation.overlaps and not ahead:
-            sink.close()  # the round before is complete
-            sink.settle()
+        failure = _take_in(sink) if operation.overlaps and not ahead else None
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
         operation.rounds_left = int(votes[:, 0].max())
         needs = sink.needs(rows, message_matrix)
         if (needs > votes[:, 1]).any():
+            if failure is not None:
+                raise failure
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
         operation.see_needs(needs)
         arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
+        if failure is not None:
+            raise failure
         if packed_bytes or (outgoing.reservation is None and not outgoing.stays):
             operation.settle()  # what was sent is not held beyond this round
     if not operation.overlaps:
         sink.close()
     operation.count_round()
     return pending[1:]
+
+
+def _take_in(sink: Sink) -> Exception | None:
+    """Take in the round before, which is complete; returns what goes wrong with that.
+
+    The others are on their way into the exchange of the round that was just voted on: a rank that left now would
+    let them wait. It takes part, and tells its error in the next vote.
+    """
+    try:
+        sink.close()
+        sink.settle()
+    except CommError:
+        raise
+    except Exception as error:
+        return error
+    return None
 
 
 def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[Any], int]:
@@ -230,8 +248,10 @@ def _exchange(
         sent = int(outgoing.rows.sum()) * operation.schema.row_bytes + sum(message.nbytes for message in messages)
         operation.count_bytes(sent, received)
         with span("exchange", "transfer", bytes=received):
-            sends = _sends(operation, outgoing, messages, window, places)
-            transport.exchange(window, sends, receives)
+            if outgoing.scattering is not None:
+                _scatter(operation, outgoing, outgoing.scattering, window, places)
+            else:
+                transport.exchange(window, _sends(operation, outgoing, messages, places), receives)
     except CommError:
         raise
     except BaseException:
@@ -240,22 +260,29 @@ def _exchange(
         raise
 
 
-def _sends(
-    operation: Operation, outgoing: Outgoing, messages: list[Any], window: Window | None, places: Int64s
-) -> list[Send]:
-    """What the transport is to move; rows that are scattered are on their way already."""
+def _scatter(
+    operation: Operation, outgoing: Outgoing, scattering: Scattering, window: Window | None, places: Int64s
+) -> None:
+    """Let this rank's kernels write a piece's rows into the results of all ranks."""
+    transport = operation.workspace.transport
+    assert isinstance(transport, WritableWindows)
+    assert window is not None and window.addresses is not None and outgoing.data is not None
+    if not scattering.aimed:
+        first = places - scattering.rows[: outgoing.piece].sum(axis=0)  # of the part, not of this piece
+        scattering.aim(window.addresses + first[:, None] * np.array(_widths(operation), dtype=np.int64))
+    with transport.writing():
+        scattering.put(outgoing.piece, outgoing.data)
+
+
+def _widths(operation: Operation) -> list[int]:
+    return [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
+
+
+def _sends(operation: Operation, outgoing: Outgoing, messages: list[Any], places: Int64s) -> list[Send]:
     sends: list[Send] = []
     if outgoing.data is None:
         return sends
-    widths = [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
-    if outgoing.scattering is not None:
-        scattering = outgoing.scattering
-        assert window is not None and window.addresses is not None
-        if not scattering.aimed:
-            first = places - scattering.rows[: outgoing.piece].sum(axis=0)  # of the part, not of this piece
-            scattering.aim(window.addresses + first[:, None] * np.array(widths, dtype=np.int64))
-        scattering.put(outgoing.piece, outgoing.data)
-        return sends
+    widths = _widths(operation)
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
         if start == stop:
             continue

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import cupy
+import numpy as np
+import pandas as pd
 
 from . import cudf_packing, cudf_partition
 from .column import Label
 from .cudf_casting import cast
 from .cudf_data import DeviceColumns, concat_columns, empty_columns, slice_columns, use_rmm_for_cupy
+from .cudf_expressions import CudfRows
 from .cudf_frames import from_frame, to_frame
 from .cudf_grouping import CudfGrouping
 from .cudf_hashing import partition_ids
@@ -26,7 +29,7 @@ from .schema import Schema
 __all__ = ["CudfBackend", "DeviceColumns", "use_rmm_for_cupy"]
 
 
-class CudfBackend(CudfGrouping, CudfJoining):
+class CudfBackend(CudfRows, CudfGrouping, CudfJoining):
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `DeviceColumns`.
 
     Ids, views and messages are cupy arrays, the latter two of uint8; counts and offsets are on the host. Everything
@@ -35,6 +38,22 @@ class CudfBackend(CudfGrouping, CudfJoining):
 
     name = "cudf"
     on_gpu = True
+
+    def warm_up(self) -> None:
+        """Compile what every exchange uses, so that the first operation does not pay for it."""
+        few = pd.DataFrame({"k": np.arange(64), "s": pd.Series(["a"] * 64, dtype="str"), "v": np.zeros(64)})
+        data = self.from_frame(few)
+        for keys in (["k"], ["s"]):
+            ids = self.partition_ids(data, keys, 2)
+        self.variable_bytes(data, ids, 2)
+        parted, _ = self.partition(data, ids, 2)
+        self.unpack(parted.schema, 64, self.pack(parted))
+        fixed = self.select(data, ["k", "v"])
+        output = self.allocate(fixed.schema, 128)
+        scattering = self.scattering(ids, 2, [0, 64])
+        scattering.aim(np.array([[view.data.ptr for view in output.fixed_views(i, i + 64)] for i in (0, 64)], np.int64))
+        scattering.put(0, fixed)
+        cupy.cuda.get_current_stream().synchronize()
 
     def from_frame(self, frame: Any) -> DeviceColumns:
         return from_frame(frame)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..errors import UnsupportedDtype
 from .aggregation import Kernel
 from .casting import as_arrow
 from .column import Column
@@ -126,7 +127,25 @@ def _sum(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     ids, values = _values(groups, column, array)
     totals = np.zeros(groups.count, np.uint64 if values.dtype.kind == "u" and column.kind == "int" else np.int64)
     np.add.at(totals, ids, values.astype(totals.dtype, copy=False))
+    _check_sums(column, ids, values, totals)
     return [as_column(kernel.outputs[0], totals)]
+
+
+def _check_sums(column: Column, ids: Int64s, values: npt.NDArray[Any], totals: npt.NDArray[Any]) -> None:
+    """Refuse sums that int64 (uint64) does not hold, which numpy cuts off."""
+    limits = np.iinfo(totals.dtype)
+    largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+    if largest * len(values) <= limits.max:
+        return
+    about = _totals(ids, values, len(totals))
+    wrong = np.flatnonzero(np.abs(about - totals.astype(np.longdouble)) > 2.0**60)
+    if len(wrong):
+        raise UnsupportedDtype(
+            f"a sum of column {column.name!r} ({column.describe()}) is about {float(about[wrong[0]]):.6g}, which "
+            f"{totals.dtype} does not hold",
+            advice="Convert the column before, for example to float64 or to decimals.",
+            column=column.name,
+        )
 
 
 def _decimal_sums(groups: Groups, array: Array, output: Column) -> Array:
@@ -208,10 +227,12 @@ def _merge_moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array
     return [as_column(c, values) for c, values in zip(kernel.outputs, (total, means, merged), strict=True)]
 
 
-def _taken(rows: Callable[[Int64s, int], Int64s]) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
+def _taken(
+    rows: Callable[[Int64s, int], Int64s], *, skipna: bool = True
+) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
     def take(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
         column, array = inputs[0]
-        valid = present(column, array)
+        valid = present(column, array) if skipna else None
         ids = groups.ids if valid is None else np.where(valid, groups.ids, -1)
         return [gather(column, array, rows(ids, groups.count))]
 
@@ -291,8 +312,11 @@ def _quantile(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
 def between(column: Column, below: npt.NDArray[Any], above: npt.NDArray[Any], part: Floats) -> npt.NDArray[Any]:
     """The value at a part of the way between two; ticks stay whole."""
     if column.kind in ("datetime", "timedelta"):
-        ticks: npt.NDArray[Any] = below + ((above - below) * part).astype(np.int64)
-        return ticks
+        further = (above - below) * part
+        whole = np.floor(further)
+        ticks = below + whole.astype(np.int64)
+        cut: npt.NDArray[Any] = ticks + ((ticks < 0) & (further > whole))  # towards zero, as pandas does
+        return cut
     low, high = below.astype(np.float64), above.astype(np.float64)
     with np.errstate(invalid="ignore"):
         between = np.where(part == 0.5, (low + high) / 2, low + (high - low) * part)
@@ -333,6 +357,8 @@ _KERNELS: dict[str, Callable[[Kernel, Groups, Inputs], list[Array]]] = {
     "merge_moments": _merge_moments,
     "first": _taken(first_rows),
     "last": _taken(last_rows),
+    "first_row": _taken(first_rows, skipna=False),
+    "last_row": _taken(last_rows, skipna=False),
     "min": _extreme(False),
     "max": _extreme(True),
     "any": _truth(False),

@@ -15,11 +15,12 @@ from .interop import from_frame, to_frame
 from .packing import PlacedOutput
 from .pandas_grouping import PandasGrouping
 from .pandas_joining import PandasJoining
+from .pandas_rows import PandasRows
 from .partition import Ids, Int64s, count_ids, partition, partition_scratch_bytes, variable_bytes
 from .schema import Schema
 
 
-class PandasBackend(PandasGrouping, PandasJoining):
+class PandasBackend(PandasRows, PandasGrouping, PandasJoining):
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `Columns`."""
 
     name = "pandas"

@@ -12,17 +12,20 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from exchanges import LAYOUTS, exchange, rows_of, whole
+from exchanges import LAYOUTS, exchange, make_frame, rows_of, whole
 from worlds import World
 
+import gcylon_lab as gl
 from gcylon_lab.comm.overlay import QueuedOverlay
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import Context, set_current
-from gcylon_lab.errors import Revoked
+from gcylon_lab.context import Context, current, set_current
+from gcylon_lab.errors import GcylonError, Revoked, SpillError
+from gcylon_lab.tables.pandas_backend import PandasBackend
 
 TIGHT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
+MANY = GcylonConfig(chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]
 
 
@@ -99,6 +102,85 @@ def test_rows_are_those_of_other_transports(size: int, layout: str, strategy: st
         if verb != "allgather":
             frames = [result["frame"] for result in late]
             assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of(whole(layout, size))
+
+
+def fills_its_disk(verb: str, nth: int) -> Any:
+    """A shuffle whose rank 1 cannot write its ``nth`` piece; then the same shuffle again."""
+    context = current()
+    frame = make_frame("even", context.rank, context.size)
+    table, failing = gl.from_local(frame), iter(range(10**6))
+    before = (context.budget.used_bytes, context.spill.used_bytes)
+
+    def append(file: Any, *arguments: Any) -> Any:
+        if next(failing) == nth:
+            raise SpillError("the disk is full (planted)")
+        return file.append(*arguments)
+
+    arguments = {"on": "k"} if verb == "shuffle" else {}
+    found: dict[str, Any] = {}
+    new_file = context.workspace.spill.new_file
+    if context.rank == 1:
+        context.workspace.spill.new_file = lambda: Failing(new_file(), append)
+    try:
+        getattr(table, verb)(**arguments, strategy="staged", config=TIGHT, timeout_s=20)
+    except GcylonError as error:
+        found |= {"kind": type(error), "rank": error.rank, "text": error.message}
+    context.workspace.spill.new_file = new_file
+    found["left"] = before == (context.budget.used_bytes, context.spill.used_bytes)
+    found["rows"] = rows_of(getattr(table, verb)(**arguments, strategy="staged", config=TIGHT).local())
+    return found
+
+
+class Failing:
+    """A spill file whose writing goes through a function."""
+
+    def __init__(self, file: Any, append: Any) -> None:
+        self._file, self._append = file, append
+
+    def append(self, *arguments: Any) -> Any:
+        return self._append(self._file, *arguments)
+
+
+@pytest.mark.parametrize("nth", [0, 1, 3])
+@pytest.mark.parametrize("verb", ["shuffle", "allgather"])
+def test_a_full_disk_is_told_although_others_are_in_the_next_exchange(verb: str, nth: int) -> None:
+    results = run_late(3, fills_its_disk, verb, nth)
+    for found in results:
+        assert found["kind"] is SpillError and found["rank"] == 1 and "planted" in found["text"], found
+        assert found["left"]
+    every = rows_of(whole("even", 3))
+    if verb == "shuffle":
+        assert sorted(row for found in results for row in found["rows"]) == every
+    else:
+        assert all(found["rows"] == every for found in results)
+
+
+class JoinsMessages(PandasBackend):
+    """As a GPU's, which would copy the messages of all rounds together."""
+
+    on_gpu = True
+
+
+def on_joining_backend(*arguments: Any) -> Any:
+    current().workspace.backend = JoinsMessages()
+    return exchange(*arguments)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("strategy", "config"), [("direct", None), ("direct", MANY), ("chunked", TIGHT)], ids=["direct", "many", "chunked"]
+)
+def test_messages_stay_where_they_came(size: int, layout: str, strategy: str, config: GcylonConfig | None) -> None:
+    for verb, arguments in (("shuffle", {"on": "k", "keep_order": True}), ("allgather", {}), ("repartition", {})):
+        if verb == "allgather" and strategy == "chunked":
+            continue
+        kept = run_late(size, on_joining_backend, verb, layout, arguments, strategy, config)
+        usual = World("threads", size).run(exchange, verb, layout, arguments, strategy, None)
+        for mine, theirs in zip(kept, usual, strict=True):
+            pd.testing.assert_frame_equal(mine["frame"], theirs["frame"])
+            assert mine["left"][0] == mine["left"][1]
+            assert mine["record"]["measured_peak_bytes"] <= mine["limit"]
 
 
 def test_what_is_under_way_is_kept_until_all_have_finished_it() -> None:
