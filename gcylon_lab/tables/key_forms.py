@@ -10,7 +10,7 @@ import pyarrow as pa
 from ..errors import SchemaMismatch
 from .arrow_types import TypeClash, kind_of, merge_types
 from .column import Column
-from .hashing import _require_hashable
+from .hashing import require_hashable
 from .promotion import fixed_column, value_type
 
 _UNITS = ("s", "ms", "us", "ns")
@@ -51,7 +51,7 @@ def key_form(left: Column, right: Column) -> KeyForm:
         If one cannot be hashed.
     """
     a, b = (
-        labels_column(_require_hashable(c)) if c.kind == "category" else _require_hashable(c) for c in (left, right)
+        labels_column(require_hashable(c)) if c.kind == "category" else require_hashable(c) for c in (left, right)
     )
     if a.kind == "null":
         a = b
