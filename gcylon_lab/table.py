@@ -16,6 +16,7 @@ from .tables.schema import Schema
 from .verbs.distinct import DistinctVerbs
 from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
+from .verbs.joining import JoiningVerbs
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs):
+class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
@@ -98,6 +99,7 @@ class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVe
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
             limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans),
+            index_row_bytes (of a join's index, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).
         """
         part, context = self._live(), self._context
@@ -119,6 +121,7 @@ class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVe
             "ceiling_bytes": budget.ceiling_bytes,
             "free_at_start_bytes": context.workspace.free_at_start_bytes,
             "exchange": context.workspace.exchange_shapes(),
+            "index_row_bytes": context.workspace.backend.index_row_bytes(Schema(())),
             "pinned_tier": context.workspace.has_pinned_tier,
         }
 

@@ -18,6 +18,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     shuffle = _new(commands, "shuffle", "our shuffle beside a bare numpy and MPI loop and dask", _shuffle)
     _add_case(shuffle)
     shuffle.add_argument("--peers", default="bare,dask", help="comma-separated; '' for none (default: bare,dask)")
+    join = _new(commands, "join", "our join beside dask's merge", _join)
+    _add_case(join)
+    join.add_argument("--no-peers", action="store_true", help="leave dask out")
     _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
     cluster = _new(commands, "cluster", "start and round trip beside ipyparallel's own", _cluster)
     cluster.add_argument("--ranks", type=int, default=2)
@@ -72,6 +75,14 @@ def _shuffle(arguments: argparse.Namespace) -> int:
     if unknown:
         raise ArgumentError(f"{', '.join(unknown)} is no peer.", advice=f"The peers are {', '.join(PEERS)}.")
     return _finish(arguments, run(_case(arguments), peers), format_shuffle)
+
+
+def _join(arguments: argparse.Namespace) -> int:
+    from .join import PEERS, JoinCase, format_join, run
+
+    given = _case(arguments)
+    case = JoinCase(ranks=given.ranks, rows=given.rows, repeats=given.repeats, warmup=given.warmup)
+    return _finish(arguments, run(case, () if arguments.no_peers else PEERS), format_join)
 
 
 def _profiling(arguments: argparse.Namespace) -> int:

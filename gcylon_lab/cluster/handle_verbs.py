@@ -9,6 +9,7 @@ from ..config import GcylonConfig
 from ..verbs.distinct import DistinctVerbs
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
+from ..verbs.joining import JoiningVerbs, Keys
 from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
 from .forwarding import Forwarding, answered, forwarded
@@ -39,6 +40,8 @@ class HandleVerbs(Forwarding):
 
     groupby = groupby
     group_agg = forwarded(GroupingVerbs.group_agg)
+    join = forwarded(JoiningVerbs.join)
+    merge = forwarded(JoiningVerbs.join)
 
     drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
     unique = forwarded(DistinctVerbs.unique)
@@ -88,6 +91,27 @@ class HandleVerbs(Forwarding):
     ) -> Plan:
         """Show how `repartition` would run; no data is read."""
         return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
+
+    def plan_join(
+        self,
+        right: Any,
+        how: str = "inner",
+        on: Keys | None = None,
+        *,
+        left_on: Keys | None = None,
+        right_on: Keys | None = None,
+        validate: str | None = None,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Show how `join` would run; no data is read."""
+        from ..ops.join_foresight import foresee_join
+        from ..tables.join_columns import join_spec
+
+        left, other = self.info(), right.info()
+        names = left[0]["columns"], other[0]["columns"]
+        spec = join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
+        return foresee_join(spec, left, other, config or self._session.config, strategy=strategy)
 
     def plan_groupby(
         self, by: str | int | Sequence[str | int], *, strategy: str = "auto", config: GcylonConfig | None = None

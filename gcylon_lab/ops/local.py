@@ -46,6 +46,15 @@ class LocalWork:
         """The rank's dataframe library."""
         return self.workspace.backend
 
+    @property
+    def made(self) -> tuple[Part, ...]:
+        """Parts that give way."""
+        return tuple(self._made)
+
+    def room(self) -> int:
+        """Bytes that are free for work."""
+        return max(1, self.workspace.budget.remaining_bytes)
+
     def make_room(self, row_bytes: float, rows: int) -> None:
         """Before the work: stage tables that are not in use, so that its result and a piece of work fit, and the
         input only where a piece of work would not."""

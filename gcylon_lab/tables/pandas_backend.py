@@ -14,12 +14,13 @@ from .data import Columns, concat_columns, empty_columns, slice_columns
 from .interop import from_frame, to_frame
 from .packing import PlacedOutput
 from .pandas_grouping import PandasGrouping
+from .pandas_joining import PandasJoining
 from .pandas_rows import PandasRows
 from .partition import Ids, Int64s, count_ids, partition, partition_scratch_bytes, variable_bytes
 from .schema import Schema
 
 
-class PandasBackend(PandasRows, PandasGrouping):
+class PandasBackend(PandasRows, PandasGrouping, PandasJoining):
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `Columns`."""
 
     name = "pandas"
@@ -52,6 +53,9 @@ class PandasBackend(PandasRows, PandasGrouping):
         return concat_columns(pieces)
 
     def select(self, data: Any, columns: Sequence[Label]) -> Columns:
+        if data.schema.names == tuple(columns):
+            whole: Columns = data
+            return whole
         return Columns(data.schema.select(columns), data.rows, tuple(data.array(name) for name in columns))
 
     def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Ids:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from .aggregation import Kernel
 from .expressions import Expression
+from .joining import JoiningBackend
 from .order_bits import Words
 from .schema import Label, Schema
 
@@ -105,5 +106,5 @@ class SelectingBackend(Protocol):
         ...
 
 
-class RelationalBackend(RowBackend, GroupingBackend, SelectingBackend, Protocol):
+class RelationalBackend(RowBackend, GroupingBackend, SelectingBackend, JoiningBackend, Protocol):
     """All local work."""

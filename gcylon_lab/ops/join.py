@@ -1,0 +1,316 @@
+"""Join: rows of two tables with equal keys beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, GcylonError
+from ..memory.budget import exceeded
+from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
+from ..tables.schema import Label, Schema
+from .buckets import MOST_BUCKETS
+from .exchange import exchange_table
+from .join_plan import Meeting, Side, build_side, plan_meeting, result_partitioning
+from .local import LocalWork
+from .local_join import LocalJoin, Looked
+from .operation import Int64s, Operation, Request
+from .part import Chunk, Part, Partitioning
+from .partition import HashRoute, RangeRoute
+from .plan import Plan
+from .running import run_operation
+from .steps import Step
+from .views import view_of
+from .votes import VoteKind, agreed
+from .workspace import Workspace
+
+
+def join(
+    workspace: Workspace,
+    left: Part,
+    right: Part,
+    arguments: dict[str, Any],
+    specify: Callable[[], JoinSpec],
+    *,
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Join two tables.
+
+    Parameters
+    ----------
+    workspace
+        This rank's means.
+    left, right : Part
+        Its rows.
+    arguments : dict
+        As they were given, the same on all ranks.
+    specify : callable
+        Checks the arguments on this rank; what it raises is told to all.
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+    """
+    specs: list[JoinSpec] = []
+    request = Request(
+        "join", arguments, left, strategy, config, timeout_s,
+        check=lambda: specs.append(specify()), others=(right,),
+    )  # fmt: skip
+
+    def body(operation: Operation) -> Part:
+        return _Join(operation, left, right, specs[0]).run()
+
+    return run_operation(workspace, request, body)
+
+
+class _Join:
+    """One join, on this rank."""
+
+    def __init__(self, operation: Operation, left: Part, right: Part, spec: JoinSpec) -> None:
+        self.operation, self.spec = operation, spec
+        self.workspace, self.size = operation.workspace, operation.size
+        self.parts = {"left": left, "right": right}
+        self.work = LocalWork(operation, "Joining")
+
+    def run(self) -> Part:
+        columns = self._agree()
+        meeting = self._meet()
+        local = self._local(columns, meeting)
+        buckets = self._buckets(local)
+        self._validate(local, meeting)
+        self._produce(local, buckets)
+        return self._finish(local, meeting)
+
+    # ---- what is joined, and where it meets
+
+    def _agree(self) -> JoinColumns:
+        """Both sides' schemas, the same on all ranks; keys that cannot be compared are an error on all alike."""
+        operation, right = self.operation, self.parts["right"]
+        votes = operation.vote(VoteKind.COUNT, (right.schema.digest(), right.rows))
+        agreed_right = operation._agree_schema(right.schema, votes[:, 0], votes[:, 1])
+        self.schemas = {"left": operation.schema, "right": agreed_right}
+        try:
+            columns = join_columns(operation.schema, agreed_right, self.spec)
+        except GcylonError as error:
+            raise agreed(error) from None
+        if self.spec.filters:  # of the right side only the keys are needed
+            keys = tuple(dict.fromkeys(self.spec.right_on))
+            self.parts["right"] = view_of(self.workspace, right, keys)
+            self.schemas["right"] = agreed_right.select(keys)
+        return columns
+
+    def _meet(self) -> Meeting:
+        """Decide where rows meet, and bring them there."""
+        votes = self._sizes()
+        self.limits = votes[:, 4]
+        sides = [
+            Side(
+                name, keys, tuple(votes[:, 2 * place].tolist()), tuple(votes[:, 2 * place + 1].tolist()),
+                self.parts[name].partitioning,
+            )
+            for place, (name, keys) in enumerate((("left", self.spec.left_on), ("right", self.spec.right_on)))
+        ]  # fmt: skip
+        index_row_bytes = self.workspace.backend.index_row_bytes(self.schemas["right"].select(self.spec.right_on))
+        meeting = plan_meeting(self.spec, sides[0], sides[1], self.limits.tolist(), index_row_bytes)
+        self.stays = {name: self.parts[name].partitioning for name in self.parts}
+        self.operation.notes.append(f"{meeting.kind} join: {meeting.reason}")
+        for name in meeting.moved:
+            self.parts[name] = self._moved(self.parts[name], meeting.kind, meeting.keys(name))
+        return meeting
+
+    def _sizes(self) -> Int64s:
+        left, right = self.parts["left"], self.parts["right"]
+        limit = self.workspace.limit_for(self.operation.config)
+        return self.operation.vote(VoteKind.COUNT, (left.nbytes, left.rows, right.nbytes, right.rows, limit))
+
+    def _moved(self, part: Part, kind: str, keys: tuple[Label, ...]) -> Part:
+        """Exchange one side; what it comes to gives way to the work that follows."""
+        if kind == "shuffle":
+            step, names = Step(self.operation, part), cast("list[str]", list(keys))
+            shapes = step.shapes()
+            route = HashRoute(names, self.size, keep_order=False)
+            result = exchange_table(step, part, route, shapes, Partitioning(tuple(names), self.size))
+        else:
+            step = Step(self.operation, part, "allgather")
+            shapes = step.shapes()
+            everywhere = np.full(self.size, part.rows, dtype=np.int64)
+            to_all = RangeRoute(np.zeros_like(everywhere), everywhere, shapes.variable_row_bytes)
+            result = exchange_table(step, part, to_all, shapes)
+        step.done()
+        return self.work.adopt(result)
+
+    # ---- local work
+
+    def _local(self, columns: JoinColumns, meeting: Meeting) -> LocalJoin:
+        votes = self._sizes()
+        build = build_side(self.spec, meeting, int(votes[:, 0].sum()), int(votes[:, 2].sum()))
+        return LocalJoin(self.work, columns, build, self.schemas)
+
+    def _buckets(self, local: LocalJoin) -> int:
+        """Into how many buckets all ranks split what they have: one where the indexed side fits everywhere."""
+        operation, left, right = self.operation, self.parts["left"], self.parts["right"]
+        needed = local.build_bytes(self.parts[local.build])
+        self._make_room(needed, needed + int(max(left.rows, right.rows) * local.out_row_bytes(left, right)))
+        if operation.may_stage and 2 * needed > self.work.room():
+            self.work.give_way(self.workspace.budget.limit_bytes)  # what was exchanged is read back piece by piece
+            needed = local.build_bytes(self.parts[local.build])
+        votes = operation.vote(VoteKind.COUNT, (needed, self.work.room()))
+        if not operation.may_stage or self.spec.how == "cross":
+            return 1
+        wanted = int(np.ceil(2 * votes[:, 0] / votes[:, 1]).max())
+        buckets = 1 if wanted <= 1 else min(MOST_BUCKETS, 2 * wanted)
+        if buckets > 1:
+            operation.notes.append(
+                f"the indexed side ({local.build}) does not fit: both sides are split into {buckets} buckets"
+            )
+        return buckets
+
+    def _make_room(self, needed: int, wanted: int) -> None:
+        """Let tables that are not in use give way for what is wanted, and the inputs for what is needed."""
+        operation, workspace = self.operation, self.workspace
+        if operation.may_stage:
+            limit = workspace.budget.limit_bytes
+            joined = (*self.work.made, *self.parts.values())
+            spare = limit // 4
+            others = [part for part in operation.not_in_use() if not any(part is one for one in joined)]
+            workspace.make_room(min(limit, wanted + spare), limit, others)
+            inputs = [operation.request.part, *operation.request.others]
+            workspace.make_room(min(limit, needed + spare), limit, inputs)
+        workspace.spill.flush()
+
+    def _validate(self, local: LocalJoin, meeting: Meeting) -> None:
+        """Keys that should be distinct and are not are an error on all ranks."""
+        sides = self.spec.unique_sides
+        if not sides:
+            return
+        found = [0, 0]
+        for place, side in enumerate(("left", "right")):
+            if side in sides:
+                found[place] = local.duplicates(self.parts[side], side)
+        votes = self.operation.vote(VoteKind.COUNT, found)
+        for place, side in enumerate(("left", "right")):
+            everywhere = meeting.kind == "broadcast" and side in meeting.moved
+            total = int(votes[:, place].max() if everywhere else votes[:, place].sum())
+            if total:
+                keys = local.keys[side]
+                raise agreed(
+                    ArgumentError(
+                        f"validate={self.spec.validate!r}: {total} rows of the {side} side repeat a key "
+                        f"({', '.join(map(str, keys))}) of another row.",
+                        advice="Drop them before, for example with drop_duplicates, or validate something else.",
+                        side=side,
+                        repeated_rows=total,
+                    )
+                )
+
+    def _produce(self, local: LocalJoin, buckets: int) -> None:
+        """Make the result; where it is to be held, its size is known to all ranks first."""
+        work = local.run(self.parts["left"], self.parts["right"], buckets)
+        first = next(work, Looked(0, 0))
+        probe = self.parts[local.probe]
+        pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
+        self._plan(local, int(pairs), exact=first.rows == probe.rows, buckets=buckets)
+        for _ in work:
+            pass
+
+    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int) -> None:
+        """Agree on what the result will be, and plan with it."""
+        operation, budget = self.operation, self.workspace.budget
+        row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
+        result = int(pairs * row_bytes)
+        # The index and what was looked up in it are in use already.
+        peak = max(budget.window_peak_bytes, budget.used_bytes + result + local.block_bytes(pairs))
+        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
+        results, peaks = votes[:, 0], votes[:, 1]
+        limits = self.limits
+        fits = bool((peaks <= limits).all())
+        asked = operation.request.strategy
+        before = operation.plan.strategy if operation.plan is not None else "direct"
+        if asked != "auto":
+            strategy, reason = asked, "because you asked for it"
+        elif fits and before != "staged" and buckets == 1:
+            strategy, reason = before, "because the result fits beside what is in use"
+        else:
+            strategy, reason = "staged", "because the result, or what it is made of, does not fit beside what is in use"
+        if strategy in ("direct", "chunked") and bool((results > limits).any()):
+            worst = int(np.argmax(results - limits))
+            raise agreed(
+                exceeded(
+                    f"The result of a join with strategy={strategy!r}", int(results[worst]), int(votes[worst, 3]),
+                    int(limits[worst]), rank=worst,
+                )
+            )  # fmt: skip
+        peaks = np.minimum(peaks, limits)
+        record = operation.record
+        record.strategy, record.reason = strategy, reason
+        record.predicted_peak_bytes = max(record.predicted_peak_bytes, int(peaks[operation.rank]))
+        record.budget_bytes = int(limits[operation.rank])
+        base = operation.plan
+        operation.plan = Plan(
+            verb="join",
+            strategy=strategy,
+            rounds=record.rounds_done,
+            chunk_rows=0 if base is None else base.chunk_rows,
+            round_bytes=0 if base is None else base.round_bytes,
+            result_bytes=int(results.max()),
+            predicted_peak_bytes=int(peaks.max()),
+            budget_bytes=int(limits.min()),
+            reason=reason,
+            assumption="",
+            predicted_peaks=tuple(peaks.tolist()),
+        )
+        if not votes[:, 2].all():
+            operation.notes.append("the result was foreseen by the pairs that its first rows make")
+
+    # ---- the end
+
+    def _finish(self, local: LocalJoin, meeting: Meeting) -> Part:
+        """Agree on dtypes, which depend on whether a row is missing anywhere."""
+        operation, made = self.operation, local.result
+        numbers = (local.missing["left"], local.missing["right"], made.staged_bytes > 0)
+        votes = operation.vote(VoteKind.COUNT, [int(n) for n in numbers])
+        missing_left, missing_right, staged = (bool(column.any()) for column in votes[:, :3].T)
+        if staged and operation.plan is not None and operation.plan.strategy != "staged":
+            operation.record.strategy = "staged"
+            operation.record.reason = "because the result did not fit on the device beside what is in use"
+            operation.plan = replace(operation.plan, strategy="staged")
+        schema = local.columns.schema(missing_left, missing_right)
+        stays = None
+        if meeting.kind == "broadcast":
+            stays = self.stays["left" if meeting.moved[0] == "right" else "right"]
+        spread = result_partitioning(local.columns, meeting, stays, self.size)
+        return Part(self.workspace, schema, self._of_one_schema(made, schema), spread)
+
+    def _of_one_schema(self, made: Part, schema: Schema) -> list[Chunk]:
+        """Chunks that were made before a row was missing have narrower dtypes."""
+        if all(chunk.schema == schema for chunk in made.chunks):
+            return made.chunks
+        result = self.work.new_part(schema)
+        while made.chunks:
+            chunk = made.chunks.pop(0)
+            if chunk.schema == schema:
+                result.chunks.append(chunk)
+            else:
+                self._widen(chunk, result)
+        return result.chunks
+
+    def _widen(self, chunk: Chunk, result: Part) -> None:
+        """Bring rows to the dtypes of a result; an int that float64 does not hold is an error."""
+        work, schema = self.work, result.schema
+        alone = Part(self.workspace, chunk.schema, [chunk])
+        rows = work.piece_rows(chunk.nbytes / chunk.rows, 2 * schema.row_bytes)
+        for piece in work.pieces(alone, alone.schema, rows, using_up=True):
+            for data, claim in work.apply(
+                piece,
+                lambda data: 2 * data.nbytes + data.rows * schema.row_bytes,
+                lambda data: work.backend.concat([work.backend.cast(data, schema)]),
+            ):
+                work.keep(result, data, claim)

@@ -1,0 +1,45 @@
+"""Joins of two handles, called from the notebook."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gcylon_lab as gl
+from gcylon_lab.errors import ArgumentError, ColumnMissing
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.fixture
+def sides() -> tuple[pd.DataFrame, pd.DataFrame]:
+    k = np.arange(400) % 37
+    left = pd.DataFrame({"k": k, "x": np.arange(400) / 4})
+    return left, pd.DataFrame({"k": np.arange(20, 60), "y": pd.Series([f"t{i}" for i in range(40)], dtype="str")})
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sort_values(list(frame.columns), ignore_index=True)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "right", "outer"])
+def test_handles_join(lab: gl.Cluster, sides: tuple[pd.DataFrame, pd.DataFrame], how: str) -> None:
+    left, right = map(lab.from_pandas, sides)
+    joined = left.join(right, how, "k", indicator=True)
+    expected = sides[0].merge(sides[1], how, "k", indicator=True)
+    pd.testing.assert_frame_equal(in_order(joined.to_pandas(limit=None)), in_order(expected), check_categorical=False)
+    assert joined.explain().startswith("join: ")
+    assert left.plan_join(right, how, "k").notes[0] == joined.last_plan.notes[0]
+    assert left.merge(right, how, "k").num_rows == len(expected)
+
+
+def test_errors_name_what_is_wrong(lab: gl.Cluster, sides: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    left, right = map(lab.from_pandas, sides)
+    with pytest.raises(ColumnMissing, match="nowhere"):
+        left.join(right, on="nowhere")
+    with pytest.raises(ArgumentError, match="takes another table"):
+        left.join("right", on="k")
+    with pytest.raises(ArgumentError, match="rows of the left side repeat a key"):
+        left.join(right, on="k", validate="1:1")
+    assert left.join(right, on="k").num_rows  # the ranks go on

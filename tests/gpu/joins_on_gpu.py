@@ -1,0 +1,123 @@
+"""A program for ranks with GPUs: every kind of join with every strategy, compared with pandas.
+
+    PYTHONPATH=.:tests/ops mpiexec --with-ft ulfm -n 2 python tests/gpu/joins_on_gpu.py
+
+Prints, on rank 0, a line of JSON: the equipment, and what was wrong. With a number of rows as its argument it measures
+instead: a join of so many rows a rank, an int64 key over 2**40 and three columns, with as many of the key and one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import sys
+import time
+import traceback
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from joins import HOWS, answer, frames, rows, whole
+
+import gcylon_lab as gl
+from gcylon_lab.context import current
+from gcylon_lab.tables.interop import to_frame
+
+KEYS: tuple[Any, ...] = ("k", ["s", "k"], ["f"])
+
+
+def local(table: Any) -> pd.DataFrame:
+    return to_frame(current().workspace.backend.to_host(table._whole()))
+
+
+def check(
+    lefts: list[pd.DataFrame], rights: list[pd.DataFrame], arguments: dict[str, Any], strategy: str, share: Any
+) -> str:
+    """Join one way; returns what was wrong, or nothing."""
+    context = current()
+    left, right = gl.from_local(lefts[context.rank]), gl.from_local(rights[context.rank])
+    result = left.join(right, **arguments, strategy=strategy)
+    everyone = share(local(result))
+    peak, limit = context.recorder.operations[-1].measured_peak_bytes, context.workspace.limit_for(context.config)
+    expected = answer(lefts, rights, **arguments)
+    if peak > limit:
+        return f"a peak of {peak} bytes, above {limit}"
+    if list(map(str, everyone[0].dtypes)) != list(map(str, expected.dtypes)):
+        return f"dtypes {dict(everyone[0].dtypes)}, not {dict(expected.dtypes)}"
+    if rows(whole(everyone)) != rows(expected):
+        return f"{sum(map(len, everyone))} rows, not the {len(expected)} expected"
+    return ""
+
+
+def main() -> None:
+    context = gl.initialize(engine=os.environ.get("GCYLON_ENGINE", "gpu"), sample_hz=0)
+
+    def share(value: Any) -> list[Any]:
+        return [pickle.loads(text) for text in context.transport.share(pickle.dumps(value))]
+
+    wrong: list[str] = []
+    for layout in ("even", "one rank empty", "one key"):
+        sides = frames(layout, context.size, rows=60 if layout == "one key" else 150)
+        for how in (*HOWS, "cross"):
+            for strategy in ("auto", "direct", "staged"):
+                for on in KEYS if how != "cross" else (None,) * (layout == "one key"):
+                    arguments = {"how": how} | ({} if on is None else {"on": on})
+                    try:
+                        text = check(*sides, arguments, strategy, share)
+                    except Exception as error:
+                        trace = traceback.extract_tb(error.__traceback__)[-1]
+                        text = f"{type(error).__name__}: {error} [{trace.filename.split('/')[-1]}:{trace.lineno}]"[:400]
+                        if "Revoked" in text:
+                            raise
+                    if text:
+                        wrong.append(f"{layout}, {how} on {on}, {strategy}: {text}")
+    told = share(wrong)
+    equipment = context.equipment
+    if context.rank == 0:
+        found = {"kind": equipment.kind, "reason": equipment.reason, "route": equipment.route}
+        print(json.dumps(found | {"wrong": [text for one in told for text in one][:12], "count": sum(map(len, told))}))
+    context.close()
+
+
+def measure(count: int) -> None:
+    """Time joins of rows that are made on the device."""
+    import cudf
+    import cupy
+
+    context = gl.initialize(engine="gpu", sample_hz=0)
+    random = cupy.random.default_rng(context.rank)
+    keys = random.integers(0, 1 << 40, count)
+    left = gl.from_local(
+        cudf.DataFrame({"k": keys, "g": keys % 100_000, "x": random.random(count), "y": random.random(count)})
+    )
+    right = gl.from_local(cudf.DataFrame({"k": cupy.roll(keys, 7), "w": random.random(count)}))
+    del keys
+    cupy.get_default_memory_pool().free_all_blocks()
+    times: list[float] = []
+    record = None
+    for _ in range(7):
+        context.transport.share(b"")
+        start = time.perf_counter()
+        result = left.join(right, on="k")
+        cupy.cuda.get_current_stream().synchronize()
+        times.append(time.perf_counter() - start)
+        record, held, plan = context.recorder.operations[-1], len(result), result.last_plan
+        result.release()
+        del result
+    shared = [pickle.loads(text) for text in context.transport.share(pickle.dumps(times))]
+    slowest = np.max(shared, axis=0)
+    if context.rank == 0:
+        print(plan)
+        print(
+            {name: round(ns / 1e6, 1) for name, ns in record.phases.items()}, "peak", record.measured_peak_bytes / 2**30
+        )
+        each = [round(1e3 * t, 1) for t in slowest]
+        print(
+            f"{context.size} ranks, {count} rows, {held} joined: {each} ms, {32 * count / slowest.min() / 1e9:.1f} GB/s"
+        )
+    context.close()
+
+
+if __name__ == "__main__":
+    measure(int(float(sys.argv[1]))) if len(sys.argv) > 1 else main()

@@ -1,0 +1,131 @@
+"""Plans of joins: where rows meet and why, before and after; pure, and on ranks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+from gcylon_lab.errors import BudgetExceeded, ColumnMissing
+from gcylon_lab.ops.join_plan import Side, plan_meeting
+from gcylon_lab.ops.part import Partitioning
+from gcylon_lab.tables.join_columns import JoinSpec
+
+MIB = 2**20
+LIMITS = [1000 * MIB] * 4
+
+
+def side(name: str, mib: int, keys: tuple[str, ...] = ("k",), spread: tuple[str, ...] | None = None) -> Side:
+    by = None if spread is None else Partitioning(spread, 4)
+    return Side(name, keys, (mib * MIB // 4,) * 4, (mib * MIB // 4 // 64,) * 4, by)
+
+
+def meet(how: str, left: Side, right: Side, limits: list[int] = LIMITS, validate: str = "") -> Any:
+    spec = JoinSpec(how, left.keys, right.keys, validate=validate)
+    return plan_meeting(spec, left, right, limits, 100)
+
+
+def test_the_smaller_side_goes_to_all_ranks_where_that_costs_less() -> None:
+    meeting = meet("inner", side("left", 800), side("right", 10))
+    assert (meeting.kind, meeting.moved) == ("broadcast", ("right",))
+    assert "moves 30 MiB" in meeting.reason and "shuffling would move 608 MiB" in meeting.reason
+    assert meet("inner", side("left", 10), side("right", 800)).moved == ("left",)
+    assert meet("inner", side("left", 800), side("right", 400)).kind == "shuffle"
+
+
+@pytest.mark.parametrize("how", ["right", "outer"])
+def test_a_side_whose_rows_are_all_kept_does_not_go_to_all_ranks(how: str) -> None:
+    meeting = meet(how, side("left", 800), side("right", 10))
+    assert (meeting.kind, set(meeting.moved)) == ("shuffle", {"left", "right"})
+
+
+def test_a_side_that_does_not_fit_everywhere_is_shuffled() -> None:
+    assert meet("inner", side("left", 8000), side("right", 100), [500 * MIB] * 4).kind == "shuffle"
+
+
+def test_validating_the_side_that_stays_shuffles() -> None:
+    assert meet("inner", side("left", 800), side("right", 10), validate="one_to_many").kind == "shuffle"
+    assert meet("inner", side("left", 800), side("right", 10), validate="many_to_one").kind == "broadcast"
+
+
+def test_sides_that_are_spread_alike_stay() -> None:
+    left = side("left", 800, ("a", "b"), ("b", "a"))
+    meeting = meet("inner", left, side("right", 800, ("c", "d"), ("d", "c")))
+    assert (meeting.kind, meeting.moved) == ("local", ())
+    assert (meeting.left_keys, meeting.right_keys) == (("b", "a"), ("d", "c"))
+    meeting = meet("inner", left, side("right", 800, ("c", "d"), ("c", "d")))
+    assert meeting.kind == "shuffle" and len(meeting.moved) == 1
+    part = meet("inner", side("left", 800, ("a", "b"), ("a",)), side("right", 800, ("c", "d")))
+    assert (part.moved, part.right_keys) == (("right",), ("c",))
+    other_world = Side("left", ("k",), (MIB,) * 4, (9,) * 4, Partitioning(("k",), 3))
+    assert set(meet("inner", other_world, side("right", 4)).moved) == {"left", "right"}
+    more_keys = meet("inner", side("left", 800, ("a",), ("a", "z")), side("right", 800, ("c",)))
+    assert set(more_keys.moved) == {"left", "right"}
+
+
+def test_one_rank_moves_nothing() -> None:
+    spec = JoinSpec("inner", ("k",), ("k",))
+    one = [Side(name, ("k",), (MIB,), (9,), None) for name in ("left", "right")]
+    assert plan_meeting(spec, one[0], one[1], [MIB], 100).moved == ()
+
+
+def planned(left_rows: int, right_rows: int, how: str, limit: int, strategy: str) -> tuple[Any, Any]:
+    rank = current().rank
+    config = GcylonConfig(gpu_memory_limit=limit) if limit else None
+    rng = np.random.default_rng(rank)
+    left = gl.from_local(pd.DataFrame({"k": rng.integers(0, 10**9, left_rows), "x": rng.random(left_rows)}))
+    right = gl.from_local(pd.DataFrame({"k": rng.integers(0, 10**9, right_rows), "y": rng.random(right_rows)}))
+    before = left.plan_join(right, how, "k", strategy=strategy, config=config)
+    return before, left.join(right, how, "k", strategy=strategy, config=config).last_plan
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "outer"])
+@pytest.mark.parametrize(("right_rows", "kind"), [(50, "broadcast"), (40_000, "shuffle")])
+def test_the_plan_before_and_after_say_the_same(how: str, right_rows: int, kind: str) -> None:
+    for before, after in World("threads", 2).run(planned, 40_000, right_rows, how, 0, "auto"):
+        wanted = "shuffle" if how == "outer" else kind
+        assert before.notes[0] == after.notes[0]
+        assert before.notes[0].startswith(f"{wanted} join: ")
+        assert before.strategy == after.strategy == "direct"
+        assert "assuming evenly spread keys" in before.describe()
+        assert "assuming" not in after.describe()
+        assert before.rounds == after.rounds
+
+
+def test_a_plan_of_too_little_memory() -> None:
+    for before, after in World("threads", 2).run(planned, 40_000, 40_000, "inner", 700_000, "auto"):
+        assert before.strategy == after.strategy == "staged"
+        assert after.predicted_peak_bytes <= 700_000
+    for outcome in World("threads", 2).outcomes(planned, 40_000, 40_000, "inner", 700_000, "direct"):
+        assert isinstance(outcome.error, BudgetExceeded)
+
+
+def peaks(rows: int) -> float:
+    rank = current().rank
+    rng = np.random.default_rng(rank)
+    left = gl.from_local(pd.DataFrame({"k": rng.integers(0, 10**9, rows), "x": rng.random(rows)}))
+    right = gl.from_local(pd.DataFrame({"k": np.roll(left.local()["k"], 5), "y": rng.random(rows)}))
+    left.join(right, on="k")
+    record = current().recorder.operations[-1]
+    return record.predicted_peak_bytes / record.measured_peak_bytes
+
+
+def test_the_predicted_peak_is_near_the_measured_one() -> None:
+    for ratio in World("threads", 2).run(peaks, 200_000):
+        assert 0.9 <= ratio <= 1.2
+
+
+def missing_key() -> None:
+    table = gl.from_local(pd.DataFrame({"k": [1]}))
+    table.plan_join(table, on="nowhere")
+
+
+def test_a_plan_of_a_missing_key() -> None:
+    for outcome in World("threads", 2).outcomes(missing_key):
+        assert isinstance(outcome.error, ColumnMissing)
