@@ -99,9 +99,7 @@ class Context:
             If its limit is above the ceiling fixed at start.
         """
         if not isinstance(config, GcylonConfig):
-            raise ConfigError(
-                f"{config!r} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig()."
-            )
+            raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig().")
         self.workspace.limit_for(config)
         self.workspace.config = config
 

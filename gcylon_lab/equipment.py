@@ -133,9 +133,7 @@ def _open_together(transport: Transport, config: GcylonConfig) -> tuple[Any, int
     return device, free, failure
 
 
-def _gpu(
-    transport: Transport, config: GcylonConfig, local_size: int, device: Any, free: int, route: str
-) -> Equipment:
+def _gpu(transport: Transport, config: GcylonConfig, local_size: int, device: Any, free: int, route: str) -> Equipment:
     from .memory.device_budget import DeviceBudget
     from .memory.device_tiers import DeviceTiers
     from .memory.pinned import Pageable, PinnedPool

@@ -67,7 +67,8 @@ class NcclTransport(QueuedOverlay):
         for source, target in zip(own, room, strict=True):
             if source.nbytes:
                 target.data.copy_from_device_async(source.data, source.nbytes, self._stream)
-        self._kept.append((sends, receives))
+        self._kept.append(receives)
+        self._sent.append(sends)
 
     def recover(self) -> None:
         """Collective: all ranks call it. Abort NCCL's communicator, let the base recover, and make a new one."""
@@ -77,7 +78,7 @@ class NcclTransport(QueuedOverlay):
             self._comm = None
         self._stream.synchronize()
         self.base.recover()
-        self._kept.clear()
+        self._forget()
         self._start()
 
     def close(self) -> None:
@@ -85,7 +86,7 @@ class NcclTransport(QueuedOverlay):
         if self._comm is not None:
             self._comm.abort()
             self._comm = None
-        self._kept.clear()
+        self._forget()
         self.base.close()
 
     def _start(self) -> None:

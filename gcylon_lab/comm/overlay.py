@@ -20,6 +20,7 @@ class Overlay:
 
     name = "overlay"
     completes_in_finish = False
+    maps_windows = False
 
     def __init__(self, base: Transport) -> None:
         self.base = base
@@ -95,16 +96,23 @@ class QueuedOverlay(Overlay):
     def __init__(self, base: Transport, waits: DeviceWaits) -> None:
         super().__init__(base)
         self._waits = waits
-        # What is under way reads from or writes to, after an error until the next recovery.
+        # What is under way writes to and reads from, after an error until the next recovery.
         self._kept: list[Any] = []
+        self._sent: list[Any] = []
 
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. Every rank's numbers, once what all ranks have queued is done."""
         self._waits.for_streams()
         result = self.base.finish(values)
-        self._kept.clear()
+        self._forget()
         return result
 
     def drain(self) -> None:
         """Wait until what this rank has sent may be changed."""
         self._waits.for_streams()
+        self._sent.clear()
+
+    def _forget(self) -> None:
+        """Let go of what nobody writes to or reads from any more."""
+        self._kept.clear()
+        self._sent.clear()

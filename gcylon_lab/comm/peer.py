@@ -37,6 +37,7 @@ class PeerTransport(QueuedOverlay):
     """
 
     name = "peer puts"
+    maps_windows = True
 
     def __init__(self, base: Transport, slab: tuple[int, int]) -> None:
         import cupy
@@ -61,7 +62,8 @@ class PeerTransport(QueuedOverlay):
         """Collective: all ranks call it. Expose buffers, and learn where those of the others are."""
         self.expose(buffers)
         mine = [buffer.data.ptr - self._slab[0] if buffer.nbytes else 0 for buffer in buffers]
-        return Window(tuple(buffers), self.base.agree(np.array(mine, dtype=np.int64)))
+        offsets = self.base.agree(np.array(mine, dtype=np.int64))
+        return Window(tuple(buffers), offsets + np.array(self._bases, dtype=np.int64)[:, None])
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Queue puts into what receivers have exposed; returns before they are done."""
@@ -70,7 +72,7 @@ class PeerTransport(QueuedOverlay):
         else:
             self.base.check()
             places = window.addresses
-            targets = [self._bases[s.rank] + int(places[s.rank, s.buffer]) + s.offset for s in sends]
+            targets = [int(places[s.rank, s.buffer]) + s.offset for s in sends]
         self._waits.let_streams_follow()
         # Each rank begins with its neighbour, so that they do not all write to the same one at first.
         for turn in sorted(range(len(sends)), key=lambda i: (sends[i].rank - self.rank - 1) % self.size):
@@ -78,7 +80,8 @@ class PeerTransport(QueuedOverlay):
             if send.view.nbytes:
                 source, nbytes = send.view.data.ptr, send.view.nbytes
                 self._runtime.memcpyAsync(targets[turn], source, nbytes, _DEVICE_TO_DEVICE, stream.ptr)
-        self._kept.append((sends, receives, window))
+        self._kept.append((receives, window))
+        self._sent.append(sends)
 
     def recover(self) -> None:
         """Collective: all ranks call it. Wait for the copies under way, then let the base recover."""
@@ -86,7 +89,7 @@ class PeerTransport(QueuedOverlay):
             stream.synchronize()
         self.base.recover()
         # Every rank has come here, so nobody writes into this rank's memory any more.
-        self._kept.clear()
+        self._forget()
 
     def close(self) -> None:
         """Unmap the others' slabs. Idempotent."""
@@ -94,7 +97,7 @@ class PeerTransport(QueuedOverlay):
         for rank, address in enumerate(bases):
             if rank != self.rank:
                 self._runtime.ipcCloseMemHandle(address)
-        self._kept.clear()
+        self._forget()
         self.base.close()
 
     def _open_all(self) -> list[int]:

@@ -18,6 +18,7 @@ class SingleTransport:
 
     name = "single"
     completes_in_finish = False
+    maps_windows = False
     rank = 0
     size = 1
 

@@ -49,7 +49,7 @@ class Window:
     buffers : tuple
         Of this rank.
     addresses : ndarray of int64, shape (size, buffers), optional
-        Where each rank's are, for transports that write into them.
+        Where each rank's are, as this rank addresses them, for transports that write into them.
     """
 
     buffers: tuple[Any, ...]
@@ -66,10 +66,14 @@ class Transport(Protocol):
     completes_in_finish : bool
         Whether an exchange goes on after it has returned: receives are filled, and what
         was sent may be changed, only after the next `finish`.
+    maps_windows : bool
+        Whether this rank's own kernels may write to the addresses in an open window too. They are complete
+        as an exchange is that is called after they have been queued.
     """
 
     name: str
     completes_in_finish: bool
+    maps_windows: bool
     rank: int
     size: int
     host: str

@@ -42,9 +42,7 @@ class DeviceTiers:
         Bytes and seconds of the disk tier.
     """
 
-    def __init__(
-        self, pool: PinnedPool, folder: str = "", *, allow_disk: bool = True, most_in_flight: int = 8
-    ) -> None:
+    def __init__(self, pool: PinnedPool, folder: str = "", *, allow_disk: bool = True, most_in_flight: int = 8) -> None:
         self.pool = pool
         self.disk = SpillStore(folder)
         self.allow_disk = allow_disk
@@ -209,9 +207,7 @@ class DiskRegion(StagedRegion):
     __slots__ = ("_parts",)
     tier = "disk"
 
-    def __init__(
-        self, tiers: DeviceTiers, lengths: tuple[int, ...], nbytes: int, parts: list[SpillRegion]
-    ) -> None:
+    def __init__(self, tiers: DeviceTiers, lengths: tuple[int, ...], nbytes: int, parts: list[SpillRegion]) -> None:
         super().__init__(tiers, lengths, nbytes)
         self._parts = parts
 

@@ -27,9 +27,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
 
 
-def as_budget_exceeded(
-    error: BaseException, budget: MemoryBudget, what: str, needed_bytes: int = 0
-) -> BudgetExceeded:
+def as_budget_exceeded(error: BaseException, budget: MemoryBudget, what: str, needed_bytes: int = 0) -> BudgetExceeded:
     """Make the error with numbers and the option to change out of a library's.
 
     Parameters

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..tables.partition import partition_scratch_bytes
+from ..tables.scattering import MOST_SCATTERED, scatter_bytes
 from .shapes import FAST_CHUNK_BYTES, Shapes, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
@@ -34,6 +35,12 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
     if shapes.verb == "repartition":
         return tuple(int(n * shapes.bytes_per_row) for n in shapes.target_rows)
     return (-(-total // size),) * size
+
+
+def scatters_rows(shapes: Shapes) -> bool:
+    """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
+    fixed = not shapes.variable_row_bytes
+    return shapes.scatters and shapes.verb == "shuffle" and fixed and 1 < shapes.size <= MOST_SCATTERED
 
 
 @lru_cache(maxsize=32)
@@ -66,9 +73,12 @@ class Costs:
         self._shapes = shapes
         self._staged = strategy == "staged"
         self._shuffle = shapes.verb == "shuffle"
-        self._copies = self._shuffle and shapes.size > 1  # one rank's rows stay as they are
+        scatters = not self._staged and scatters_rows(shapes)
+        self._copies = self._shuffle and shapes.size > 1 and not scatters  # one rank's rows stay as they are
         keeps_ids = self._shuffle and not self._staged
-        self.kept = tuple(n * id_bytes(shapes.size) if keeps_ids else 0 for n in shapes.rows)
+        each = id_bytes(shapes.size)
+        counts = tuple(scatter_bytes(n, shapes.size) if scatters else 0 for n in shapes.rows)
+        self.kept = tuple(n * each + more if keeps_ids else 0 for n, more in zip(shapes.rows, counts, strict=True))
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
         largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk

@@ -44,6 +44,7 @@ def exchange_table(
         plan = operation.make_plan(shapes, counted)
     if plan.strategy != "staged":
         try:
+            route.prepare(operation, part, plan.chunk_rows)
             return _run(operation, part, route, _placed(operation, rows), plan.chunk_rows, partitioning)
         except BudgetExceeded as error:
             # Strings longer than their mean, for example.

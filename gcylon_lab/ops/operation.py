@@ -98,9 +98,9 @@ class Operation:
         """Whether the agreed config lets chunks leave the device tier."""
         return self.config.may_stage
 
-    def vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s = ()) -> Int64s:
+    def vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s = (), *, completes: bool = True) -> Int64s:
         """Collective: all ranks call it. See `Votes.cast`."""
-        return self._votes.cast(kind, numbers)
+        return self._votes.cast(kind, numbers, completes=completes)
 
     def release_when_sent(self, reservation: Reservation) -> None:
         """Release the claim on what a round sends, as soon as that may be changed."""

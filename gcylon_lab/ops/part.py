@@ -212,10 +212,15 @@ class Part:
             else:
                 yield from _joined(workspace, [self.chunks[i] for i in group])
 
-    def count_pieces(self, chunk_rows: int) -> int:
-        """How many pieces `pieces` will give."""
-        groups = self._groups(chunk_rows)
-        return sum(1 if len(group) > 1 else -(-self.chunks[group[0]].rows // chunk_rows) for group in groups)
+    def edges(self, chunk_rows: int) -> list[int]:
+        """The rows between which the pieces lie that `pieces` will give."""
+        edges, first = [0], 0
+        for group in self._groups(chunk_rows):
+            rows = sum(self.chunks[i].rows for i in group)
+            count = 1 if len(group) > 1 else -(-rows // chunk_rows)
+            edges += [first + rows * (i + 1) // count for i in range(count)]
+            first += rows
+        return edges
 
     def gives_views(self, chunk_rows: int) -> bool:
         """Whether all pieces are views of what this part holds on the device tier."""

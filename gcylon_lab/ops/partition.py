@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data, Ids
+from ..tables.scattering import MOST_SCATTERED, Scattering, Scatters, scatter_bytes
 from .operation import Operation
 from .part import Part
 from .rounds import Outgoing
@@ -39,12 +41,14 @@ class HashRoute:
         self._size = size
         self._ids: Ids | None = None
         self._held: Reservation | None = None
+        self._edges: list[int] = []
+        self._scattering: Scattering | None = None
 
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
         """Hash the keys of all pieces once; the ids are kept for the rounds where memory allows."""
         backend, size = operation.workspace.backend, self._size
         rows, variable = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        self._keep(operation.workspace, part.rows)
+        self._keep(operation, part.rows)
         first = 0
         for piece in part.pieces(operation.workspace, chunk_rows):
             with span("partition", "algorithm", bytes=piece.nbytes), operation.cast(piece) as data:
@@ -57,15 +61,30 @@ class HashRoute:
                     self._ids[first : first + data.rows] = ids
                 first += data.rows
             del piece, data, ids
-        if self._ids is not None:
-            rows = backend.count_ids(self._ids, size)  # at once: on a GPU each count is a wait
+        if self._ids is not None:  # counted at once: on a GPU each count is a wait
+            self.prepare(operation, part, chunk_rows)
+            scattering = self._scattering
+            rows = backend.count_ids(self._ids, size) if scattering is None else scattering.rows.sum(axis=0)
         return rows, variable
+
+    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Where this rank's kernels write into the others' results, find the place of every row."""
+        edges, backend = part.edges(chunk_rows), operation.workspace.backend
+        if edges != self._edges and self._ids is not None and part.rows and self._scatters(operation):
+            assert isinstance(backend, Scatters)
+            self._scattering, self._edges = None, edges
+            self._scattering = backend.scattering(self._ids, self._size, edges)
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Reorder a piece by rank, in a copy of its own."""
         backend, size = workspace.backend, self._size
         if size == 1:
             return Outgoing(piece, np.zeros(1, np.int64), np.full(1, piece.rows, np.int64))
+        if self._scattering is not None:
+            place = bisect_left(self._edges, first_row)
+            if self._edges[place : place + 2] == [first_row, first_row + piece.rows]:
+                rows = self._scattering.rows[place]
+                return Outgoing(piece, np.zeros_like(rows), rows, scattering=self._scattering, piece=place)
         scratch = backend.partition_scratch_bytes(piece.rows, size)
         # Its variable columns are packed next: a copy that leaves no room for that would be of no use.
         packed = max(0, piece.nbytes - piece.rows * piece.schema.row_bytes)
@@ -82,17 +101,23 @@ class HashRoute:
 
     def forget(self) -> None:
         """Give back the kept ids."""
-        self._ids = None
+        self._ids = self._scattering = None
+        self._edges = []
         if self._held is not None:
             self._held.release()
             self._held = None
 
-    def _keep(self, workspace: Workspace, rows: int) -> None:
+    def _keep(self, operation: Operation, rows: int) -> None:
+        workspace, size = operation.workspace, self._size
+        counts = scatter_bytes(rows, size) if self._scatters(operation) else 0
         try:
-            self._held = workspace.budget.reserve(rows * id_bytes(self._size), "Partition ids")
+            self._held = workspace.budget.reserve(rows * id_bytes(size) + counts, "Partition ids")
         except BudgetExceeded:
             return  # they are computed again in each round
-        self._ids = workspace.backend.new_ids(rows, self._size)
+        self._ids = workspace.backend.new_ids(rows, size)
+
+    def _scatters(self, operation: Operation) -> bool:
+        return operation.workspace.scatters and not operation.schema.variable and 1 < self._size <= MOST_SCATTERED
 
 
 class RangeRoute:
@@ -117,6 +142,9 @@ class RangeRoute:
         """Known without reading; bytes of variable columns by their mean."""
         rows = self._stops - self._starts
         return rows, np.ceil(rows * self._variable_row_bytes).astype(np.int64)
+
+    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Nothing depends on rounds."""
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Views of the piece."""

@@ -74,6 +74,11 @@ class Sink(Protocol):
         """Wait until what was taken in before the last `close` has left the device tier."""
         ...
 
+    @property
+    def in_place(self) -> bool:
+        """Whether rows need nothing more once they have arrived: the same on all ranks."""
+        ...
+
     def close(self) -> None:
         """Take in what the round has filled; nothing where it was done already."""
         ...
@@ -135,6 +140,9 @@ class PlacedSink:
             self._reservation.resize(self._reservation.nbytes + extra)
         receives: list[Receive] = []
         messages: list[Any] = []
+        if self._window.addresses is not None and not extra:
+            self._next += arrivals.rows
+            return receives  # others write by address
         for source in np.flatnonzero(arrivals.rows):
             start, count = int(self._next[source]), int(arrivals.rows[source])
             self._next[source] += count
@@ -155,6 +163,11 @@ class PlacedSink:
 
     def settle(self) -> None:
         """Nothing is on its way."""
+
+    @property
+    def in_place(self) -> bool:
+        """Fixed columns are; messages have to be handed on."""
+        return not self._schema.variable
 
     def close(self) -> None:
         """Hand the filled messages to the output."""
@@ -239,6 +252,11 @@ class StagedSink:
             region.wait()
         self._left_before = []
         self._workspace.spill.poll()
+
+    @property
+    def in_place(self) -> bool:
+        """False: a round is staged once it has arrived."""
+        return False
 
     def window(self, sent_rows: Int64s, messages: bool) -> tuple[Window | None, Int64s]:
         """None: each round has room of its own."""

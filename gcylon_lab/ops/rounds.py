@@ -9,11 +9,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..comm.transport import Receive, Send, Window
+from ..comm.transport import Send, Window
 from ..errors import CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
 from ..tables.backend import Data
+from ..tables.scattering import Scattering
 from .operation import Operation
 from .part import Part
 from .placement import Arrivals, Sink
@@ -22,6 +23,9 @@ from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
 
+# Where nothing has to be done between rounds they are queued ahead of the GPU, so many at the most: what has been
+# queued cannot be called back by a revoke.
+_ROUNDS_AHEAD = 16
 _MOST_PARTS = 64  # a round is split into so many at the most, and each of them again where that is not enough
 
 
@@ -29,7 +33,8 @@ _MOST_PARTS = 64  # a round is split into so many at the most, and each of them 
 class Outgoing:
     """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``.
 
-    ``stays`` says that they are a part's own, and so longer there than the operation.
+    ``stays`` says that they are a part's own, and so longer there than the operation. With a ``scattering``
+    ``data`` is one of its pieces, as it is: rows are not in the order of ranks, and only their numbers count.
     """
 
     data: Data | None
@@ -37,6 +42,8 @@ class Outgoing:
     stops: Int64s
     reservation: Reservation | None = None
     stays: bool = False
+    scattering: Scattering | None = None
+    piece: int = 0
 
     @property
     def rows(self) -> Int64s:
@@ -60,6 +67,10 @@ class Route(Protocol):
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Where the rows of a piece go, which begins at ``first_row`` of this rank's part."""
+        ...
+
+    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Get ready for rounds of chunks of so many rows, after counting."""
         ...
 
     def forget(self) -> None:
@@ -95,7 +106,7 @@ def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, 
 def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
     """Give what leaves in each round, and about how many rounds come after it (0 for the last one only)."""
     workspace, first_row = operation.workspace, 0
-    left, views = part.count_pieces(chunk_rows), part.gives_views(chunk_rows)
+    left, views = len(part.edges(chunk_rows)) - 1, part.gives_views(chunk_rows)
     for piece in part.pieces(workspace, chunk_rows):
         left -= 1
         with operation.cast(piece) as data:
@@ -149,7 +160,8 @@ def _with_empty_rounds(real: Iterator[tuple[Outgoing, int]], size: int) -> Itera
 def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining: int) -> list[Outgoing]:
     """Vote on the first pending round and run it, or split it; returns what is pending then."""
     outgoing, size, rank = pending[0], operation.size, operation.rank
-    if operation.overlaps:
+    ahead = operation.overlaps and sink.in_place
+    if operation.overlaps and (not ahead or operation.under_way or operation.record.rounds_done % _ROUNDS_AHEAD == 0):
         operation.settle()  # what the last round sent takes none of this round's room
     messages, packed_bytes = _pack(operation.workspace, outgoing)
     message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
@@ -159,8 +171,9 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
         messages.clear()  # all ranks will split this round
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
-        votes = operation.vote(VoteKind.ROUND, np.concatenate(([remaining, free], outgoing.rows, message_bytes)))
-        if operation.overlaps:
+        numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes))
+        votes = operation.vote(VoteKind.ROUND, numbers, completes=not ahead)
+        if operation.overlaps and not ahead:
             sink.close()  # the round before is complete
             sink.settle()
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
@@ -212,7 +225,13 @@ def _exchange(
     transport = operation.workspace.transport
     try:
         window, places = sink.window(outgoing.rows, packed)
-        _transfer(operation, sink.open(arrivals), outgoing, messages, window, places)
+        receives = sink.open(arrivals)
+        received = int(arrivals.rows.sum()) * operation.schema.row_bytes + int(arrivals.message_bytes.sum())
+        sent = int(outgoing.rows.sum()) * operation.schema.row_bytes + sum(message.nbytes for message in messages)
+        operation.count_bytes(sent, received)
+        with span("exchange", "transfer", bytes=received):
+            sends = _sends(operation, outgoing, messages, window, places)
+            transport.exchange(window, sends, receives)
     except CommError:
         raise
     except BaseException:
@@ -221,25 +240,28 @@ def _exchange(
         raise
 
 
-def _transfer(
-    operation: Operation,
-    receives: list[Receive],
-    outgoing: Outgoing,
-    messages: list[Any],
-    window: Window | None,
-    places: Int64s,
-) -> None:
+def _sends(
+    operation: Operation, outgoing: Outgoing, messages: list[Any], window: Window | None, places: Int64s
+) -> list[Send]:
+    """What the transport is to move; rows that are scattered are on their way already."""
     sends: list[Send] = []
+    if outgoing.data is None:
+        return sends
     widths = [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
+    if outgoing.scattering is not None:
+        scattering = outgoing.scattering
+        assert window is not None and window.addresses is not None
+        if not scattering.aimed:
+            first = places - scattering.rows[: outgoing.piece].sum(axis=0)  # of the part, not of this piece
+            scattering.aim(window.addresses + first[:, None] * np.array(widths, dtype=np.int64))
+        scattering.put(outgoing.piece, outgoing.data)
+        return sends
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
-        if start == stop or outgoing.data is None:
+        if start == stop:
             continue
         views = operation.workspace.backend.fixed_views(outgoing.data, start, stop)
         first = int(places[rank])
         sends += [Send(rank, view, i, first * width) for i, (view, width) in enumerate(zip(views, widths, strict=True))]
         if messages[rank].nbytes:
             sends.append(Send(rank, messages[rank]))
-    nbytes = sum(receive.view.nbytes for receive in receives)
-    operation.count_bytes(sum(s.view.nbytes for s in sends), nbytes)
-    with span("exchange", "transfer", bytes=nbytes):
-        operation.workspace.transport.exchange(window, sends, receives)
+    return sends

@@ -46,6 +46,8 @@ class Shapes:
         A chunk where memory does not matter.
     overlaps : bool
         Whether a round is exchanged while the next one is partitioned, so that both are in memory.
+    scatters : bool
+        Whether rows of fixed columns are written straight into the results of other ranks, without a partitioned copy.
     """
 
     verb: str
@@ -61,6 +63,7 @@ class Shapes:
     target_rows: tuple[int, ...] = ()
     fast_chunk_bytes: int = FAST_CHUNK_BYTES
     overlaps: bool = False
+    scatters: bool = False
 
     @property
     def size(self) -> int:

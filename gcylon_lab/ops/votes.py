@@ -52,7 +52,7 @@ class Votes:
         self._describe = describe
         self.room = _FIXED + 2 * transport.size
 
-    def cast(self, kind: VoteKind, numbers: Sequence[int] | Int64s) -> Int64s:
+    def cast(self, kind: VoteKind, numbers: Sequence[int] | Int64s, *, completes: bool = True) -> Int64s:
         """Collective: all ranks call it. Vote that all is well so far, with numbers for all.
 
         Parameters
@@ -61,6 +61,8 @@ class Votes:
             Where this rank is.
         numbers : sequence of int
             At most ``room``; the rest is zero.
+        completes : bool
+            Whether all that was exchanged before is complete once the vote has been cast; the same on all ranks.
 
         Returns
         -------
@@ -73,7 +75,7 @@ class Votes:
         RanksDisagree
             If ranks are in different operations or at different votes.
         """
-        return self._vote(kind, numbers, None)
+        return self._vote(kind, numbers, None, completes=completes and kind is not VoteKind.OPENING)
 
     def fail(self, error: BaseException) -> GcylonError:
         """Collective: all ranks call it. Tell an error in the vote that the others are at; return what all raise.
@@ -84,22 +86,26 @@ class Votes:
             If nobody can be told.
         """
         try:
-            self._vote(VoteKind.ROUND, (), error)
+            self._vote(VoteKind.ROUND, (), error, completes=True)
         except CommError:
             raise
         except GcylonError as told:
             return told
         raise AssertionError("a vote with an error was taken for a good one")
 
-    def _vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s, error: BaseException | None) -> Int64s:
+    def _vote(
+        self, kind: VoteKind, numbers: Sequence[int] | Int64s, error: BaseException | None, *, completes: bool
+    ) -> Int64s:
         message = np.zeros(_HEADER + self.room, dtype=np.int64)
         message[:_HEADER] = (kind, self._number, error is not None)
         message[_HEADER : _HEADER + len(numbers)] = numbers
         transport = self._transport
         with span("waiting", "sync"):
-            votes = transport.agree(message) if kind is VoteKind.OPENING else transport.finish(message)
+            votes = transport.finish(message) if completes else transport.agree(message)
         failed = votes[:, 2] != 0
         if failed.any() or (votes[:, :2] != votes[0, :2]).any():
+            if not completes:
+                transport.drain()  # before the texts are shared: then no rank writes into what others let go of
             raise self._tell(votes, error)
         return votes[:, _HEADER:]
 

@@ -14,6 +14,7 @@ from ..memory.budget import MemoryBudget
 from ..memory.lower import LowerTiers
 from ..profiling import Recorder
 from ..tables.backend import Backend
+from ..tables.scattering import Scatters
 from .shapes import DEVICE_CHUNK_BYTES, stage_slice_bytes
 
 if TYPE_CHECKING:
@@ -49,11 +50,18 @@ class Workspace:
         """What says that a piece does not fit the budget: on GPUs the allocator does too."""
         return (BudgetExceeded, MemoryError) if self.backend.on_gpu else (BudgetExceeded,)
 
+    @property
+    def scatters(self) -> bool:
+        """Whether kernels of this rank can write rows straight into the results of other ranks."""
+        return self.transport.maps_windows and isinstance(self.backend, Scatters)
+
     def exchange_shapes(self) -> dict[str, Any]:
         """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""
         shapes: dict[str, Any] = {"fast_chunk_bytes": DEVICE_CHUNK_BYTES} if self.backend.on_gpu else {}
         if self.transport.completes_in_finish:
             shapes["overlaps"] = True
+        if self.scatters:
+            shapes["scatters"] = True
         return shapes
 
     def limit_for(self, config: GcylonConfig) -> int:

@@ -14,6 +14,7 @@ from .cudf_data import DeviceColumns, concat_columns, empty_columns, slice_colum
 from .cudf_frames import from_frame, to_frame
 from .cudf_hashing import partition_ids
 from .cudf_packing import DeviceOutput
+from .cudf_scatter import DeviceScattering
 from .cudf_transfer import to_device, to_host
 from .data import Columns
 from .hashing import id_dtype
@@ -83,6 +84,10 @@ class CudfBackend:
 
     def partition_scratch_bytes(self, rows: int, n: int) -> int:
         return cudf_partition.partition_scratch_bytes(rows, n)
+
+    def scattering(self, ids: Any, n: int, edges: Sequence[int]) -> DeviceScattering:
+        """Find the places of all rows of a part, so that kernels can write them into other ranks' memory."""
+        return DeviceScattering(ids, n, edges)
 
     def fixed_views(self, data: Any, start: int, stop: int) -> list[Any]:
         return cudf_packing.fixed_views(data, start, stop)

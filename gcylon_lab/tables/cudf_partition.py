@@ -11,18 +11,19 @@ import numpy.typing as npt
 import pylibcudf as plc
 
 from .cudf_data import DeviceColumns, column_bytes, current_stream, joined, offsets_of
-from .cudf_partition_source import MOST_IDS, SOURCE, TILE_ROWS
-from .cudf_transfer import uploaded
+from .cudf_partition_source import MOST_IDS, SCATTER, SOURCE, TILE_ROWS
+from .cudf_transfer import Arriving, uploaded
 
 Int64s = npt.NDArray[np.int64]
 
-_THREADS = 512
+THREADS = 512
 _WEIGHING_BLOCKS = 1024
 
 
 @lru_cache(maxsize=1)
-def _module() -> Any:
-    return cupy.RawModule(code=SOURCE)
+def partition_module() -> Any:
+    """The kernels, compiled."""
+    return cupy.RawModule(code=SOURCE + SCATTER)
 
 
 def partition(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None = None) -> tuple[DeviceColumns, Int64s]:
@@ -59,7 +60,7 @@ def _by_tiles(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None) -> 
     targets = [cupy.empty(data.rows, array.dtype) for array in sources]
     pointers = [array.data.ptr for array in sources], [array.data.ptr for array in targets]
     widths = [array.dtype.itemsize for array in sources]
-    arriving = None if offsets is not None else _Arriving(ends.reshape(n, -1)[:, -1])
+    arriving = None if offsets is not None else Arriving(ends.reshape(n, -1)[:, -1])
     order = None
     if data.schema.variable:  # the rows in their new order, as one more column, which the kernel makes up
         order = cupy.empty(data.rows, np.int32)
@@ -75,41 +76,24 @@ def _by_tiles(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None) -> 
     return joined(data.schema, data.rows, targets, variable), offsets
 
 
-class _Arriving:
-    """A few numbers on their way to the host, which can be waited for without what the stream does after them."""
-
-    def __init__(self, numbers: Any) -> None:
-        # Page-locked memory that a kernel writes into: a copy would queue behind those that stage.
-        memory = cupy.cuda.alloc_pinned_memory(numbers.size * numbers.dtype.itemsize)
-        self._numbers = np.frombuffer(memory, numbers.dtype, numbers.size)
-        mapped = cupy.cuda.UnownedMemory(memory.ptr, memory.size(), memory)
-        target = cupy.ndarray(numbers.shape, numbers.dtype, cupy.cuda.MemoryPointer(mapped, 0))
-        cupy.copyto(target, numbers)
-        self._event = cupy.cuda.get_current_stream().record()
-
-    def wait(self) -> Int64s:
-        self._event.synchronize()
-        return self._numbers.copy()
-
-
 def _tile_counts(ids: Any, n: int) -> Any:
     """How many rows of each id stand in each tile; shape (n, tiles)."""
     tiles = -(-ids.size // TILE_ROWS)
     counts = cupy.empty((n, tiles), np.int64)
-    kernel = _module().get_function("count_tiles")
-    kernel((tiles,), (_THREADS,), (ids, np.int64(ids.size), np.int32(n), _bits(n), np.int64(tiles), counts))
+    kernel = partition_module().get_function("count_tiles")
+    kernel((tiles,), (THREADS,), (ids, np.int64(ids.size), np.int32(n), bits_of(n), np.int64(tiles), counts))
     return counts
 
 
 def _move(ids: Any, n: int, ends: Any, pointers: tuple[list[int], list[int]], widths: list[int]) -> None:
     tiles = -(-ids.size // TILE_ROWS)
     table = uploaded(np.array([*pointers, widths], np.uint64))  # one copy: each costs more than it carries
-    numbers = np.int64(ids.size), np.int32(n), _bits(n), np.int64(tiles)
-    kernel = _module().get_function("move_tiles")
-    kernel((tiles,), (_THREADS,), (ids, *numbers, ends, table[0], table[1], table[2], np.int32(len(widths))))
+    numbers = np.int64(ids.size), np.int32(n), bits_of(n), np.int64(tiles)
+    kernel = partition_module().get_function("move_tiles")
+    kernel((tiles,), (THREADS,), (ids, *numbers, ends, table[0], table[1], table[2], np.int32(len(widths))))
 
 
-def _bits(n: int) -> np.int32:
+def bits_of(n: int) -> np.int32:
     return np.int32((n - 1).bit_length())
 
 
@@ -177,9 +161,9 @@ def _weights(ids: Any, ends: Any, n: int) -> npt.NDArray[Any]:
     if n > MOST_IDS:
         return np.asarray(cupy.bincount(ids, weights=cupy.diff(ends), minlength=n).get())
     sums = cupy.zeros(n, np.uint64)
-    kernel = _module().get_function(f"weigh_{ends.dtype.name}")
-    blocks = min(_WEIGHING_BLOCKS, -(-ids.size // _THREADS))
-    kernel((blocks,), (_THREADS,), (ids, ends, np.int64(ids.size), np.int32(n), sums))
+    kernel = partition_module().get_function(f"weigh_{ends.dtype.name}")
+    blocks = min(_WEIGHING_BLOCKS, -(-ids.size // THREADS))
+    kernel((blocks,), (THREADS,), (ids, ends, np.int64(ids.size), np.int32(n), sums))
     return np.asarray(sums.get())
 
 

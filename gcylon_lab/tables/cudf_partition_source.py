@@ -4,6 +4,10 @@ Rows are taken in tiles. `count_tiles` counts the rows of each id in each tile; 
 after tile, says where each tile's rows of an id go. `move_tiles` finds the rank of each row among its id's rows in
 the tile from warp ballots, orders a column's items in shared memory, and writes them from there, so that both reads and
 writes are contiguous. `weigh` adds up a length for each id.
+
+Compiled with `SCATTER`, `scatter_tiles` writes the rows of each id to an address of its own, which may be another GPU's
+memory. There tiles never hold rows of two pieces, so that the pieces of a part can be scattered one after the other;
+`count_piece_tiles` counts such tiles.
 """
 
 TILE_ROWS = 4096
@@ -33,17 +37,16 @@ static __device__ __forceinline__ u32 same_id(u32 id, int bits) {
     return peers;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) count_tiles(
-        const u8* ids, i64 rows, int n, int bits, i64 tiles, i64* counts) {
+// counts[id * tiles + blockIdx.x] = how many rows have it
+static __device__ __forceinline__ void count_rows(const u8* ids, int rows, int n, int bits, i64 tiles, i64* counts) {
     __shared__ u32 count[MOST_IDS];
     for (int id = threadIdx.x; id < n; id += THREADS) count[id] = 0;
     __syncthreads();
-    i64 base = (i64)blockIdx.x * TILE;
     int lane = threadIdx.x & 31;
     u32 id[STEPS];
     #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
-        i64 row = base + step * THREADS + threadIdx.x;
+        int row = step * THREADS + threadIdx.x;
         id[step] = row < rows ? ids[row] : MOST_IDS;
     }
     #pragma unroll
@@ -56,50 +59,24 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_tiles(
     for (int id = threadIdx.x; id < n; id += THREADS) counts[id * tiles + blockIdx.x] = count[id];
 }
 
-// Items of one column: in row order into registers, in id order into shared memory, from there to their places.
-template <typename T>
-static __device__ __forceinline__ void move_column(
-        const T* source, T* target, T* room, const u16* place, const u8* id_at, const i64* shift,
-        i64 base, int count, int first) {
-    T items[STEPS];
-    #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-        int row = first + 32 * step;
-        if (row < count) items[step] = source ? source[base + row] : (T)(base + row);
-    }
-    #pragma unroll
-    for (int step = 0; step < STEPS; ++step)
-        if (first + 32 * step < count) room[place[step]] = items[step];
-    __syncthreads();
-    #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-        int at = step * THREADS + threadIdx.x;
-        if (at < count) target[at + shift[id_at[at]]] = room[at];
-    }
-    __syncthreads();
+extern "C" __global__ void __launch_bounds__(THREADS) count_tiles(
+        const u8* ids, i64 rows, int n, int bits, i64 tiles, i64* counts) {
+    i64 base = (i64)blockIdx.x * TILE;
+    count_rows(ids + base, rows - base < TILE ? (int)(rows - base) : TILE, n, bits, tiles, counts);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
-        const u8* ids, i64 rows, int n, int bits, i64 tiles, const i64* ends,
-        const u64* sources, const u64* targets, const u64* widths, int columns) {
-    __shared__ u64 room[TILE];
-    __shared__ u8 id_at[TILE];
-    __shared__ i64 shift[MOST_IDS];
-    u16 (*seen)[MOST_IDS] = (u16 (*)[MOST_IDS])room;  // before the room is needed for items
-    u16* start = (u16*)room + WARPS * MOST_IDS;
+// The rank of each row among the rows of its id in the tile: place, once the id's start is added by `put_in_order`.
+// For each id, seen is how many rows of it stand in earlier warps, start where it begins in the tile. Returns how many
+// rows of id threadIdx.x the tile has.
+static __device__ __forceinline__ u32 rank_rows(
+        const u8* ids, int count, int first, int n, int bits, u32* id, u16* place, u16 (*seen)[MOST_IDS], u16* start) {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    i64 base = (i64)blockIdx.x * TILE;
-    int count = rows - base < TILE ? (int)(rows - base) : TILE;
-    int first = warp * 32 * STEPS + lane;
-
-    u32 id[STEPS];
-    u16 place[STEPS];
     #pragma unroll
     for (int step = 0; step < STEPS; ++step)
-        id[step] = first + 32 * step < count ? ids[base + first + 32 * step] : MOST_IDS;
+        id[step] = first + 32 * step < count ? ids[first + 32 * step] : MOST_IDS;
     for (int i = lane; i < n; i += 32) seen[warp][i] = 0;
     __syncwarp();
-    // The rank of each row among the rows of its id in the warp, which come in order.
+    // Within the warp, whose rows come in order.
     #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
         bool inside = id[step] < MOST_IDS;
@@ -139,27 +116,80 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
             if (lane * 8 + i < n) start[lane * 8 + i] = running - sum + sums[i];
     }
     __syncthreads();
-    if (threadIdx.x < n)
-        shift[threadIdx.x] = ends[threadIdx.x * tiles + blockIdx.x] - total - start[threadIdx.x];
+    return total;
+}
+
+// Place of each row in id order, and which id stands at each place. The room may be used after it.
+static __device__ __forceinline__ void put_in_order(
+        const u32* id, u16* place, const u16 (*seen)[MOST_IDS], const u16* start, u8* id_at) {
     #pragma unroll
     for (int step = 0; step < STEPS; ++step)
         if (id[step] < MOST_IDS) {
-            place[step] += seen[warp][id[step]] + start[id[step]];
+            place[step] += seen[threadIdx.x >> 5][id[step]] + start[id[step]];
             id_at[place[step]] = id[step];
         }
     __syncthreads();
+}
 
-    for (int column = 0; column < columns; ++column) {
-        u64 source = sources[column], target = targets[column];
-        switch ((int)widths[column]) {
-            case 1: move_column((const u8*)source, (u8*)target, (u8*)room, place, id_at, shift, base, count, first);
-                    break;
-            case 2: move_column((const u16*)source, (u16*)target, (u16*)room, place, id_at, shift, base, count, first);
-                    break;
-            case 4: move_column((const u32*)source, (u32*)target, (u32*)room, place, id_at, shift, base, count, first);
-                    break;
-            default: move_column((const u64*)source, (u64*)target, room, place, id_at, shift, base, count, first);
+// Items of one column: in row order into registers, in id order into shared memory, from there to their places. An item
+// goes to its id's address in `to`, as the item of that number in the tile; writing begins with item `turn`.
+template <typename T>
+static __device__ __forceinline__ void move_column(
+        const T* source, const u64* to, T* room, const u16* place, const u8* id_at,
+        i64 base, int count, int first, int turn) {
+    T items[STEPS];
+    #pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+        int row = first + 32 * step;
+        if (row < count) items[step] = source ? source[base + row] : (T)(base + row);
+    }
+    #pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+        if (first + 32 * step < count) room[place[step]] = items[step];
+    __syncthreads();
+    #pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+        int at = step * THREADS + threadIdx.x;
+        if (at < count) {
+            at += turn;
+            if (at >= count) at -= count;
+            ((T*)to[id_at[at]])[at] = room[at];
         }
+    }
+    __syncthreads();
+}
+
+static __device__ __forceinline__ void move_any(
+        int width, u64 source, const u64* to, u64* room, const u16* place, const u8* id_at,
+        i64 base, int count, int first, int turn) {
+    switch (width) {
+        case 1: move_column((const u8*)source, to, (u8*)room, place, id_at, base, count, first, turn); break;
+        case 2: move_column((const u16*)source, to, (u16*)room, place, id_at, base, count, first, turn); break;
+        case 4: move_column((const u32*)source, to, (u32*)room, place, id_at, base, count, first, turn); break;
+        default: move_column((const u64*)source, to, room, place, id_at, base, count, first, turn);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
+        const u8* ids, i64 rows, int n, int bits, i64 tiles, const i64* ends,
+        const u64* sources, const u64* targets, const u64* widths, int columns) {
+    __shared__ u64 room[TILE];
+    __shared__ u8 id_at[TILE];
+    __shared__ u64 to[MOST_IDS];
+    u16 (*seen)[MOST_IDS] = (u16 (*)[MOST_IDS])room;  // before the room is needed for items
+    u16* start = (u16*)room + WARPS * MOST_IDS;
+    i64 base = (i64)blockIdx.x * TILE;
+    int count = rows - base < TILE ? (int)(rows - base) : TILE;
+    int first = (threadIdx.x >> 5) * 32 * STEPS + (threadIdx.x & 31);
+    u32 id[STEPS];
+    u16 place[STEPS];
+    u32 total = rank_rows(ids + base, count, first, n, bits, id, place, seen, start);
+    i64 shift = 0;
+    if (threadIdx.x < n) shift = ends[threadIdx.x * tiles + blockIdx.x] - total - start[threadIdx.x];
+    put_in_order(id, place, seen, start, id_at);
+    for (int column = 0; column < columns; ++column) {
+        if (threadIdx.x < n) to[threadIdx.x] = targets[column] + shift * widths[column];
+        move_any((int)widths[column], sources[column], to, room, place, id_at, base, count, first, 0);
     }
 }
 
@@ -176,4 +206,55 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
 }
 WEIGH(weigh_int32, int)
 WEIGH(weigh_int64, i64)
+"""
+
+SCATTER = r"""
+extern "C" __global__ void __launch_bounds__(THREADS) count_piece_tiles(
+        const u8* ids, const i64* row_edges, const i64* tile_edges, int pieces, int n, int bits, i64 tiles,
+        i64* counts) {
+    int low = 0, high = pieces - 1;  // the piece of this tile: the last one that begins at it or before
+    while (low < high) {
+        int middle = (low + high + 1) / 2;
+        if (tile_edges[middle] <= blockIdx.x) low = middle; else high = middle - 1;
+    }
+    i64 base = row_edges[low] + (blockIdx.x - tile_edges[low]) * TILE;
+    i64 left = row_edges[low + 1] - base;
+    count_rows(ids + base, left < TILE ? (int)left : TILE, n, bits, tiles, counts);
+}
+
+// Tile blockIdx.x of a piece, the first of which is `first_tile` of the part. targets[column * n + id] is where the
+// part's first row of an id belongs.
+extern "C" __global__ void __launch_bounds__(THREADS, 2) scatter_tiles(
+        const u8* ids, i64 rows, int n, int bits, i64 first_tile, i64 tiles, const i64* ends, const u64* targets,
+        u64 source0, u64 source1, u64 source2, u64 source3, u64 source4, u64 source5, u64 source6, u64 source7,
+        u64 widths, int columns) {
+    __shared__ u64 room[TILE];
+    __shared__ u8 id_at[TILE];
+    __shared__ u64 to[MOST_IDS];
+    __shared__ u64 sources[8];
+    u16 (*seen)[MOST_IDS] = (u16 (*)[MOST_IDS])room;
+    u16* start = (u16*)room + WARPS * MOST_IDS;
+    i64 base = (i64)blockIdx.x * TILE, tile = first_tile + blockIdx.x;
+    int count = rows - base < TILE ? (int)(rows - base) : TILE;
+    int first = (threadIdx.x >> 5) * 32 * STEPS + (threadIdx.x & 31);
+    u32 id[STEPS];
+    u16 place[STEPS];
+    u32 total = rank_rows(ids + base, count, first, n, bits, id, place, seen, start);
+    i64 shift = 0;
+    if (threadIdx.x < n) {
+        i64 end = threadIdx.x * tiles;
+        shift = ends[end + tile] - (end ? ends[end - 1] : 0) - total - start[threadIdx.x];
+    }
+    if (threadIdx.x == 0) {  // by value, since a copy for each piece would cost more than it carries
+        sources[0] = source0; sources[1] = source1; sources[2] = source2; sources[3] = source3;
+        sources[4] = source4; sources[5] = source5; sources[6] = source6; sources[7] = source7;
+    }
+    int turn = start[tile % n];  // tiles begin with different ids, so that not all write to the same GPU at a time
+    put_in_order(id, place, seen, start, id_at);
+    for (int column = 0; column < columns; ++column) {
+        int width = widths >> (8 * column) & 255;
+        if (threadIdx.x < n) to[threadIdx.x] = targets[column * n + threadIdx.x] + shift * width;
+        move_any(width, sources[column], to, room, place, id_at, base, count, first, turn);
+    }
+}
 """

@@ -66,9 +66,7 @@ def three(monkeypatch: pytest.MonkeyPatch) -> None:
         ("MIG-1", [-1]),
     ],
 )
-def test_what_is_visible(
-    three: None, monkeypatch: pytest.MonkeyPatch, listed: str | None, expected: list[int]
-) -> None:
+def test_what_is_visible(three: None, monkeypatch: pytest.MonkeyPatch, listed: str | None, expected: list[int]) -> None:
     if listed is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", listed)
     assert [gpu.index for gpu in visible_gpus()] == expected

@@ -86,9 +86,7 @@ def run_late(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
     [(size, layout) for size in (2, 4) for layout in LAYOUTS] + [(size, LAYOUTS[i]) for size in (1, 3) for i in (0, 1)],
 )
 @pytest.mark.parametrize(("strategy", "config"), PLANS, ids=[name for name, _ in PLANS])
-def test_rows_are_those_of_other_transports(
-    size: int, layout: str, strategy: str, config: GcylonConfig | None
-) -> None:
+def test_rows_are_those_of_other_transports(size: int, layout: str, strategy: str, config: GcylonConfig | None) -> None:
     for verb, arguments in (("shuffle", {"on": "k", "keep_order": True}), ("allgather", {}), ("repartition", {})):
         if verb == "allgather" and strategy == "chunked":
             continue  # the result alone is above that limit

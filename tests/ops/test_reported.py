@@ -54,9 +54,7 @@ def shuffled(kind: str, plan: tuple[str, Any], parts: list[pd.DataFrame], on: li
 
 def test_rows_meet_by_all_keys_and_only_by_those(kind: str, plan: tuple) -> None:
     """rapidsai/cudf#3701, rapidsai/dask-cuda#1239: hashing other columns too, or buckets in another order."""
-    parts = [
-        pd.DataFrame({"a": [5, 6, 5, 8], "b": list("xyxx"), "v": np.arange(4) + 10.0 * r}) for r in range(4)
-    ]
+    parts = [pd.DataFrame({"a": [5, 6, 5, 8], "b": list("xyxx"), "v": np.arange(4) + 10.0 * r}) for r in range(4)]
     shuffled(kind, plan, parts, ["a", "b"])
     shuffled(kind, plan, parts, ["b"])
 

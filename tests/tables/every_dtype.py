@@ -17,23 +17,31 @@ _DELTAS = pd.to_timedelta([1, None, -3, 86400], unit="s")
 def _numbers() -> dict[str, pd.Series]:
     ints = {f"{s}int{b}": pd.Series([1, 0, 3, 100], dtype=f"{s}int{b}") for s in ("", "u") for b in (8, 16, 32, 64)}
     floats = {f"float{b}": pd.Series([1.5, np.nan, -0.0, np.inf], dtype=f"float{b}") for b in (16, 32, 64)}
-    return ints | floats | {
-        "bool": pd.Series([True, False, True, True]),
-        "int64_extremes": pd.Series([-(2**63), 2**63 - 1, 0, -1]),
-        "uint64_extremes": pd.Series([2**64 - 1, 0, 2**63, 1], dtype="uint64"),
-        "complex128": pd.Series([1j, np.nan, 2, 0]),
-    }
+    return (
+        ints
+        | floats
+        | {
+            "bool": pd.Series([True, False, True, True]),
+            "int64_extremes": pd.Series([-(2**63), 2**63 - 1, 0, -1]),
+            "uint64_extremes": pd.Series([2**64 - 1, 0, 2**63, 1], dtype="uint64"),
+            "complex128": pd.Series([1j, np.nan, 2, 0]),
+        }
+    )
 
 
 def _times() -> dict[str, pd.Series]:
     naive = {f"datetime_{u}": pd.Series(_TIMES).astype(f"datetime64[{u}]") for u in ("s", "ms", "us", "ns")}
     deltas = {f"timedelta_{u}": pd.Series(_DELTAS).astype(f"timedelta64[{u}]") for u in ("s", "ms", "us", "ns")}
-    return naive | deltas | {
-        "aware_central": pd.Series(_TIMES).dt.tz_localize("UTC").dt.tz_convert("US/Central"),
-        "aware_utc_s": pd.Series(_TIMES).dt.tz_localize("UTC").astype("datetime64[s, UTC]"),
-        "aware_offset": pd.Series(_TIMES).dt.tz_localize(PLUS_TWO),
-        "period": pd.Series(pd.PeriodIndex(["2020-01", None, "1960-03", "2021-12"], freq="M")),
-    }
+    return (
+        naive
+        | deltas
+        | {
+            "aware_central": pd.Series(_TIMES).dt.tz_localize("UTC").dt.tz_convert("US/Central"),
+            "aware_utc_s": pd.Series(_TIMES).dt.tz_localize("UTC").astype("datetime64[s, UTC]"),
+            "aware_offset": pd.Series(_TIMES).dt.tz_localize(PLUS_TWO),
+            "period": pd.Series(pd.PeriodIndex(["2020-01", None, "1960-03", "2021-12"], freq="M")),
+        }
+    )
 
 
 def _categories() -> dict[str, pd.Series]:

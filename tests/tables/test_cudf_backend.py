@@ -27,16 +27,18 @@ FORMS = [(f"{name}-{i}", form) for name, forms in EQUAL.items() for i, form in e
 def large_frame(rows: int) -> pd.DataFrame:
     rng = np.random.default_rng(7)
     keys = rng.integers(-(2**62), 2**62, rows)
-    return pd.DataFrame({
-        "k": keys,
-        "small": keys.astype("int8"),
-        "short": keys.astype("int16"),
-        "f": np.where(keys % 3 == 0, np.nan, keys / 4096),
-        "f4": keys.astype("float32"),
-        "t": keys.astype("M8[ns]"),
-        "b": keys % 2 == 0,
-        "c": pd.Categorical.from_codes((keys % 5 - 1).astype("int8"), ["a", "b", "c", "d"]),
-    })
+    return pd.DataFrame(
+        {
+            "k": keys,
+            "small": keys.astype("int8"),
+            "short": keys.astype("int16"),
+            "f": np.where(keys % 3 == 0, np.nan, keys / 4096),
+            "f4": keys.astype("float32"),
+            "t": keys.astype("M8[ns]"),
+            "b": keys % 2 == 0,
+            "c": pd.Categorical.from_codes((keys % 5 - 1).astype("int8"), ["a", "b", "c", "d"]),
+        }
+    )
 
 
 def both(backend: Any, frame: pd.DataFrame) -> tuple[Any, Any]:

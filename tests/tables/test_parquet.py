@@ -242,12 +242,14 @@ def test_what_parquet_cannot_hold_is_refused(tmp_path: Path, name: str) -> None:
 
 
 def test_arrow_types_of_other_writers(tmp_path: Path) -> None:
-    table = pa.table({
-        "view": pa.array(["a", None], pa.string_view()),
-        "dictionary": pa.array(["x", "y"]).dictionary_encode(),
-        "fixed": pa.array([b"ab", None], pa.binary(2)),
-        "day": pa.array([dt.date(2020, 1, 1), None], pa.date64()),
-    })
+    table = pa.table(
+        {
+            "view": pa.array(["a", None], pa.string_view()),
+            "dictionary": pa.array(["x", "y"]).dictionary_encode(),
+            "fixed": pa.array([b"ab", None], pa.binary(2)),
+            "day": pa.array([dt.date(2020, 1, 1), None], pa.date64()),
+        }
+    )
     pq.write_table(table, tmp_path / "x.parquet")
     got = read(tmp_path, 1)
     assert got.dtypes.astype(str).tolist() == ["str", "category", "object", "object"]

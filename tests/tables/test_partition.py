@@ -17,14 +17,16 @@ PANDAS = PandasBackend()
 
 
 def frame_of(rows: int) -> pd.DataFrame:
-    return pd.DataFrame({
-        "row": np.arange(rows),
-        "small": np.arange(rows).astype("int8"),
-        "f": np.arange(rows) / 7,
-        "s": [None if i % 5 == 0 else "x" * (i % 23) for i in range(rows)],
-        "l": [list(range(i % 3)) for i in range(rows)],
-        "c": pd.Categorical([f"c{i % 3}" for i in range(rows)]),
-    })
+    return pd.DataFrame(
+        {
+            "row": np.arange(rows),
+            "small": np.arange(rows).astype("int8"),
+            "f": np.arange(rows) / 7,
+            "s": [None if i % 5 == 0 else "x" * (i % 23) for i in range(rows)],
+            "l": [list(range(i % 3)) for i in range(rows)],
+            "c": pd.Categorical([f"c{i % 3}" for i in range(rows)]),
+        }
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 9, 100, 257, 70_000])

@@ -23,16 +23,18 @@ def same(got: pd.DataFrame, want: pd.DataFrame) -> None:
 def mixed_frame(rows: int = 100) -> pd.DataFrame:
     """A frame of fixed and variable columns in mixed order, with nulls at odd places."""
     numbers = np.arange(rows)
-    return pd.DataFrame({
-        "s": [None if i % 7 == 3 else "x" * (i % 13) + str(i) for i in range(rows)],
-        "k": numbers,
-        "l": [list(range(i % 4)) if i % 5 else None for i in range(rows)],
-        "f": numbers * 0.5,
-        "b": pd.array([None if i % 3 == 0 else i % 2 == 0 for i in range(rows)], dtype="boolean"),
-        "t": pd.date_range("2020-01-01", periods=rows, tz="US/Central"),
-        "d": [{"i": i, "s": f"é{i}"} for i in range(rows)],
-        "c": pd.Categorical([f"c{i % 3}" for i in range(rows)]),
-    })
+    return pd.DataFrame(
+        {
+            "s": [None if i % 7 == 3 else "x" * (i % 13) + str(i) for i in range(rows)],
+            "k": numbers,
+            "l": [list(range(i % 4)) if i % 5 else None for i in range(rows)],
+            "f": numbers * 0.5,
+            "b": pd.array([None if i % 3 == 0 else i % 2 == 0 for i in range(rows)], dtype="boolean"),
+            "t": pd.date_range("2020-01-01", periods=rows, tz="US/Central"),
+            "d": [{"i": i, "s": f"é{i}"} for i in range(rows)],
+            "c": pd.Categorical([f"c{i % 3}" for i in range(rows)]),
+        }
+    )
 
 
 @every_dtype

@@ -16,14 +16,16 @@ from gcylon_lab.tables.io import plan_csv, plan_json, read_csv_chunks, read_json
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 8])
 ROWS = 1000
-FRAME = pd.DataFrame({
-    "i": range(ROWS),
-    "f": np.arange(ROWS) / 8,
-    "s": [f"text {i}" if i % 5 else None for i in range(ROWS)],
-    "day": ["2020-01-01"] * ROWS,
-    "late_null": pd.array([i if i < 950 else None for i in range(ROWS)], dtype="Int64"),
-    "b": [i % 2 == 0 for i in range(ROWS)],
-})
+FRAME = pd.DataFrame(
+    {
+        "i": range(ROWS),
+        "f": np.arange(ROWS) / 8,
+        "s": [f"text {i}" if i % 5 else None for i in range(ROWS)],
+        "day": ["2020-01-01"] * ROWS,
+        "late_null": pd.array([i if i < 950 else None for i in range(ROWS)], dtype="Int64"),
+        "b": [i % 2 == 0 for i in range(ROWS)],
+    }
+)
 
 
 def csv(paths: object, size: int, *, max_bytes: int = 32_000, columns: object = None, **how: object) -> pd.DataFrame:

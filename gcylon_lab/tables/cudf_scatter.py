@@ -1,0 +1,89 @@
+"""Rows from where they are straight to where they belong, on this GPU or another: partition and exchange in one kernel.
+
+Nothing is reordered in a copy first. Each block takes a tile of rows, orders it by id in shared memory, and writes
+runs of items to the addresses of their ids, over NVLink where these are another GPU's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cupy
+import numpy as np
+import numpy.typing as npt
+
+from .cudf_data import DeviceColumns
+from .cudf_partition import THREADS, bits_of, partition_module
+from .cudf_partition_source import TILE_ROWS
+from .cudf_transfer import Arriving, uploaded
+
+Int64s = npt.NDArray[np.int64]
+
+_COLUMNS_A_LAUNCH = 8  # whose addresses are passed by value
+
+
+class DeviceScattering:
+    """Implements `gcylon_lab.tables.scattering.Scattering`.
+
+    Parameters
+    ----------
+    ids : cupy array of uint8, shape (rows,)
+    n : int
+        At most 256.
+    edges : sequence of int
+        Piece i is rows [edges[i], edges[i + 1]), at least one.
+    """
+
+    def __init__(self, ids: Any, n: int, edges: Sequence[int]) -> None:
+        self._ids, self._n = ids, n
+        self._edges = list(edges)
+        tiles = [-(-(stop - start) // TILE_ROWS) for start, stop in zip(edges, edges[1:], strict=False)]
+        self._tile_edges = np.concatenate(([0], np.cumsum(tiles, dtype=np.int64))).tolist()
+        self._targets: Any = None
+        self.rows = self._count()
+
+    def _count(self) -> Int64s:
+        """Rows of each piece and id; keeps, for each id and tile, the rows of that id up to the tile's end."""
+        n, tiles, pieces = self._n, self._tile_edges[-1], len(self._edges) - 1
+        if not tiles:
+            return np.zeros((pieces, n), np.int64)
+        edges = uploaded(np.array([self._edges, self._tile_edges], np.int64))
+        counts = cupy.empty((n, tiles), np.int64)
+        kernel = partition_module().get_function("count_piece_tiles")
+        numbers = np.int32(pieces), np.int32(n), bits_of(n), np.int64(tiles)
+        kernel((tiles,), (THREADS,), (self._ids, edges[0], edges[1], *numbers, counts))
+        self._ends = counts.reshape(-1)
+        cupy.cumsum(self._ends, out=self._ends)
+        at_ends = Arriving(counts[:, edges[1][1:] - 1]).wait()
+        starts = np.concatenate(([0], at_ends[:-1, -1]))
+        before = np.concatenate((starts[:, None], at_ends[:, :-1]), axis=1)
+        return np.ascontiguousarray((at_ends - before).T)
+
+    @property
+    def aimed(self) -> bool:
+        """Whether `aim` has been called."""
+        return self._targets is not None
+
+    def aim(self, addresses: Int64s) -> None:
+        """Say where the first row of each id belongs; shape (n, fixed columns)."""
+        self._targets = uploaded(np.ascontiguousarray(addresses.T.astype(np.uint64)))
+
+    def put(self, piece: int, data: DeviceColumns) -> None:
+        """Queue the writing of a piece on the current stream."""
+        first_tile, tiles = self._tile_edges[piece], self._tile_edges[-1]
+        blocks = self._tile_edges[piece + 1] - first_tile
+        arrays = data.fixed
+        if not blocks or not arrays:
+            return
+        ids = self._ids[self._edges[piece] : self._edges[piece + 1]]
+        numbers = np.int64(data.rows), np.int32(self._n), bits_of(self._n), np.int64(first_tile), np.int64(tiles)
+        kernel = partition_module().get_function("scatter_tiles")
+        for start in range(0, len(arrays), _COLUMNS_A_LAUNCH):
+            group = arrays[start : start + _COLUMNS_A_LAUNCH]
+            sources = [np.uint64(array.data.ptr) for array in group]
+            sources += [np.uint64(0)] * (_COLUMNS_A_LAUNCH - len(group))
+            widths = np.uint64(sum(array.dtype.itemsize << (8 * place) for place, array in enumerate(group)))
+            targets = self._targets[start : start + len(group)]
+            arguments = (ids, *numbers, self._ends, targets, *sources, widths, np.int32(len(group)))
+            kernel((blocks,), (THREADS,), arguments)

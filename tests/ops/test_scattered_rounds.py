@@ -1,0 +1,227 @@
+"""Shuffles whose rows are written straight into the results of other ranks, as kernels do between GPUs.
+
+Here numpy does it, by address, between threads; and only in `drain` and `finish`, so that what looks at a result
+before sees zeros. What GPUs do is tested in tests/tables/test_scatter.py and tests/gpu.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from exchanges import LAYOUTS, make_frame, rows_of, whole
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.comm.overlay import QueuedOverlay
+from gcylon_lab.comm.threads import ThreadsWorld
+from gcylon_lab.comm.transport import Receive, Send, Window
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import Context, current, set_current
+from gcylon_lab.errors import GcylonError, RankError
+from gcylon_lab.tables.pandas_backend import PandasBackend
+
+queued = threading.local()  # what this rank's "kernels" have still to do
+
+
+class NoWaits:
+    def for_streams(self) -> None:
+        pass
+
+
+class Mapped(QueuedOverlay):
+    """Windows are known by address; what was queued happens in `drain` and `finish`."""
+
+    maps_windows = True
+
+    def __init__(self, base: Any) -> None:
+        super().__init__(base, NoWaits())  # type: ignore[arg-type]
+
+    def open_window(self, buffers: Sequence[Any]) -> Window:
+        mine = [np.frombuffer(buffer, np.uint8).ctypes.data if buffer.nbytes else 0 for buffer in buffers]
+        return Window(tuple(buffers), self.base.agree(np.array(mine, dtype=np.int64)))
+
+    def exchange(self, window: Any, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
+        if window is None or window.addresses is None:
+            self.base.exchange(window, sends, receives)
+            return
+        assert not receives  # the places are known
+        for send in sends:
+            target = int(window.addresses[send.rank, send.buffer]) + send.offset
+            self._queue(target, np.frombuffer(send.view, np.uint8))
+        self._kept.extend(getattr(queued, "puts", []))
+        queued.puts = []
+
+    def _queue(self, target: int, items: Any) -> None:
+        puts = getattr(queued, "puts", [])
+        queued.puts = [*puts, (target, items)]
+
+    def drain(self) -> None:
+        for target, items in self._kept:
+            if items.nbytes:
+                ctypes.memmove(target, items.ctypes.data, items.nbytes)
+        self._kept.clear()
+        super().drain()
+
+    def finish(self, values: Any) -> Any:
+        self.drain()
+        return super().finish(values)
+
+
+class NumpyScattering:
+    def __init__(self, ids: Any, n: int, edges: Sequence[int]) -> None:
+        assert all(start < stop for start, stop in pairwise(edges)) and edges[-1] == len(ids)
+        self._pieces = [ids[start:stop].copy() for start, stop in pairwise(edges)]
+        self.rows = np.array([np.bincount(piece, minlength=n) for piece in self._pieces], dtype=np.int64)
+        self._addresses: Any = None
+
+    @property
+    def aimed(self) -> bool:
+        return self._addresses is not None
+
+    def aim(self, addresses: Any) -> None:
+        self._addresses = addresses
+
+    def put(self, piece: int, data: Any) -> None:
+        before = self.rows[:piece].sum(axis=0)
+        arrays = [array for column, array in zip(data.schema, data.arrays, strict=True) if column.fixed]
+        for rank in np.flatnonzero(self.rows[piece]):
+            for column, array in enumerate(arrays):
+                items = np.ascontiguousarray(array[self._pieces[piece] == rank]).view(np.uint8)
+                target = int(self._addresses[rank, column] + before[rank] * array.dtype.itemsize)
+                queued.puts = [*getattr(queued, "puts", []), (target, items)]
+
+
+class ScatteringPandas(PandasBackend):
+    def scattering(self, ids: Any, n: int, edges: Sequence[int]) -> NumpyScattering:
+        context = current()
+        context.made = getattr(context, "made", 0) + 1  # type: ignore[attr-defined]
+        return NumpyScattering(ids, n, edges)
+
+
+def run_mapped(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def work(transport: Any) -> None:
+        try:
+            context = Context(Mapped(transport), sample_hz=0, engine="cpu")
+            context.workspace.backend = ScatteringPandas()
+            set_current(context)
+            results[transport.rank] = body(*arguments)
+            context.close()
+        except BaseException as error:
+            errors.append(error)
+            transport.revoke()
+
+    threads = [threading.Thread(target=work, args=(t,)) for t in ThreadsWorld(size).transports()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if errors:
+        raise errors[0]
+    return results
+
+
+FIXED = ["g", "k", "x", "b", "c", "d"]
+LIMIT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
+SMALL = GcylonConfig(chunk_size_bytes=4096, min_chunk_rows=1)
+
+
+def shuffle(layout: str, strategy: str, config: GcylonConfig | None, how: str, rows: int = 300) -> dict[str, Any]:
+    """Shuffle columns of fixed width; ``how`` the input lies in memory."""
+    context = current()
+    frame = make_frame(layout, context.rank, context.size, rows)[FIXED]
+    if how == "one chunk":
+        table = gl.from_local(frame)
+    elif how == "many chunks":
+        table = gl.from_local([frame.iloc[i : i + 23] for i in range(0, max(len(frame), 1), 23)])
+    else:
+        table = gl.from_local(frame)
+        table._part.stage(context.workspace, table.nbytes, 1500)
+        assert not len(table) or table.tiers["device"] == 0
+    before = (context.budget.used_bytes, context.spill.used_bytes)
+    result = table.shuffle("k", strategy=strategy, config=config, keep_order=True)
+    record = context.recorder.operations[-1]
+    found = {"frame": result.local(), "peak": record.measured_peak_bytes, "rounds": record.rounds_done}
+    found |= {"limit": context.workspace.limit_for(config or context.config), "moved": record.received_bytes}
+    result.release()
+    found["left"] = before == (context.budget.used_bytes, context.spill.used_bytes)
+    found["scattered"] = getattr(context, "made", 0)
+    found["predicted"] = record.predicted_peak_bytes
+    return found
+
+
+def wanted(layout: str, size: int, rows: int = 300) -> list[pd.DataFrame]:
+    frames = World("threads", size).run(shuffle, layout, "direct", None, "one chunk", rows)
+    return [found["frame"] for found in frames]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("strategy", "config"), [("direct", None), ("direct", SMALL), ("chunked", LIMIT), ("staged", LIMIT)], ids=str
+)
+@pytest.mark.parametrize("how", ["one chunk", "many chunks", "staged"])
+def test_rows_are_those_of_other_transports(
+    size: int, layout: str, strategy: str, config: GcylonConfig | None, how: str
+) -> None:
+    mine = run_mapped(size, shuffle, layout, strategy, config, how)
+    for found, frame in zip(mine, wanted(layout, size), strict=True):
+        pd.testing.assert_frame_equal(found["frame"], frame)
+        assert found["left"] and found["peak"] <= found["limit"]
+        assert found["moved"] == len(frame) * 30  # g, k, x, b, c, d
+    scattered = [found["scattered"] for found in mine]
+    rows = [len(make_frame(layout, rank, size)) for rank in range(size)]
+    assert [n > 0 for n in scattered] == [strategy != "staged" and n > 0 for n in rows]
+
+
+def test_one_rank_has_nobody_to_write_to() -> None:
+    found = run_mapped(1, shuffle, "even", "direct", SMALL, "one chunk")[0]
+    assert not found["scattered"] and len(found["frame"]) == 300
+
+
+def test_no_partitioned_copy_is_planned_or_made() -> None:
+    """Input, result, one byte a row, and counts: that is the peak, and the plan knows it."""
+    rows, size = 40_000, 2
+    for found in run_mapped(size, shuffle, "even", "direct", None, "one chunk", rows):
+        data = 30 * (rows + 7)
+        assert found["peak"] < 2.2 * data + rows + 70_000
+        assert 0.9 < found["predicted"] / found["peak"] < 1.1
+
+
+def fails_in_the_middle(where: int) -> str:
+    """A rank whose kernel cannot be started: all hear of it, and nobody writes into what was let go."""
+    context = current()
+    table = gl.from_local(make_frame("even", context.rank, context.size)[FIXED])
+    before = context.budget.used_bytes
+    if context.rank == 1:
+        context.workspace.backend.slice = lambda data, start, stop: _slice_or_fail(data, start, stop, where)
+    with pytest.raises(GcylonError) as caught:
+        table.shuffle("k", strategy="direct", config=SMALL)
+    assert isinstance(caught.value, RankError) and caught.value.rank == 1
+    assert not context.transport._kept and not getattr(queued, "puts", [])
+    assert context.budget.used_bytes == before
+    if context.rank == 1:
+        del context.workspace.backend.slice
+    return rows_of(table.shuffle("k", strategy="direct", config=SMALL).local())
+
+
+def _slice_or_fail(data: Any, start: int, stop: int, where: int) -> Any:
+    if start > where:
+        raise ValueError("planted")
+    return PandasBackend().slice(data, start, stop)
+
+
+@pytest.mark.parametrize("where", [0, 1, 150])
+def test_an_error_between_rounds_is_told_once_all_writing_is_done(where: int) -> None:
+    parts = run_mapped(3, fails_in_the_middle, where)
+    every = sorted(row for part in parts for row in part)
+    assert every == sorted(rows_of(whole("even", 3)[FIXED]))

@@ -1,0 +1,77 @@
+"""Rows that a kernel writes straight to where they belong: the same as partitioned ones, whatever the pieces."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+
+def wide_frame(rows: int) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    columns: dict[str, Any] = {f"c{i}": rng.integers(0, 2**62, rows) for i in range(8)}  # more than one launch takes
+    columns |= {"b": rng.random(rows) < 0.5, "i2": np.arange(rows).astype("int16"), "f4": rng.random(rows, "f4")}
+    return pd.DataFrame({"row": np.arange(rows)} | columns)
+
+
+def scattered(backend: Any, data: Any, ids: Any, n: int, edges: list[int], before: int) -> Any:
+    """Scatter into outputs of this process; ``before`` rows of each stand there already."""
+    import cupy
+
+    scattering = backend.scattering(ids, n, edges)
+    assert scattering.rows.shape == (len(edges) - 1, n) and not scattering.aimed
+    counts = scattering.rows.sum(axis=0)
+    outputs = [backend.allocate(data.schema, int(count) + before) for count in counts]
+    views = [output.fixed_views(0, int(count) + before) for output, count in zip(outputs, counts, strict=True)]
+    for view in views:
+        for column in view:
+            column[:] = 0xEE
+    widths = [array.dtype.itemsize for array in data.fixed]
+    addresses = [[v.data.ptr + before * w for v, w in zip(view, widths, strict=True)] for view in views]
+    scattering.aim(np.array(addresses, dtype=np.int64))
+    for place, (start, stop) in enumerate(pairwise(edges)):
+        scattering.put(place, backend.slice(data, start, stop))
+    cupy.cuda.get_current_stream().synchronize()
+    for view in views:
+        for column, width in zip(view, widths, strict=True):
+            assert (column[: before * width] == 0xEE).all()  # nothing of others is overwritten
+    return scattering.rows, [output.finish() for output in outputs]
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 17, 256])
+@pytest.mark.parametrize(
+    "edges",
+    [[0, 20_000], [0, 1, 20_000], [0, 4096, 8192, 20_000], [0, 5000, 9097, 9098, 20_000], list(range(0, 20_001, 500))],
+    ids=len,
+)
+def test_every_row_is_where_partition_puts_it(cudf_backend: Any, n: int, edges: list[int]) -> None:
+    data = cudf_backend.from_frame(wide_frame(edges[-1]))
+    ids = cudf_backend.partition_ids(data, ["c0"], n)
+    rows, results = scattered(cudf_backend, data, ids, n, edges, before=3)
+    host_ids = ids.get()
+    for place, (start, stop) in enumerate(pairwise(edges)):
+        assert np.array_equal(rows[place], np.bincount(host_ids[start:stop], minlength=n))
+    parted, offsets = cudf_backend.partition(data, ids, n)
+    for target, result in enumerate(results):
+        want = cudf_backend.slice(parted, int(offsets[target]), int(offsets[target + 1]))
+        for mine, theirs in zip(result.fixed, want.fixed, strict=True):
+            assert (mine[3:].view("u1") == theirs.view("u1")).all()
+
+
+@pytest.mark.parametrize("target", [0, 3])
+def test_all_rows_to_one(cudf_backend: Any, target: int) -> None:
+    import cupy
+
+    data = cudf_backend.from_frame(wide_frame(10_000))
+    ids = cupy.full(10_000, target, cupy.uint8)
+    rows, results = scattered(cudf_backend, data, ids, 4, [0, 3000, 10_000], before=0)
+    assert rows.sum(axis=0).tolist() == [10_000 if i == target else 0 for i in range(4)]
+    pd.testing.assert_frame_equal(_frame(cudf_backend, results[target]), _frame(cudf_backend, data))
+
+
+def _frame(backend: Any, data: Any) -> pd.DataFrame:
+    frame = backend.to_frame(data)
+    return frame.to_pandas() if hasattr(frame, "to_pandas") else frame
