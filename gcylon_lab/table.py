@@ -14,12 +14,13 @@ from .ops.writing import write_parquet as _write_parquet
 from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
 from .verbs.exchanging import ExchangingVerbs
+from .verbs.sorting import SortingVerbs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs):
+class Table(ExchangingVerbs, SortingVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
 from ..verbs.exchanging import ExchangingVerbs
+from ..verbs.sorting import SortingVerbs
 from .forwarding import Forwarding, forwarded
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class HandleVerbs(Forwarding):
     gather = forwarded(ExchangingVerbs.gather)
     broadcast = forwarded(ExchangingVerbs.broadcast)
     repartition = forwarded(ExchangingVerbs.repartition)
+    sort_values = forwarded(SortingVerbs.sort_values)
 
     # ---- plans: of what is known here already, so that no rank is asked
 
@@ -51,6 +53,12 @@ class HandleVerbs(Forwarding):
     ) -> Plan:
         """Show how `repartition` would run; no data is read."""
         return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
+
+    def plan_sort_values(
+        self, by: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how `sort_values` would run; no data is read."""
+        return self._plan("sort_values", strategy, config, on=[by] if isinstance(by, str) else list(by))
 
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..errors import BudgetExceeded
@@ -14,7 +16,13 @@ from .votes import VoteKind
 
 
 def exchange_table(
-    operation: Operation, part: Part, route: Route, shapes: Shapes, partitioning: Partitioning | None = None
+    operation: Operation,
+    part: Part,
+    route: Route,
+    shapes: Shapes,
+    partitioning: Partitioning | None = None,
+    *,
+    staged_sink: Callable[[], Sink] | None = None,
 ) -> Part:
     """Collective: all ranks call it. Move a table along a route, by the strategy that the plan chooses.
 
@@ -30,6 +38,8 @@ def exchange_table(
         What the plan sees.
     partitioning : Partitioning, optional
         Of the result.
+    staged_sink : callable, optional
+        Makes what takes a staged result in, where it is not a plain one.
 
     Returns
     -------
@@ -54,7 +64,8 @@ def exchange_table(
         plan = operation.make_plan(shapes, counted, "staged")
         operation.record.reason = "because the result turned out larger than counted"
     route.forget()
-    sink = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
+    plain = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
+    sink = plain if staged_sink is None else staged_sink()
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from .data import Columns
 from .schema import Label, Schema
+from .sorting import SortingBackend
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
@@ -54,7 +55,7 @@ class Output(Protocol):
         ...
 
 
-class Backend(Protocol):
+class Backend(SortingBackend, Protocol):
     """What an operation may ask of a dataframe library."""
 
     name: str

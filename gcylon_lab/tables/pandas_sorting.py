@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from .column import Column
-from .data import Columns, one_array, slice_columns
+from .data import Columns, one_array
 from .hashing import id_dtype
 from .key_words import BLOCK_ROWS, KeyWords, Words
 from .sorting import SortKey, require_sortable
@@ -35,8 +35,7 @@ class PandasSorting:
         return sort_order(data, keys, runs=runs)
 
     def take(self, data: Any, rows: Ids) -> Columns:
-        arrays = tuple(_taken(c, array, rows) for c, array in zip(data.schema.columns, data.arrays, strict=True))
-        return Columns(data.schema, len(rows), arrays)
+        return take_rows(data, rows)
 
     def reorder(self, held: list[Any], order: Ids) -> Columns:
         data = held.pop()
@@ -140,21 +139,18 @@ def _taken(column: Column, array: Any, rows: Ids) -> Any:
     return np.take(array, rows, out=np.empty(len(rows), array.dtype), mode="clip")
 
 
-def sorted_rows(data: Columns, keys: Sequence[SortKey]) -> tuple[Columns, Int64s]:
-    """Rows in sorted order, and their numbers before."""
-    order = sort_order(data, keys)
-    return PandasSorting().take(data, order), order
+def take_rows(data: Columns, rows: Ids) -> Columns:
+    """Rows by number, copied."""
+    arrays = tuple(_taken(c, array, rows) for c, array in zip(data.schema.columns, data.arrays, strict=True))
+    return Columns(data.schema, len(rows), arrays)
 
 
-def distinct_rows(data: Columns, keys: Sequence[SortKey]) -> Columns:
-    """The first of each stretch of equal rows; the rows are sorted."""
+def starts_of_equal_rows(data: Columns, keys: Sequence[SortKey]) -> Int64s:
+    """Where each stretch of rows with equal keys begins; the rows are sorted."""
     words = KeyWords(data, keys)
     new = np.zeros(data.rows, np.bool_)
     new[:1] = True
     for place in words.places():
         word = words.get(place, slice(0, data.rows))
         new[1:] |= word[1:] != word[:-1]
-    return PandasSorting().take(data, np.flatnonzero(new))
-
-
-__all__ = ["PandasSorting", "distinct_rows", "slice_columns", "sort_order", "sort_scratch_bytes", "sorted_rows"]
+    return np.flatnonzero(new)

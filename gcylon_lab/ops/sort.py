@@ -1,0 +1,183 @@
+"""Sort: rows go to the rank between whose splitters they fall, and are brought into order there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, ColumnMissing, GcylonError
+from ..profiling import span
+from ..tables.backend import Data, Ids
+from ..tables.column import Label
+from ..tables.sorting import SortKey, require_sortable
+from .exchange import exchange_table
+from .merging import SortedSink, Sorter
+from .operation import Operation, Request
+from .part import Part
+from .partition import HashRoute
+from .placement import Sink
+from .plan import Plan
+from .rounds import Outgoing
+from .running import run_operation
+from .sort_costs import bucket_count
+from .splitters import Splitters, find_splitters, make_buckets
+from .votes import agreed
+from .workspace import Workspace
+
+
+def sort_values(
+    workspace: Workspace,
+    part: Part,
+    by: Label | Sequence[Label],
+    *,
+    ascending: bool | Sequence[bool] = True,
+    na_position: str = "last",
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Bring rows into global order; rows with equal keys keep theirs.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    by : label or sequence of labels
+        Key columns.
+    ascending : bool or sequence of bool, default True
+        One for all keys, or one for each.
+    na_position : {"last", "first"}
+        Where missing values go, whatever the direction.
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+
+    Raises
+    ------
+    ArgumentError
+        If the arguments do not fit each other.
+    ColumnMissing
+        If a key is no column, on any rank.
+    UnsupportedDtype
+        If a key has no order.
+    """
+    names = by_list(by)
+    directions = [ascending] * len(names) if isinstance(ascending, (bool, np.bool_)) else list(ascending)
+    arguments = {"by": names, "ascending": directions, "na_position": na_position}
+
+    def check() -> None:
+        _check_arguments(names, directions, na_position)
+        _check_columns(part, names)
+
+    def body(operation: Operation) -> Part:
+        keys = [SortKey(n, bool(up), na_position == "first") for n, up in zip(names, directions, strict=True)]
+        try:
+            require_sortable(operation.schema, keys)
+        except GcylonError as error:
+            raise agreed(error) from None  # the schema is the same on all ranks: all raise it
+        return _sort(operation, part, keys)
+
+    return run_operation(workspace, Request("sort_values", arguments, part, strategy, config, timeout_s, check), body)
+
+
+def by_list(by: Label | Sequence[Label]) -> list[Label]:
+    """Turn one key or several into a list."""
+    return [by] if isinstance(by, (str, int)) else list(by)
+
+
+def _check_columns(part: Part, names: Sequence[Label]) -> None:
+    if not names or len(set(names)) != len(names):
+        message = f"by={list(names)!r} names no key, or one twice."
+        raise ArgumentError(message, advice="Give one or more columns, each once.")
+    for name in names:
+        if name not in part.schema:
+            known = ", ".join(map(repr, part.schema.names))
+            raise ColumnMissing(f"There is no column {name!r}.", advice=f"The columns are {known}.", column=str(name))
+
+
+def _check_arguments(names: Sequence[Label], directions: Sequence[bool], na_position: str) -> None:
+    if len(directions) != len(names) or not all(isinstance(up, (bool, np.bool_)) for up in directions):
+        raise ArgumentError(
+            f"ascending={directions!r} does not fit by={list(names)!r}.",
+            advice="Give True or False, or a list with one of them for each key.",
+        )
+    if na_position not in ("first", "last"):
+        raise ArgumentError(f"na_position={na_position!r} is none.", advice="It is 'first' or 'last'.")
+
+
+def _sort(operation: Operation, part: Part, keys: Sequence[SortKey]) -> Part:
+    workspace = operation.workspace
+    shapes = operation.shapes()
+    splitters = find_splitters(operation, part, keys, shapes)
+    route = SortRoute(operation, keys, splitters, sum(shapes.rows[: operation.rank]))
+    sinks: list[SortedSink] = []
+
+    def staged_sink() -> Sink:
+        share = -(-sum(shapes.nbytes) // operation.size)
+        buckets = make_buckets(splitters.share, keys, bucket_count(share, workspace.budget.remaining_bytes))
+        sinks.append(SortedSink(workspace, operation.schema, keys, buckets))
+        return sinks[0]
+
+    arrived = exchange_table(operation, part, route, shapes, staged_sink=staged_sink)
+    route.forget()
+    sorter = Sorter(workspace, operation.schema, keys)
+    may_stage = operation.request.strategy == "auto" and operation.may_stage
+    with span("sort", "algorithm", bytes=arrived.nbytes):
+        chunks = sorter.sort_staged(sinks[0]) if sinks else sorter.sort_here(arrived, may_stage=may_stage)
+    return Part(workspace, operation.schema, chunks)
+
+
+class SortRoute(HashRoute):
+    """Each row goes to the rank between whose splitters it falls.
+
+    Where that makes the receiver's work much smaller, and where results are staged, pieces are sorted before they
+    are sent: what a rank receives of each is then a sorted run.
+
+    Parameters
+    ----------
+    operation : Operation
+        Opened.
+    keys : sequence of SortKey
+    splitters : Splitters
+    first : int
+        This rank's first row in the global order of the input.
+    """
+
+    def __init__(self, operation: Operation, keys: Sequence[SortKey], splitters: Splitters, first: int) -> None:
+        super().__init__([], operation.size, keep_order=True)
+        self._operation = operation
+        self._sort_keys = keys
+        self._splitters = splitters
+        self._first = first
+
+    def ids_of(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
+        """The rank of each row, by its keys and its place in the global order."""
+        splitters = self._splitters
+        cuts = splitters.cuts(self._first + first_row)
+        return workspace.backend.split_ids(piece, self._sort_keys, splitters.keys, cuts)
+
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+        """Sort a piece, in a copy of its own, or only reorder it by rank."""
+        backend, plan = workspace.backend, self._operation.plan
+        if not backend.sorts_before_sending and plan is not None and plan.strategy != "staged":
+            return super().split(workspace, piece, first_row)
+        variable = max(0, piece.nbytes - piece.rows * piece.schema.row_bytes)
+        scratch = backend.sort_scratch_bytes(piece.rows, variable)
+        reservation = workspace.budget.reserve(piece.nbytes + scratch + variable, "Sorting a chunk")
+        with span("sort", "algorithm", bytes=piece.nbytes):
+            counts = backend.count_ids(self._ids_at(workspace, piece, first_row), self._size)
+            data = backend.take(piece, backend.sort_order(piece, self._sort_keys))
+        offsets = np.concatenate(([0], np.cumsum(counts)))
+        if data.nbytes <= reservation.nbytes:
+            reservation.resize(data.nbytes)
+        return Outgoing(data, offsets[:-1], offsets[1:], reservation)
+
+    def _ids_at(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
+        if self._ids is None:
+            return self.ids_of(workspace, piece, first_row)
+        return self._ids[first_row : first_row + piece.rows]
