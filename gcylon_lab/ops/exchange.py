@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ..errors import BudgetExceeded
@@ -16,13 +14,7 @@ from .votes import VoteKind
 
 
 def exchange_table(
-    operation: Operation,
-    part: Part,
-    route: Route,
-    shapes: Shapes,
-    partitioning: Partitioning | None = None,
-    *,
-    staged_sink: Callable[[], Sink] | None = None,
+    operation: Operation, part: Part, route: Route, shapes: Shapes, partitioning: Partitioning | None = None
 ) -> Part:
     """Collective: all ranks call it. Move a table along a route, by the strategy that the plan chooses.
 
@@ -38,8 +30,6 @@ def exchange_table(
         What the plan sees.
     partitioning : Partitioning, optional
         Of the result.
-    staged_sink : callable, optional
-        Makes what takes a staged result in, where it is not a plain one.
 
     Returns
     -------
@@ -64,8 +54,7 @@ def exchange_table(
         plan = operation.make_plan(shapes, counted, "staged")
         operation.record.reason = "because the result turned out larger than counted"
     route.forget()
-    plain = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
-    sink = plain if staged_sink is None else staged_sink()
+    sink = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
 

@@ -3,70 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 
-from ..memory.budget import Reservation
-from ..memory.lower import LowerFile, LowerRegion
+from ..memory.lower import LowerFile
 from ..profiling import span
 from ..tables.backend import Data
+from ..tables.data import Columns
 from ..tables.pandas_sorting import sort_order, take_rows
 from ..tables.schema import Schema
 from ..tables.sorting import SortKey
 from .part import Chunk, Part, stage
-from .placement import StagedSink
 from .shapes import stage_slice_bytes
-from .sort_costs import ORDER_BYTES, bucket_count
-from .splitters import Buckets, make_buckets, sample_positions, take_sample
+from .sort_costs import ORDER_BYTES, RUN_SHARE, bucket_count
+from .splitters import make_buckets, sample_positions, take_sample
 from .workspace import Workspace
 
 _SAMPLED = 64  # rows looked at for each bucket, where a bucket has to be cut again
 
 
-class SortedSink(StagedSink):
-    """Takes in sorted pieces and stages them cut into buckets.
-
-    Parameters
-    ----------
-    workspace : Workspace
-        Whose budget and tiers are used.
-    schema : Schema
-        Of the result.
-    keys : sequence of SortKey
-    buckets : Buckets
-    """
-
-    def __init__(self, workspace: Workspace, schema: Schema, keys: Sequence[SortKey], buckets: Buckets) -> None:
-        super().__init__(workspace, schema, keep_order=True)
-        self._keys = keys
-        self._buckets = buckets
-        self._pieces: list[list[tuple[int, int, Chunk]]] = [[] for _ in buckets.equal]
-
-    def _take_in(
-        self, source: int, data: Data, reservation: Reservation | None, file: LowerFile
-    ) -> list[LowerRegion]:
-        regions = []
-        for bucket, piece in zip(self._pieces, self._buckets.split(self._workspace, data, self._keys), strict=True):
-            if piece.rows:
-                chunk = stage(self._workspace, file, piece, reservation)
-                bucket.append((source, self._round, chunk))
-                regions.append(chunk.region)
-        return regions
-
-    def finish(self) -> list[Chunk]:
-        """Nothing yet: the buckets are to be sorted."""
-        self._workspace.spill.flush()
-        return []
-
-    def take_buckets(self) -> Iterator[tuple[bool, list[Chunk]]]:
-        """Whether all rows of a bucket are equal, and its chunks by source rank and row, which are handed on."""
-        for number, same in enumerate(self._buckets.equal):
-            pieces, self._pieces[number] = self._pieces[number], []
-            yield same, [chunk for _, _, chunk in sorted(pieces, key=lambda piece: piece[:2])]
-
-
 class Sorter:
     """Sorts rows that are on this rank. Nothing in it is collective.
+
+    Rows that do not fit into memory are made into sorted runs, which are
+    staged cut at the same keys; what lies between two of these keys is a
+    bucket, which is read from all runs and merged.
 
     Parameters
     ----------
@@ -80,7 +41,8 @@ class Sorter:
         self._workspace = workspace
         self._schema = schema
         self._keys = keys
-        self._file: LowerFile | None = None
+        self._key_schema = schema.select([key.name for key in keys])
+        self._merges = workspace.backend.sorts_before_sending
 
     def sort_here(self, part: Part, *, may_stage: bool) -> list[Chunk]:
         """Sort a part on the device tier, which is given up; where that does not fit, its rows are staged for it.
@@ -93,109 +55,116 @@ class Sorter:
         if not part.chunks:
             return []
         (chunk,) = part.chunks
-        part.release()
         workspace, nbytes = self._workspace, self._sorting_bytes(chunk.data)
         if nbytes > workspace.budget.remaining_bytes and may_stage:
-            return self.sort_bucket(self._staged_runs(chunk))
+            del chunk
+            part.stage(workspace, part.nbytes, stage_slice_bytes(workspace.budget.limit_bytes))
+            return self.sort_staged(part)
+        part.release()
         with workspace.budget.reserve(nbytes, "Sorting the result"):
             data, claim = chunk.give_up()
             held = [data]
-            order = workspace.backend.sort_order(data, self._keys, runs=workspace.backend.sorts_before_sending)
             del data
-            data = workspace.backend.reorder(held, order)
-            del order
+            data = self._ordered(held)
         if claim is not None:
             claim.resize(data.nbytes)
         return [Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)]
 
-    def sort_staged(self, sink: SortedSink) -> list[Chunk]:
-        """Sort what a sink has taken in, bucket by bucket; the result is staged."""
-        chunks: list[Chunk] = []
-        for same, pieces in sink.take_buckets():
-            chunks += pieces if same else self.sort_bucket(pieces)
-        return chunks
+    def sort_staged(self, part: Part, sample: Columns | None = None) -> list[Chunk]:
+        """Sort a staged part, which is given up, into staged chunks; a sample of its keys, sorted, saves reading it."""
+        pieces = part.chunks
+        part.release()
+        return self._sort(pieces, sample)
 
-    def sort_bucket(self, pieces: list[Chunk]) -> list[Chunk]:
-        """Sort staged chunks, each of them sorted, into staged chunks: in memory where that fits, else in parts."""
-        rows, nbytes = sum(piece.rows for piece in pieces), sum(piece.nbytes for piece in pieces)
-        if not rows:
+    def _sort(self, pieces: list[Chunk], sample: Columns | None = None) -> list[Chunk]:
+        """Sort staged chunks, which are consumed: in memory where that fits, else in buckets."""
+        if not pieces:
             return []
-        scratch = self._workspace.backend.sort_scratch_bytes(rows, nbytes - rows * self._schema.row_bytes)
-        if rows > 1 and nbytes + max(nbytes, scratch) > self._workspace.budget.remaining_bytes:
-            return self._sort_in_parts(pieces, nbytes)
-        try:
-            return self._sort_whole(pieces)
-        except self._workspace.out_of_memory:
-            if rows == 1:
-                raise
-        return self._sort_in_parts(pieces, nbytes)
+        workspace = self._workspace
+        remaining, single = workspace.budget.remaining_bytes, sum(piece.rows for piece in pieces) == 1
+        if single or self._joining_bytes(pieces) <= remaining:
+            try:
+                with self._sorted(pieces) as data:
+                    return self._staged(data)
+            except workspace.out_of_memory:
+                if single:
+                    raise
+        return self._sort_in_buckets(pieces, sample)
 
-    def _sort_whole(self, pieces: list[Chunk]) -> list[Chunk]:
-        workspace, backend = self._workspace, self._workspace.backend
-        with ExitStack() as held:
-            claim = held.enter_context(workspace.budget.reserve(sum(p.nbytes for p in pieces), "Joining a bucket"))
-            with ExitStack() as loaded, span("unstage", "io"):
-                data = backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])
-            claim.resize(data.nbytes)
-            held.enter_context(workspace.budget.reserve(self._sorting_bytes(data), "Sorting a bucket"))
-            with span("merge", "algorithm", bytes=data.nbytes):
-                order = backend.sort_order(data, self._keys, runs=True)
-                box = [data]
-                del data
-                data = backend.reorder(box, order)
-            return self._staged(data)
-
-    def _sort_in_parts(self, pieces: list[Chunk], nbytes: int) -> list[Chunk]:
-        workspace, rows = self._workspace, sum(piece.rows for piece in pieces)
-        count = max(2, bucket_count(nbytes, workspace.budget.remaining_bytes))
-        schema = self._schema.select([key.name for key in self._keys])
-        positions = sample_positions(0, rows, min(rows, _SAMPLED * count))
-        sample = take_sample(workspace, pieces, schema, positions)
-        buckets = make_buckets(take_rows(sample, sort_order(sample, self._keys)), self._keys, count, apart=True)
+    def _sort_in_buckets(self, pieces: list[Chunk], sample: Columns | None) -> list[Chunk]:
+        workspace = self._workspace
+        count = max(2, bucket_count(self._joining_bytes(pieces), workspace.budget.remaining_bytes))
+        buckets = make_buckets(
+            self._sample(pieces, count) if sample is None else sample, self._keys, count, apart=sample is None
+        )
         parts: list[list[Chunk]] = [[] for _ in buckets.equal]
         file = workspace.spill.new_file()
-        while pieces:
-            piece = pieces.pop(0)
-            with piece.load(workspace) as data:
+        for run in self._runs(pieces):
+            with self._sorted(run) as data:
                 for part, some in zip(parts, buckets.split(workspace, data, self._keys), strict=True):
-                    if some.rows:
-                        part.append(stage(workspace, file, some))
-                workspace.spill.flush()  # the memory is free only once all of it has left
+                    part += self._staged(some, file)
         chunks: list[Chunk] = []
         for same, part in zip(buckets.equal, parts, strict=True):
-            chunks += part if same else self.sort_bucket(part)
+            chunks += part if same else self._sort(part)
         return chunks
 
-    def _staged(self, data: Data) -> list[Chunk]:
+    def _sample(self, pieces: list[Chunk], count: int) -> Columns:
+        rows = sum(piece.rows for piece in pieces)
+        positions = sample_positions(0, rows, min(rows, _SAMPLED * count))
+        sample = take_sample(self._workspace, pieces, self._key_schema, positions)
+        return take_rows(sample, sort_order(sample, self._keys))
+
+    def _runs(self, pieces: list[Chunk]) -> Iterator[list[Chunk]]:
+        """As many chunks together as can be sorted in memory, at least one; they are consumed."""
+        most = self._workspace.budget.remaining_bytes * RUN_SHARE
+        while pieces:
+            count = 1
+            while count < len(pieces) and self._joining_bytes(pieces[: count + 1]) <= most:
+                count += 1
+            run, pieces[:count] = pieces[:count], []
+            yield run
+
+    @contextmanager
+    def _sorted(self, pieces: list[Chunk]) -> Iterator[Data]:
+        """The rows of staged chunks together, sorted."""
+        workspace = self._workspace
+        with ExitStack() as held:
+            claim = held.enter_context(workspace.budget.reserve(sum(p.nbytes for p in pieces), "Joining sorted rows"))
+            with ExitStack() as loaded:
+                box = [workspace.backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])]
+            claim.resize(box[0].nbytes)
+            held.enter_context(workspace.budget.reserve(self._sorting_bytes(box[0]), "Sorting rows"))
+            yield self._ordered(box)
+
+    def _ordered(self, held: list[Data]) -> Data:
+        backend = self._workspace.backend
+        with span("merge", "algorithm", bytes=held[0].nbytes):
+            return backend.reorder(held, backend.sort_order(held[0], self._keys, runs=self._merges))
+
+    def _staged(self, data: Data, file: LowerFile | None = None) -> list[Chunk]:
         """Stage rows in slices, so that reading one back takes little of the budget."""
         workspace = self._workspace
-        self._file = self._file or workspace.spill.new_file()
-        count = max(1, min(-(-data.nbytes // stage_slice_bytes(workspace.budget.limit_bytes)), data.rows))
+        if not data.rows:
+            return []
+        file = file or workspace.spill.new_file()
+        count = min(-(-data.nbytes // stage_slice_bytes(workspace.budget.limit_bytes)), data.rows)
         edges = [data.rows * i // count for i in range(count + 1)]
-        slices = [workspace.backend.slice(data, *pair) for pair in pairwise(edges)]
-        chunks = [stage(workspace, self._file, some) for some in slices]
-        workspace.spill.flush()
+        chunks = [stage(workspace, file, workspace.backend.slice(data, *pair)) for pair in pairwise(edges)]
+        workspace.spill.flush()  # the memory is free only once all of it has left
         return chunks
 
-    def _staged_runs(self, chunk: Chunk) -> list[Chunk]:
-        """Stage rows that are on the device tier, in sorted slices that can be made in what is free."""
-        workspace, data = self._workspace, chunk.data
-        backend, file = workspace.backend, workspace.spill.new_file()
-        room = max(1, workspace.budget.remaining_bytes // 2)
-        count = min(data.rows, -(-(data.nbytes + self._sorting_bytes(data)) // room))
-        runs: list[Chunk] = []
-        for start, stop in pairwise([data.rows * i // count for i in range(count + 1)]):
-            some = backend.slice(data, start, stop)
-            with workspace.budget.reserve(some.nbytes + self._sorting_bytes(some), "Sorting a slice"):
-                ordered = backend.take(some, backend.sort_order(some, self._keys))
-                runs.append(stage(workspace, file, ordered))
-                workspace.spill.flush()
-        chunk.give_up()
-        return runs
+    def _joining_bytes(self, pieces: Sequence[Chunk]) -> int:
+        """Bytes of reading chunks, joining and sorting them."""
+        rows, nbytes = sum(piece.rows for piece in pieces), sum(piece.nbytes for piece in pieces)
+        variable = max(0, nbytes - rows * self._schema.row_bytes)
+        return nbytes + max(nbytes, self._ordering_bytes(rows, variable))
 
     def _sorting_bytes(self, data: Data) -> int:
-        """Temporary bytes of sorting rows column by column: the order, then that and one column."""
-        variable = data.nbytes - data.rows * self._schema.row_bytes
+        """Temporary bytes of sorting rows, beside the rows."""
+        return self._ordering_bytes(data.rows, data.nbytes - data.rows * self._schema.row_bytes)
+
+    def _ordering_bytes(self, rows: int, variable: int) -> int:
+        """Of finding the order, then of that and one column; text is joined, and taken out of that."""
         widest = max((column.dtype.itemsize for column in self._schema.fixed if column.dtype is not None), default=0)
-        scratch = self._workspace.backend.sort_scratch_bytes(data.rows, variable)
-        return max(scratch, data.rows * (ORDER_BYTES + widest), data.rows * ORDER_BYTES + 2 * variable)
+        scratch = self._workspace.backend.sort_scratch_bytes(rows, variable)
+        return max(scratch, rows * (ORDER_BYTES + widest), rows * ORDER_BYTES + 2 * variable)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..comm.transport import Receive, Window
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
-from ..tables.backend import Data, Output
+from ..tables.backend import Output
 from ..tables.schema import Schema
 from .part import Chunk, stage
 from .workspace import Workspace
@@ -277,18 +277,13 @@ class StagedSink:
             for start, count, message in pending:
                 output.put_variable(start, count, message)
             self._file = self._file or self._workspace.spill.new_file()
-            regions += self._take_in(source, output.finish(), reservation, self._file)
+            chunk = stage(self._workspace, self._file, output.finish(), reservation)
+            self._chunks.append((source, self._round, chunk))
+            regions.append(chunk.region)
         self._open.clear()
         self._round += 1
         self._left_before, self._leaving = self._leaving, regions
         self._leaving_bytes = 0 if reservation is None else reservation.nbytes
-
-    def _take_in(
-        self, source: int, data: Data, reservation: Reservation | None, file: LowerFile
-    ) -> list[LowerRegion]:
-        chunk = stage(self._workspace, file, data, reservation)
-        self._chunks.append((source, self._round, chunk))
-        return [chunk.region]
 
     def finish(self) -> list[Chunk]:
         """The staged chunks by source, then round; all of them have arrived."""

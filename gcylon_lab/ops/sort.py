@@ -13,16 +13,14 @@ from ..tables.backend import Data, Ids
 from ..tables.column import Label
 from ..tables.sorting import SortKey, require_sortable
 from .exchange import exchange_table
-from .merging import SortedSink, Sorter
+from .merging import Sorter
 from .operation import Operation, Request
 from .part import Part
 from .partition import HashRoute
-from .placement import Sink
 from .plan import Plan
 from .rounds import Outgoing
 from .running import run_operation
-from .sort_costs import bucket_count
-from .splitters import Splitters, find_splitters, make_buckets
+from .splitters import Splitters, find_splitters
 from .votes import agreed
 from .workspace import Workspace
 
@@ -114,43 +112,35 @@ def _sort(operation: Operation, part: Part, keys: Sequence[SortKey]) -> Part:
     workspace = operation.workspace
     shapes = operation.shapes()
     splitters = find_splitters(operation, part, keys, shapes)
-    route = SortRoute(operation, keys, splitters, sum(shapes.rows[: operation.rank]))
-    sinks: list[SortedSink] = []
-
-    def staged_sink() -> Sink:
-        share = -(-sum(shapes.nbytes) // operation.size)
-        buckets = make_buckets(splitters.share, keys, bucket_count(share, workspace.budget.remaining_bytes))
-        sinks.append(SortedSink(workspace, operation.schema, keys, buckets))
-        return sinks[0]
-
-    arrived = exchange_table(operation, part, route, shapes, staged_sink=staged_sink)
+    route = SortRoute(keys, splitters, sum(shapes.rows[: operation.rank]), operation.size)
+    arrived = exchange_table(operation, part, route, shapes)
     route.forget()
     sorter = Sorter(workspace, operation.schema, keys)
     may_stage = operation.request.strategy == "auto" and operation.may_stage
     with span("sort", "algorithm", bytes=arrived.nbytes):
-        chunks = sorter.sort_staged(sinks[0]) if sinks else sorter.sort_here(arrived, may_stage=may_stage)
+        if operation.plan is not None and operation.plan.strategy == "staged":
+            chunks = sorter.sort_staged(arrived, splitters.share)
+        else:
+            chunks = sorter.sort_here(arrived, may_stage=may_stage)
     return Part(workspace, operation.schema, chunks)
 
 
 class SortRoute(HashRoute):
     """Each row goes to the rank between whose splitters it falls.
 
-    Where that makes the receiver's work much smaller, and where results are staged, pieces are sorted before they
-    are sent: what a rank receives of each is then a sorted run.
+    Where that makes the receiver's work much smaller, pieces are sorted before they are sent: what a rank receives
+    of each is then a sorted run.
 
     Parameters
     ----------
-    operation : Operation
-        Opened.
     keys : sequence of SortKey
     splitters : Splitters
     first : int
         This rank's first row in the global order of the input.
     """
 
-    def __init__(self, operation: Operation, keys: Sequence[SortKey], splitters: Splitters, first: int) -> None:
-        super().__init__([], operation.size, keep_order=True)
-        self._operation = operation
+    def __init__(self, keys: Sequence[SortKey], splitters: Splitters, first: int, size: int) -> None:
+        super().__init__([], size, keep_order=True)
         self._sort_keys = keys
         self._splitters = splitters
         self._first = first
@@ -163,8 +153,8 @@ class SortRoute(HashRoute):
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Sort a piece, in a copy of its own, or only reorder it by rank."""
-        backend, plan = workspace.backend, self._operation.plan
-        if not backend.sorts_before_sending and plan is not None and plan.strategy != "staged":
+        backend = workspace.backend
+        if not backend.sorts_before_sending:
             return super().split(workspace, piece, first_row)
         variable = max(0, piece.nbytes - piece.rows * piece.schema.row_bytes)
         scratch = backend.sort_scratch_bytes(piece.rows, variable)

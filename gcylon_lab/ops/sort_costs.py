@@ -15,10 +15,11 @@ DEVICE_ROW_BYTES = 8 + 2 * (8 + 4) + 4
 _DEVICE_BLOCK_BYTES = 1 << 20
 ORDER_BYTES = 8
 _COLUMN_BYTES = 8
-# Of what is free, so much is one bucket: it is read, joined of its pieces and sorted, and may be longer than the mean.
-_BUCKET_SHARE = 0.2
+# Of what is free, runs take so much at the most, and the sorting of a bucket so much in the mean: where keys are not
+# spread as in the sample, it takes more.
+RUN_SHARE = 0.75
+_BUCKET_SHARE = 0.5
 _MOST_BUCKETS = 256
-_UNEVEN = 1.25
 
 
 class SortCosts(Costs):
@@ -38,7 +39,7 @@ class SortCosts(Costs):
     def __init__(self, shapes: Shapes, strategy: str) -> None:
         super().__init__(replace(shapes, verb="shuffle"), strategy)
         self._on_gpu = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES
-        self._presorts = self._staged or not self._on_gpu
+        self._presorts = not self._on_gpu
         self._copies = self._copies or self._presorts
         results = expected_results(shapes)
         self._sorting = np.array(
@@ -61,18 +62,15 @@ class SortCosts(Costs):
 
     def _sorting_bytes(self, result: int, free: int) -> float:
         """Of sorting what has arrived: beside the result where that is on the device, else all there is."""
-        variable, row = self._shapes.variable_row_bytes, max(self._shapes.bytes_per_row, 1.0)
-        if self._staged:
-            buckets = bucket_count(result, free)
-            result = int(result / buckets * (_UNEVEN if buckets > 1 else 1.0))
-        rows = result / row
+        variable = self._shapes.variable_row_bytes
+        rows = result / max(self._shapes.bytes_per_row, 1.0)
         sorting = max(self._order_bytes(rows), rows * (ORDER_BYTES + max(_COLUMN_BYTES, 2 * variable)))
         if not self._staged:
             return sorting
-        # What turns out larger is cut again, so that it is sorted in whatever is free.
-        return min(max(2.0 * result, result + sorting), max(float(free), 0.0))
+        joining = result + max(result, sorting)
+        return joining if joining <= free else max(free * RUN_SHARE, 0.0)
 
 
-def bucket_count(result_bytes: int, free_bytes: int) -> int:
-    """Into how many buckets a rank's staged share is cut, so that each can be sorted in what is free."""
-    return min(max(1, -(-result_bytes // max(1, int(free_bytes * _BUCKET_SHARE)))), _MOST_BUCKETS)
+def bucket_count(sorting_bytes: int, free_bytes: int) -> int:
+    """Into how many buckets rows are cut whose sorting takes so much, so that each can be sorted in what is free."""
+    return min(max(1, -(-sorting_bytes // max(1, int(free_bytes * _BUCKET_SHARE)))), _MOST_BUCKETS)

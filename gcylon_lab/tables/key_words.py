@@ -25,7 +25,13 @@ _SIGN = np.uint64(1 << 63)
 _ONE = np.uint64(1)
 _ALL = np.uint64(2**64 - 1)
 BLOCK_ROWS = 16384
+_LEAST_BLOCK_ROWS = 256
 _TEXT_BYTES = 7  # of a word; the eighth says how much is left
+
+
+def block_rows(rows: int) -> int:
+    """Rows of a block: temporaries stay in the cache, and are small beside the rows."""
+    return min(max(rows // 8, _LEAST_BLOCK_ROWS), BLOCK_ROWS)
 
 
 class KeyWords:
@@ -55,11 +61,12 @@ class KeyWords:
         """One word of each of some rows, in new memory; made block by block, as it takes a few arrays of that size."""
         key, word = place
         first, count = (rows.start, rows.stop - rows.start) if isinstance(rows, slice) else (0, len(rows))
-        if count <= BLOCK_ROWS:
+        step = block_rows(count)
+        if count <= step:
             return self._getters[key](word, rows)
         words = np.empty(count, np.uint64)
-        for start in range(0, count, BLOCK_ROWS):
-            stop = min(start + BLOCK_ROWS, count)
+        for start in range(0, count, step):
+            stop = min(start + step, count)
             block = slice(first + start, first + stop) if isinstance(rows, slice) else rows[start:stop]
             words[start:stop] = self._getters[key](word, block)
         return words

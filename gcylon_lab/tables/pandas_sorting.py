@@ -12,7 +12,7 @@ import pyarrow as pa
 from .column import Column
 from .data import Columns, one_array
 from .hashing import id_dtype
-from .key_words import BLOCK_ROWS, KeyWords, Words
+from .key_words import BLOCK_ROWS, KeyWords, Words, block_rows
 from .sorting import SortKey, require_sortable
 from .word_order import word_order
 
@@ -54,7 +54,7 @@ class PandasSorting:
 
 def sort_scratch_bytes(rows: int, variable_bytes: int) -> int:
     """Temporary bytes of ordering so many rows; text in several pieces is joined for it."""
-    return _ROW_BYTES * rows + _BLOCK_BYTES * min(rows, BLOCK_ROWS) + variable_bytes
+    return _ROW_BYTES * rows + _BLOCK_BYTES * min(rows, block_rows(rows)) + variable_bytes
 
 
 def sort_order(data: Columns, keys: Sequence[SortKey], *, runs: bool = False) -> Int64s:
