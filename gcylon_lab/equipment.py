@@ -3,28 +3,63 @@
 from __future__ import annotations
 
 import os
-import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from .comm.failures import first_failure
 from .comm.transport import Transport
-from .config import GcylonConfig
+from .config import GcylonConfig, parse_flag
 from .errors import CommError, ConfigError
 from .memory.available import available_bytes
 from .memory.budget import MemoryBudget
-from .memory.device import DeviceUnavailable, free_bytes, open_device, why_unavailable
+from .memory.checks import Checks
+from .memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from .memory.lower import LowerTiers
 from .memory.tiers import SpillStore
+from .profiling import GpuProbe, GpuSample, Recorder
 from .tables.backend import Backend
 from .tables.pandas_backend import PandasBackend
-from .units import GIB
+from .units import MIB, format_bytes, parse_bytes
 
 ENGINES = ("auto", "cpu", "gpu")
 DEVICE_TRANSPORTS = ("auto", "peer", "nccl", "host")
 ENGINE_VARIABLE = "GCYLON_ENGINE"
 TRANSPORT_VARIABLE = "GCYLON_TRANSPORT"
-_PREFILLED_BYTES = GIB
+AHEAD_VARIABLE = "GCYLON_PINNED_AHEAD"
+POISON_VARIABLE = "GCYLON_POISON_FREED"
+OVERLAP_VARIABLE = "GCYLON_CHECK_OVERLAP"
+# What is read from the environment at start and is no setting of an operation.
+VARIABLES = (ENGINE_VARIABLE, TRANSPORT_VARIABLE, AHEAD_VARIABLE, POISON_VARIABLE, OVERLAP_VARIABLE)
+_ROUTES = {"mpi": "MPI", "threads": "copies between threads", "single": "nothing (there is one rank)"}
+LEAST_FREE_BYTES = 256 * MIB  # of a GPU for each rank: with less, cuDF's own kernels hardly load
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbourhood:
+    """Who runs where, and what memory a rank of this one's host may count on.
+
+    Attributes
+    ----------
+    hosts : tuple of str
+        Of every rank.
+    share_bytes : int
+        Host memory for each rank of this host: what was available at start, split evenly.
+    """
+
+    hosts: tuple[str, ...]
+    share_bytes: int
+
+
+def look_around(transport: Transport) -> Neighbourhood:
+    """Collective: all ranks call it. Learn who is where, and share each host's memory among its ranks.
+
+    All look before any goes on and takes some, and those of one host count with the least that one of them saw.
+    """
+    told = [text.decode().split(" ", 1) for text in transport.share(f"{available_bytes()} {transport.host}".encode())]
+    hosts = tuple(host for _, host in told)
+    seen = [int(nbytes) for nbytes, host in told if host == transport.host]
+    return Neighbourhood(hosts, max(1, min(seen) // len(seen)))
 
 
 @dataclass
@@ -38,9 +73,12 @@ class Equipment:
     where : str
         ``cpu``, or the GPU's name and the first part of its number.
     reason : str
-        Why it is that kind, in words.
+        Why it is that kind, in words, beginning with "because".
     route : str
         How rows travel between ranks, and why.
+    around : Neighbourhood
+    ahead : PinnedAhead or None
+        What page-locks host memory in the background, on GPU engines.
     """
 
     kind: str
@@ -52,9 +90,20 @@ class Equipment:
     budget: MemoryBudget
     tiers: LowerTiers
     free_at_start_bytes: int
+    around: Neighbourhood
     device: Any = None
     pool: Any = None
+    ahead: Any = None
     closers: list[Any] = field(default_factory=list)
+
+    @property
+    def engines(self) -> str:
+        """The kind and the reason, for people."""
+        return f"{self.kind.upper()} engines, {self.reason}"
+
+    def describe(self) -> str:
+        """All of the choice in a line, for logs."""
+        return f"{self.engines}; rows travel by {self.route}"
 
     def close(self) -> None:
         """Give back what was opened, last first. Idempotent."""
@@ -62,7 +111,21 @@ class Equipment:
             self.closers.pop()()
 
 
-def equip(transport: Transport, config: GcylonConfig, engine: str = "", route: str = "") -> Equipment:
+@dataclass(frozen=True, slots=True)
+class _Means:
+    """What all choices at start are made from."""
+
+    transport: Transport
+    config: GcylonConfig
+    around: Neighbourhood
+    checks: Checks
+    ahead: int | None
+    recorder: Recorder | None
+
+
+def equip(
+    transport: Transport, config: GcylonConfig, engine: str = "", route: str = "", recorder: Recorder | None = None
+) -> Equipment:
     """Collective: all ranks call it. Choose and open what all ranks work with: the same kind on each.
 
     Parameters
@@ -75,6 +138,8 @@ def equip(transport: Transport, config: GcylonConfig, engine: str = "", route: s
         ``gpu`` is an error where a rank has none; "" reads ``GCYLON_ENGINE``.
     route : {"", "auto", "peer", "nccl", "host"}
         How device memory travels; "" reads ``GCYLON_TRANSPORT``.
+    recorder : Recorder, optional
+        Where what goes on in the background is recorded.
 
     Raises
     ------
@@ -83,49 +148,93 @@ def equip(transport: Transport, config: GcylonConfig, engine: str = "", route: s
     """
     engine = _known(ENGINE_VARIABLE, engine, ENGINES)
     route = _known(TRANSPORT_VARIABLE, route, DEVICE_TRANSPORTS)
-    hosts = transport.share(transport.host.encode())
-    local_size = hosts.count(transport.host.encode())
+    means = _Means(transport, config, look_around(transport), read_checks(), read_ahead(), recorder)
     if engine == "cpu":
-        return _cpu(transport, config, local_size, "because GCYLON_ENGINE=cpu")
-    reason = first_failure(transport, why_unavailable())
+        return _cpu(means, f"because {ENGINE_VARIABLE}=cpu")
+    reason = first_failure(transport, why_no_gpu())
     if not reason:
-        device, free, reason = _open_together(transport, config)
+        device, free, reason = _open_together(means)
         if device is not None:
-            return _gpu(transport, config, local_size, device, free, route)
+            return _gpu(means, device, free, route)
     if engine == "gpu":
         raise ConfigError(
-            f"GPU engines were asked for, but {reason}.", advice="Leave the engine on auto, or mend this (see doctor)."
+            f"GPU engines were asked for, but {reason}.",
+            advice=f"Mend this, or set {ENGINE_VARIABLE}=auto to work on CPU engines where there is no GPU to use.",
         )
-    return _cpu(transport, config, local_size, f"because {reason}")
+    return _cpu(means, f"because {reason}")
 
 
-def _cpu(transport: Transport, config: GcylonConfig, local_size: int, reason: str) -> Equipment:
-    free = available_bytes() // local_size
+def why_no_gpu() -> str:
+    """Say why this process cannot work on a GPU, before any of its memory is taken; "" where it may."""
+    try:
+        reason = why_unavailable()
+    except Exception as error:
+        return _do_not_load(error)
+    if "cudaErrorNoDevice" not in reason:
+        return reason
+    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return "no GPU is visible" + ("" if listed is None else f" (CUDA_VISIBLE_DEVICES={listed!r})")
+
+
+def _do_not_load(error: Exception) -> str:
+    # What is installed may still not fit this machine: a missing CUDA library, a driver that is too old.
+    return f"the GPU libraries do not load: {type(error).__name__}: {error}".rstrip(".")
+
+
+def read_checks() -> Checks:
+    """Return which checks the environment asks for.
+
+    Raises
+    ------
+    ConfigError
+        If a variable is neither on nor off.
+    """
+    return Checks(*(parse_flag(name, os.environ.get(name, "") or "0") for name in (POISON_VARIABLE, OVERLAP_VARIABLE)))
+
+
+def read_ahead() -> int | None:
+    """Return how much host memory the environment wants page-locked ahead of need; None leaves it to the rank.
+
+    Raises
+    ------
+    ConfigError
+        If the variable is no size.
+    """
+    text = os.environ.get(AHEAD_VARIABLE, "") or "auto"
+    try:
+        return None if text == "auto" else parse_bytes(text)
+    except ValueError as error:
+        raise ConfigError(f"{AHEAD_VARIABLE}={text!r}: {error}.", advice="It is a size, 0 for none, or auto.") from None
+
+
+def _cpu(means: _Means, reason: str) -> Equipment:
+    transport, config, free = means.transport, means.config, means.around.share_bytes
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
-    tiers = SpillStore(config.spill_dir)
+    tiers = SpillStore(config.spill_dir, means.checks)
+    route = f"{_ROUTES.get(transport.name, transport.name)}, because they are in ordinary memory"
     return Equipment(
-        "cpu", "cpu", reason, transport.name, transport, PandasBackend(), MemoryBudget(ceiling), tiers, free
+        "cpu", "cpu", reason, route, transport, PandasBackend(), MemoryBudget(ceiling), tiers, free, means.around
     )
 
 
-def _open_together(transport: Transport, config: GcylonConfig) -> tuple[Any, int, str]:
+def _open_together(means: _Means) -> tuple[Any, int, str]:
     """Open every rank's device, or none's. Ranks of one GPU share what is free on it evenly."""
-    from .memory.gpu_status import GpuStatus
-
-    failure, free, device = "", 0, None
+    transport, config = means.transport, means.config
+    failure, free, mine, device = "", 0, "", None
     try:
-        free = free_bytes()
-        mine = f"{transport.host} {GpuStatus().uuid}"
-    except DeviceUnavailable as error:
-        failure, mine = error.reason, ""
+        free, gpu = _look()
+        mine = f"{transport.host} {gpu}"
+    except Exception as error:
+        failure = error.reason if isinstance(error, DeviceUnavailable) else _do_not_load(error)
     # All have looked before anyone takes memory.
     places = [text.decode() for text in transport.share(mine.encode())]
     if not failure:
-        free //= places.count(mine)
         try:
-            device = open_device(config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction)))
-        except DeviceUnavailable as error:
-            failure = error.reason
+            free = _share_of(free, places.count(mine))
+            limit = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
+            device = open_device(limit, checks=means.checks)
+        except Exception as error:
+            failure = error.reason if isinstance(error, DeviceUnavailable) else _do_not_load(error)
     failure = first_failure(transport, failure)
     if failure and device is not None:
         device.close()
@@ -133,29 +242,70 @@ def _open_together(transport: Transport, config: GcylonConfig) -> tuple[Any, int
     return device, free, failure
 
 
-def _gpu(transport: Transport, config: GcylonConfig, local_size: int, device: Any, free: int, route: str) -> Equipment:
+def _look() -> tuple[int, str]:
+    """What is free on this rank's GPU, and which it is. Loads all that a rank needs, so that nothing fails later."""
+    from .memory.gpu_status import GpuStatus
+    from .tables import cudf_backend
+
+    assert cudf_backend.CudfBackend.on_gpu
+    return free_bytes(), str(GpuStatus().uuid)
+
+
+def _share_of(free: int, ranks: int) -> int:
+    """One rank's share of what is free on its GPU.
+
+    Raises
+    ------
+    DeviceUnavailable
+        If that is too little to work with.
+    """
+    share = free // ranks
+    if share < LEAST_FREE_BYTES:
+        among = f", among {ranks} ranks" if ranks > 1 else ""
+        raise DeviceUnavailable(
+            f"the GPU is out of memory: {format_bytes(free)} of {format_bytes(total_bytes())} are free on it{among}, "
+            f"and a rank needs {format_bytes(LEAST_FREE_BYTES)}"
+        )
+    return share
+
+
+def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
+    from .memory.ahead import PinnedAhead, ahead_bytes, pinned_cap
     from .memory.device_budget import DeviceBudget
     from .memory.device_tiers import DeviceTiers
     from .memory.pinned import Pageable, PinnedPool
     from .tables.cudf_backend import CudfBackend
 
-    cap = config.host_memory_limit or available_bytes() // local_size // 2
-    pool = PinnedPool(cap, memory=None if config.use_pinned_memory else Pageable())
-    # Locking a GiB takes half a second, which no operation is to pay for.
-    threading.Thread(target=pool.prefill, args=(min(cap, _PREFILLED_BYTES),), name="pinning", daemon=True).start()
-    chosen, why = choose_route(transport, device, pool, route)
+    config, share = means.config, means.around.share_bytes
+    cap = pinned_cap(config.host_memory_limit, share)
+    pool = PinnedPool(cap, memory=None if config.use_pinned_memory else Pageable(), checks=means.checks)
+    wanted = ahead_bytes(means.ahead, cap, share, device.limit_bytes) if config.use_pinned_memory else 0
+    ahead = PinnedAhead(pool, wanted, means.recorder)
+    ahead.start()
+    one_host = len(set(means.around.hosts)) == 1
+    try:
+        chosen, why = choose_route(means.transport, device, pool, route, one_host=one_host)
+        ahead.wait_for_first()
+    except BaseException:
+        ahead.stop()
+        device.close()
+        raise
     tiers = DeviceTiers(pool, config.spill_dir, allow_disk=config.allow_disk_spill)
     name = _device_name()
     backend = CudfBackend()
+    with suppress(MemoryError):  # a limit of a few KiB: then the first operation compiles
+        backend.warm_up()
     made = Equipment(
-        "gpu", _place(name), f"because every rank has one ({name} here)", f"{chosen.name}, {why}", chosen, backend,
-        DeviceBudget(device), tiers, free, device, pool,
+        "gpu", _place(name), "because every rank has a GPU and cuDF", f"{chosen.name}, {why}", chosen, backend,
+        DeviceBudget(device), tiers, free, means.around, device, pool, ahead,
     )  # fmt: skip
-    made.closers = [device.close, tiers.close]
+    made.closers = [device.close, pool.close, tiers.close, ahead.stop]
     return made
 
 
-def choose_route(transport: Transport, device: Any, pool: Any, route: str = "auto") -> tuple[Transport, str]:
+def choose_route(
+    transport: Transport, device: Any, pool: Any, route: str = "auto", *, one_host: bool
+) -> tuple[Transport, str]:
     """Collective: all ranks call it. Choose how device memory travels, the same on all ranks.
 
     Returns
@@ -178,18 +328,39 @@ def choose_route(transport: Transport, device: Any, pool: Any, route: str = "aut
     makers: dict[str, Any] = {
         "peer": lambda: PeerTransport(transport, slab),
         "nccl": lambda: NcclTransport(transport),
-        "host": lambda: HostStagedTransport(transport, pool.take),
+        "host": lambda: HostStagedTransport(transport, lambda nbytes: pool.take(nbytes, "rows on their way")),
     }
     if route != "auto":
-        return makers[route](), "because you asked for it"
+        try:
+            return makers[route](), f"because {TRANSPORT_VARIABLE}={route}"
+        except CommError as error:
+            error.message = f"{TRANSPORT_VARIABLE}={route} was asked for, but {error.message}"
+            raise
     reasons: list[str] = []
-    one_host = len(set(transport.share(transport.host.encode()))) == 1
     for name in ("peer", "nccl") if one_host else ("nccl",):
         try:
             return makers[name](), "; ".join(["because it is the fastest that works", *reasons])
         except CommError as error:
             reasons.append(error.message.rstrip("."))
     return makers["host"](), "; ".join(["because nothing faster works", *reasons])
+
+
+def gpu_probe(equipment: Equipment) -> GpuProbe | None:
+    """Return how to ask NVML for the figures of a rank's GPU; None on a CPU engine, and where NVML knows no GPU."""
+    from .memory.gpu_status import GpuStatus
+
+    if equipment.device is None:
+        return None
+    status = GpuStatus()
+    if status.uuid is None:
+        return None
+
+    def read() -> GpuSample:
+        busy = status.read_utilisation()
+        return GpuSample(status.read_used_bytes(), None if busy is None else round(100 * busy))
+
+    held_bytes = equipment.device.slab.nbytes
+    return GpuProbe(status.uuid, status.name or "GPU", status.total_bytes or 0, held_bytes, read)
 
 
 def bind_gpu(local_rank: int) -> None:

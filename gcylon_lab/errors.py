@@ -12,7 +12,7 @@
     ├── ReadError                    (OSError)      a file cannot be read
     ├── WriteError                   (OSError)      a file cannot be written
     ├── BudgetExceeded               (MemoryError)  the device tier's limit is too small for the work
-    ├── SpillError                   (OSError)      staging to disk failed, or is not allowed
+    ├── SpillError                   (OSError)      a disk failed, or host memory ended and no disk is allowed
     ├── RanksDisagree                               ranks called different verbs or gave different arguments
     ├── RankError                                   an exception that is none of the above, on one rank
     ├── CommError
@@ -111,7 +111,10 @@ class BudgetExceeded(GcylonError, MemoryError):
 
 
 class SpillError(GcylonError, OSError):
-    """Staging to disk failed, or is not allowed by the config."""
+    """Staging failed: on a disk, or where host memory ended and the config allows no disk.
+
+    ``numbers`` holds needed_bytes, and where a limit was met used_bytes, limit_bytes, knob and would_do.
+    """
 
 
 class RanksDisagree(GcylonError):

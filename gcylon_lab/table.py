@@ -89,7 +89,8 @@ class Table(ExchangingVerbs, SortingVerbs):
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
-            limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans).
+            limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans),
+            pinned_tier (whether host memory is a tier there, on GPU engines).
         """
         part, context = self._live(), self._context
         budget = context.budget
@@ -110,6 +111,7 @@ class Table(ExchangingVerbs, SortingVerbs):
             "ceiling_bytes": budget.ceiling_bytes,
             "free_at_start_bytes": context.workspace.free_at_start_bytes,
             "exchange": context.workspace.exchange_shapes(),
+            "pinned_tier": context.workspace.has_pinned_tier,
         }
 
     def explain(self) -> str:

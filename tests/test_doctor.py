@@ -32,6 +32,12 @@ def test_it_starts_two_ranks_and_says_all_topics():
     assert "because" in found["engines"]["value"] or "GPU" in found["engines"]["value"]
 
 
+def test_without_its_metadata_packages_are_not_called_fine(monkeypatch):
+    monkeypatch.setattr(doctor, "_requirements", lambda: [])
+    found = by_topic(list(doctor._packages()))
+    assert found["packages"].status == WARN and "not installed" in found["packages"].value
+
+
 def test_no_mpiexec_fails_and_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))

@@ -34,6 +34,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     gpu.add_argument("--warmup", type=int, default=2)
     gpu.add_argument("--cases", default="", help="comma-separated names of lines; all by default")
     gpu.add_argument("--no-peers", action="store_true", help="leave rapidsmpf out")
+    gpu.add_argument(
+        "--tables", choices=("plain", "tpch"), default="plain", help="tpch: strings, dates, decimals, nulls"
+    )
+    gpu.add_argument("--scale", type=float, default=0.0, help="of --tables tpch, on all ranks (default: 1.2 a rank)")
+    gpu.add_argument("--profiling", action="store_true", help="what recording costs instead: on and off take turns")
 
 
 def _new(commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
@@ -92,14 +97,35 @@ def _peak(arguments: argparse.Namespace) -> int:
 
 
 def _gpu(arguments: argparse.Namespace) -> int:
+    cases = tuple(name.strip() for name in arguments.cases.split(",") if name.strip())
+    if arguments.profiling:
+        return _gpu_profiling(arguments)
+    if arguments.tables == "tpch":
+        return _gpu_tables(arguments, cases)
     from .gpu import format_gpu, run
 
-    cases = tuple(name.strip() for name in arguments.cases.split(",") if name.strip())
     report = run(
         arguments.ranks, int(arguments.rows), arguments.repeats, arguments.warmup,
         cases=cases, peers=not arguments.no_peers,
     )  # fmt: skip
     return _finish(arguments, report, format_gpu)
+
+
+def _gpu_tables(arguments: argparse.Namespace, cases: tuple[str, ...]) -> int:
+    from .gpu_tables import format_tables, run
+
+    report = run(
+        arguments.ranks, arguments.scale, arguments.repeats, arguments.warmup,
+        cases=cases, peers=not arguments.no_peers,
+    )  # fmt: skip
+    return _finish(arguments, report, format_tables)
+
+
+def _gpu_profiling(arguments: argparse.Namespace) -> int:
+    from .gpu_profiling import format_cost, run
+
+    report = run(arguments.ranks, int(arguments.rows), arguments.repeats, arguments.warmup)
+    return _finish(arguments, report, format_cost)
 
 
 def _finish(arguments: argparse.Namespace, report: Report, show: Callable[[Report], str]) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import gcylon_lab as gl
 
 from ..context import Context
+from ..profiling import set_recorder
 from .gpu_cases import KEY_RANGE, ROW_BYTES, GpuCase, case_named, ceiling_bytes
 from .seats import Answer, serve
 
@@ -96,7 +97,8 @@ def main(rows: int, extra_ceiling: float = 1.0) -> None:
     status = _gpu_used()
     ranks = Ranks(context, rows)
 
-    def step(variant: str, repeat: int, check: bool) -> Answer:
+    def step(variant: str, repeat: int, check: bool, recording: bool = True) -> Answer:
+        record_or_not(context, recording=recording)
         case = case_named(variant)
         table = ranks.table(case.skewed)
         config = gl.GcylonConfig(gpu_memory_limit=case.limit_bytes(rows * ROW_BYTES, context.size))
@@ -105,9 +107,11 @@ def main(rows: int, extra_ceiling: float = 1.0) -> None:
         start = time.perf_counter()
         result = getattr(table, case.verb)(**arguments, strategy=case.strategy, config=config)
         seconds = time.perf_counter() - start
-        record = context.recorder.operations[-1]
         wrong = ranks.wrong(case, result) if check else ""
         result.release()
+        if not recording:
+            return {"seconds": seconds, "wrong": wrong}
+        record = context.recorder.operations[-1]
         return {
             "seconds": seconds,
             "wrong": wrong,
@@ -122,6 +126,16 @@ def main(rows: int, extra_ceiling: float = 1.0) -> None:
         }
 
     serve(step, context.rank)
+
+
+def record_or_not(context: Context, *, recording: bool) -> None:
+    """Turn spans, records and samples of this rank on or off, for a bench of what they cost."""
+    recorder: Any = context.recorder if recording else None
+    if context.workspace.recorder is recorder:
+        return
+    context.workspace.recorder = recorder
+    set_recorder(recorder)
+    (context.sampler.start if recording else context.sampler.stop)()
 
 
 def _gpu_used() -> int:

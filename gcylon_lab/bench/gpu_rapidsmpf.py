@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from .gpu_cases import KEY_RANGE
+from .gpu_tpch import TABLES, arrow_pieces
 from .seats import Answer, serve
 
 
@@ -40,11 +41,24 @@ class Meeting:
 
 
 class Peer:
-    """One rank of rapidsmpf."""
+    """One rank of rapidsmpf.
 
-    def __init__(self, rows: int, meeting: Meeting, rank: int, ranks: int) -> None:
+    Parameters
+    ----------
+    rows : int
+        Of the plain table.
+    meeting : Meeting
+    rank, ranks : int
+    tables : str
+        Folder of the tables of `gpu_tpch`.
+    table : str
+        Which of them; its key is the first column.
+    """
+
+    def __init__(
+        self, rows: int, meeting: Meeting, rank: int, ranks: int, tables: str = "", table: str = "plain"
+    ) -> None:
         import cupy
-        import pylibcudf as plc
         import rmm.mr
         import ucxx._lib.libucxx as ucx
         from rapidsmpf.communicator.ucxx import barrier, get_root_ucxx_address, new_communicator
@@ -53,7 +67,7 @@ class Peer:
         from rapidsmpf.progress_thread import ProgressThread
         from rapidsmpf.statistics import Statistics
 
-        self.meeting, self.ranks, self.rows, self.turn = meeting, ranks, rows, 0
+        self.meeting, self.ranks, self.turn = meeting, ranks, 0
         options = Options(get_environment_variables())
         self.resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaAsyncMemoryResource())
         self.buffers = BufferResource(self.resource)
@@ -69,13 +83,13 @@ class Peer:
             root = ucx.UCXAddress.create_from_buffer(address)
             self.comm = new_communicator(ranks, None, root, options, progress)
         barrier(self.comm)
-        random = cupy.random.default_rng(rank)
-        columns = [random.integers(0, KEY_RANGE, rows, dtype=cupy.int64)] + [random.random(rows) for _ in range(3)]
-        self.table = plc.Table([plc.Column.from_cuda_array_interface(column) for column in columns])
+        self.table = _plain_table(rank, rows) if table == "plain" else _read_table(tables, table, rank, ranks)
         cupy.cuda.Device().synchronize()
+        self.all_rows = sum(meeting.share(self.table.num_rows()))
+        self.sum = sum(meeting.share(_sum_of(self.table))) % 2**64
 
-    def shuffle(self, chunks: int) -> tuple[float, str]:
-        """Shuffle in so many chunks; seconds, and what was wrong."""
+    def shuffle(self, chunks: int, *, check: bool = False) -> tuple[float, str]:
+        """Shuffle in so many chunks; seconds, and what was wrong: rows are counted, with ``check`` summed up too."""
         import cupy
         import pylibcudf as plc
         from cudf_streaming.partition_utils import partition_and_pack, unpack_and_concat
@@ -83,13 +97,14 @@ class Peer:
         from rmm.pylibrmm.stream import DEFAULT_STREAM
 
         how = {"br": self.buffers, "stream": DEFAULT_STREAM}
-        step = -(-self.rows // chunks)
+        rows = self.table.num_rows()
+        step = -(-rows // chunks)
         self.turn += 1
         self.meeting.share(0)
         start = time.perf_counter()
         shuffler = Shuffler(self.comm, op_id=self.turn % 200, total_num_partitions=self.ranks, br=self.buffers)
-        for first in range(0, self.rows, step):
-            part = plc.copying.slice(self.table, [first, min(first + step, self.rows)])[0]
+        for first in range(0, rows, step):
+            part = plc.copying.slice(self.table, [first, min(first + step, rows)])[0]
             shuffler.insert_chunks(partition_and_pack(part, columns_to_hash=(0,), num_partitions=self.ranks, **how))
         shuffler.insert_finished()
         shuffler.wait()
@@ -97,16 +112,50 @@ class Peer:
         cupy.cuda.Device().synchronize()
         seconds = time.perf_counter() - start
         shuffler.shutdown()
-        rows = sum(self.meeting.share(sum(result.num_rows() for result in results)))
-        return seconds, "" if rows == self.rows * self.ranks else f"{rows} rows came out"
+        came = sum(self.meeting.share(sum(result.num_rows() for result in results)))
+        if came != self.all_rows:
+            return seconds, f"{came} of {self.all_rows} rows came out"
+        total = sum(self.meeting.share(sum(map(_sum_of, results)))) % 2**64 if check else self.sum
+        return seconds, "" if total == self.sum else "the checksums of the rows before and after differ"
 
 
-def main(ranks: int, rows: int) -> None:
+def _plain_table(rank: int, rows: int) -> Any:
+    import cupy
+    import pylibcudf as plc
+
+    random = cupy.random.default_rng(rank)
+    columns = [random.integers(0, KEY_RANGE, rows, dtype=cupy.int64)] + [random.random(rows) for _ in range(3)]
+    return plc.Table([plc.Column.from_cuda_array_interface(column) for column in columns])
+
+
+def _read_table(folder: str, name: str, rank: int, ranks: int) -> Any:
+    import pyarrow as pa
+    import pylibcudf as plc
+
+    pieces = list(arrow_pieces(Path(folder), TABLES[name], rank, ranks))
+    return plc.Table.from_arrow(pa.concat_tables(pieces).combine_chunks())
+
+
+def _sum_of(table: Any) -> int:
+    """The rows' hashes summed up, which no order of them changes."""
+    import cupy
+    import pylibcudf as plc
+
+    if not table.num_rows():
+        return 0
+    hashes = plc.hashing.xxhash_64(table)
+    cupy.cuda.Device().synchronize()
+    data = hashes.data()
+    memory = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(data.ptr, data.size, hashes), 0)
+    return int(cupy.sum(cupy.ndarray((hashes.size(),), cupy.uint64, memory), dtype=cupy.uint64))
+
+
+def main(ranks: int, rows: str, *table: str) -> None:
     """Start one process a GPU, and wait for them; each serves the bench."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "gcylon_lab.bench.gpu_rapidsmpf", str(ranks), str(rows), folder]
+        command = [sys.executable, "-m", "gcylon_lab.bench.gpu_rapidsmpf", "rank", str(ranks), rows, folder]
         processes = [
-            subprocess.Popen([*command, str(rank)], env=os.environ | {"CUDA_VISIBLE_DEVICES": str(rank)})
+            subprocess.Popen([*command, str(rank), *table], env=os.environ | {"CUDA_VISIBLE_DEVICES": str(rank)})
             for rank in range(ranks)
         ]
         try:
@@ -116,19 +165,19 @@ def main(ranks: int, rows: int) -> None:
                 process.kill()
 
 
-def serve_rank(ranks: int, rows: int, folder: str, rank: int) -> None:
+def serve_rank(ranks: int, rows: int, folder: str, rank: int, *table: str) -> None:
     """Serve the bench on one rank; the order's ``variant`` is "N chunks"."""
-    peer = Peer(rows, Meeting(folder, rank, ranks), rank, ranks)
+    peer = Peer(rows, Meeting(folder, rank, ranks), rank, ranks, *table)
 
     def step(variant: str, repeat: int, check: bool) -> Answer:
-        seconds, wrong = peer.shuffle(int(variant.split()[0]))
+        seconds, wrong = peer.shuffle(int(variant.split()[0]), check=check)
         return {"seconds": seconds, "wrong": wrong}
 
     serve(step, rank)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        main(int(sys.argv[1]), int(float(sys.argv[2])))
+    if sys.argv[1] == "rank":
+        serve_rank(int(sys.argv[2]), int(float(sys.argv[3])), sys.argv[4], int(sys.argv[5]), *sys.argv[6:])
     else:
-        serve_rank(int(sys.argv[1]), int(float(sys.argv[2])), sys.argv[3], int(sys.argv[4]))
+        main(int(sys.argv[1]), *sys.argv[2:])

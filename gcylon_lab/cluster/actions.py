@@ -131,6 +131,14 @@ def _first_rows(call: Call) -> Any:
     return frame if call.engine.rank == 0 else None
 
 
+def _local(call: Call) -> Any:
+    """This rank's rows as pandas, whatever the engine works with: a notebook's kernel has no GPU library."""
+    from ..ops.heads import rows_on_host
+    from ..tables.interop import to_frame
+
+    return to_frame(rows_on_host(call.engine.context.workspace, call.table()._live()))
+
+
 def _memory(call: Call) -> list[dict[str, Any]]:
     """Every table on this rank: stored ones, and those that only a variable of ``%px`` refers to."""
     names: dict[int, list[str]] = {}
@@ -156,6 +164,7 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "bind": _bind,
     "schema": _schema,
     "first_rows": _first_rows,
+    "local": _local,
     "memory": _memory,
     "nothing": _nothing,
     "from_local": _from_local,

@@ -48,7 +48,7 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]]) -> str:
 
 
 def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) -> str:
-    """A cluster: who its ranks are.
+    """A cluster: what it works with and why, and who its ranks are.
 
     Parameters
     ----------
@@ -73,12 +73,20 @@ def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) 
     )
     titles = "".join(_cell(title, faint=True) for title in ("rank", "host", "device", "process"))
     table = f'<table style="font-size:12px">{titles}{lines}</table>'
-    return f'<div style="{_CARD}"><div>{head}</div>{table}{_left(len(ranks), "ranks")}</div>'
+    chosen = "".join(f'<div style="font-size:12px">{escape(text)}</div>' for text in _choices(ranks))
+    return f'<div style="{_CARD}"><div>{head}</div>{chosen}{table}{_left(len(ranks), "ranks")}</div>'
 
 
 def gone_card(text: str) -> str:
     """A handle or cluster that is no more, in its own words."""
     return f'<div style="{_CARD};{_FAINT}">{escape(text)}</div>'
+
+
+def _choices(ranks: Sequence[RankRecord]) -> list[str]:
+    """Kind of engines and way of the rows, which are the same on all ranks, with the reasons."""
+    if not ranks or not ranks[0].engines:
+        return []
+    return [ranks[0].engines, f"rows travel by {ranks[0].route}"]
 
 
 def _columns(info: Mapping[str, Any]) -> str:

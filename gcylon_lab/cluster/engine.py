@@ -16,7 +16,7 @@ from typing import Any
 
 from .. import __version__
 from ..config import GcylonConfig
-from ..errors import ClusterError, Revoked, to_message
+from ..errors import ClusterError, ConfigError, Revoked, to_message
 from . import actions
 from .controller import LEASE_FILE
 from .hooks import install_hooks
@@ -248,9 +248,10 @@ def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> No
     global _engine, _start_error
     try:
         _engine = _open(Path(home), grace_s, config)
-    except BaseException:
+    except BaseException as error:
         # The engine registers all the same, so that the verify step can fetch what went wrong.
-        _start_error = traceback.format_exc()
+        settings = isinstance(error, ConfigError)  # which its own words say best
+        _start_error = f"{type(error).__name__}: {error}" if settings else traceback.format_exc()
         print(_start_error, file=sys.stderr)
 
 
@@ -279,6 +280,8 @@ def probe(what: str) -> Any:
         "host": context.host,
         "pid": os.getpid(),
         "device": context.device,
+        "engines": context.equipment.engines,
+        "route": context.equipment.route,
         "versions": versions(),
         "mpi": _mpi_library(),
         "config": context.config.as_dict(),
@@ -315,6 +318,8 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     transport = MpiTransport()
     bind_gpu(contexts.local_rank(transport))
     context = contexts.initialize(None if config is None else GcylonConfig(**config), transport=transport)
+    # To the launcher's output, where other things that went wrong at start stand too.
+    print(f"rank {context.rank}, {context.device}: {context.equipment.describe()}", file=sys.stderr, flush=True)
     kernel = get_ipython().kernel
     engine = Engine(context, kernel)
     # On hosts that do not see the cluster's folder the launcher ends the engines.

@@ -13,13 +13,25 @@ from .failures import name_ranks
 
 @dataclass(frozen=True, slots=True)
 class RankRecord:
-    """One rank: where it runs, and which engine it is to ipyparallel."""
+    """One rank: where it runs, what it works with, and which engine it is to ipyparallel.
+
+    Attributes
+    ----------
+    device : str
+        ``cpu``, or its GPU.
+    engines : str
+        CPU or GPU engines, and why; as all ranks.
+    route : str
+        How rows travel between ranks, and why; as all ranks.
+    """
 
     rank: int
     host: str
     pid: int
     device: str
     engine_id: int
+    engines: str = ""
+    route: str = ""
 
     def describe(self) -> str:
         """For messages: "rank 1 (host node1, pid 4711)"."""
@@ -88,7 +100,7 @@ def check_identities(
         )
     _check_versions(answers)
     records = [
-        RankRecord(int(a["rank"]), a["host"], int(a["pid"]), a["device"], int(engine))
+        RankRecord(int(a["rank"]), a["host"], int(a["pid"]), a["device"], int(engine), a["engines"], a["route"])
         for engine, a in zip(engine_ids, answers, strict=True)
     ]
     return sorted(records, key=lambda record: record.rank)

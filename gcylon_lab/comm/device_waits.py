@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from .transfer_times import TransferTimes
 from .transport import Transport
 
 _EAGER_S = 0.002
@@ -31,6 +33,8 @@ class DeviceWaits:
         self._streams = list(streams)
         self._events = [self._new_event() for _ in streams]
         self._own = self._new_event()
+        self._written = False  # by kernels on the current stream, which are to be waited for as copies are
+        self._times = TransferTimes(self._cuda, self._streams)
 
     def _new_event(self) -> Any:
         return self._cuda.Event(disable_timing=True)
@@ -40,6 +44,19 @@ class DeviceWaits:
         self._own.record(self._cuda.get_current_stream())
         for stream in self._streams:
             stream.wait_event(self._own)
+        self._times.begin()
+
+    def note_queued(self) -> None:
+        """Say that all copies of an exchange are queued, so that they are timed."""
+        self._times.end()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Time what is queued on the current stream within it, and wait for it too from now on."""
+        self._times.begin(writing=True)
+        self._written = True
+        yield
+        self._times.end()
 
     def let_current_follow(self) -> None:
         """Let the current stream wait, on the GPU, for what is queued on the copy streams so far."""
@@ -54,10 +71,15 @@ class DeviceWaits:
         self._poll([self._own])
 
     def for_streams(self) -> None:
-        """Wait until the copy streams are done."""
+        """Wait until the copy streams are done, and what was written by kernels."""
         for event, stream in zip(self._events, self._streams, strict=True):
             event.record(stream)
-        self._poll(self._events)
+        if self._written:
+            self._own.record(self._cuda.get_current_stream())
+        began = time.perf_counter_ns()
+        self._poll([*self._events, self._own] if self._written else self._events)
+        self._written = False
+        self._times.waited(time.perf_counter_ns() - began)
 
     def _poll(self, events: Sequence[Any]) -> None:
         start = time.monotonic()

@@ -46,7 +46,6 @@ class MpiTransport:
 
     name = "mpi"
     completes_in_finish = False
-    maps_windows = False
 
     def __init__(self, world: MPI.Comm | None = None, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
         self._world = MPI.COMM_WORLD if world is None else world

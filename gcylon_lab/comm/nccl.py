@@ -67,6 +67,7 @@ class NcclTransport(QueuedOverlay):
         for source, target in zip(own, room, strict=True):
             if source.nbytes:
                 target.data.copy_from_device_async(source.data, source.nbytes, self._stream)
+        self._waits.note_queued()
         self._kept.append(receives)
         self._sent.append(sends)
 

@@ -20,7 +20,6 @@ class Overlay:
 
     name = "overlay"
     completes_in_finish = False
-    maps_windows = False
 
     def __init__(self, base: Transport) -> None:
         self.base = base

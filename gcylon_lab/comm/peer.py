@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,6 @@ class PeerTransport(QueuedOverlay):
     """
 
     name = "peer puts"
-    maps_windows = True
 
     def __init__(self, base: Transport, slab: tuple[int, int]) -> None:
         import cupy
@@ -45,6 +45,7 @@ class PeerTransport(QueuedOverlay):
         priority = _highest_priority(cupy.cuda.runtime)
         self._streams = [cupy.cuda.Stream(non_blocking=True, priority=priority) for _ in range(base.size)]
         super().__init__(base, DeviceWaits(base, self._streams))
+        self._cuda = cupy.cuda
         self._runtime = cupy.cuda.runtime
         self._slab = slab
         self._bases = self._open_all()
@@ -80,11 +81,20 @@ class PeerTransport(QueuedOverlay):
             if send.view.nbytes:
                 source, nbytes = send.view.data.ptr, send.view.nbytes
                 self._runtime.memcpyAsync(targets[turn], source, nbytes, _DEVICE_TO_DEVICE, stream.ptr)
+        self._waits.note_queued()
         self._kept.append((receives, window))
         self._sent.append(sends)
 
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Queue kernels on the current stream that write into open windows; complete as exchanges are."""
+        self.base.check()
+        with self._waits.writing():
+            yield
+
     def recover(self) -> None:
         """Collective: all ranks call it. Wait for the copies under way, then let the base recover."""
+        self._cuda.get_current_stream().synchronize()
         for stream in self._streams:
             stream.synchronize()
         self.base.recover()

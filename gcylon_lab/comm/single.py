@@ -18,7 +18,6 @@ class SingleTransport:
 
     name = "single"
     completes_in_finish = False
-    maps_windows = False
     rank = 0
     size = 1
 

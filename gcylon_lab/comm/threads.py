@@ -48,7 +48,6 @@ class ThreadsTransport:
 
     name = "threads"
     completes_in_finish = False
-    maps_windows = False
 
     def __init__(self, world: ThreadsWorld, rank: int) -> None:
         self._world = world

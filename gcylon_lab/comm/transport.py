@@ -9,8 +9,9 @@ device arrays of bytes (1-D, uint8) where the transport moves device memory.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -66,14 +67,10 @@ class Transport(Protocol):
     completes_in_finish : bool
         Whether an exchange goes on after it has returned: receives are filled, and what
         was sent may be changed, only after the next `finish`.
-    maps_windows : bool
-        Whether this rank's own kernels may write to the addresses in an open window too. They are complete
-        as an exchange is that is called after they have been queued.
     """
 
     name: str
     completes_in_finish: bool
-    maps_windows: bool
     rank: int
     size: int
     host: str
@@ -140,4 +137,16 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Release what the transport holds. Idempotent."""
+        ...
+
+
+@runtime_checkable
+class WritableWindows(Protocol):
+    """A transport whose ranks can write to the addresses in an open window with kernels of their own."""
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Kernels that are queued on the current stream within it are complete as an exchange would be.
+
+        Not a collective: other ranks may exchange, write, or do nothing in the same round.
+        """
         ...

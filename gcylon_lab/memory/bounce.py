@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from time import perf_counter
+from time import perf_counter_ns
 from typing import Any
 
+from ..profiling import current_operation
 from ..units import MIB
+from .checks import poison_host
 from .copies import Copy, CopyQueue, Traffic
 from .layout import Move, Run, moves_into, pieces, runs_of
 from .pinned import PinnedBuffer, PinnedPool
@@ -38,7 +40,7 @@ class Bounce:
         """Take the buffers, before regions take all of the pool."""
         with self._lock:
             while len(self._buffers) < 2:
-                self._buffers.append(self._pool.take(self._nbytes))
+                self._buffers.append(self._pool.take(self._nbytes, "the way to disk"))
 
     def release(self) -> None:
         """Give the buffers back, with nothing in flight."""
@@ -56,9 +58,10 @@ class Bounce:
                     self._copy_down(i % 2, runs, parts[i].done, parts[i].nbytes, buffers)
                 if i > 0:
                     self._await((i - 1) % 2)
-                    began = perf_counter()
+                    began = perf_counter_ns()
                     written.append(file.append([self._buffers[(i - 1) % 2].view[: parts[i - 1].nbytes]]))
-                    traffic.add(parts[i - 1].nbytes, perf_counter() - began)
+                    _count(traffic, parts[i - 1].nbytes, perf_counter_ns() - began)
+                    self._poison((i - 1) % 2)
         self._queue.poll()
         return written
 
@@ -69,10 +72,11 @@ class Bounce:
         with self._lock:
             for i, part in enumerate(parts):
                 self._await(i % 2)
+                self._poison(i % 2)
                 buffer = self._buffers[i % 2]
-                began = perf_counter()
+                began = perf_counter_ns()
                 part._file.read_into(part._offset, buffer.view[: part.nbytes])
-                traffic.add(part.nbytes, perf_counter() - began)
+                _count(traffic, part.nbytes, perf_counter_ns() - began)
                 self._last[i % 2] = self._queue.up([Move(start, buffer.pointer, part.nbytes)], buffer)
                 start += part.nbytes
 
@@ -81,7 +85,20 @@ class Bounce:
         moves = moves_into(runs, [buffer], self._nbytes, start, nbytes)
         self._last[which] = self._queue.down(moves, (buffer, held), [last] if last else [])
 
+    def _poison(self, which: int) -> None:
+        """Where that is checked, nobody may read what a buffer held before."""
+        if self._pool.checks.poison:
+            poison_host(self._buffers[which].pointer, self._nbytes)
+
     def _await(self, which: int) -> None:
         last = self._last[which]
         if last is not None:
             last.wait()
+
+
+def _count(traffic: Traffic, nbytes: int, ns: int) -> None:
+    """Count what was read or written: the rank did it itself, so nothing of it ran beside other work."""
+    traffic.add(nbytes, ns / 1e9)
+    record = current_operation()
+    if record is not None:
+        record.add_copies("staging", ns, ns)

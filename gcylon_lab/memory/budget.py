@@ -9,6 +9,7 @@ from types import TracebackType
 
 from ..errors import BudgetExceeded
 from ..units import format_bytes
+from . import checks
 
 
 class Reservation:
@@ -184,6 +185,8 @@ class MemoryBudget:
             self._peak = max(self._peak, self._used)
             self._window_peak = max(self._window_peak, self._used)
             self._count += 1
+        if checks.noting:
+            checks.note_purpose(what)
 
     def _give(self, nbytes: int) -> None:
         with self._lock:

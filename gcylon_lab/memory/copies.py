@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import Any
 
+from ..profiling import current_operation
 from .layout import Move
 
 _ANY_KIND = 4  # cudaMemcpyDefault: the driver sees from the addresses what is where
@@ -32,12 +34,19 @@ class Traffic:
 
 
 class Copy:
-    """A copy in flight. It keeps what it reads and writes until it is done."""
+    """A copy in flight. It keeps what it reads and writes until it is done.
 
-    __slots__ = ("_begun", "_ended", "_held", "_nbytes", "_traffic", "stream")
+    Where ``beside`` is not set the stream is that of the work itself, which goes
+    on only after the copy.
+    """
 
-    def __init__(self, cuda: Any, stream: Any, held: Any, traffic: Traffic) -> None:
+    __slots__ = ("_begun", "_beside", "_ended", "_held", "_nbytes", "_record", "_traffic", "_wait_ns", "stream")
+
+    def __init__(self, cuda: Any, stream: Any, held: Any, traffic: Traffic, *, beside: bool) -> None:
         self.stream = stream
+        self._beside = beside
+        self._record = current_operation()
+        self._wait_ns = 0
         self._held: tuple[Any, ...] = (held,)
         self._nbytes = 0
         self._traffic = traffic
@@ -62,7 +71,9 @@ class Copy:
     def wait(self) -> None:
         """Wait until all bytes are there."""
         if self._held:
+            began = perf_counter_ns()
             self._ended.synchronize()
+            self._wait_ns += perf_counter_ns() - began
 
     def order_before(self, stream: Any) -> None:
         """Let what comes next on a stream see the bytes."""
@@ -71,7 +82,12 @@ class Copy:
 
     def count(self, cuda: Any) -> None:
         """Count a copy that is done."""
-        self._traffic.add(self._nbytes, cuda.get_elapsed_time(self._begun, self._ended) / 1e3)
+        elapsed_ms = cuda.get_elapsed_time(self._begun, self._ended)
+        self._traffic.add(self._nbytes, elapsed_ms / 1e3)
+        if self._record is not None:
+            copy_ns = int(1e6 * elapsed_ms)
+            # A wait ends with its copy, and may have begun before it: the shorter time is what they have in common.
+            self._record.add_copies("staging", copy_ns, min(self._wait_ns, copy_ns) if self._beside else copy_ns)
 
     def let_go(self) -> None:
         """Keep no longer what a copy that is done has kept."""
@@ -117,12 +133,12 @@ class CopyQueue:
             flying[0].wait()
             self.poll()
         self._stream.wait_event(self._cuda.get_current_stream().record())
-        return self._start(self._stream, moves, held, after, self.down_traffic)
+        return self._start(self._stream, moves, held, after, self.down_traffic, beside=True)
 
     def up(self, moves: Sequence[Move], held: Any, after: Sequence[Copy] = ()) -> Copy:
         """Copy to the device on the caller's current stream; parameters as of `down`."""
         self.poll()
-        return self._start(self._cuda.get_current_stream(), moves, held, after, self.up_traffic)
+        return self._start(self._cuda.get_current_stream(), moves, held, after, self.up_traffic, beside=False)
 
     def poll(self) -> int:
         """Let go of what copies that are done have kept; returns how many are still in flight."""
@@ -146,10 +162,12 @@ class CopyQueue:
         self.poll()
         return [copy for copy in list(self._flying) if copy.stream is self._stream]
 
-    def _start(self, stream: Any, moves: Sequence[Move], held: Any, after: Sequence[Copy], traffic: Traffic) -> Copy:
+    def _start(
+        self, stream: Any, moves: Sequence[Move], held: Any, after: Sequence[Copy], traffic: Traffic, *, beside: bool
+    ) -> Copy:
         for copy in after:
             copy.order_before(stream)
-        copy = Copy(self._cuda, stream, held, traffic)
+        copy = Copy(self._cuda, stream, held, traffic, beside=beside)
         with self._lock:
             try:
                 copy.start(self._cuda, moves)

@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from ..units import MIB, format_bytes
+from .checks import NO_CHECKS, POISON_BYTE, CheckedResource, Checks
 
 _ALIGN = 256  # the limit counts every allocation as a multiple of this
 _SLAB_ALIGN = 2 * MIB  # what the driver maps at once
@@ -107,7 +108,7 @@ def current_device() -> Device | None:
     return _open
 
 
-def open_device(limit_bytes: int, *, device_id: int = 0) -> Device:
+def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHECKS) -> Device:
     """Make all device allocations of this process come from one slab, under a limit.
 
     Parameters
@@ -116,6 +117,8 @@ def open_device(limit_bytes: int, *, device_id: int = 0) -> Device:
         The ceiling. Counted in steps of 256 bytes.
     device_id : int, optional
         Which of the visible devices.
+    checks : Checks, optional
+        Whether what is freed is poisoned, and what is allocated is tracked: by a Python call for each.
 
     Returns
     -------
@@ -136,7 +139,7 @@ def open_device(limit_bytes: int, *, device_id: int = 0) -> Device:
         raise ValueError(f"a device of {limit_bytes} bytes holds nothing")
     if reason := why_unavailable():
         raise DeviceUnavailable(reason)
-    _open = Device(limit_bytes, device_id)
+    _open = Device(limit_bytes, device_id, checks)
     return _open
 
 
@@ -153,7 +156,7 @@ class Device:
         Where all allocations are.
     """
 
-    def __init__(self, limit_bytes: int, device_id: int) -> None:
+    def __init__(self, limit_bytes: int, device_id: int, checks: Checks = NO_CHECKS) -> None:
         import cupy
         import rmm
         from rmm.allocators.cupy import rmm_cupy_allocator
@@ -165,7 +168,8 @@ class Device:
         self.device_id = device_id
         self.limit_bytes = limit_bytes
         self._pool: Any = _make_pool(limit_bytes)
-        self._limiter: Any = rmm.mr.LimitingResourceAdaptor(self._pool, limit_bytes // _ALIGN * _ALIGN)
+        checked = _checked(self._pool, checks) if checks != NO_CHECKS else self._pool
+        self._limiter: Any = rmm.mr.LimitingResourceAdaptor(checked, limit_bytes // _ALIGN * _ALIGN)
         self._statistics: Any = rmm.mr.StatisticsResourceAdaptor(self._limiter)
         self.slab = _find_slab(self._pool)
         self._before: Any = rmm.mr.get_current_device_resource()
@@ -321,6 +325,19 @@ def _make_pool(limit_bytes: int) -> Any:
             f"a slab of {format_bytes(nbytes)} cannot be made: {format_bytes(free)} of {format_bytes(total)} "
             f"are free on the GPU; lower gpu_memory_limit or gpu_memory_fraction"
         ) from error
+
+
+def _checked(pool: Any, checks: Checks) -> Any:
+    import cupy
+    import rmm
+
+    runtime = cupy.cuda.runtime
+
+    def fill(pointer: int, nbytes: int, stream: Any) -> None:
+        runtime.memsetAsync(pointer, POISON_BYTE, nbytes, stream.__cuda_stream__()[1])
+
+    made = CheckedResource(pool, checks, fill)
+    return rmm.mr.CallbackMemoryResource(made.allocate, made.deallocate)
 
 
 def _find_slab(pool: Any) -> Slab:

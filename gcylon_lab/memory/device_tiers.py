@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
+from ..config import GcylonConfig
 from ..errors import SpillError
 from ..units import format_bytes
 from .bounce import Bounce
@@ -37,15 +38,16 @@ class DeviceTiers:
     disk : SpillStore
         The disk tier.
     allow_disk : bool
-        May be changed between operations.
+        May be changed between operations, as by `follow`.
     disk_written, disk_read : Traffic
         Bytes and seconds of the disk tier.
     """
 
     def __init__(self, pool: PinnedPool, folder: str = "", *, allow_disk: bool = True, most_in_flight: int = 8) -> None:
         self.pool = pool
-        self.disk = SpillStore(folder)
+        self.disk = SpillStore(folder, pool.checks)
         self.allow_disk = allow_disk
+        self._own_cap = pool.cap_bytes
         self.disk_written = Traffic()
         self.disk_read = Traffic()
         self._queue = CopyQueue(most_in_flight)
@@ -55,6 +57,15 @@ class DeviceTiers:
     def set_folder(self, folder: str) -> None:
         """Open spill files in another folder from now on; "" is the system's temporary one."""
         self.disk.set_folder(folder)
+
+    def follow(self, config: GcylonConfig) -> None:
+        """Do as an operation's settings say from now on: folder, disk or not, and how much host memory."""
+        self.set_folder(config.spill_dir)
+        self.allow_disk = config.allow_disk_spill
+        cap = config.host_memory_limit or self._own_cap
+        if cap != self.pool.cap_bytes:
+            # What is locked stays for operations that may use it: locking it again would take far longer than one.
+            self.pool.set_cap(cap, keep_idle=True)
 
     @property
     def pinned_bytes(self) -> int:
@@ -238,13 +249,14 @@ class StagedFile:
         Raises
         ------
         SpillError
-            If the disk is full, cannot be written, or is not allowed.
+            If the disk is full or cannot be written, or the pinned tier is full and disk is not allowed.
         """
         tiers = self._tiers
         lengths = tuple(int(buffer.nbytes) for buffer in buffers)
         nbytes = sum(padded(length) for length in lengths)
-        tiers._bounce.prepare()
-        blocks = _take_blocks(tiers.pool, nbytes)
+        if tiers.allow_disk:
+            tiers._bounce.prepare()
+        blocks = _take_blocks(tiers, nbytes)
         region: StagedRegion
         if blocks is not None:
             moves = moves_into(runs_of(buffers), blocks, tiers.pool.block_bytes, 0, nbytes)
@@ -260,10 +272,13 @@ class StagedFile:
         return region
 
 
-def _take_blocks(pool: PinnedPool, nbytes: int) -> list[PinnedBuffer] | None:
+def _take_blocks(tiers: DeviceTiers, nbytes: int) -> list[PinnedBuffer] | None:
+    pool = tiers.pool
+    # Where there is a disk, it takes what cannot be page-locked.
+    take = pool.try_take if tiers.allow_disk else pool.take_within
     blocks = []
     for piece in pieces(0, nbytes, pool.block_bytes):
-        block = pool.try_take(piece.nbytes)
+        block = take(piece.nbytes, "a staged chunk")
         if block is None:
             return None
         blocks.append(block)
@@ -272,11 +287,17 @@ def _take_blocks(pool: PinnedPool, nbytes: int) -> list[PinnedBuffer] | None:
 
 def _no_disk(tiers: DeviceTiers, nbytes: int) -> SpillError:
     pool = tiers.pool
+    used = pool.used_bytes + pool.pageable_bytes
+    would_do = used + nbytes
     message = (
-        f"Staging {format_bytes(nbytes)} failed: {format_bytes(pool.used_bytes)} of the "
+        f"Staging {format_bytes(nbytes)} failed: {format_bytes(used)} of the "
         f"{format_bytes(pool.cap_bytes)} of the pinned tier are in use, and allow_disk_spill is off."
     )
-    advice = "Raise host_memory_limit, set allow_disk_spill, or raise gpu_memory_limit to stage less."
-    return SpillError(
-        message, advice=advice, needed_bytes=nbytes, used_bytes=pool.used_bytes, limit_bytes=pool.cap_bytes
+    advice = (
+        f"host_memory_limit is {pool.cap_bytes} bytes now; for this piece {would_do} ({format_bytes(would_do)}) would "
+        "do, and for those that follow, more. Or set allow_disk_spill, or raise gpu_memory_limit to stage less."
     )
+    return SpillError(
+        message, advice=advice, needed_bytes=nbytes, used_bytes=used, limit_bytes=pool.cap_bytes,
+        knob="host_memory_limit", would_do=would_do,
+    )  # fmt: skip

@@ -70,10 +70,18 @@ class GpuStatus:
             self.uuid,
             self.name,
             self.total_bytes,
-            self._ask(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used)),
-            self._ask(lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100),
+            self.read_used_bytes(),
+            self.read_utilisation(),
             self._ask(_own_bytes),
         )
+
+    def read_used_bytes(self) -> int | None:
+        """Ask now for what all processes use, with what the driver keeps."""
+        return self._ask(lambda nvml, gpu: int(nvml.nvmlDeviceGetMemoryInfo(gpu).used))
+
+    def read_utilisation(self) -> float | None:
+        """Ask now for the part of the last moment in which a kernel ran, in [0, 1]."""
+        return self._ask(lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100)
 
     def _ask(self, question: Callable[[Any, Any], T | None]) -> T | None:
         if self._handle is None:

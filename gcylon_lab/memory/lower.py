@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..config import GcylonConfig
+
 
 class LowerRegion(Protocol):
     """Buffers that were staged together. Their room is given back when it is collected."""
@@ -66,8 +68,8 @@ class LowerTiers(Protocol):
         """Of them on disk."""
         ...
 
-    def set_folder(self, folder: str) -> None:
-        """Open spill files in another folder from now on; "" is the system's temporary one."""
+    def follow(self, config: GcylonConfig) -> None:
+        """Do as an operation's settings say from now on: where spill files are, what may be staged where."""
         ...
 
     def new_file(self) -> LowerFile:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import deque
+from collections.abc import Callable
 from time import sleep
 from typing import Any, Protocol
 
@@ -12,11 +13,17 @@ import numpy as np
 
 from ..profiling import span
 from ..units import MIB, format_bytes
+from .checks import NO_CHECKS, Checks, poison_host
 from .extents import Extents
 
-_PAGE = 4096
+PAGE_BYTES = 4096
 # While pages are locked other threads' CUDA calls wait: so in short steps, with time for them in between.
 _PREFILL_STEP, _PREFILL_PAUSE_S = 32 * MIB, 0.002
+
+
+def _pause() -> bool:
+    sleep(_PREFILL_PAUSE_S)
+    return True
 
 
 class HostMemory(Protocol):
@@ -128,6 +135,14 @@ class PinnedPool:
         The most that it grows by at once.
     memory : HostMemory, optional
         Where the memory comes from; `PageLocked` by default.
+    checks : Checks, optional
+        Whether what is given back is poisoned, and what is lent is tracked.
+
+    Attributes
+    ----------
+    checks : Checks
+    refusal : str
+        What the system said when it locked no more pages, the last time; "" where it never did.
     """
 
     def __init__(
@@ -137,6 +152,7 @@ class PinnedPool:
         block_bytes: int = 16 * MIB,
         step_bytes: int = 256 * MIB,
         memory: HostMemory | None = None,
+        checks: Checks = NO_CHECKS,
     ) -> None:
         self.block_bytes = _padded(block_bytes)
         self._cap = cap_bytes
@@ -148,7 +164,10 @@ class PinnedPool:
         # A buffer may be collected anywhere, also inside this class: it leaves word here and takes no lock.
         self._returned: deque[tuple[int, int, bool]] = deque()
         self._free = Extents()
-        self._refused = ""
+        self.checks = checks
+        self._live = checks.extents("pinned memory")
+        self.refusal = ""
+        self._refused = False
         self._warned = False
         self._used = self._pageable_used = 0
         self._hits = self._misses = self._pageable_count = 0
@@ -192,40 +211,60 @@ class PinnedPool:
         """Buffers that were ordinary memory instead."""
         return self._pageable_count
 
-    def take(self, nbytes: int) -> PinnedBuffer:
-        """Lend a buffer; ordinary memory where no more can be page-locked."""
-        return self.try_take(nbytes) or self._take_pageable(nbytes)
+    def take(self, nbytes: int, what: str = "a buffer") -> PinnedBuffer:
+        """Lend a buffer; ordinary memory where no more can be page-locked. ``what`` for, for the check of overlap."""
+        return self.try_take(nbytes, what) or self._take_pageable(nbytes)
 
-    def try_take(self, nbytes: int) -> PinnedBuffer | None:
-        """Lend a page-locked buffer, or None where no more can be page-locked."""
+    def take_within(self, nbytes: int, what: str = "a buffer") -> PinnedBuffer | None:
+        """Lend a buffer; where the system locks no more pages, of ordinary memory as long as the cap is kept."""
+        buffer = self.try_take(nbytes, what)
+        if buffer is None and self.held_bytes + self.pageable_bytes + _padded(nbytes) <= self._cap:
+            return self._take_pageable(nbytes)
+        return buffer
+
+    def try_take(self, nbytes: int, what: str = "a buffer") -> PinnedBuffer | None:
+        """Lend a page-locked buffer, or None where no more can be page-locked.
+
+        Where more is being locked just now, that is waited for.
+        """
         size = _padded(nbytes)
         with self._lock:
-            pointer = self._take(size)
+            pointer = self._take(size, what)
             self._hits += pointer is not None
             self._misses += pointer is None
         if pointer is None:
             with self._growing:
-                pointer = self._grow(size)
+                pointer = self._grow(size, what)
         return None if pointer is None else PinnedBuffer(self, pointer, nbytes, size, pinned=True)
 
-    def prefill(self, nbytes: int) -> int:
+    def prefill(self, nbytes: int, go_on: Callable[[], bool] = _pause) -> int:
         """Page-lock memory ahead of use, until so much is held or no more can be; returns what is held.
 
-        Meant for a background thread.
+        Meant for a background thread. Requests wait for one short step of it at the most.
+
+        Parameters
+        ----------
+        nbytes : int
+            How much is to be held.
+        go_on : callable, optional
+            Called after each step, to let others work for a moment; False ends it.
         """
-        while (missing := min(nbytes, self._cap) - self.held_bytes) > 0:
+        while (missing := min(nbytes, self._cap) // PAGE_BYTES * PAGE_BYTES - self.held_bytes) > 0:
             with self._growing:
-                if not self._pin(_padded(min(missing, _PREFILL_STEP))):
-                    break
-            sleep(_PREFILL_PAUSE_S)
+                grown = self._pin(min(missing, _PREFILL_STEP))
+            if not grown or not go_on():
+                break
         return self.held_bytes
 
-    def set_cap(self, cap_bytes: int) -> None:
-        """Change the cap; steps of which nothing is lent are given back where they are above it."""
+    def set_cap(self, cap_bytes: int, *, keep_idle: bool = False) -> None:
+        """Change the cap.
+
+        Steps of which nothing is lent are given back where they are above it, unless they are to be kept for later.
+        """
         with self._growing, self._lock:
-            self._cap, self._refused = cap_bytes, ""
+            self._cap, self._refused = cap_bytes, False
             self._collect()
-            for start in self._free.idle_steps():
+            for start in () if keep_idle else self._free.idle_steps():
                 if self.held_bytes > cap_bytes:
                     self._free.remove_step(start)
                     self._memory.free(start)
@@ -234,16 +273,21 @@ class PinnedPool:
         """Give back all memory that is not lent; what is lent stays until the process ends."""
         self.set_cap(0)
 
-    def _take(self, size: int) -> int | None:
+    def _take(self, size: int, what: str) -> int | None:
         self._collect()
         if self._used + size > self._cap:
             return None
         pointer = self._free.take(size)
         if pointer is not None:
             self._used += size
+            if self._live is not None:
+                self._live.add(pointer, size, what)
         return pointer
 
     def _give(self, pointer: int, size: int, *, pinned: bool) -> None:
+        # Whoever copies from it keeps it until the copy is done, so that only a wrong use can see this.
+        if self.checks.poison:
+            poison_host(pointer, size)
         self._returned.append((pointer, size, pinned))
 
     def _collect(self) -> None:
@@ -251,33 +295,36 @@ class PinnedPool:
             pointer, size, pinned = self._returned.popleft()
             if pinned:
                 self._used -= size
+                if self._live is not None:
+                    self._live.remove(pointer, size)
                 self._free.give(pointer, size)
             else:
                 self._pageable_used -= size
                 self._pageable.free(pointer)
 
-    def _grow(self, size: int) -> int | None:
+    def _grow(self, size: int, what: str) -> int | None:
         """Take a piece of a new step; of what another thread has made meanwhile, if that will do."""
         with self._lock:
-            pointer = self._take(size)
+            pointer = self._take(size, what)
         if pointer is not None:
             return pointer
         # Twice as much each time: little use does not pay for a whole GiB.
         step = max(size, min(self._step, max(self.held_bytes, self.block_bytes)))
-        room = (self._cap - self.held_bytes) // _PAGE * _PAGE
-        if size > room or not self._pin(min(step, room)):
+        room = (self._cap - self.held_bytes) // PAGE_BYTES * PAGE_BYTES
+        if size > room or self._refused:
             return None
+        with span("grow pinned pool", "memory", bytes=min(step, room), tier="pinned"):
+            self._refused = not self._pin(min(step, room))
         with self._lock:
-            return self._take(size)
+            return self._take(size, what)
 
     def _pin(self, nbytes: int) -> bool:
-        if self._refused or self.held_bytes + nbytes > self._cap:
+        if self.held_bytes + nbytes > self._cap:
             return False
         try:
-            with span("grow pinned pool", "memory", bytes=nbytes, tier="pinned"):
-                pointer = self._memory.allocate(nbytes)
+            pointer = self._memory.allocate(nbytes)
         except Exception as error:  # whatever the driver says: there is ordinary memory
-            self._refused = f"{type(error).__name__}: {error}"
+            self.refusal = f"{type(error).__name__}: {error}"
             return False
         with self._lock:
             self._free.add_step(pointer, nbytes)
@@ -296,7 +343,7 @@ class PinnedPool:
         return buffer
 
     def _complaint(self, nbytes: int) -> str:
-        why = f"no more can be had ({self._refused})" if self._refused else "the limit is reached"
+        why = f"no more can be had ({self.refusal})" if self._refused else "the limit is reached"
         return (
             f"Staging uses ordinary memory for {format_bytes(nbytes)}, and copies are slower: "
             f"{format_bytes(self.held_bytes)} of at most {format_bytes(self._cap)} are page-locked and {why}. "
@@ -305,4 +352,4 @@ class PinnedPool:
 
 
 def _padded(nbytes: int) -> int:
-    return -(-max(nbytes, 1) // _PAGE) * _PAGE
+    return -(-max(nbytes, 1) // PAGE_BYTES) * PAGE_BYTES

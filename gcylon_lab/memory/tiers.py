@@ -11,8 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..config import GcylonConfig
 from ..errors import SpillError
 from ..units import format_bytes
+from .checks import NO_CHECKS, Checks, purpose
 
 _ALIGN = 64
 _MAX_VECTORS = 512  # below IOV_MAX everywhere
@@ -32,6 +34,8 @@ class SpillRegion:
         store = file.store
         store._add(nbytes)
         weakref.finalize(self, store._add, -nbytes)
+        if file._live is not None:
+            weakref.finalize(self, file._live.remove, offset, nbytes)
 
     def wait(self) -> None:
         """Nothing to wait for: it was written when it was made."""
@@ -64,6 +68,7 @@ class SpillFile:
         self.store = store
         self._fd = _open_unnamed(store.folder)
         self._end = 0
+        self._live = store.checks.extents("a spill file")
         weakref.finalize(self, os.close, self._fd)
 
     def append(self, buffers: Sequence[memoryview], held: object = None) -> SpillRegion:
@@ -82,9 +87,15 @@ class SpillFile:
                 if (pad := _padded(buffer.nbytes) - buffer.nbytes) > 0:
                     vectors.append(bytes(pad))
         nbytes = sum(v.nbytes if isinstance(v, memoryview) else len(v) for v in vectors)
+        if self._live is not None:
+            self._live.add(offset, nbytes, purpose())
         try:
             _write_all(self._fd, vectors, offset)
-        except OSError as error:
+        except BaseException as error:
+            if self._live is not None:
+                self._live.remove(offset, nbytes)
+            if not isinstance(error, OSError):
+                raise
             os.ftruncate(self._fd, offset)  # a disk that is full gets back what was written in vain
             raise _spill_error(error, self.store.folder, nbytes) from error
         self._end = offset + nbytes
@@ -110,10 +121,13 @@ class SpillStore:
     ----------
     folder : str
         Where spill files are; "" takes the system's temporary folder.
+    checks : Checks, optional
+        Whether extents of files in use are tracked.
     """
 
-    def __init__(self, folder: str = "") -> None:
+    def __init__(self, folder: str = "", checks: Checks = NO_CHECKS) -> None:
         self.set_folder(folder)
+        self.checks = checks
         self._lock = threading.RLock()
         self._used = 0
         self._written = 0
@@ -121,6 +135,10 @@ class SpillStore:
     def set_folder(self, folder: str) -> None:
         """Open spill files in another folder from now on; "" is the system's temporary one."""
         self.folder = folder or tempfile.gettempdir()
+
+    def follow(self, config: GcylonConfig) -> None:
+        """Do as an operation's settings say from now on."""
+        self.set_folder(config.spill_dir)
 
     @property
     def used_bytes(self) -> int:

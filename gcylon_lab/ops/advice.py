@@ -16,7 +16,9 @@ _EVEN_ROWS = 64
 _EVEN_BYTES = 64 * 1024
 
 
-def limit_that_does(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> int:
+def limit_that_does(
+    shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...], *, may_stage: bool
+) -> int:
     """A limit under which an operation works at the first try: surely with fixed columns, nearly always with text.
 
     Parameters
@@ -29,6 +31,8 @@ def limit_that_does(shapes: Shapes, config: GcylonConfig, strategy: str, results
         direct, chunked or staged.
     results : tuple of int
         Bytes of every rank's result, as far as they are known.
+    may_stage : bool
+        Whether inputs may give way.
 
     Returns
     -------
@@ -42,7 +46,8 @@ def limit_that_does(shapes: Shapes, config: GcylonConfig, strategy: str, results
         results = _with_uneven_keys(shapes, results)
     limit = 1
     for _ in range(_TRIES):
-        needed = _needed(replace(shapes, limits=(limit,) * shapes.size), config, strategy, results, varied)
+        limited = replace(shapes, limits=(limit,) * shapes.size)
+        needed = _needed(limited, config, strategy, results, varied=varied, may_stage=may_stage)
         if needed <= limit:
             break
         limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
@@ -56,7 +61,9 @@ def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ..
     return tuple(max(n, min(more, total)) for n, more in zip(results, likely, strict=True))
 
 
-def _needed(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...], varied: bool) -> int:
+def _needed(
+    shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...], *, varied: bool, may_stage: bool
+) -> int:
     rows = wished_rows(shapes, config)
     if strategy != "direct":
         even = max(1, min(_EVEN_ROWS, int(_EVEN_BYTES / shapes.bytes_per_row))) if varied else 1
@@ -64,7 +71,7 @@ def _needed(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[
     if varied:
         shapes = _with_longer_rows(shapes, rows)
     kept = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
-    forms = [shapes, all_staged(shapes)] if config.may_stage else [shapes]
+    forms = [shapes, all_staged(shapes)] if may_stage else [shapes]
     return max(
         int((kept + costs.kept + shapes.used + costs.room_for(rows)).max())
         for costs in (costs_of(form, strategy) for form in forms)

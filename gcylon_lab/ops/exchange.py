@@ -7,7 +7,8 @@ import numpy as np
 from ..errors import BudgetExceeded
 from .operation import Operation
 from .part import Part, Partitioning
-from .placement import Int64s, PlacedSink, Sink, StagedSink
+from .placement import Int64s, PlacedSink, Sink
+from .round_sinks import KeptSink, StagedSink
 from .rounds import Route, exchange_rounds
 from .shapes import Shapes
 from .votes import VoteKind
@@ -72,7 +73,9 @@ def _count(operation: Operation, part: Part, route: Route, chunk_rows: int) -> t
     return votes[:, : operation.size], votes[:, operation.size : 2 * operation.size]
 
 
-def _placed(operation: Operation, rows: Int64s) -> PlacedSink:
+def _placed(operation: Operation, rows: Int64s) -> Sink:
+    if operation.schema.variable and operation.workspace.backend.on_gpu:
+        return KeptSink(operation.workspace, operation.schema)
     return PlacedSink(operation.workspace, operation.schema, rows, operation.rank)
 
 

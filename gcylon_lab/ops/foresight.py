@@ -62,7 +62,10 @@ def foresee(
         more["target_rows"] = tuple(target_rows([i["rows"] for i in infos], rows_per_rank))
     shapes = Shapes.from_infos(verb, infos, **more)
     chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
-    return make_plan(_after_making_room(shapes, chunks, config, strategy), config, strategy)
+    pinned_tier = bool(infos[0].get("pinned_tier", False))
+    if config.may_stage(pinned_tier=pinned_tier):
+        shapes = _after_making_room(shapes, chunks, config, strategy)
+    return make_plan(shapes, config, strategy, pinned_tier=pinned_tier)
 
 
 def _check(infos: Sequence[Mapping[str, Any]], on: Sequence[str], root: int) -> None:
@@ -143,8 +146,6 @@ def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
 
 def _after_making_room(shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str) -> Shapes:
     """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
-    if not config.may_stage:
-        return shapes
     wanted = room_wanted(shapes, config, strategy)
     used, staged, largest = list(shapes.used), list(shapes.staged_bytes), list(shapes.largest_staged_bytes)
     count = list(shapes.chunks)

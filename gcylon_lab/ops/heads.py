@@ -1,7 +1,9 @@
-"""The first rows of a table in global order."""
+"""Rows of a table for a person: the first in global order, or all of one rank, on the host."""
 
 from __future__ import annotations
 
+from ..tables.data import Columns
+from ..tables.pandas_backend import PandasBackend
 from .operation import Operation, Request
 from .part import Chunk, Part, hold
 from .running import run_verb
@@ -30,6 +32,16 @@ def take_head(workspace: Workspace, part: Part, limit: int | None) -> Part:
         return _cut(workspace, part, max(0, limit - sum(operation.rows[: operation.rank])))
 
     return run_verb(workspace, Request("head", {"n": limit}, part), body, quiet=True)[0]
+
+
+def rows_on_host(workspace: Workspace, part: Part) -> Columns:
+    """Give all rows of this rank's part in host memory, outside the budget.
+
+    They leave a GPU chunk by chunk, so that a staged part need not fit there.
+    """
+    backend, host = workspace.backend, PandasBackend()
+    pieces = [backend.to_host(backend.cast(chunk.read(workspace), part.schema)) for chunk in part.chunks]
+    return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
 
 
 def _cut(workspace: Workspace, part: Part, rows: int) -> Part:

@@ -96,7 +96,7 @@ class Operation:
     @property
     def may_stage(self) -> bool:
         """Whether the agreed config lets chunks leave the device tier."""
-        return self.config.may_stage
+        return self.config.may_stage(pinned_tier=self.workspace.has_pinned_tier)
 
     def vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s = (), *, completes: bool = True) -> Int64s:
         """Collective: all ranks call it. See `Votes.cast`."""
@@ -144,7 +144,7 @@ class Operation:
         )  # fmt: skip
         self._agree_arguments(votes[:, 0])
         self._agree_config(votes[:, 2], local)
-        workspace.spill.set_folder(self.config.spill_dir)
+        workspace.spill.follow(self.config)
         self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
         self._sizes = votes[:, 3:8]
 
@@ -203,7 +203,10 @@ class Operation:
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""
         try:
-            plan = make_plan(shapes, self.config, strategy or self.request.strategy, counted_results=counted)
+            plan = make_plan(
+                shapes, self.config, strategy or self.request.strategy,
+                counted_results=counted, pinned_tier=self.workspace.has_pinned_tier,
+            )  # fmt: skip
         except GcylonError as error:
             raise agreed(error) from None
         self.plan, self._planned = plan, shapes

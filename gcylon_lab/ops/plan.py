@@ -102,7 +102,12 @@ def check_strategy(strategy: str) -> None:
 
 
 def make_plan(
-    shapes: Shapes, config: GcylonConfig, strategy: str = "auto", *, counted_results: tuple[int, ...] | None = None
+    shapes: Shapes,
+    config: GcylonConfig,
+    strategy: str = "auto",
+    *,
+    counted_results: tuple[int, ...] | None = None,
+    pinned_tier: bool = False,
 ) -> Plan:
     """Choose a strategy and chunk size that keep the peak under the budget.
 
@@ -116,6 +121,8 @@ def make_plan(
         One of `STRATEGIES`; another than auto is kept, or refused.
     counted_results : tuple of int, optional
         Bytes of every rank's result, where the keys have been counted.
+    pinned_tier : bool, default False
+        Whether the engines are GPU engines, which can stage without a disk.
 
     Returns
     -------
@@ -132,7 +139,7 @@ def make_plan(
     results = expected_results(shapes) if counted_results is None else counted_results
     assumption = EVENLY if counted_results is None and shapes.verb == "shuffle" else ""
     candidates = {name: _candidate(shapes, config, name, results) for name in ("direct", "chunked", "staged")}
-    chosen, reason = _choose(candidates, config, strategy, shapes, results)
+    chosen, reason = _choose(candidates, config, strategy, shapes, results, pinned_tier=pinned_tier)
     fit = candidates[chosen]
     alternatives = tuple(
         Alternative(name, max(c.peaks), c.rounds, c.fits) for name, c in candidates.items() if name != chosen
@@ -187,18 +194,21 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
 
 
 def _choose(
-    candidates: dict[str, _Candidate], config: GcylonConfig, strategy: str, shapes: Shapes, results: tuple[int, ...]
+    candidates: dict[str, _Candidate],
+    config: GcylonConfig,
+    strategy: str,
+    shapes: Shapes,
+    results: tuple[int, ...],
+    *,
+    pinned_tier: bool,
 ) -> tuple[str, str]:
-    may_stage = config.allow_cpu_staging and config.allow_disk_spill
+    may_stage = config.may_stage(pinned_tier=pinned_tier)
     if strategy == "staged" and not may_stage:
-        raise ArgumentError(
-            f"strategy='staged' with allow_cpu_staging={config.allow_cpu_staging} and "
-            f"allow_disk_spill={config.allow_disk_spill} has nowhere to put the result.",
-            advice="Allow both, or choose another strategy.",
-        )
+        raise _nowhere(config, pinned_tier=pinned_tier)
     if strategy != "auto":
         if not candidates[strategy].fits:
-            raise _too_small(candidates[strategy], shapes, config, results, f"{shapes.verb} with strategy={strategy!r}")
+            what = f"{shapes.verb} with strategy={strategy!r}"
+            raise _too_small(candidates[strategy], shapes, config, results, what, may_stage=may_stage)
         return strategy, "because you asked for it"
     if candidates["direct"].fits:
         return "direct", "because the result and the fastest chunk fit beside what is in use"
@@ -209,15 +219,26 @@ def _choose(
     if may_stage and candidates["staged"].fits:
         return "staged", "because the result does not fit on the device beside what is in use"
     last = candidates["staged"] if may_stage else chunked
-    raise _too_small(last, shapes, config, results, f"{shapes.verb}, even {last.strategy} in chunks of one row,")
+    what = f"{shapes.verb}, even {last.strategy} in chunks of one row,"
+    raise _too_small(last, shapes, config, results, what, may_stage=may_stage)
+
+
+def _nowhere(config: GcylonConfig, *, pinned_tier: bool) -> ArgumentError:
+    off = [f"allow_cpu_staging={config.allow_cpu_staging}"]
+    if not pinned_tier:
+        off.append(f"allow_disk_spill={config.allow_disk_spill}")
+    return ArgumentError(
+        f"strategy='staged' with {' and '.join(off)} has nowhere to put the result.",
+        advice="Allow it, or choose another strategy." if pinned_tier else "Allow both, or choose another strategy.",
+    )
 
 
 def _too_small(
-    candidate: _Candidate, shapes: Shapes, config: GcylonConfig, results: tuple[int, ...], what: str
+    candidate: _Candidate, shapes: Shapes, config: GcylonConfig, results: tuple[int, ...], what: str, *, may_stage: bool
 ) -> Exception:
     costs, always = candidate.costs, candidate.always
     smallest = candidate.worth_rows if candidate.strategy == "direct" else 1
     needed = always + costs.work(smallest) - shapes.used
     worst = int(np.argmax(needed + shapes.used - shapes.limits))
-    would_do = limit_that_does(shapes, config, candidate.strategy, results)
+    would_do = limit_that_does(shapes, config, candidate.strategy, results, may_stage=may_stage)
     return exceeded(what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..comm.transport import Send, Window
+from ..comm.transport import Send, Window, WritableWindows
 from ..errors import CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
@@ -230,8 +230,10 @@ def _exchange(
         sent = int(outgoing.rows.sum()) * operation.schema.row_bytes + sum(message.nbytes for message in messages)
         operation.count_bytes(sent, received)
         with span("exchange", "transfer", bytes=received):
-            sends = _sends(operation, outgoing, messages, window, places)
-            transport.exchange(window, sends, receives)
+            if outgoing.scattering is not None:
+                _scatter(operation, outgoing, outgoing.scattering, window, places)
+            else:
+                transport.exchange(window, _sends(operation, outgoing, messages, places), receives)
     except CommError:
         raise
     except BaseException:
@@ -240,22 +242,29 @@ def _exchange(
         raise
 
 
-def _sends(
-    operation: Operation, outgoing: Outgoing, messages: list[Any], window: Window | None, places: Int64s
-) -> list[Send]:
-    """What the transport is to move; rows that are scattered are on their way already."""
+def _scatter(
+    operation: Operation, outgoing: Outgoing, scattering: Scattering, window: Window | None, places: Int64s
+) -> None:
+    """Let this rank's kernels write a piece's rows into the results of all ranks."""
+    transport = operation.workspace.transport
+    assert isinstance(transport, WritableWindows)
+    assert window is not None and window.addresses is not None and outgoing.data is not None
+    if not scattering.aimed:
+        first = places - scattering.rows[: outgoing.piece].sum(axis=0)  # of the part, not of this piece
+        scattering.aim(window.addresses + first[:, None] * np.array(_widths(operation), dtype=np.int64))
+    with transport.writing():
+        scattering.put(outgoing.piece, outgoing.data)
+
+
+def _widths(operation: Operation) -> list[int]:
+    return [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
+
+
+def _sends(operation: Operation, outgoing: Outgoing, messages: list[Any], places: Int64s) -> list[Send]:
     sends: list[Send] = []
     if outgoing.data is None:
         return sends
-    widths = [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
-    if outgoing.scattering is not None:
-        scattering = outgoing.scattering
-        assert window is not None and window.addresses is not None
-        if not scattering.aimed:
-            first = places - scattering.rows[: outgoing.piece].sum(axis=0)  # of the part, not of this piece
-            scattering.aim(window.addresses + first[:, None] * np.array(widths, dtype=np.int64))
-        scattering.put(outgoing.piece, outgoing.data)
-        return sends
+    widths = _widths(operation)
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
         if start == stop:
             continue

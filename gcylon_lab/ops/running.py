@@ -121,6 +121,7 @@ def _steps(operation: Operation, body: Callable[[Operation], Part]) -> Part:
     with operation.workspace.budget.limited(limit):
         result = body(operation)
     operation.vote(VoteKind.CLOSING)
+    operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
     return result
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..comm.transport import Transport, WritableWindows
 from ..config import GcylonConfig
 from ..errors import BudgetExceeded
 from ..memory.budget import MemoryBudget
@@ -18,7 +19,6 @@ from ..tables.scattering import Scatters
 from .shapes import DEVICE_CHUNK_BYTES, stage_slice_bytes
 
 if TYPE_CHECKING:
-    from ..comm.transport import Transport
     from .part import Part
 
 
@@ -53,7 +53,12 @@ class Workspace:
     @property
     def scatters(self) -> bool:
         """Whether kernels of this rank can write rows straight into the results of other ranks."""
-        return self.transport.maps_windows and isinstance(self.backend, Scatters)
+        return isinstance(self.transport, WritableWindows) and isinstance(self.backend, Scatters)
+
+    @property
+    def has_pinned_tier(self) -> bool:
+        """Whether host memory is a tier below the device: on GPUs, of which all ranks have one or none has."""
+        return self.backend.on_gpu
 
     def exchange_shapes(self) -> dict[str, Any]:
         """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""

@@ -13,17 +13,21 @@ from .events import (
     add_category,
     categories,
 )
+from .gpus import GpuProbe, GpuSample, GpuSeries, gpus_of
 from .operations import operation
 from .report import format_summary, phase_order, summary
 from .sampler import Sample, Sampler, read_rss_bytes
 from .snapshot import RankSnapshot, merge, record_as_dict, take_snapshot
-from .spans import Span, current_recorder, mark, recording, set_recorder, span
+from .spans import Span, current_operation, current_recorder, mark, recording, set_recorder, span
 from .trace import chrome_trace, write_chrome_trace
 
 __all__ = [
     "NO_OPERATION",
     "PHASES",
     "Event",
+    "GpuProbe",
+    "GpuSample",
+    "GpuSeries",
     "OperationRecord",
     "Progress",
     "RankSnapshot",
@@ -34,9 +38,11 @@ __all__ = [
     "add_category",
     "categories",
     "chrome_trace",
+    "current_operation",
     "current_recorder",
     "event_cost_ns",
     "format_summary",
+    "gpus_of",
     "mark",
     "measure_event_cost",
     "merge",

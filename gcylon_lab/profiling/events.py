@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from gcylon_lab.errors import ArgumentError
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PHASES = ("partition", "exchange", "stage", "unstage", "compute", "waiting")
 NO_OPERATION = -1
+CopyKind = Literal["exchange", "staging"]
 
 # For what is rare, never for recording itself. Re-entrant: signal handlers and finalizers
 # may end spans while their own thread is inside.
@@ -111,6 +112,13 @@ class OperationRecord:
     only the time that no inner one has, so the spans of one thread never sum
     to more than the operation; overlapping spans and spans of other threads
     count in full. ``phase_bytes`` sums the spans' bytes by name.
+
+    Copies that may go on beside other work (between GPUs, and between a GPU and
+    the tiers below it) have times of their own: ``exchange_copy_ns`` and
+    ``staging_copy_ns`` while they were under way (exchanges: once the rank had
+    queued them, and could go on with other work), and of that
+    ``exchange_wait_ns`` and ``staging_wait_ns`` while the rank did nothing but
+    wait for them. On CPU engines all four are 0: there a copy is the work.
     """
 
     number: int
@@ -134,6 +142,10 @@ class OperationRecord:
     received_bytes: int = 0
     staged_bytes: int = 0
     unstaged_bytes: int = 0
+    exchange_copy_ns: int = 0
+    exchange_wait_ns: int = 0
+    staging_copy_ns: int = 0
+    staging_wait_ns: int = 0
     error: str = ""
     phases: dict[str, int] = field(default_factory=dict)
     phase_bytes: dict[str, int] = field(default_factory=dict)
@@ -161,6 +173,16 @@ class OperationRecord:
                 old_ns, old_bytes = self.elsewhere.get(name, (0, 0))
                 self.elsewhere[name] = (old_ns + ns, old_bytes + nbytes)
 
+    def add_copies(self, kind: CopyKind, copy_ns: int, wait_ns: int) -> None:
+        """Count copies that are done, from any thread: the time they were under way, and of it the time waited for."""
+        with _lock:
+            if kind == "exchange":
+                self.exchange_copy_ns += copy_ns
+                self.exchange_wait_ns += wait_ns
+            else:
+                self.staging_copy_ns += copy_ns
+                self.staging_wait_ns += wait_ns
+
     def finish(self, end_ns: int) -> None:
         """Set the end, and bring what other threads counted into ``phases``."""
         with _lock:
@@ -177,6 +199,11 @@ class OperationRecord:
                 phases[name] = phases.get(name, 0) + more_ns
                 nbytes[name] = nbytes.get(name, 0) + more_bytes
         return phases, nbytes
+
+
+def hidden_share(copy_s: float, wait_s: float) -> float | None:
+    """Return the part of the time of copies that was not waited for, in [0, 1]; None without copies."""
+    return min(1.0, max(0.0, 1 - wait_s / copy_s)) if copy_s > 0 else None
 
 
 class Recorder:

@@ -14,7 +14,7 @@ from .ranges import Ranges
 class operation:
     """Record a verb: ``with operation("shuffle", number) as record:``; spans inside carry its number.
 
-    An operation inside another gives its phases to the outer one too when it ends.
+    An operation inside another gives its phases and its copies' times to the outer one too when it ends.
 
     Parameters
     ----------
@@ -79,5 +79,7 @@ class operation:
         if outer is not None:
             for name, ns in record.phases.items():
                 outer.add_phase(name, ns, record.phase_bytes.get(name, 0))
+            outer.add_copies("exchange", record.exchange_copy_ns, record.exchange_wait_ns)
+            outer.add_copies("staging", record.staging_copy_ns, record.staging_wait_ns)
         # A kept record must not keep all those around it.
         record.outer = None

@@ -7,17 +7,23 @@ the busiest one, since in an operation that ends with a vote all end together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from gcylon_lab.units import format_bytes, format_rate, format_seconds
 
-from .events import PHASES
+from .events import PHASES, CopyKind, hidden_share
+from .gpus import GpuSeries, gpus_of
 from .snapshot import RankSnapshot
 from .trace import chrome_trace, write_chrome_trace
 
 __all__ = ["chrome_trace", "format_summary", "summary", "write_chrome_trace"]
 
 Row = dict[str, Any]
+
+HIDDEN_MEANS = (
+    "of the time in which transfers were under way, once ranks had queued them, the part that ranks did not spend "
+    "waiting for them"
+)
 
 _RANK_FIELDS = (
     "strategy", "rounds", "rounds_done", "rows_in", "rows_out", "bytes_in", "bytes_out", "sent_bytes",
@@ -43,12 +49,14 @@ def summary(snapshots: Sequence[RankSnapshot]) -> dict[str, list[Row]]:
         ``operations``: number, verb, strategy, rounds, ranks, done, seconds (of the rank that took longest),
         gb_per_s (input GB a rank over seconds), slowest_rank and skew (its busy time over the mean one), the largest
         measured_peak_bytes with its peak_rank, the largest predicted_peak_bytes, the smallest budget_bytes,
-        sums of rows and bytes, error.
+        sums of rows and bytes, hidden (of all ranks' transfer_s together), error.
         ``ranks``: number, verb, rank, host, done, seconds, busy_s, waiting_s, other_s (in no phase), gb_per_s,
-        and the record's own fields.
+        transfer_s (copies between GPUs or of staging were under way; each kind in full), transfer_wait_s (of it
+        the rank did nothing but wait for them), hidden (the rest's share), and the record's own fields.
         ``phases``: number, verb, rank, phase, seconds, bytes, gb_per_s, measured_peak_bytes, staged_bytes (the last
         two of the whole operation).
-        What cannot be said (a rate without bytes or of a failure, a skew without work) is None. An operation still
+        What cannot be said (a rate without bytes or of a failure, a skew without work, how much was hidden where
+        no copy goes on by itself, as on CPU engines) is None. An operation still
         running counts up to the snapshot. All are in the order of number, then rank.
     """
     ranks = sorted(
@@ -86,9 +94,17 @@ def _rank_row(snapshot: RankSnapshot, record: Row) -> Row:
         "waiting_s": waiting_ns / 1e9,
         "other_s": max(0, total_ns - sum(record["phases"].values())) / 1e9,
         "gb_per_s": None if record["error"] else _gb_per_s(record["bytes_in"], seconds),
+        **_transfers(record),
         **{name: record[name] for name in _RANK_FIELDS},
         "phases": phases,
     }
+
+
+def _transfers(record: Row) -> Row:
+    copy_s, wait_s = (
+        sum(record.get(f"{kind}_{what}_ns", 0) for kind in get_args(CopyKind)) / 1e9 for what in ("copy", "wait")
+    )
+    return {"transfer_s": copy_s, "transfer_wait_s": wait_s, "hidden": hidden_share(copy_s, wait_s)}
 
 
 def _phase_row(row: Row, record: Row, name: str) -> Row:
@@ -133,12 +149,13 @@ def _operation_row(rows: Sequence[Row]) -> Row:
         "predicted_peak_bytes": max(row["predicted_peak_bytes"] for row in rows),
         "budget_bytes": min(row["budget_bytes"] for row in rows),
         **sums,
+        "hidden": hidden_share(sum(row["transfer_s"] for row in rows), sum(row["transfer_wait_s"] for row in rows)),
         "error": error,
     }
 
 
 def format_summary(snapshots: Sequence[RankSnapshot]) -> str:
-    """The summary as text: a table of operations, and one of where each rank's time went.
+    """The summary as text: a table of operations, one of where each rank's time went, and a line for each GPU.
 
     Parameters
     ----------
@@ -157,7 +174,22 @@ def format_summary(snapshots: Sequence[RankSnapshot]) -> str:
     dropped = sum(snapshot["dropped_events"] for snapshot in snapshots)
     if dropped:
         errors.append(f"{dropped:,} older events were dropped; the times above count them all the same.")
-    return "\n".join([*_operations_table(rows["operations"]), "", *_phases_table(rows), *errors])
+    notes = [gpu_sentence(gpu) for gpu in gpus_of(snapshots)]
+    if any(row["hidden"] is not None for row in rows["operations"]):
+        notes.insert(0, f"hidden: {HIDDEN_MEANS}")
+    return "\n".join([*_operations_table(rows["operations"]), "", *_phases_table(rows), *notes, *errors])
+
+
+def gpu_sentence(gpu: GpuSeries) -> str:
+    """Return what NVML told of a GPU last, and how busy it was on average, in a line."""
+    several = len(gpu.ranks) > 1
+    told = [f"GPU {gpu.short_uuid} of rank{'s' * several} {', '.join(map(str, gpu.ranks))}:"]
+    used, outside, busy = gpu.latest_used_bytes, gpu.latest_outside_bytes, gpu.mean_utilisation
+    if used is not None and outside is not None:
+        told.append(f"{format_bytes(used)} in use by all programs,")
+        told.append(f"{format_bytes(outside)} of it outside the budget{'s' * several};")
+    told.append("utilisation not told" if busy is None else f"{busy:.0f}% busy on average")
+    return " ".join(told)
 
 
 _OPERATION_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
@@ -170,9 +202,14 @@ _OPERATION_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("predicted", lambda row: format_bytes(row["predicted_peak_bytes"])),
     ("budget", lambda row: format_bytes(row["budget_bytes"])),
     ("staged", lambda row: format_bytes(row["staged_bytes"])),
+    ("hidden", lambda row: _share(row["hidden"])),
     ("slowest", lambda row: f"rank {row['slowest_rank']}"),
     ("skew", lambda row: "-" if row["skew"] is None else f"{row['skew']:.2f}"),
 )
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"
 
 
 def _rate(gb_per_s: float | None) -> str:
@@ -192,8 +229,9 @@ def _phases_table(rows: dict[str, list[Row]]) -> list[str]:
         key = (row["number"], row["verb"], row["rank"])
         spent = [times.get((*key, name)) for name in names]
         cells = ["-" if seconds is None else format_seconds(seconds) for seconds in spent]
-        lines.append([f"{row['number']} {row['verb']}", f"{row['rank']}", *cells, format_seconds(row["other_s"])])
-    return _table(["operation", "rank", *names, "other"], lines)
+        cells += [format_seconds(row["other_s"]), _share(row["hidden"])]
+        lines.append([f"{row['number']} {row['verb']}", f"{row['rank']}", *cells])
+    return _table(["operation", "rank", *names, "other", "hidden"], lines)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

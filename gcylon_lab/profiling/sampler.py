@@ -7,11 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns, thread_time_ns
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gcylon_lab.errors import ArgumentError
 
 from .events import Recorder
+from .gpus import GpuProbe, TimedGpu
 from .spans import mark, recording
 
 
@@ -29,6 +30,7 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # A time in ns of this process's clock, then a Sample's fields.
 Timed = tuple[int, int, int, int, int, int]
+T = TypeVar("T", Timed, TimedGpu)
 
 
 def read_rss_bytes() -> int:
@@ -67,6 +69,10 @@ class Sampler:
     tick_hz : float, optional
     capacity : int, optional
         Samples kept; older ones are dropped.
+    gpu : GpuProbe, optional
+        Read on the sampler's thread after a sample, at most ``gpu_hz`` times a second.
+    gpu_hz : float, optional
+        The driver renews a GPU's utilisation only a few times a second.
 
     Raises
     ------
@@ -83,19 +89,24 @@ class Sampler:
         on_tick: Callable[[], None] | None = None,
         tick_hz: float = 5.0,
         capacity: int = 16384,
+        gpu: GpuProbe | None = None,
+        gpu_hz: float = 4.0,
     ) -> None:
-        if hz <= 0 or tick_hz <= 0 or capacity < 1:
+        if hz <= 0 or tick_hz <= 0 or gpu_hz <= 0 or capacity < 1:
             raise ArgumentError(
                 f"A sampler cannot run at {hz} Hz, tick at {tick_hz} Hz and keep {capacity} samples.",
                 advice="Give rates above 0 and a capacity of at least 1.",
             )
         self.hz = hz
         self.tick_hz = tick_hz
+        self.gpu_hz = gpu_hz
         self.on_tick = on_tick
+        self.gpu = gpu
         self.errors = 0
         self._recorder = recorder
         self._probe = probe
         self._ring: deque[Timed] = deque(maxlen=capacity)
+        self._gpu_ring: deque[TimedGpu] = deque(maxlen=capacity)
         # Re-entrant: a signal handler may sample while its thread is sampling.
         self._lock = threading.RLock()
         self._thread_cpu_ns = 0
@@ -150,14 +161,27 @@ class Sampler:
             self._ring.append((perf_counter_ns(), *sample))
         return sample
 
+    def _read_gpu(self, gpu: GpuProbe) -> None:
+        try:
+            sample = gpu.read()
+        except Exception as error:
+            self._failed("GPU probe", error)
+            return
+        if any(figure is not None for figure in sample):
+            with self._lock:
+                self._gpu_ring.append((perf_counter_ns(), *sample))
+
     def samples(self, since_ns: int = 0) -> list[Timed]:
         """The kept samples later than a time of this process's clock, in order of time."""
         with self._lock:
             kept = list(self._ring)
-        first = len(kept)
-        while first > 0 and kept[first - 1][0] > since_ns:
-            first -= 1
-        return kept[first:]
+        return _later(kept, since_ns)
+
+    def gpu_samples(self, since_ns: int = 0) -> list[TimedGpu]:
+        """The kept figures of the GPU later than a time of this process's clock, in order of time."""
+        with self._lock:
+            kept = list(self._gpu_ring)
+        return _later(kept, since_ns)
 
     def latest(self) -> Timed | None:
         """The last sample, or None before the first."""
@@ -172,14 +196,17 @@ class Sampler:
 
     def _run(self, halt: threading.Lock) -> None:
         before = self._thread_cpu_ns
-        period_ns, tick_ns = int(1e9 / self.hz), int(1e9 / self.tick_hz)
-        next_ns = next_tick_ns = perf_counter_ns()
+        period_ns, tick_ns, gpu_ns = (int(1e9 / hz) for hz in (self.hz, self.tick_hz, self.gpu_hz))
+        next_ns = next_tick_ns = next_gpu_ns = perf_counter_ns()
         while not halt.acquire(timeout=max(0.0, (next_ns - perf_counter_ns()) / 1e9)):
             self._sample()
             now = perf_counter_ns()
             if self.on_tick is not None and now >= next_tick_ns:
                 self._tick(self.on_tick)
                 next_tick_ns = _next(next_tick_ns, tick_ns)
+            if self.gpu is not None and now >= next_gpu_ns:
+                self._read_gpu(self.gpu)
+                next_gpu_ns = _next(next_gpu_ns, gpu_ns)
             next_ns = _next(next_ns, period_ns)
             self._thread_cpu_ns = before + thread_time_ns()
 
@@ -188,6 +215,13 @@ class Sampler:
             on_tick()
         except Exception as error:
             self._failed("on_tick", error)
+
+
+def _later(samples: list[T], since_ns: int) -> list[T]:
+    first = len(samples)
+    while first > 0 and samples[first - 1][0] > since_ns:
+        first -= 1
+    return samples[first:]
 
 
 def _next(due_ns: int, period_ns: int) -> int:

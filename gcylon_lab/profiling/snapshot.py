@@ -12,6 +12,7 @@ from typing import Any
 
 from .cost import event_cost_ns
 from .events import Event, OperationRecord, Recorder
+from .gpus import GPU_COLUMNS
 from .sampler import Sample, Sampler, Timed
 
 RankSnapshot = dict[str, Any]
@@ -55,10 +56,12 @@ def take_snapshot(
     -------
     dict
         version, rank, host, pid, clock_offset_ns, now_ns, limit_bytes; samples, as lists of
-        equal length by `SAMPLE_COLUMNS`; operations, as the fields of `OperationRecord`, with
-        the running one last (``end_ns`` 0); spans, as [name, category, start_ns, end_ns, operation,
-        bytes, tier], and span_threads, the thread of each by its position in ``threads``; marks,
-        as [name, category, t_ns, operation, bytes, tier]; progress or None; dropped_events,
+        equal length by `SAMPLE_COLUMNS`; gpu, None on CPU engines and where NVML tells nothing, else
+        what `GpuProbe.as_dict` tells and samples by `GPU_COLUMNS`, with None for what was not told;
+        operations, as the fields of `OperationRecord`, with the running one last (``end_ns`` 0);
+        spans, as [name, category, start_ns, end_ns, operation, bytes, tier], and span_threads, the
+        thread of each by its position in ``threads``; marks, as [name, category, t_ns, operation,
+        bytes, tier]; progress or None; dropped_events,
         event_cost_ns, sampler_cpu_ns. All times in ns on rank 0's clock.
     """
     offset = int(recorder.clock_offset_ns)
@@ -78,6 +81,7 @@ def take_snapshot(
         "now_ns": now - offset,
         "limit_bytes": _limit_bytes(sampler),
         "samples": _sample_columns(samples, offset),
+        "gpu": _gpu(sampler, since, offset),
         "operations": [record_as_dict(record, offset) for record in operations],
         **_event_lists(events, recorder, offset),
         "progress": _progress(recorder, offset),
@@ -115,6 +119,14 @@ def _sample_columns(samples: Sequence[Timed], offset: int) -> dict[str, list[int
     columns = {name: [int(sample[i]) for sample in samples] for i, name in enumerate(SAMPLE_COLUMNS)}
     columns["t_ns"] = [t - offset for t in columns["t_ns"]]
     return columns
+
+
+def _gpu(sampler: Sampler | None, since: int, offset: int) -> dict[str, Any] | None:
+    if sampler is None or sampler.gpu is None:
+        return None
+    taken = sampler.gpu_samples(since)
+    columns: dict[str, list[int | None]] = {name: [s[i] for s in taken] for i, name in enumerate(GPU_COLUMNS)}
+    return sampler.gpu.as_dict() | {"samples": columns | {"t_ns": [s[0] - offset for s in taken]}}
 
 
 def _event_lists(events: Sequence[Event], recorder: Recorder, offset: int) -> dict[str, Any]:
@@ -177,28 +189,45 @@ def _on_clock(snapshot: RankSnapshot, clock_offset_ns: int) -> RankSnapshot:
     shift = snapshot["clock_offset_ns"] - clock_offset_ns
     if shift == 0:
         return snapshot
-    samples = snapshot["samples"] | {"t_ns": [t + shift for t in snapshot["samples"]["t_ns"]]}
+    samples, gpu = _shifted(snapshot["samples"], shift), snapshot.get("gpu")
     operations = [row | {name: row[name] + shift for name in _TIMES if row[name]} for row in snapshot["operations"]]
     spans = [[*s[:2], s[2] + shift, s[3] + shift, *s[4:]] for s in snapshot["spans"]]
     marks = [[*m[:2], m[2] + shift, *m[3:]] for m in snapshot["marks"]]
-    return snapshot | {"samples": samples, "operations": operations, "spans": spans, "marks": marks}
+    moved = {"samples": samples, "operations": operations, "spans": spans, "marks": marks}
+    return snapshot | moved | {"gpu": gpu and gpu | {"samples": _shifted(gpu["samples"], shift)}}
+
+
+def _shifted(samples: dict[str, list[Any]], shift: int) -> dict[str, list[Any]]:
+    return samples | {"t_ns": [t + shift for t in samples["t_ns"]]}
 
 
 def _joined(old: RankSnapshot, new: RankSnapshot) -> RankSnapshot:
-    last = old["samples"]["t_ns"][-1] if old["samples"]["t_ns"] else -1
-    first = next((i for i, t in enumerate(new["samples"]["t_ns"]) if t > last), len(new["samples"]["t_ns"]))
-    samples = {name: [*old["samples"][name], *new["samples"][name][first:]] for name in SAMPLE_COLUMNS}
     operations = {(row["number"], row["verb"]): row for row in [*old["operations"], *new["operations"]]}
     spans = _unseen(old["spans"], new["spans"], 3)
     marks = _unseen(old["marks"], new["marks"], 2)
     return new | {
         "limit_bytes": new["limit_bytes"] or old["limit_bytes"],
-        "samples": samples,
+        "samples": _joined_samples(old["samples"], new["samples"], SAMPLE_COLUMNS),
+        "gpu": _joined_gpu(old.get("gpu"), new.get("gpu")),
         "operations": sorted(operations.values(), key=lambda row: int(row["start_ns"])),
         "spans": [*old["spans"], *(new["spans"][i] for i in spans)],
         "span_threads": [*old["span_threads"], *(new["span_threads"][i] for i in spans)],
         "marks": [*old["marks"], *(new["marks"][i] for i in marks)],
     }
+
+
+def _joined_samples(
+    old: dict[str, list[Any]], new: dict[str, list[Any]], columns: Sequence[str]
+) -> dict[str, list[Any]]:
+    last = old["t_ns"][-1] if old["t_ns"] else None
+    first = next((i for i, t in enumerate(new["t_ns"]) if last is None or t > last), len(new["t_ns"]))
+    return {name: [*old[name], *new[name][first:]] for name in columns}
+
+
+def _joined_gpu(old: dict[str, Any] | None, new: dict[str, Any] | None) -> dict[str, Any] | None:
+    if old is None or new is None:
+        return new or old
+    return new | {"samples": _joined_samples(old["samples"], new["samples"], GPU_COLUMNS)}
 
 
 def _unseen(old: Sequence[list[Any]], new: Sequence[list[Any]], end: int) -> list[int]:
@@ -216,9 +245,15 @@ def _unseen(old: Sequence[list[Any]], new: Sequence[list[Any]], end: int) -> lis
 
 
 def _bounded(snapshot: RankSnapshot, max_samples: int, max_events: int, max_operations: int) -> RankSnapshot:
-    samples = {name: _latest(column, max_samples) for name, column in snapshot["samples"].items()}
+    samples, gpu = _latest_samples(snapshot["samples"], max_samples), snapshot.get("gpu")
+    gpu = gpu and gpu | {"samples": _latest_samples(gpu["samples"], max_samples)}
     lists = {name: _latest(snapshot[name], max_events) for name in ("spans", "span_threads", "marks")}
-    return snapshot | lists | {"samples": samples, "operations": _latest(snapshot["operations"], max_operations)}
+    operations = _latest(snapshot["operations"], max_operations)
+    return snapshot | lists | {"samples": samples, "gpu": gpu, "operations": operations}
+
+
+def _latest_samples(samples: dict[str, list[Any]], limit: int) -> dict[str, list[Any]]:
+    return {name: _latest(column, limit) for name, column in samples.items()}
 
 
 def _latest(values: Sequence[Any], limit: int) -> list[Any]:

@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Literal
 
-from .events import _CATEGORIES, NO_OPERATION, Recorder, unknown_category
+from .events import _CATEGORIES, NO_OPERATION, OperationRecord, Recorder, unknown_category
 from .ranges import Ranges, open_domain
 
 
@@ -235,6 +235,12 @@ def mark(name: str, category: str = "user", *, bytes: int = 0, tier: str = "") -
 def current_recorder() -> Recorder | None:
     """The recorder of this thread, or None."""
     return _local.state.recorder
+
+
+def current_operation() -> OperationRecord | None:
+    """The record of the operation that this thread's recorder is in, or None."""
+    recorder = _local.state.recorder
+    return None if recorder is None else recorder.active
 
 
 def set_recorder(recorder: Recorder | None) -> Recorder | None:

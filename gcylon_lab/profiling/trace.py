@@ -2,7 +2,8 @@
 
 A rank is a process. Its threads are the operations, then the spans of each
 thread that recorded; spans that overlap without nesting get lanes of their
-own, since the format knows only nested ones. Memory is a counter track.
+own, since the format knows only nested ones. Memory is a counter track. What
+NVML tells of a GPU has tracks of its own, once for each GPU: at its lowest rank.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from gcylon_lab.errors import WriteError
 
+from .gpus import GpuSeries, gpus_of
 from .snapshot import RankSnapshot
 
 Row = dict[str, Any]
@@ -45,6 +47,7 @@ def chrome_trace(snapshots: Sequence[RankSnapshot]) -> dict[str, Any]:
     start_ns = min((t for snapshot in snapshots for t in _times(snapshot)), default=0)
     names = [row for snapshot in snapshots for row in _names(snapshot)]
     events = [row for snapshot in snapshots for row in _events(snapshot, start_ns)]
+    events += [row for gpu in gpus_of(snapshots) for row in _gpu_events(gpu, start_ns)]
     # Of those that begin together the longest must come first, else it would be drawn inside the others.
     events.sort(key=lambda row: (row["ts"], -row.get("dur", 0)))
     return {
@@ -83,6 +86,7 @@ def _times(snapshot: RankSnapshot) -> Iterator[int]:
     yield from (row[2] for row in snapshot["spans"])
     yield from (row[2] for row in snapshot["marks"])
     yield from snapshot["samples"]["t_ns"][:1]
+    yield from (snapshot.get("gpu") or {"samples": {"t_ns": []}})["samples"]["t_ns"][:1]
 
 
 def _lanes(snapshot: RankSnapshot) -> tuple[list[int], dict[int, str]]:
@@ -153,8 +157,22 @@ def _events(snapshot: RankSnapshot, start_ns: int) -> Iterator[Row]:
                 yield event("C", track, "memory", _OPERATIONS_TID, t, args={"bytes": value})
 
 
+def _gpu_events(gpu: GpuSeries, start_ns: int) -> Iterator[Row]:
+    tracks = {
+        "GPU memory: in use, all programs": ("bytes", gpu.used_bytes),
+        "GPU memory: outside the budget": ("bytes", gpu.outside_bytes),
+        "GPU utilisation": ("percent", gpu.utilisation),
+    }
+    for track, (unit, values) in tracks.items():
+        for t, value in zip(gpu.t_ns, values, strict=True):
+            if value is not None:
+                place = {"pid": gpu.ranks[0], "tid": _OPERATIONS_TID, "ts": (t - start_ns) / 1e3}
+                yield {"ph": "C", "name": track, "cat": "gpu", **place, "args": {unit: value}}
+
+
 def _arguments(row: Row) -> Row:
-    """An operation's fields, without what the event says itself; phases in ms."""
-    plain = {name: value for name, value in row.items() if name not in ("phases", "phase_bytes", "start_ns", "end_ns")}
+    """An operation's fields, without what the event says itself; times in ms."""
+    plain = {name: value for name, value in row.items() if not name.endswith("_ns") and not name.startswith("phase")}
+    copies = {f"{name[:-3]}_ms": row[name] / 1e6 for name in row if name.endswith(("_copy_ns", "_wait_ns"))}
     phases = {f"{name}_ms": ns / 1e6 for name, ns in row["phases"].items()}
-    return plain | phases | {"running": not row["end_ns"]}
+    return plain | copies | phases | {"running": not row["end_ns"]}

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import cupy
+import numpy as np
+import pandas as pd
 
 from . import cudf_packing, cudf_partition
 from .column import Label
@@ -33,6 +35,22 @@ class CudfBackend:
 
     name = "cudf"
     on_gpu = True
+
+    def warm_up(self) -> None:
+        """Compile what every exchange uses, so that the first operation does not pay for it."""
+        few = pd.DataFrame({"k": np.arange(64), "s": pd.Series(["a"] * 64, dtype="str"), "v": np.zeros(64)})
+        data = self.from_frame(few)
+        for keys in (["k"], ["s"]):
+            ids = self.partition_ids(data, keys, 2)
+        self.variable_bytes(data, ids, 2)
+        parted, _ = self.partition(data, ids, 2)
+        self.unpack(parted.schema, 64, self.pack(parted))
+        fixed = self.select(data, ["k", "v"])
+        output = self.allocate(fixed.schema, 128)
+        scattering = self.scattering(ids, 2, [0, 64])
+        scattering.aim(np.array([[view.data.ptr for view in output.fixed_views(i, i + 64)] for i in (0, 64)], np.int64))
+        scattering.put(0, fixed)
+        cupy.cuda.get_current_stream().synchronize()
 
     def from_frame(self, frame: Any) -> DeviceColumns:
         return from_frame(frame)

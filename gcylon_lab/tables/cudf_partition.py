@@ -94,6 +94,7 @@ def _move(ids: Any, n: int, ends: Any, pointers: tuple[list[int], list[int]], wi
 
 
 def bits_of(n: int) -> np.int32:
+    """How many bits ids below n have, as kernels take it."""
     return np.int32((n - 1).bit_length())
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
+from .gpus_panel import gpus_panel
 from .memory_panel import memory_panel
 from .panel import Panel
 from .peaks_panels import peak_ranks_panel, plan_panel
@@ -26,11 +27,14 @@ PANELS: dict[str, Callable[[View, Theme], Panel]] = {
     "memory": memory_panel,
     "phases": phases_panel,
     "staging": staging_panel,
+    "gpus": gpus_panel,
     "peak_ranks": peak_ranks_panel,
     "plan": plan_panel,
 }
 
 HEIGHT = 590
+# With the panel of GPUs, where there are some.
+_GPU_HEIGHT = 720
 _MARGIN = {"l": 58, "r": 14, "t": 4, "b": 38}
 
 
@@ -55,6 +59,7 @@ SLOTS = {
     "staging": Slot("x", "y3", "legend3", _LEFT, 460, 548),
     "peak_ranks": Slot("x2", "y4", "legend4", _RIGHT, 40, 240),
     "plan": Slot("x3", "y5", "legend5", _RIGHT, 330, 526),
+    "gpus": Slot("x", "y7", "legend6", _LEFT, 600, 678),
 }
 
 
@@ -78,7 +83,7 @@ def dashboard_figure(snapshots: Sequence[Snapshot], *, theme: Theme = NEUTRAL, w
 def panel_figure(
     key: str, snapshots: Sequence[Snapshot], *, theme: Theme = NEUTRAL, window_s: float | None = None
 ) -> Figure:
-    """Return a figure with one panel: memory, phases, staging, peak_ranks or plan.
+    """Return a figure with one panel: memory, phases, staging, gpus, peak_ranks or plan.
 
     Raises
     ------
@@ -91,8 +96,11 @@ def panel_figure(
 
 
 def figure_dict(view: View, theme: Theme) -> dict[str, Any]:
-    """Return data and layout of all panels in one figure."""
-    return _compose(view, {key: make(view, theme) for key, make in PANELS.items()}, SLOTS, HEIGHT, theme)
+    """Return data and layout of all panels in one figure; that of GPUs is there where a rank works on one."""
+    keys = [key for key in PANELS if view.gpus or key != "gpus"]
+    panels = {key: PANELS[key](view, theme) for key in keys}
+    height = _GPU_HEIGHT if view.gpus else HEIGHT
+    return _compose(view, panels, {key: SLOTS[key] for key in keys}, height, theme)
 
 
 def panel_dict(key: str, view: View, theme: Theme, *, height: int = 300) -> dict[str, Any]:
@@ -129,6 +137,7 @@ def _compose(view: View, panels: dict[str, Panel], slots: dict[str, Slot], heigh
         layout["shapes"] += [_place(item, slot) for item in panel.shapes]
         layout["annotations"] += [
             _title(panel, slot, height, theme),
+            *_note(panel, slot, height, theme, alone=len(panels) == 1),
             *(_place(item, slot) for item in panel.annotations),
         ]
     return {"data": data, "layout": layout}
@@ -226,6 +235,27 @@ def _place(item: dict[str, Any], slot: Slot) -> dict[str, Any]:
     xref = str(item["xref"]).replace("x", slot.x, 1)
     yref = str(item["yref"]).replace("y", slot.y, 1)
     return {**item, "xref": xref, "yref": yref}
+
+
+def _note(panel: Panel, slot: Slot, height: int, theme: Theme, *, alone: bool) -> list[dict[str, Any]]:
+    """Place a panel's note: under it, where none of the ticks are, or if it stands alone beside its title."""
+    if not panel.note:
+        return []
+    place = {"y": _down(slot.top - 20, height), "yanchor": "bottom"}
+    if not alone:
+        place = {"y": _down(slot.bottom + 2, height), "yanchor": "top"}
+    return [
+        {
+            "text": panel.note,
+            "xref": "paper",
+            "yref": "paper",
+            "x": slot.across[1],
+            "xanchor": "right",
+            "showarrow": False,
+            "font": {"size": 11, "color": theme.faint},
+            **place,
+        }
+    ]
 
 
 def _title(panel: Panel, slot: Slot, height: int, theme: Theme) -> dict[str, Any]:

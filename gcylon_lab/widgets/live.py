@@ -38,6 +38,7 @@ class LiveFigure:
             self._show(figure)
 
     def _show(self, figure: dict[str, Any]) -> None:
+        self._add_axes(figure["layout"])
         if [t["meta"] for t in figure["data"]] != [t["meta"] for t in self._shown["data"]]:
             self._replace_traces(figure["data"])
         changes = self._trace_changes(figure["data"])
@@ -51,6 +52,15 @@ class LiveFigure:
                     self.widget.layout[name] = value
             self.messages += 1
         self._shown = figure
+
+    def _add_axes(self, layout: dict[str, Any]) -> None:
+        """Make axes and legends that are new: they must be there before traces use them, or a part of them changes."""
+        known = self._shown["layout"]
+        added = {name: value for name, value in layout.items() if isinstance(value, dict) and name not in known}
+        for name, value in added.items():
+            self.widget.layout[name] = value
+            self.messages += 1
+        self._shown = {"data": self._shown["data"], "layout": known | added}
 
     def _replace_traces(self, data: list[dict[str, Any]]) -> None:
         self.widget.data = []

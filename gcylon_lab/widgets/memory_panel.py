@@ -9,7 +9,7 @@ import numpy as np
 from .panel import Panel, Trace, corner_note, empty_note, line
 from .series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, percent, readable, steps
 from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
-from .view import Operation, RankSeries, View
+from .view import GpuLines, Operation, RankSeries, View
 
 TITLE = "Memory: how close is each rank to its budget?"
 MOST_LINES = 8
@@ -23,14 +23,18 @@ _CHARACTER = 0.0178
 
 
 def memory_panel(view: View, theme: Theme) -> Panel:
-    """Return the panel: a line a rank (above 8 ranks median, band and worst), the budget, the operations shaded."""
+    """Return the panel: a line a rank (above 8 ranks median, band and worst), the budget, the operations shaded.
+
+    Where NVML tells of GPUs, a thin line is what the GPU with the most of it has in use outside the budgets.
+    """
     limit = _latest_limit(view)
     used = max((float(y.max()) for y in (r.of("used_bytes")[1] for r in view.ranks) if len(y)), default=0.0)
     top, hidden = _top(limit, used)
     unit, name = memory_unit(top)
     lines = _rank_lines(view, unit) if len(view.ranks) <= MOST_LINES else _band_lines(view, unit, theme)
-    traces = [*lines, _budget_line(view, unit), _near_marks(view, unit), _percent_axis_holder()]
-    annotations = [*_operation_names(view, theme), *_near_note(traces[-2], theme)]
+    near = _near_marks(view, unit)
+    traces = [*lines, _budget_line(view, unit), near, _percent_axis_holder(), *_outside_line(view, unit, theme)]
+    annotations = [*_operation_names(view, theme), *_near_note(near, theme), *_outside_note(view, top, theme)]
     if view.empty:
         annotations.append(empty_note(_EMPTY, theme))
     elif limit > 0:
@@ -129,6 +133,34 @@ def _budget_line(view: View, unit: float) -> Trace:
         "budget", "budget", shown, unit=unit, line=style, hovertemplate="budget: %{y:.3~g}<extra></extra>",
         legend=False,
     )  # fmt: skip
+
+
+def outside_most(view: View) -> GpuLines | None:
+    """Return the GPU on which most is in use outside the ranks' budgets; None where none is told of."""
+    told = [gpu for gpu in view.gpus if len(gpu.outside[1])]
+    return max(told, key=lambda gpu: float(gpu.outside[1][-1]), default=None)
+
+
+def _outside_line(view: View, unit: float, theme: Theme) -> list[Trace]:
+    if not view.gpus:
+        return []
+    most = outside_most(view)
+    xy = most.outside if most else (np.array([]), np.array([]))
+    style = {"color": theme.faint, "width": 1, "shape": "hv"}
+    hover = f"outside the budget, {most.label}: %{{y:.3~g}}<extra></extra>" if most else ""
+    return [line("outside", "outside", decimate(*xy), unit=unit, legend=False, line=style, hovertemplate=hover)]
+
+
+def _outside_note(view: View, top: float, theme: Theme) -> list[dict[str, Any]]:
+    """Name the line where it ends; one that lies above the scale is said instead."""
+    most = outside_most(view)
+    if most is None:
+        return []
+    now = float(most.outside[1][-1])
+    text = f"outside the budget: {f'up to {readable(now)} a GPU' if len(view.gpus) > 1 else readable(now)}"
+    if now > top:
+        return [corner_note(f"{text}, above this scale", theme, y=0.88) | {"xshift": -2}]
+    return [corner_note(text, theme, y=now / top) | {"yanchor": "bottom", "xshift": -2}]
 
 
 def _near_marks(view: View, unit: float) -> Trace:

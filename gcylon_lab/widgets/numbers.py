@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
+from ..profiling.gpus import gpus_of
 from ..profiling.report import summary
 from ..units import format_count, format_rate, format_seconds
 from .series import percent, readable
@@ -14,9 +15,11 @@ from .view import Snapshot
 Row = dict[str, Any]
 Table = tuple[list[str], list[list[str]]]
 
+_UNKNOWN = "–"
+
 _HEAD = [
     "operation", "strategy", "rounds", "time", "rate a rank", "peak (worst rank)", "predicted", "of predicted",
-    "budget", "staged", "slowest", "skew",
+    "budget", "staged", "transfers hidden", "slowest", "skew",
 ]  # fmt: skip
 
 
@@ -28,12 +31,16 @@ def operation_table(snapshots: Sequence[Snapshot], *, last: int | None = None) -
 
 def rank_table(snapshots: Sequence[Snapshot]) -> Table:
     """Return head and rows, one an operation and rank: what each rank held, sent and waited."""
-    head = ["operation", "rank", "host", "time", "busy", "waiting", "rows in", "rows out", "peak", "staged", "error"]
+    head = [
+        "operation", "rank", "host", "time", "busy", "waiting", "rows in", "rows out", "peak", "staged", "transfers",
+        "waited for", "hidden", "error",
+    ]  # fmt: skip
     rows = [
         [
             f"#{r['number']} {r['verb']}", str(r["rank"]), str(r["host"]), format_seconds(r["seconds"]),
             format_seconds(r["busy_s"]), format_seconds(r["waiting_s"]), format_count(r["rows_in"]),
-            format_count(r["rows_out"]), readable(r["measured_peak_bytes"]), readable(r["staged_bytes"]), r["error"],
+            format_count(r["rows_out"]), readable(r["measured_peak_bytes"]), readable(r["staged_bytes"]),
+            *_transfer_cells(r), r["error"],
         ]
         for r in summary(snapshots)["ranks"]
     ]  # fmt: skip
@@ -50,6 +57,43 @@ def phase_table(snapshots: Sequence[Snapshot]) -> Table:
         ]
         for r in summary(snapshots)["phases"]
     ]  # fmt: skip
+    return head, rows
+
+
+def tier_table(snapshots: Sequence[Snapshot]) -> Table:
+    """Return head and rows, one a rank: its bytes in each tier, the last and the most that was sampled.
+
+    Only GPU engines have a pinned tier, and so a column for it.
+    """
+    ordered = sorted(snapshots, key=lambda s: int(s["rank"]))
+    pinned = any(s.get("gpu") or any(s["samples"]["pinned_bytes"]) for s in ordered)
+    tiers = {"device": "used_bytes"} | ({"pinned": "pinned_bytes"} if pinned else {}) | {"disk": "disk_bytes"}
+    head = ["rank", "host", *(f"{tier}: {when}" for tier in tiers for when in ("now", "most"))]
+    rows = [[f"rank {s['rank']}", str(s["host"])] for s in ordered if s["samples"]["t_ns"]]
+    for row, snapshot in zip(rows, (s for s in ordered if s["samples"]["t_ns"]), strict=True):
+        for column in tiers.values():
+            values = snapshot["samples"][column]
+            row += [readable(values[-1]), readable(max(values))]
+    return head, rows
+
+
+def gpu_table(snapshots: Sequence[Snapshot]) -> Table:
+    """Return head and rows, one a GPU, however many ranks share it: what NVML tells of it."""
+    head = [
+        "GPU", "host", "ranks", "memory", "in use, all programs", "held for budgets", "outside the budgets",
+        "most outside", "busy now", "on average",
+    ]  # fmt: skip
+    rows = []
+    for gpu in gpus_of(snapshots):
+        outside = [nbytes for nbytes in gpu.outside_bytes if nbytes is not None]
+        rows.append(
+            [
+                f"{gpu.name} {gpu.short_uuid}", gpu.host, ", ".join(map(str, gpu.ranks)),
+                _known_bytes(gpu.total_bytes or None), _known_bytes(gpu.latest_used_bytes), readable(gpu.held_bytes),
+                _known_bytes(gpu.latest_outside_bytes), _known_bytes(max(outside, default=None)),
+                _known_percent(gpu.latest_utilisation), _known_percent(gpu.mean_utilisation),
+            ]
+        )  # fmt: skip
     return head, rows
 
 
@@ -79,9 +123,28 @@ def _operation_cells(row: Row) -> list[str]:
         percent(peak / predicted) if predicted and peak else "",
         f"{readable(budget)}, {percent(peak / budget)} used" if budget else "",
         readable(row["staged_bytes"]) if row["staged_bytes"] else "nothing",
+        _hidden(row["hidden"]),
         f"rank {row['slowest_rank']}",
         f"{row['skew']:.2f} ×" if row["skew"] is not None else "",
     ]
+
+
+def _transfer_cells(row: Row) -> list[str]:
+    if row["hidden"] is None:
+        return [_UNKNOWN] * 3
+    return [format_seconds(row["transfer_s"]), format_seconds(row["transfer_wait_s"]), _hidden(row["hidden"])]
+
+
+def _hidden(share: float | None) -> str:
+    return _UNKNOWN if share is None else percent(share)
+
+
+def _known_bytes(nbytes: int | None) -> str:
+    return _UNKNOWN if nbytes is None else readable(nbytes)
+
+
+def _known_percent(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.0f}%"
 
 
 def _rate(gb_per_s: float | None) -> str:

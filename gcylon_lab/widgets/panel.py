@@ -34,6 +34,8 @@ class Panel:
     shapes: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
     legend_title: str = ""
+    # What the panel comes to in a few words; stands where it covers nothing.
+    note: str = ""
 
 
 def line(

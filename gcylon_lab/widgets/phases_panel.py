@@ -41,7 +41,14 @@ def phases_panel(view: View, theme: Theme) -> Panel:
             "ticktext": [f"rank {rank}" for rank in lanes],
         },
         annotations=[empty_note(_EMPTY, theme)] if nothing else [],
+        note=_hidden_note(view),
     )
+
+
+def _hidden_note(view: View) -> str:
+    """Say of the latest operation with transfers beside its work how much of them was hidden."""
+    known = ((op.name, op.hidden) for op in reversed(view.operations))
+    return next((f"transfers hidden in {name}: {percent(share)}" for name, share in known if share is not None), "")
 
 
 def _intervals(snapshot: Snapshot, view: View) -> Intervals:

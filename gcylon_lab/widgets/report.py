@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from .. import __version__
-from .figures import HEIGHT, figure_dict
+from ..profiling.report import HIDDEN_MEANS, summary
+from .figures import figure_dict
 from .memory_panel import TITLE as MEMORY_TITLE
-from .numbers import Table, html_table, operation_table, phase_table, rank_table
+from .numbers import Table, gpu_table, html_table, operation_table, phase_table, rank_table, tier_table
 from .series import readable
 from .theme import DARK, LIGHT
 from .view import Snapshot, make_view
@@ -90,17 +91,19 @@ def report_html(
 
     view = make_view(snapshots)
     figures = {theme.name: figure_dict(view, theme) for theme in (LIGHT, DARK)}
+    height = figures["light"]["layout"]["height"]
     # "</script>" in a name would end the element early.
     data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
     sections = [_section(heading, table) for heading, table in (tables or {}).items()]
-    sections += [_section("Operations", operation_table(snapshots))]
+    sections += [_section("Operations", operation_table(snapshots)), *_hidden_note(snapshots)]
+    sections += [_section("GPUs, as the driver tells (NVML)", gpu_table(snapshots))] if view.gpus else []
     sections += [_folded(name, make(snapshots)) for name, make in _DETAILS.items()]
     return "".join(
         [
             f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>',
             f"<style>{_CSS}</style></head><body><h1>{escape(title)}</h1>",
             "".join(f"<p>{escape(note)}</p>" for note in (*_about(snapshots), *notes)),
-            f'<div id="figure" role="img" aria-label="{escape(MEMORY_TITLE)}" style="height:{HEIGHT}px"></div>',
+            f'<div id="figure" role="img" aria-label="{escape(MEMORY_TITLE)}" style="height:{height}px"></div>',
             *sections,
             f'<script id="figures" type="application/json">{data}</script>',
             f"<script>{get_plotlyjs()}</script><script>{_SCRIPT}</script></body></html>",
@@ -108,7 +111,17 @@ def report_html(
     )
 
 
-_DETAILS: dict[str, Callable[[Sequence[Snapshot]], Table]] = {"Each rank": rank_table, "Each phase": phase_table}
+_DETAILS: dict[str, Callable[[Sequence[Snapshot]], Table]] = {
+    "Each rank's memory, by tier": tier_table,
+    "Each rank": rank_table,
+    "Each phase": phase_table,
+}
+
+
+def _hidden_note(snapshots: Sequence[Snapshot]) -> list[str]:
+    if all(row["hidden"] is None for row in summary(snapshots)["operations"]):
+        return []
+    return [f"<p>Transfers hidden: {escape(HIDDEN_MEANS)}.</p>"]
 
 
 def _about(snapshots: Sequence[Snapshot]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from ..profiling.gpus import gpus_of
 from ..units import format_seconds
 from .series import readable
 from .theme import BUDGET_COLOUR, WARNING_COLOUR, rank_style
@@ -19,13 +20,17 @@ _SIGNS = {"idle": "○", "working": "●", "waiting": "▲", "dead": "✖", "unk
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """What one rank does: ``kind`` is idle, working, waiting (too long), dead or unknown."""
+    """What one rank does: ``kind`` is idle, working, waiting (too long), dead or unknown.
+
+    ``busy`` is the percent of the last moment in which its GPU worked, None where that is not known.
+    """
 
     rank: int
     host: str
     device: str
     kind: str
     text: str
+    busy: int | None = None
 
 
 def rank_states(
@@ -45,10 +50,12 @@ def rank_states(
     by_rank = {int(s["rank"]): s for s in snapshots}
     exits = {int(d["rank"]): d for d in dead}
     places = {int(r["rank"]): r for r in ranks} | {n: s for n, s in by_rank.items() if n not in {*_numbers(ranks)}}
+    busy = {rank: gpu.latest_utilisation for gpu in gpus_of(snapshots) for rank in gpu.ranks}
     states = []
     for rank, place in sorted(places.items()):
         kind, text = ("dead", _exit(exits[rank])) if rank in exits else _activity(by_rank.get(rank), by_rank)
-        states.append(RankState(rank, str(place.get("host", "?")), str(place.get("device", "cpu")), kind, text))
+        where = str(place.get("host", "?")), str(place.get("device", "cpu"))
+        states.append(RankState(rank, *where, kind, text, None if kind == "dead" else busy.get(rank)))
     return states
 
 
@@ -99,7 +106,7 @@ def headline_html(
     status: Mapping[str, Any],
     near: Sequence[tuple[int, float]] = (),
 ) -> str:
-    """Return one line about the cluster: ranks, hosts, transport, budget, what runs, what is wrong.
+    """Return one line about the cluster: ranks, hosts, transport, budget, what is beside it, what runs, what is wrong.
 
     Parameters
     ----------
@@ -115,6 +122,7 @@ def headline_html(
     parts = [f"<b>{len(states)} rank{'s' * (len(states) != 1)}</b>", f"{hosts} host{'s' * (hosts != 1)}"]
     parts += [escape(str(status["transport"]))] if status.get("transport") else []
     parts += [f"budget {readable(budget)} a rank"] if budget else []
+    parts += _outside_texts(snapshots)
     running = next((s["progress"] for s in snapshots if s.get("progress")), None)
     parts += [f"running <b>#{int(running['number'])} {escape(str(running['verb']))}</b>"] if running else []
     if status.get("state") not in (None, "ready"):
@@ -130,6 +138,16 @@ def chips_html(states: Sequence[RankState]) -> str:
     rest = len(states) - min(len(states), _MOST_CHIPS)
     more = f'<span class="gcylon-chip">and {rest} more, no worse</span>' if rest else ""
     return f'<div class="gcylon-strip">{chips}{more}</div>'
+
+
+def _outside_texts(snapshots: Sequence[Snapshot]) -> list[str]:
+    """Return what GPUs have in use beside the budgets, as the driver tells; nothing where it tells nothing."""
+    gpus = gpus_of(snapshots)
+    told = [nbytes for gpu in gpus if (nbytes := gpu.latest_outside_bytes) is not None]
+    if not told:
+        return []
+    most = f"at most {readable(max(told))} a GPU" if len(gpus) > 1 else readable(told[0])
+    return [f"outside the budget: {most} (driver, NCCL, other programs)"]
 
 
 def _near_text(near: Sequence[tuple[int, float]]) -> str:
@@ -152,8 +170,9 @@ def _chip(state: RankState, *, many_hosts: bool) -> str:
     style = f"border-color:{trouble};box-shadow:inset 0 0 0 1px {trouble}" if trouble else ""
     place = " ".join(filter(None, [state.host if many_hosts else "", state.device]))
     sign = f'<span style="color:{trouble or "inherit"}">{_SIGNS[state.kind]}</span>'
+    busy = "" if state.busy is None else f" <small>· GPU {state.busy}% busy</small>"
     return (
         f'<span class="gcylon-chip" style="{style}" title="rank {state.rank} on {escape(state.host)}">'
         f'<i style="background:{colour}"></i>rank {state.rank} <small>{escape(place)}</small> {sign} '
-        f"{escape(state.text)}</span>"
+        f"{escape(state.text)}{busy}</span>"
     )

@@ -29,10 +29,12 @@ CSS = """
 .gcylon-dashboard table.gcylon-numbers { border-collapse: collapse; font-size: 12px;
   font-variant-numeric: tabular-nums; }
 .gcylon-dashboard table.gcylon-numbers caption { text-align: left; font-weight: 600; padding: 2px 0; color: inherit; }
-.gcylon-dashboard table.gcylon-numbers th, .gcylon-dashboard table.gcylon-numbers td { padding: 1px 7px;
+.gcylon-dashboard table.gcylon-numbers th, .gcylon-dashboard table.gcylon-numbers td { padding: 1px 5px;
   text-align: right;
   border-bottom: 1px solid var(--jp-border-color2, rgba(128,128,128,0.35)); white-space: nowrap; }
 .gcylon-dashboard table.gcylon-numbers th:first-child { text-align: left; }
+.gcylon-dashboard table.gcylon-numbers thead th { white-space: normal; vertical-align: bottom;
+  line-height: 16px; }
 .gcylon-dashboard .widget-label, .gcylon-dashboard .widget-readout { color: var(--jp-ui-font-color1, inherit); }
 </style>
 """

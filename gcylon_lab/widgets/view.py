@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..profiling.events import hidden_share
+from ..profiling.gpus import GpuSeries, gpus_of
 from .series import Floats, clean
 
 Snapshot = dict[str, Any]
@@ -26,6 +28,21 @@ class RankSeries:
     def of(self, name: str) -> tuple[Floats, Floats]:
         """Return times and values of a series: used_bytes, limit_bytes, disk_bytes, pinned_bytes or rss_bytes."""
         return self.series[name]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLines:
+    """One GPU, however many ranks share it: times in seconds, bytes outside the budgets, percent busy."""
+
+    told: GpuSeries
+    outside: tuple[Floats, Floats]
+    busy: tuple[Floats, Floats]
+
+    @property
+    def label(self) -> str:
+        """Return what it is called where ranks are: ``rank 0's GPU``."""
+        ranks = self.told.ranks
+        return f"rank {ranks[0]}'s GPU" if len(ranks) == 1 else f"GPU of ranks {', '.join(map(str, ranks))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +86,14 @@ class Operation:
         """Return the sum of a field over ranks."""
         return sum(_int(record.get(name)) for record in self.records.values())
 
+    @property
+    def hidden(self) -> float | None:
+        """Return the part of all ranks' transfers that was not waited for; None where none were timed."""
+        copies, waits = (
+            sum(self.total(f"{kind}_{what}_ns") for kind in ("exchange", "staging")) for what in ("copy", "wait")
+        )
+        return hidden_share(copies, waits)
+
 
 @dataclass(frozen=True, slots=True)
 class View:
@@ -83,6 +108,7 @@ class View:
     ranks: list[RankSeries]
     operations: list[Operation]
     snapshots: list[Snapshot]
+    gpus: list[GpuLines] = field(default_factory=list)
 
     @property
     def empty(self) -> bool:
@@ -128,19 +154,35 @@ def make_view(snapshots: Sequence[Snapshot], *, window_s: float | None = None, o
     if window_s is None:
         firsts = [float(r.of("used_bytes")[0][0]) for r in ranks if len(r.of("used_bytes")[0])]
         start = min(firsts + [op.start_s for op in operations], default=0.0)
-    return View(origin, start, max(end, start), ranks, operations, ordered)
+    gpus = [_gpu_lines(told, origin, start) for told in gpus_of(ordered)]
+    return View(origin, start, max(end, start), ranks, operations, ordered, gpus)
 
 
 def _rank_series(snapshot: Snapshot, origin: int, start: float) -> RankSeries:
     samples = snapshot["samples"]
-    # Subtracting before the division keeps nanoseconds that a float64 cannot hold.
-    t = (np.asarray(samples["t_ns"], dtype=np.int64) - origin) / 1e9
-    series = {}
-    for name in _SERIES:
-        times, values = clean(t, samples.get(name) or np.zeros(len(t)))
-        first = max(int(np.searchsorted(times, start)) - 1, 0)
-        series[name] = (times[first:], values[first:])
+    t = _seconds(samples["t_ns"], origin)
+    series = {name: _since(start, *clean(t, samples.get(name) or np.zeros(len(t)))) for name in _SERIES}
     return RankSeries(int(snapshot["rank"]), str(snapshot["host"]), series)
+
+
+def _gpu_lines(told: GpuSeries, origin: int, start: float) -> GpuLines:
+    t = _seconds(told.t_ns, origin)
+    outside, busy = (
+        _since(start, *clean(t, [np.nan if value is None else value for value in values]))
+        for values in (told.outside_bytes, told.utilisation)
+    )
+    return GpuLines(told, outside, busy)
+
+
+def _seconds(t_ns: Sequence[int], origin: int) -> Floats:
+    # Subtracting before the division keeps nanoseconds that a float64 cannot hold.
+    return (np.asarray(t_ns, dtype=np.int64) - origin) / 1e9
+
+
+def _since(start: float, times: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Leave out what ended before a time; the last sample before it says what was then."""
+    first = max(int(np.searchsorted(times, start)) - 1, 0)
+    return times[first:], values[first:]
 
 
 def _operations(snapshots: Sequence[Snapshot], origin: int, now_s: float) -> list[Operation]:

@@ -37,8 +37,10 @@ def test_many_ranks_and_columns_are_cut() -> None:
 
 
 def test_a_cluster_shows_its_ranks() -> None:
-    ranks = [RankRecord(i, "node", 4711 + i, "cpu", i) for i in range(2)]
+    chosen = {"engines": "CPU engines, because <none>", "route": "MPI, because of that"}
+    ranks = [RankRecord(i, "node", 4711 + i, "cpu", i, **chosen) for i in range(2)]
     html = cluster_card("<x>", ranks, "Open MPI", 1)
+    assert "CPU engines, because &lt;none&gt;" in html and "rows travel by MPI, because of that" in html
     assert "&lt;x&gt;" in html and "2 ranks on 1 host" in html and "4712" in html and "1 table" in html
 
 

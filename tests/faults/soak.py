@@ -4,6 +4,8 @@
 
 Ranks raise before, in and after the rounds of a shuffle, on one rank or on all;
 are interrupted, all or one, busy or idle; run past a deadline; fail in a cell.
+Where there are GPUs the ranks work on them (GCYLON_ENGINE=cpu or gpu says
+otherwise, GCYLON_TRANSPORT chooses how rows travel).
 Ends with an error if a rank stays stuck, if an error does not name its rank, or
 if an operation after a fault gives wrong rows.
 """
@@ -28,6 +30,7 @@ import pandas as pd
 import gcylon_lab as gl
 from gcylon_lab.errors import CommError, DeadlineExceeded, GcylonError, RankError
 
+PATHS = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 ROWS_A_RANK = 10_000
 PROMISED_S = 5.0
 STUCK_S = 20.0
@@ -36,33 +39,41 @@ STUCK_S = 20.0
 # --- what runs on the ranks ---
 
 
-def arm(rank: int, method: str, nth: int, sleep_s: float) -> None:
-    """Let a rank's backend fail, or dawdle, the nth time that it is asked for something."""
+def arm(rank: int, method: str, nth: int, sleep_s: float, after: bool = False) -> None:
+    """Let a rank's backend or transport fail, or dawdle, the nth time that it is asked for something.
+
+    With ``after`` it does what it was asked for, and then fails: its messages are on their way.
+    """
     context = gl.current()
     if context.rank != rank:
         return
-    backend = context.workspace.backend
-    original = getattr(type(backend), method)
+    workspace = context.workspace
+    broken_one = workspace.transport if method in ("exchange", "finish") else workspace.backend
+    original = getattr(broken_one, method)
     calls = [0]
 
     def broken(*args: Any, **kwargs: Any) -> Any:
         calls[0] += 1
-        if calls[0] == nth:
-            if sleep_s:
-                time.sleep(sleep_s)
-            else:
-                raise OSError(f"soak: {method} call {nth}")
-        return original(backend, *args, **kwargs)
+        if calls[0] != nth:
+            return original(*args, **kwargs)
+        if sleep_s:
+            time.sleep(sleep_s)
+            return original(*args, **kwargs)
+        if after:
+            original(*args, **kwargs)
+        raise OSError(f"soak: {method} call {nth}")
 
-    setattr(backend, method, broken)
+    setattr(broken_one, method, broken)
 
 
 def disarm() -> int:
     """Take the faults away; returns the bytes that this rank's budget has in use."""
     context = gl.current()
-    for method in ("partition", "partition_ids", "concat", "slice"):
+    for method in ("partition", "partition_ids", "exchange", "finish"):
         vars(context.workspace.backend).pop(method, None)
+        vars(context.workspace.transport).pop(method, None)
     gc.collect()
+    assert not getattr(context.transport, "_kept", ()), "device memory is still exposed"
     return int(context.budget.used_bytes)
 
 
@@ -95,7 +106,8 @@ class Soak:
 
     def __init__(self, ranks: int, seed: int) -> None:
         self.random = random.Random(seed)
-        self.lab = gl.Cluster(ranks, name="soak", progress=False, env={"PYTHONPATH": str(Path(__file__).parent)})
+        self.lab = gl.Cluster(ranks, name="soak", progress=False, env={"PYTHONPATH": PATHS})
+        print(f"{self.lab.ranks[0].engines}; rows travel by {self.lab.ranks[0].route}", flush=True)
         self.lab.config = self.lab.config.with_values(chunk_size_bytes=32_768, min_chunk_rows=64)
         rows = ROWS_A_RANK * ranks
         frame = pd.DataFrame({"k": range(rows), "v": [i % 97 for i in range(rows)]})
@@ -111,8 +123,8 @@ class Soak:
     def run(self, faults: int) -> None:
         """Inject so many faults, each followed by an operation that must be right."""
         kinds: list[Callable[[], None]] = [
-            self.raise_around, self.raise_in_a_round, self.interrupt, self.interrupt_one, self.interrupt_idle,
-            self.miss_a_deadline, self.fail_in_a_cell, self.bad_argument,
+            self.raise_around, self.raise_in_a_round, self.raise_in_an_exchange, self.interrupt, self.interrupt_one,
+            self.interrupt_idle, self.miss_a_deadline, self.fail_in_a_cell, self.bad_argument,
         ]  # fmt: skip
         for number in range(faults):
             kind = self.random.choice(kinds)
@@ -150,6 +162,13 @@ class Soak:
         self.expect(
             GcylonError, lambda: self.table.shuffle("k", strategy=strategy), rank, "soak", may_pass=strategy == "direct"
         )
+
+    def raise_in_an_exchange(self) -> None:
+        """A rank fails while messages are on their way, its own and the others'."""
+        rank, nth, after = self.rank(), self.random.randint(1, 3), self.random.random() < 0.7
+        self.lab.run(arm, rank, self.random.choice(["exchange", "finish"]), nth, 0.0, after)
+        strategy = self.random.choice(["chunked", "staged"])
+        self.expect(GcylonError, lambda: self.table.shuffle("k", strategy=strategy), rank, "soak")
 
     def interrupt(self) -> None:
         """All ranks are interrupted at some time of an operation."""

@@ -5,17 +5,21 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from fake_cuda import FakeArray, FakeCupy
 
 from gcylon_lab.errors import SpillError
+from gcylon_lab.memory import bounce, copies
 from gcylon_lab.memory.budget import MemoryBudget
 from gcylon_lab.memory.device_tiers import DeviceTiers
 from gcylon_lab.memory.lower import LowerTiers
 from gcylon_lab.memory.pinned import Pageable, PinnedPool
+from gcylon_lab.profiling import Recorder, operation
 from gcylon_lab.units import MIB
 
 KIB = 1024
@@ -131,3 +135,51 @@ def test_a_copy_that_cannot_start_keeps_what_was_started(
     assert tiers.poll() == 1 and tiers.pool.used_bytes == 5 * MIB
     tiers.flush()
     assert (tiers.pool.used_bytes, tiers.used_bytes) == (2 * MIB, 0)
+
+
+def staged(cupy: FakeCupy, tiers: DeviceTiers, beside_ms: int, nbytes: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Stage once, in 4 ms of the GPU's time, of which the host spends some on other things; then read it back."""
+    now = [0]
+    monkeypatch.setattr(copies, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(bounce, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(cupy.cuda, "get_elapsed_time", lambda begun, ended: 4.0)
+    ends_at = [0]
+
+    def reach_the_end() -> None:
+        now[0] = max(now[0], ends_at[0])
+
+    with operation("shuffle", 1, Recorder()) as record:
+        ends_at[0] = now[0] + 4_000_000
+        cupy.cuda.current.work.append(reach_the_end)
+        region = tiers.new_file().append(buffers_of([nbytes]))
+        now[0] += beside_ms * 1_000_000
+        region.wait()
+        tiers.poll()
+    assert region.tier == ("pinned" if nbytes < 16 * MIB else "disk")
+    return record, region
+
+
+@pytest.mark.parametrize(("beside_ms", "wait_ms"), [(0, 4), (1, 3), (4, 0), (40, 0)])
+def test_of_staging_what_was_not_waited_for_was_hidden(
+    tiers: DeviceTiers, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch, beside_ms: int, wait_ms: int
+) -> None:
+    record, region = staged(cupy, tiers, beside_ms, KIB, monkeypatch)
+    assert (record.staging_copy_ns, record.staging_wait_ns) == (4_000_000, wait_ms * 1_000_000)
+    with operation("gather", 2, Recorder()) as record:
+        read_bytes(cupy, region)
+        tiers.poll()
+    assert (record.staging_copy_ns, record.staging_wait_ns) == (4_000_000,) * 2, "the work's own stream did it"
+
+
+def test_what_a_rank_writes_and_reads_itself_is_all_waited_for(
+    tiers: DeviceTiers, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = count(step=1_000_000)
+    monkeypatch.setattr(bounce, "perf_counter_ns", lambda: next(now))
+    monkeypatch.setattr(cupy.cuda, "get_elapsed_time", lambda begun, ended: 0.0)
+    with operation("shuffle", 1, Recorder()) as record:
+        region = tiers.new_file().append(buffers_of([20 * MIB]))
+    assert region.tier == "disk" and record.staging_copy_ns == record.staging_wait_ns == 20_000_000
+    with operation("gather", 2, Recorder()) as record:
+        read_bytes(cupy, region)
+    assert record.staging_copy_ns == record.staging_wait_ns == 20_000_000

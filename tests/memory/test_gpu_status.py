@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from gcylon_lab.equipment import gpu_probe
 from gcylon_lab.memory import gpu_status
 from gcylon_lab.memory.device import why_unavailable
 from gcylon_lab.memory.gpu_status import GpuStatus, all_gpus, count_gpus, visible_gpus
+from gcylon_lab.profiling import GpuSample
 
 
 class FakeNvml:
@@ -86,6 +88,26 @@ def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (all_gpus(), count_gpus()) == ([], 0)
     figures = GpuStatus().read()
     assert (figures.uuid, figures.name, figures.used_bytes, figures.own_bytes) == (None, None, None, None)
+
+
+def rank_with(slab_bytes: int) -> Any:
+    return SimpleNamespace(device=SimpleNamespace(slab=SimpleNamespace(nbytes=slab_bytes)))
+
+
+def test_a_ranks_sampler_asks_for_its_gpu(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = gpu_probe(rank_with(7))
+    assert probe is not None
+    assert (probe.uuid, probe.name, probe.total_bytes, probe.held_bytes) == (visible_gpus()[0].uuid, "A GPU", 100, 7)
+    assert probe.read() == GpuSample(10, 50)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2")
+    other = gpu_probe(rank_with(7))
+    assert other is not None and other.uuid == "GPU-cc33" and other.read() == GpuSample(10, None)
+
+
+def test_there_is_nothing_to_ask_on_a_cpu_engine_or_without_nvml(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert gpu_probe(SimpleNamespace(device=None)) is None  # type: ignore[arg-type]
+    monkeypatch.setattr(gpu_status, "_started", [None])
+    assert gpu_probe(rank_with(7)) is None
 
 
 @pytest.mark.gpu

@@ -143,6 +143,29 @@ def test_prefill_from_another_thread() -> None:
     assert pool.take(16 * MIB).pinned and (pool.hits, pool.misses) == (1, 0)
 
 
+def test_prefill_locks_whole_pages() -> None:
+    pool = PinnedPool(64 * MIB + 17, memory=FakeMemory())
+    assert pool.prefill(1 * GIB) == 64 * MIB
+
+
+def test_within_the_cap_ordinary_memory_serves_where_pages_cannot_be_locked() -> None:
+    pool = pool_of(3 * MIB, FakeMemory(refuse_at=2))
+    with pytest.warns(RuntimeWarning, match="cannot lock pages"):
+        held = [pool.take_within(BLOCK) for _ in range(4)]
+    assert [buffer and buffer.pinned for buffer in held] == [True, False, False, None]
+
+
+def test_a_lower_cap_may_keep_what_is_locked() -> None:
+    memory = FakeMemory()
+    pool = pool_of(8 * MIB, memory)
+    pool.prefill(8 * MIB)
+    pool.set_cap(2 * MIB, keep_idle=True)
+    held = [pool.try_take(BLOCK) for _ in range(3)]
+    assert [buffer is not None for buffer in held] == [True, True, False] and memory.freed == 0
+    pool.set_cap(8 * MIB)
+    assert pool.try_take(BLOCK) is not None and memory.sizes == [8 * MIB]
+
+
 def test_prefill_ends_where_pinning_fails() -> None:
     pool = PinnedPool(1 * GIB, memory=FakeMemory(refuse_at=2))
     assert pool.prefill(1 * GIB) == 32 * MIB

@@ -19,10 +19,12 @@ from gcylon_lab.comm.overlay import QueuedOverlay
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import Context, set_current
+from gcylon_lab.context import Context, current, set_current
 from gcylon_lab.errors import Revoked
+from gcylon_lab.tables.pandas_backend import PandasBackend
 
 TIGHT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
+MANY = GcylonConfig(chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]
 
 
@@ -99,6 +101,34 @@ def test_rows_are_those_of_other_transports(size: int, layout: str, strategy: st
         if verb != "allgather":
             frames = [result["frame"] for result in late]
             assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of(whole(layout, size))
+
+
+class JoinsMessages(PandasBackend):
+    """As a GPU's, which would copy the messages of all rounds together."""
+
+    on_gpu = True
+
+
+def on_joining_backend(*arguments: Any) -> Any:
+    current().workspace.backend = JoinsMessages()
+    return exchange(*arguments)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("strategy", "config"), [("direct", None), ("direct", MANY), ("chunked", TIGHT)], ids=["direct", "many", "chunked"]
+)
+def test_messages_stay_where_they_came(size: int, layout: str, strategy: str, config: GcylonConfig | None) -> None:
+    for verb, arguments in (("shuffle", {"on": "k", "keep_order": True}), ("allgather", {}), ("repartition", {})):
+        if verb == "allgather" and strategy == "chunked":
+            continue
+        kept = run_late(size, on_joining_backend, verb, layout, arguments, strategy, config)
+        usual = World("threads", size).run(exchange, verb, layout, arguments, strategy, None)
+        for mine, theirs in zip(kept, usual, strict=True):
+            pd.testing.assert_frame_equal(mine["frame"], theirs["frame"])
+            assert mine["left"][0] == mine["left"][1]
+            assert mine["record"]["measured_peak_bytes"] <= mine["limit"]
 
 
 def test_what_is_under_way_is_kept_until_all_have_finished_it() -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -38,8 +39,6 @@ class NoWaits:
 class Mapped(QueuedOverlay):
     """Windows are known by address; what was queued happens in `drain` and `finish`."""
 
-    maps_windows = True
-
     def __init__(self, base: Any) -> None:
         super().__init__(base, NoWaits())  # type: ignore[arg-type]
 
@@ -55,6 +54,15 @@ class Mapped(QueuedOverlay):
         for send in sends:
             target = int(window.addresses[send.rank, send.buffer]) + send.offset
             self._queue(target, np.frombuffer(send.view, np.uint8))
+        self._take_queued()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self.base.check()
+        yield
+        self._take_queued()
+
+    def _take_queued(self) -> None:
         self._kept.extend(getattr(queued, "puts", []))
         queued.puts = []
 

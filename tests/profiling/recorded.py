@@ -43,3 +43,19 @@ def _shuffle(clock: Any, rank: int, exchange_ms: int, bytes_in: int) -> None:
         with span("waiting", "sync"):
             clock.pass_ns((45 - exchange_ms) * MS)
         clock.pass_ns(3 * MS)
+
+
+def on_gpus(ranks: list[RankSnapshot]) -> list[RankSnapshot]:
+    """The two ranks as if they shared a GPU: its figures, held 400 B by each, and the times of the shuffle's copies."""
+    copies = [(30, 10, 10, 0), (0, 0, 10, 10)]
+    for rank, (exchange, exchange_wait, staging, staging_wait) in zip(ranks, copies, strict=True):
+        times = rank["samples"]["t_ns"]
+        samples = {"t_ns": times, "used_bytes": [850, None, 900], "utilisation": [None, 40, 80]}
+        rank["gpu"] = {
+            "uuid": "GPU-3f2a91c0-5d6e", "name": "H100", "total_bytes": 2000, "held_bytes": 400, "samples": samples,
+        }  # fmt: skip
+        rank["operations"][0] |= {
+            "exchange_copy_ns": exchange * MS, "exchange_wait_ns": exchange_wait * MS,
+            "staging_copy_ns": staging * MS, "staging_wait_ns": staging_wait * MS,
+        }  # fmt: skip
+    return ranks

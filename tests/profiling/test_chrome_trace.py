@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded import two_ranks
+from recorded import on_gpus, two_ranks
 
 from gcylon_lab.errors import WriteError
 from gcylon_lab.profiling import (
@@ -195,3 +195,23 @@ def test_a_path_that_cannot_be_written_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match=r"cannot be written to .*missing/trace.json: No such file") as error:
         write_chrome_trace(path, [])
     assert error.value.numbers == {"path": str(path)}
+
+
+def test_a_gpu_that_ranks_share_has_its_tracks_once(clock: Any) -> None:
+    ranks = two_ranks(clock)
+    before = of_kind(chrome_trace(ranks), "C")
+    trace = chrome_trace(on_gpus(ranks))
+    check_schema(trace)
+    added = [event for event in of_kind(trace, "C") if event not in before]
+    assert [(e["pid"], e["name"], e["ts"], e["args"]) for e in added] == [
+        (0, "GPU memory: in use, all programs", 0, {"bytes": 850}),
+        (0, "GPU memory: outside the budget", 0, {"bytes": 50}),
+        (0, "GPU utilisation", 20_000, {"percent": 40}),
+        (0, "GPU memory: in use, all programs", 50_000, {"bytes": 900}),
+        (0, "GPU memory: outside the budget", 50_000, {"bytes": 100}),
+        (0, "GPU utilisation", 50_000, {"percent": 80}),
+    ]
+    shuffle = next(e for e in trace["traceEvents"] if e["name"] == "shuffle 1" and e["pid"] == 0)
+    names = ("exchange_copy_ms", "exchange_wait_ms", "staging_copy_ms", "staging_wait_ms", "exchange_ms")
+    assert [shuffle["args"][name] for name in names] == [30, 10, 10, 0, 10]
+    assert not [name for name in shuffle["args"] if name.endswith("_ns")]

@@ -6,9 +6,10 @@ import json
 from typing import Any
 
 import pytest
-from recorded import two_ranks
+from recorded import on_gpus, two_ranks
 
 from gcylon_lab.profiling import Recorder, format_summary, operation, phase_order, span, summary, take_snapshot
+from gcylon_lab.profiling.events import hidden_share
 
 
 def test_the_operation_row_by_hand(clock: Any) -> None:
@@ -22,7 +23,7 @@ def test_the_operation_row_by_hand(clock: Any) -> None:
         "slowest_rank": 1, "skew": pytest.approx(35 / 25),
         "measured_peak_bytes": 701, "peak_rank": 1, "predicted_peak_bytes": 801, "budget_bytes": 999,
         "rows_in": 0, "rows_out": 0, "bytes_in": 6_000_000, "bytes_out": 0, "sent_bytes": 0, "received_bytes": 0,
-        "staged_bytes": 300, "unstaged_bytes": 0, "error": "",
+        "staged_bytes": 300, "unstaged_bytes": 0, "hidden": None, "error": "",
     }  # fmt: skip
     assert (gather["seconds"], gather["gb_per_s"], gather["skew"]) == (0, None, None)
     assert gather["error"] == "RankError: it broke"
@@ -102,12 +103,12 @@ def test_the_text_says_what_matters(clock: Any) -> None:
     ranks[0]["dropped_events"] = 1_234
     lines = format_summary(ranks).splitlines()
     assert lines[0].split() == (
-        "operation strategy rounds time a rank peak predicted budget staged slowest skew".split()
+        "operation strategy rounds time a rank peak predicted budget staged hidden slowest skew".split()
     )
-    assert lines[2].split() == ("1 shuffle staged 4 50 ms 60 MB/s 701 B 801 B 999 B 300 B rank 1 1.40".split())
-    assert lines[5].split() == "operation rank exchange waiting hash other".split()
-    assert lines[7].split() == "1 shuffle 0 10 ms 35 ms 2 ms 3 ms".split()
-    assert lines[8].split() == "1 shuffle 1 30 ms 15 ms 2 ms 3 ms".split()
+    assert lines[2].split() == ("1 shuffle staged 4 50 ms 60 MB/s 701 B 801 B 999 B 300 B - rank 1 1.40".split())
+    assert lines[5].split() == "operation rank exchange waiting hash other hidden".split()
+    assert lines[7].split() == "1 shuffle 0 10 ms 35 ms 2 ms 3 ms -".split()
+    assert lines[8].split() == "1 shuffle 1 30 ms 15 ms 2 ms 3 ms -".split()
     assert lines[-2] == "operation 2: RankError: it broke"
     assert lines[-1].startswith("1,234 older events were dropped")
     assert len({len(line) for line in lines[:4]}) == len({len(line) for line in lines[5:11]}) == 1
@@ -122,3 +123,30 @@ def test_a_failed_operation_has_no_rate() -> None:
         raise ValueError("it broke")
     made = summary([take_snapshot(recorder, None, 0, "host0")])
     assert [made[name][0]["gb_per_s"] for name in ("operations", "ranks")] == [None, None]
+
+
+def test_how_much_of_the_transfers_was_hidden_by_hand(clock: Any) -> None:
+    rows = summary(on_gpus(two_ranks(clock)))
+    assert [row["hidden"] for row in rows["ranks"]] == [pytest.approx(0.75), 0.0, None, None]
+    assert (rows["ranks"][0]["transfer_s"], rows["ranks"][0]["transfer_wait_s"]) == pytest.approx((0.040, 0.010))
+    shuffle, gather = rows["operations"]
+    assert (shuffle["hidden"], gather["hidden"]) == (pytest.approx(1 - 20 / 50), None)
+    lines = format_summary(on_gpus(two_ranks(clock))).splitlines()
+    assert lines[2].split()[-4:] == ["60%", "rank", "1", "1.40"]
+    assert [lines[7].split()[-1], lines[8].split()[-1], lines[9].split()[-1]] == ["75%", "0%", "-"]
+    assert lines[11].startswith("hidden: of the time in which transfers were under way")
+
+
+def test_a_share_is_never_below_nothing_or_above_all() -> None:
+    assert [hidden_share(*pair) for pair in ((0, 0), (2, 3), (2, -1), (2, 1))] == [None, 0, 1, 0.5]
+
+
+def test_the_text_tells_of_each_gpu_once(clock: Any) -> None:
+    ranks = on_gpus(two_ranks(clock))
+    said = [line for line in format_summary(ranks).splitlines() if line.startswith("GPU")]
+    assert said == [
+        "GPU 3f2a91c0 of ranks 0, 1: 900 B in use by all programs, 100 B of it outside the budgets; 60% busy on average"
+    ]
+    for rank in ranks:
+        rank["gpu"]["samples"] |= {"used_bytes": [None] * 3, "utilisation": [None] * 3}
+    assert "GPU 3f2a91c0 of ranks 0, 1: utilisation not told" in format_summary(ranks)

@@ -49,7 +49,7 @@ def scattered(backend: Any, data: Any, ids: Any, n: int, edges: list[int], befor
 )
 def test_every_row_is_where_partition_puts_it(cudf_backend: Any, n: int, edges: list[int]) -> None:
     data = cudf_backend.from_frame(wide_frame(edges[-1]))
-    ids = cudf_backend.partition_ids(data, ["c0"], n)
+    ids = cudf_backend.device.partition_ids(data, ["c0"], n)
     rows, results = scattered(cudf_backend, data, ids, n, edges, before=3)
     host_ids = ids.get()
     for place, (start, stop) in enumerate(pairwise(edges)):

@@ -23,12 +23,16 @@ _RUN = (
 
 
 class Replay:
-    """A run of ``ranks`` ranks and five operations: samples, spans and records, all times known beforehand."""
+    """A run of ``ranks`` ranks and five operations: samples, spans and records, all times known beforehand.
+
+    With ``gpus`` the ranks work on so many of them in turn: copies are timed, staging goes to
+    pinned memory first, and the driver tells of each GPU.
+    """
 
     def __init__(
-        self, ranks: int = 4, *, seed: int = 1, budget: int = 64 * MIB, hz: int = 20, busy: float = 1.0
+        self, ranks: int = 4, *, seed: int = 1, budget: int = 64 * MIB, hz: int = 20, busy: float = 1.0, gpus: int = 0
     ) -> None:
-        self.ranks, self.budget, self.hz, self.busy = ranks, budget, hz, busy
+        self.ranks, self.budget, self.hz, self.busy, self.gpus = ranks, budget, hz, busy, gpus
         self._random = random.Random(seed)
         self.operations: list[list[dict[str, Any]]] = [[] for _ in range(ranks)]
         self.spans: list[list[list[Any]]] = [[] for _ in range(ranks)]
@@ -65,6 +69,16 @@ class Replay:
             "rows_out": 1_000_000, "bytes_in": 32 * MIB, "bytes_out": 32 * MIB, "sent_bytes": 24 * MIB,
             "received_bytes": 24 * MIB, "staged_bytes": 32 * MIB if strategy == "staged" else 0,
             "unstaged_bytes": 0, "error": "", "phases": {}, "phase_bytes": {},
+            **self._copies(rank, strategy, rounds),
+        }  # fmt: skip
+
+    def _copies(self, rank: int, strategy: str, rounds: int) -> dict[str, int]:
+        """What a record says of copies: on GPUs 60 ms of exchange a round, a third of it or more waited for."""
+        exchange = 60_000_000 * rounds if self.gpus else 0
+        staging = 20_000_000 * rounds if self.gpus and strategy == "staged" else 0
+        return {
+            "exchange_copy_ns": exchange, "exchange_wait_ns": exchange // (3 - rank % 2), "staging_copy_ns": staging,
+            "staging_wait_ns": staging // 10,
         }  # fmt: skip
 
     def _round(self, rank: int, number: int, strategy: str, t: float, length: float, record: dict[str, Any]) -> float:
@@ -99,6 +113,7 @@ class Replay:
             "version": 1, "rank": rank, "host": f"h{1 + rank // 4}", "pid": 4000 + rank, "clock_offset_ns": 0,
             "now_ns": now, "limit_bytes": self.budget, "samples": samples,
             "operations": done + [dict(r, end_ns=0) for r in running],
+            "gpu": self._gpu(rank, seconds) if self.gpus else None,
             "spans": spans, "span_threads": [0] * len(spans), "threads": ["main"], "marks": [],
             "progress": self._progress(rank, running[0], now) if running else None,
             "dropped_events": 0, "event_cost_ns": 900, "sampler_cpu_ns": 1000,
@@ -112,8 +127,7 @@ class Replay:
                 "t_ns": [ns(x) for x in t],
                 "used_bytes": [self._used(rank, x) for x in t],
                 "limit_bytes": [self.budget] * len(t),
-                "disk_bytes": self._disk(rank, t),
-                "pinned_bytes": [0] * len(t),
+                **self._lower(rank, t),
                 "rss_bytes": [300 * MIB] * len(t),
             }
         return self._sampled[rank]
@@ -136,6 +150,30 @@ class Replay:
                 wave = 0.85 + 0.15 * (int((x - start) * 20) % 2)
                 return int(base + (record["measured_peak_bytes"] - base) * min(1.0, 1.3 * done) * wave)
         return int(base)
+
+    def _lower(self, rank: int, t: list[float]) -> dict[str, list[int]]:
+        staged = self._disk(rank, t)
+        if not self.gpus:
+            return {"disk_bytes": staged, "pinned_bytes": [0] * len(t)}
+        room = 300 * MIB
+        return {"disk_bytes": [max(0, n - room) for n in staged], "pinned_bytes": [min(n, room) for n in staged]}
+
+    def _gpu(self, rank: int, seconds: float) -> dict[str, Any]:
+        """A rank's GPU, told of four times a second: busy in operations, 20 MiB outside the budgets, later 26."""
+        place = rank % self.gpus
+        sharing = sum(other % self.gpus == place for other in range(self.ranks))
+        t = [k / 4 for k in range(int(seconds * 4) + 1)]
+        spans = [(r["start_ns"], r["end_ns"]) for r in self.operations[rank]]
+        busy = [88 - 9 * (place % 8) if any(a <= ns(x) <= b for a, b in spans) else 0 for x in t]
+        return {
+            "uuid": f"GPU-{place}f2a91c0-5d6e", "name": "NVIDIA H100 80GB HBM3", "total_bytes": 80 * 1024 * MIB,
+            "held_bytes": self.budget + 32 * MIB,
+            "samples": {
+                "t_ns": [ns(x) for x in t],
+                "used_bytes": [sharing * (self.budget + 32 * MIB) + (20 + 6 * (x > 5) + place) * MIB for x in t],
+                "utilisation": busy,
+            },
+        }  # fmt: skip
 
     def _disk(self, rank: int, t: list[float]) -> list[int]:
         ends = sorted(s[3] for s in self.spans[rank] if s[0] == "stage")
@@ -176,9 +214,19 @@ class ReplaySource:
     @property
     def ranks(self) -> list[dict[str, Any]]:
         return [
-            {"rank": r, "host": f"h{1 + r // 4}", "device": "cpu", "pid": 4000 + r, "ceiling_bytes": CEILING}
+            {
+                "rank": r,
+                "host": f"h{1 + r // 4}",
+                "device": self._device(r),
+                "pid": 4000 + r,
+                "ceiling_bytes": CEILING,
+            }
             for r in range(self.replay.ranks)
         ]
+
+    def _device(self, rank: int) -> str:
+        gpus = self.replay.gpus
+        return f"NVIDIA H100 80GB HBM3 {rank % gpus}f2a91c0" if gpus else "cpu"
 
     def snapshots(self) -> list[Snapshot]:
         return self.replay.at(self.at_s)

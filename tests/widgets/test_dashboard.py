@@ -82,6 +82,26 @@ def test_an_update_of_all_panels_is_one_message() -> None:
     live.close()
 
 
+def test_a_panel_comes_and_goes_with_what_it_shows() -> None:
+    figures = [figure_dict(make_view(snapshots), LIGHT) for snapshots in ([], Replay(4, gpus=2).at(3.0), [])]
+    live = LiveFigure(figures[0])
+    without = live.widget.layout.height
+    live.show(figures[1])
+    live.show(figure_dict(make_view(Replay(4, gpus=2).at(9.5)), DARK))
+    assert live.widget.layout.height > without
+    axis = live.widget.layout.yaxis7
+    assert (axis.title.text, axis.anchor, axis.tickfont.color) == ("% busy", "x", DARK.text)
+    assert live.widget.layout.legend6.orientation == "h" and live.widget.layout.xaxis.anchor == "y7"
+    assert [trace.yaxis for trace in live.widget.data if trace.meta in ("gpu0", "gpu1")] == ["y7", "y7"]
+    live.show(figures[2])
+    assert live.widget.layout.height == without and live.widget.layout.xaxis.anchor == "y3"
+    assert not [trace for trace in live.widget.data if trace.yaxis == "y7"]
+    assert live.widget.layout.yaxis7.domain is None, "an axis without a trace takes no room"
+    live.show(figures[1])
+    assert live.widget.layout.yaxis7.domain is not None
+    live.close()
+
+
 def test_unseen_it_sends_nothing(dashboard: Dashboard, source: ReplaySource) -> None:
     shown(dashboard, source, 2.0)
     dashboard.page.visible = False

@@ -99,3 +99,22 @@ def test_of_a_cluster_and_of_nothing(tmp_path: Path) -> None:
     assert "#1 shuffle" in html_report(tmp_path / "a.html", source).read_text()
     assert "None was recorded." in html_report(tmp_path / "b.html", []).read_text()
     assert html_report(str(tmp_path / "b.html"), []).is_absolute()
+
+
+def said(path: Path) -> str:
+    loads = Loads()
+    loads.feed(path.read_text())
+    return " ".join(loads.text)
+
+
+def test_on_gpus_it_says_what_the_driver_tells_once_a_gpu(tmp_path: Path) -> None:
+    text = said(html_report(tmp_path / "r.html", Replay(4, gpus=2).at(16.0)))
+    assert text.count("NVIDIA H100 80GB HBM3 0f2a91c0") == 1 and "outside the budgets" in text
+    assert "Transfers hidden: of the time in which transfers were under way" in text and "66%" in text
+    assert "pinned: now" in text
+
+
+def test_on_cpus_it_has_plain_dashes_and_no_section_for_gpus(report: Path) -> None:
+    text = said(report)
+    assert "GPUs" not in text and "Transfers hidden" not in text and "pinned" not in text
+    assert "transfers hidden" in text and "–" in text and "disk: now" in text

@@ -10,7 +10,7 @@ from replay import Replay, ReplaySource
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.ops.foresight import foresee
 from gcylon_lab.units import GIB, MIB
-from gcylon_lab.widgets.numbers import html_table, operation_table, phase_table, rank_table
+from gcylon_lab.widgets.numbers import gpu_table, html_table, operation_table, phase_table, rank_table, tier_table
 from gcylon_lab.widgets.plan_text import alternatives_text, plan_html, plan_sentence
 from gcylon_lab.widgets.strip import chips_html, headline_html, rank_states
 
@@ -132,3 +132,54 @@ def test_every_strategy_says_what_it_means(strategy: str) -> None:
     assert plan["strategy"] == strategy
     meaning = {"direct": "everything", "chunked": "in rounds", "staged": "the result goes down"}[strategy]
     assert plan_sentence(plan).startswith(f"{strategy}, {meaning}")
+
+
+def test_the_strip_says_what_is_outside_the_budget_and_how_busy_each_gpu_is() -> None:
+    snapshots = Replay(4, gpus=2).at(10.5)
+    states = rank_states(RANKS, snapshots, [{"rank": 3, "exit": -9}])
+    assert [s.busy for s in states] == [88, 79, 88, None]
+    text = headline_html(states, snapshots, {})
+    assert "outside the budget: at most 27 MiB a GPU (driver, NCCL, other programs)" in text
+    assert chips_html(states).count("GPU 88% busy") == 2
+    one = Replay(2, gpus=1).at(10.5)
+    assert "outside the budget: 26 MiB (driver" in headline_html(rank_states(RANKS, one), one, {})
+
+
+def test_on_cpus_the_strip_says_nothing_of_gpus() -> None:
+    states = rank_states(RANKS, working())
+    assert {s.busy for s in states} == {None}
+    assert "GPU" not in headline_html(states, working(), {}) + chips_html(states)
+
+
+def cells(table: tuple[list[str], list[list[str]]], row: int) -> dict[str, str]:
+    return dict(zip(table[0], table[1][row], strict=True))
+
+
+def test_what_was_hidden_stands_in_the_tables_and_on_cpus_a_dash() -> None:
+    on_gpus, on_cpus = Replay(4, gpus=4).at(16.0), Replay(4).at(16.0)
+    # A third of the exchange is waited for on even ranks, half on odd ones, and a tenth of staging.
+    assert cells(operation_table(on_gpus), 0)["transfers hidden"] == "58%"
+    row = cells(rank_table(on_gpus), 1)
+    assert (row["transfers"], row["waited for"], row["hidden"]) == ("240 ms", "120 ms", "50%")
+    assert cells(operation_table(on_cpus), 0)["transfers hidden"] == "–"
+    row = cells(rank_table(on_cpus), 1)
+    assert (row["transfers"], row["waited for"], row["hidden"]) == ("–", "–", "–")
+
+
+def test_each_ranks_tiers_and_each_gpu_stand_in_tables() -> None:
+    snapshots = Replay(4, gpus=2).at(16.0)
+    row = cells(tier_table(snapshots), 0)
+    assert (row["rank"], row["device: now"], row["pinned: now"], row["disk: most"]) == (
+        "rank 0", "6.40 MiB", "300 MiB", "380 MiB",
+    )  # fmt: skip
+    assert "pinned: now" not in tier_table(Replay(4).at(16.0))[0]
+    assert len(gpu_table(snapshots)[1]) == 2 and gpu_table(Replay(4).at(16.0))[1] == []
+    row = cells(gpu_table(snapshots), 1)
+    assert (row["GPU"], row["ranks"]) == ("NVIDIA H100 80GB HBM3 1f2a91c0", "1, 3")
+    assert (row["held for budgets"], row["in use, all programs"], row["outside the budgets"]) == (
+        "192 MiB", "219 MiB", "27 MiB",
+    )  # fmt: skip
+    for snapshot in snapshots:
+        snapshot["gpu"]["samples"] = {"t_ns": [], "used_bytes": [], "utilisation": []}
+    row = cells(gpu_table(snapshots), 1)
+    assert (row["outside the budgets"], row["most outside"], row["busy now"]) == ("–", "–", "–")

@@ -1,0 +1,72 @@
+"""A sum over the rows of a table that no order of the rows changes, and every changed value does; on GPUs and CPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..ops.workspace import Workspace
+from ..table import Table
+
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+def rows_and_sum(table: Table, workspace: Workspace) -> tuple[int, int]:
+    """This rank's rows, and the sum of their hashes modulo 2**64; staged chunks are read back one by one."""
+    rows, total = 0, 0
+    for chunk in table._part.chunks:
+        with chunk.load(workspace) as data:
+            rows += data.rows
+            total += device_sum(data) if workspace.backend.on_gpu else host_sum(data)
+    return rows, total % 2**64
+
+
+def stray_rows(table: Table, workspace: Workspace, key: str) -> int:
+    """Rows of this rank that belong on another, by their key."""
+    transport, stray = workspace.transport, 0
+    for chunk in table._part.chunks:
+        with chunk.load(workspace) as data:
+            stray += int((workspace.backend.partition_ids(data, [key], transport.size) != transport.rank).sum())
+    return stray
+
+
+def device_sum(data: Any) -> int:
+    """Sum of libcudf's xxHash64 of whole rows, nulls included."""
+    import cupy
+    import pylibcudf as plc
+
+    from ..tables.cudf_data import as_array, as_column, current_stream
+
+    if not data.rows:
+        return 0
+    columns = [
+        as_column(column, array) if column.fixed else array
+        for column, array in zip(data.schema, data.arrays, strict=True)
+    ]
+    hashes = plc.hashing.xxhash_64(plc.Table(columns), stream=current_stream())
+    return int(cupy.sum(as_array(hashes, np.uint64), dtype=cupy.uint64))
+
+
+def host_sum(data: Any) -> int:
+    """The same of columns in host memory, by way of text for what has no fixed width: for small tables."""
+    total = np.zeros(data.rows, np.uint64)
+    for column, array in zip(data.schema, data.arrays, strict=True):
+        total = (total ^ (_bits(array) if column.fixed else _hashes(array))) * _MIX
+        total ^= total >> np.uint64(29)
+    return int(total.sum(dtype=np.uint64))
+
+
+def _bits(array: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    wide = array if array.dtype.itemsize == 8 else array.astype(np.int64)
+    return np.ascontiguousarray(wide).view(np.uint64)
+
+
+def _hashes(array: Any) -> npt.NDArray[np.uint64]:
+    import pandas as pd
+    import pyarrow as pa
+
+    texts = array.cast(pa.string()).to_pandas().fillna("\0none").to_numpy(dtype=object)
+    hashes: npt.NDArray[np.uint64] = pd.util.hash_array(texts, categorize=False)
+    return hashes

@@ -1,0 +1,271 @@
+"""Memory that is page-locked ahead of need: up to its target, beside requests, never in their way."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from gcylon_lab.memory.ahead import PinnedAhead, ahead_bytes, pinned_cap
+from gcylon_lab.memory.device import why_unavailable
+from gcylon_lab.memory.pinned import Pageable, PinnedPool
+from gcylon_lab.profiling import Event, Recorder, operation, recording
+from gcylon_lab.units import GIB, MIB
+
+SHORT_STEP = 32 * MIB
+
+
+class SlowMemory(Pageable):
+    """Ordinary memory that takes a while, one at a time, and ends where it is told to."""
+
+    def __init__(self, delay_s: float = 0.0, refuse_at: int = 1_000_000) -> None:
+        super().__init__()
+        self.delay_s, self.refuse_at = delay_s, refuse_at
+        self.sizes: list[int] = []
+        self.inside = self.most_inside = 0
+        self.may_go = threading.Event()
+        self.may_go.set()
+
+    def allocate(self, nbytes: int) -> int:
+        self.inside += 1
+        self.most_inside = max(self.most_inside, self.inside)
+        try:
+            assert self.may_go.wait(30)
+            time.sleep(self.delay_s)
+            if len(self.sizes) + 1 >= self.refuse_at:
+                raise OSError("cannot lock pages")
+            self.sizes.append(nbytes)
+            return super().allocate(nbytes)
+        finally:
+            self.inside -= 1
+
+
+@pytest.fixture
+def made() -> Iterator[Callable[..., PinnedAhead]]:
+    started: list[PinnedAhead] = []
+
+    def make(pool: PinnedPool, target: int, recorder: Recorder | None = None) -> PinnedAhead:
+        started.append(PinnedAhead(pool, target, recorder))
+        return started[-1]
+
+    yield make
+    for each in started:
+        each.stop()
+        assert not each.running
+
+
+def until(condition: Callable[[], bool]) -> None:
+    ended = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ended
+        time.sleep(0.001)
+
+
+def grown(recorder: Recorder) -> list[Event]:
+    return [event for event in recorder.events() if event.name == "lock memory ahead"]
+
+
+# ---- how much
+
+
+def test_the_cap_is_half_of_what_a_rank_may_count_on() -> None:
+    assert pinned_cap(0, 64 * GIB) == 32 * GIB
+    assert pinned_cap(3 * GIB, 64 * GIB) == 3 * GIB
+
+
+@pytest.mark.parametrize(
+    "asked, cap, share, device, expected",
+    [
+        (None, 32, 64, 70, 16),  # a quarter of the share
+        (None, 32, 64, 5, 5),  # the device tier
+        (None, 3, 64, 70, 3),  # the cap
+        (20, 32, 64, 5, 20),  # who asks for more gets it
+        (40, 32, 64, 70, 32),  # up to the cap
+        (0, 32, 64, 70, 0),
+    ],
+)
+def test_how_much_is_locked_ahead(asked: int | None, cap: int, share: int, device: int, expected: int) -> None:
+    wanted = None if asked is None else asked * GIB
+    assert ahead_bytes(wanted, cap * GIB, share * GIB, device * GIB) == expected * GIB
+
+
+# ---- the thread
+
+
+def test_the_first_step_is_there_before_it_is_said_and_each_is_recorded(made: Callable[..., PinnedAhead]) -> None:
+    memory, recorder = SlowMemory(), Recorder()
+    pool = PinnedPool(4 * GIB, memory=memory)
+    ahead = made(pool, 2 * GIB + 100 * MIB, recorder)
+    ahead.start()
+    ahead.wait_for_first()
+    assert pool.held_bytes >= GIB
+    until(lambda: not ahead.running)
+    assert pool.held_bytes == 2 * GIB + 100 * MIB
+    assert set(memory.sizes) == {SHORT_STEP, 4 * MIB}
+    events = grown(recorder)
+    assert [event.bytes for event in events] == [GIB, GIB, 100 * MIB]
+    assert all((event.category, event.tier) == ("memory", "pinned") for event in events)
+    assert all(event.end_ns > event.start_ns for event in events)
+
+
+@pytest.mark.parametrize("cap", [100 * MIB, 100 * MIB + 17, 1000])
+def test_it_ends_at_the_cap_without_a_word(made: Callable[..., PinnedAhead], cap: int) -> None:
+    pool = PinnedPool(cap, memory=SlowMemory())
+    ahead = made(pool, GIB)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ahead.start()
+        ahead.wait_for_first()
+        until(lambda: not ahead.running)
+    assert pool.held_bytes == cap // 4096 * 4096 and not told
+
+
+def test_nothing_is_locked_where_nothing_is_wanted(made: Callable[..., PinnedAhead]) -> None:
+    pool = PinnedPool(GIB, memory=SlowMemory())
+    ahead = made(pool, 0)
+    ahead.start()
+    ahead.wait_for_first()
+    ahead.stop()
+    assert pool.held_bytes == 0 and not ahead.running
+
+
+def test_it_ends_when_it_is_closed(made: Callable[..., PinnedAhead]) -> None:
+    pool = PinnedPool(64 * GIB, memory=SlowMemory(delay_s=0.005))
+    ahead = made(pool, 64 * GIB)
+    ahead.start()
+    until(lambda: pool.held_bytes > 0)
+    ahead.stop()
+    held = pool.held_bytes
+    time.sleep(0.05)
+    assert pool.held_bytes == held < GIB and not ahead.running
+
+
+def test_a_process_that_ends_ends_it_too() -> None:
+    """No page is being locked while the interpreter, and with it CUDA, is taken down."""
+    code = f"""
+import atexit, sys, time
+sys.path.insert(0, {str(__file__).rsplit("/", 1)[0]!r})
+from test_ahead import GIB, PinnedAhead, PinnedPool, SlowMemory
+memory = SlowMemory(delay_s=0.05)
+atexit.register(lambda: print("inside", memory.inside, "running", ahead.running))
+ahead = PinnedAhead(PinnedPool(64 * GIB, memory=memory), 64 * GIB)
+ahead.start()
+while not memory.sizes: time.sleep(0.001)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("inside 0 running False\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("refuse_at", [1, 3, 40])
+@pytest.mark.filterwarnings("always")
+def test_what_cannot_be_locked_is_one_warning_and_no_error(made: Callable[..., PinnedAhead], refuse_at: int) -> None:
+    memory = SlowMemory(refuse_at=refuse_at)
+    pool = PinnedPool(4 * GIB, block_bytes=MIB, memory=memory)
+    ahead = made(pool, 2 * GIB)
+    with pytest.warns(RuntimeWarning, match=r"of 2 GiB were page-locked.*OSError: cannot lock pages") as told:
+        ahead.start()
+        ahead.wait_for_first()
+        until(lambda: not ahead.running)
+    assert len(told) == 1 and pool.held_bytes == SHORT_STEP * (refuse_at - 1)
+    memory.refuse_at = 1_000_000  # somebody else's memory came free: a request tries again
+    buffer = pool.take(pool.held_bytes + MIB)
+    assert buffer.pinned
+
+
+def test_where_warnings_are_errors_it_still_ends_quietly(made: Callable[..., PinnedAhead]) -> None:
+    failed: list[Any] = []
+    before, threading.excepthook = threading.excepthook, failed.append
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ahead = made(PinnedPool(GIB, memory=SlowMemory(refuse_at=1)), GIB)
+            ahead.start()
+            ahead.wait_for_first()
+            until(lambda: not ahead.running)
+    finally:
+        threading.excepthook = before
+    assert not failed
+
+
+# ---- beside requests
+
+
+def test_a_request_waits_for_what_is_being_locked_and_starts_nothing(made: Callable[..., PinnedAhead]) -> None:
+    memory = SlowMemory()
+    memory.may_go.clear()
+    pool = PinnedPool(64 * MIB, block_bytes=MIB, memory=memory)
+    ahead = made(pool, SHORT_STEP)
+    ahead.start()
+    until(lambda: memory.inside == 1)
+    got: list[bool] = []
+    asking = threading.Thread(target=lambda: got.append(pool.take(MIB).pinned))
+    asking.start()
+    asking.join(0.1)
+    assert asking.is_alive() and pool.used_bytes == 0  # the pool's own lock is free meanwhile
+    memory.may_go.set()
+    asking.join(20)
+    assert got == [True] and memory.sizes == [SHORT_STEP]
+
+
+def test_only_one_locks_at_a_time(made: Callable[..., PinnedAhead]) -> None:
+    memory = SlowMemory(delay_s=0.002)
+    pool = PinnedPool(GIB, block_bytes=MIB, step_bytes=8 * MIB, memory=memory)
+    ahead = made(pool, 512 * MIB)
+    ahead.start()
+    held = [pool.take(MIB) for _ in range(400)]
+    until(lambda: not ahead.running)
+    assert all(buffer.pinned for buffer in held) and memory.most_inside == 1
+    assert pool.held_bytes >= 512 * MIB
+
+
+def test_it_stands_back_while_an_operation_runs(made: Callable[..., PinnedAhead]) -> None:
+    memory, recorder = SlowMemory(delay_s=0.005), Recorder()
+    pool = PinnedPool(4 * GIB, memory=memory)
+    ahead = made(pool, 2 * GIB, recorder)
+    ahead.start()
+    ahead.wait_for_first()
+    with recording(recorder), operation("shuffle", 1, recorder):
+        time.sleep(0.05)  # the short step under way ends
+        held = pool.held_bytes
+        assert held < 2 * GIB
+        time.sleep(0.1)
+        assert pool.held_bytes == held
+        assert pool.take(2 * SHORT_STEP).pinned  # what the operation needs it gets
+        assert pool.held_bytes == held + 256 * MIB
+    until(lambda: not ahead.running)
+    assert pool.held_bytes == 2 * GIB
+    assert sum(event.bytes for event in grown(recorder)) == 2 * GIB - 256 * MIB
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+def test_page_locked_memory_is_there_ahead() -> None:
+    import cupy
+
+    gc.collect()
+    recorder, pool = Recorder(), PinnedPool(4 * GIB)
+    ahead = PinnedAhead(pool, 3 * GIB, recorder)
+    began = time.perf_counter()
+    ahead.start()
+    ahead.wait_for_first()
+    first, held = time.perf_counter() - began, pool.held_bytes
+    while ahead.running:
+        time.sleep(0.01)
+    everything = time.perf_counter() - began
+    print(f"\nfirst {held / GIB:.2f} GiB in {first:.2f} s, {pool.held_bytes / GIB:.2f} GiB in {everything:.2f} s")
+    assert held >= GIB and pool.held_bytes == 3 * GIB
+    assert [event.bytes for event in grown(recorder)] == [GIB] * 3
+    buffer = pool.take(16 * MIB)
+    assert pool.misses == 0
+    assert cupy.cuda.runtime.pointerGetAttributes(buffer.pointer).type == 1  # cudaMemoryTypeHost
+    del buffer
+    ahead.stop()
+    pool.close()
+    assert pool.held_bytes == 0

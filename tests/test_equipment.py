@@ -1,0 +1,293 @@
+"""What ranks work with: where a GPU cannot be used all ranks take CPUs and say why, unless GPUs were asked for."""
+
+from __future__ import annotations
+
+import ctypes.util
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gcylon_lab import doctor, equipment
+from gcylon_lab.comm.single import SingleTransport
+from gcylon_lab.comm.threads import ThreadsWorld
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.equipment import Equipment, equip
+from gcylon_lab.errors import ConfigError
+from gcylon_lab.memory.device import DeviceUnavailable, why_unavailable
+from gcylon_lab.units import GIB, MIB
+
+SAY = """
+import json
+import gcylon_lab as gl
+context = gl.initialize(sample_hz=0)
+made = context.equipment
+print(json.dumps({"kind": made.kind, "line": made.describe(), "device": context.device}))
+"""
+CUPY = """
+class _Runtime:
+    class CUDARuntimeError(RuntimeError):
+        pass
+    @staticmethod
+    def getDeviceCount():
+        {count}
+class cuda:
+    runtime = _Runtime
+"""
+needs_none = pytest.mark.skipif(not why_unavailable(), reason="there is a GPU that can be used")
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of libraries in which some library goes by the name of the driver's, so that it loads."""
+    found = next((path for path in Path("/").glob("lib*/**/libm.so.6")), None)
+    if found is None:
+        pytest.skip(f"{ctypes.util.find_library('m')} is not where it is looked for")
+    (tmp_path / "libcuda.so.1").symlink_to(found)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
+    return tmp_path
+
+
+def with_libraries(folder: Path, cupy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modules by the names of the GPU libraries, of which the first does what a broken or idle one does."""
+    for name in ("rmm", "pylibcudf", "cudf"):
+        (folder / f"{name}.py").write_text("")
+    (folder / "cupy.py").write_text(cupy)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+
+
+def say(engine: str = "") -> tuple[dict[str, Any], str]:
+    """What a process of its own chooses, and what it wrote as an error."""
+    environment = os.environ | {"GCYLON_ENGINE": engine}
+    done = subprocess.run([sys.executable, "-c", SAY], env=environment, capture_output=True, text=True, timeout=60)
+    return (json.loads(done.stdout) if done.returncode == 0 else {}), done.stderr
+
+
+def falls_back(reason: str) -> None:
+    """CPU engines with this reason, an error with it where GPU engines are asked for, and the doctor's two answers."""
+    made, _ = say()
+    assert made["kind"] == made["device"] == "cpu"
+    assert made["line"].startswith(f"CPU engines, because {reason}")
+    assert made["line"].endswith("rows travel by nothing (there is one rank), because they are in ordinary memory")
+    nothing, error = say("gpu")
+    assert not nothing
+    assert error.splitlines()[-1].startswith(f"gcylon_lab.errors.ConfigError: GPU engines were asked for, but {reason}")
+    assert "GCYLON_ENGINE=auto" in error
+    assert say("cpu")[0]["line"].startswith("CPU engines, because GCYLON_ENGINE=cpu;")
+    for engine, status in (("auto", "ok"), ("gpu", "fail")):
+        found = doctors_line(engine)
+        assert found["status"] == status and reason in found["value"], found
+
+
+def doctors_line(engine: str) -> dict[str, str]:
+    code = "import json; from gcylon_lab import doctor; f = list(doctor._engines([]))[0]; "
+    code += "print(json.dumps([f.status, f.value]))"
+    environment = os.environ | {"GCYLON_ENGINE": engine}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
+    status, value = json.loads(done.stdout)
+    return {"status": status, "value": value}
+
+
+@needs_none
+def test_no_driver() -> None:
+    if "driver" not in why_unavailable():
+        pytest.skip("there is a driver")
+    falls_back("there is no NVIDIA driver (libcuda.so.1 is not found)")
+
+
+@needs_none
+def test_a_driver_but_no_cudf(driver: Path) -> None:
+    if any(map(equipment_library, ("cupy", "rmm", "pylibcudf", "cudf"))):
+        pytest.skip("some of the libraries are installed")
+    falls_back("cupy, rmm, pylibcudf, cudf not installed (pip install 'gcylon-lab[gpu]')")
+
+
+def equipment_library(name: str) -> bool:
+    import importlib.util
+
+    return importlib.util.find_spec(name) is not None
+
+
+@needs_none
+def test_libraries_that_do_not_load(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_libraries(driver, "raise ImportError('libcudart.so.13: cannot open shared object file.')", monkeypatch)
+    reason = "libcudart.so.13: cannot open shared object file"
+    falls_back(f"the GPU libraries do not load: ImportError: {reason}")
+
+
+@needs_none
+def test_a_driver_that_does_not_start(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = CUPY.format(count="raise _Runtime.CUDARuntimeError('cudaErrorInsufficientDriver')")
+    with_libraries(driver, code, monkeypatch)
+    falls_back("CUDA does not start: cudaErrorInsufficientDriver")
+
+
+@needs_none
+def test_devices_that_are_hidden(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = CUPY.format(count="raise _Runtime.CUDARuntimeError('cudaErrorNoDevice: no CUDA-capable device is detected')")
+    with_libraries(driver, code, monkeypatch)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    falls_back("no GPU is visible (CUDA_VISIBLE_DEVICES='')")
+
+
+@needs_none
+def test_no_device(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_libraries(driver, CUPY.format(count="return 0"), monkeypatch)
+    falls_back("no GPU is visible (see CUDA_VISIBLE_DEVICES)")
+
+
+# --- a device is there, its memory is not ---
+
+
+class Opened:
+    """What stands for an open device where only its closing counts."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def on_threads(size: int, engine: str, config: GcylonConfig | None = None) -> list[Equipment | Exception]:
+    """Choose on ranks that are threads of this process."""
+    made: list[Any] = [None] * size
+
+    def choose(transport: Any) -> None:
+        try:
+            made[transport.rank] = equip(transport, config or GcylonConfig(), engine)
+        except Exception as error:
+            made[transport.rank] = error
+
+    threads = [threading.Thread(target=choose, args=(t,), name=str(t.rank)) for t in ThreadsWorld(size).transports()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    return made
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Opened]]:
+    """Let every rank see a GPU with so much free; returns the devices that were opened."""
+
+    def prepare(free: list[int], gpu: str = "GPU-{rank}", fails: str = "") -> list[Opened]:
+        opened: list[Opened] = []
+
+        def look() -> tuple[int, str]:
+            rank = int(threading.current_thread().name)
+            return free[rank], gpu.format(rank=rank)
+
+        def open_device(limit: int, *, checks: object) -> Opened:
+            if threading.current_thread().name == fails:
+                raise DeviceUnavailable("a slab of 60.0 GiB cannot be made")
+            opened.append(Opened())
+            return opened[-1]
+
+        monkeypatch.setattr(equipment, "why_unavailable", lambda: "")
+        monkeypatch.setattr(equipment, "_look", look)
+        monkeypatch.setattr(equipment, "total_bytes", lambda: 80 * GIB)
+        monkeypatch.setattr(equipment, "open_device", open_device)
+        return opened
+
+    return prepare
+
+
+def reasons(made: list[Equipment | Exception]) -> set[str]:
+    assert all(isinstance(one, Equipment) and one.kind == "cpu" for one in made), made
+    return {one.reason for one in made if isinstance(one, Equipment)}
+
+
+def test_a_gpu_without_free_memory(gpus: Any) -> None:
+    opened = gpus([100 * MIB, 100 * MIB])
+    want = "the GPU is out of memory: 100 MiB of 80 GiB are free on it, and a rank needs 256 MiB"
+    assert reasons(on_threads(2, "auto")) == {f"because {want}"}
+    assert reasons(on_threads(2, "auto", GcylonConfig(gpu_memory_limit="64MiB"))) == {f"because {want}"}
+    for error in on_threads(2, "gpu"):
+        assert isinstance(error, ConfigError) and error.message == f"GPU engines were asked for, but {want}."
+    assert opened == []
+
+
+def test_ranks_that_share_a_gpu_share_what_is_free(gpus: Any) -> None:
+    gpus([600 * MIB] * 3, gpu="GPU-0")
+    said = reasons(on_threads(3, "auto"))
+    assert said == {
+        "because the GPU is out of memory: 600 MiB of 80 GiB are free on it, among 3 ranks, and a rank needs 256 MiB"
+    }
+
+
+@pytest.mark.parametrize("how", ["little is free", "it cannot be opened"])
+def test_one_rank_without_memory_decides_for_all(gpus: Any, how: str) -> None:
+    opened = gpus([GIB, 0 if how == "little is free" else GIB, GIB], fails="1" if how != "little is free" else "")
+    (said,) = reasons(on_threads(3, "auto"))
+    assert said.startswith("because on rank 1 ")
+    assert ("out of memory" if how == "little is free" else "cannot be made") in said
+    assert len(opened) == 2 and all(device.closed for device in opened)
+
+
+def test_what_is_installed_but_does_not_load(gpus: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus([GIB])
+
+    def look() -> tuple[int, str]:
+        raise ImportError("libcudf.so: undefined symbol.")
+
+    monkeypatch.setattr(equipment, "_look", look)
+    assert reasons(on_threads(2, "auto")) == {
+        "because the GPU libraries do not load: ImportError: libcudf.so: undefined symbol"
+    }
+
+
+# --- choices that are unknown, and what the doctor says of a real start ---
+
+
+def test_unknown_choices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"GCYLON_ENGINE='tpu' is unknown.*auto, cpu, gpu"):
+        equip(SingleTransport(), GcylonConfig(), "tpu")
+    monkeypatch.setenv("GCYLON_TRANSPORT", "pigeon")
+    with pytest.raises(ConfigError, match=r"GCYLON_TRANSPORT='pigeon' is unknown.*peer, nccl, host"):
+        equip(SingleTransport(), GcylonConfig())
+    found = list(doctor._engines([]))
+    assert [finding.status for finding in found] == ["fail"] and "GCYLON_TRANSPORT='pigeon'" in found[0].value
+
+
+@pytest.mark.mpi
+@needs_none
+def test_the_doctor_starts_engines_and_says_what_they_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    (fallen_back,) = doctor._tried_engines([])
+    assert fallen_back.status == "warn"
+    assert fallen_back.value == f"CPU engines: tables are pandas, because {why_unavailable()}"
+    monkeypatch.setenv("GCYLON_ENGINE", "gpu")
+    (refused,) = doctor._tried_engines([])
+    assert refused.status == "fail"
+    assert refused.note.startswith(f"ConfigError: GPU engines were asked for, but {why_unavailable()}.")
+
+
+@needs_none
+def test_a_gpu_that_is_not_used_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text('#!/bin/sh\necho "NVIDIA H100 80GB HBM3, 81559 MiB, 81000 MiB, 580.82"\n')
+    smi.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    found = {finding.topic: finding for finding in doctor._gpus()}
+    assert found["gpus"].value == "GPU 0: NVIDIA H100 80GB HBM3, 81000 MiB of 81559 MiB free, driver 580.82"
+    assert found["engines"].status == "warn" and found["engines"].value.endswith(why_unavailable())
+    monkeypatch.setenv("GCYLON_ENGINE", "cpu")
+    found = {finding.topic: finding for finding in doctor._gpus()}
+    assert found["engines"].status == "ok" and found["engines"].value.endswith("because GCYLON_ENGINE=cpu")
+
+
+@pytest.mark.mpi
+@needs_none
+def test_a_cluster_that_cannot_have_gpus_says_so_without_a_traceback() -> None:
+    import gcylon_lab as gl
+    from gcylon_lab.errors import ClusterStartError
+
+    with pytest.raises(ClusterStartError, match="GPU engines were asked for, but") as caught:
+        gl.Cluster(2, name="forced", env={"GCYLON_ENGINE": "gpu"}, progress=False)
+    assert why_unavailable() in caught.value.message and "Traceback" not in caught.value.message
