@@ -14,13 +14,14 @@ from .ops.writing import write_parquet as _write_parquet
 from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
 from .verbs.exchanging import ExchangingVerbs
+from .verbs.grouping import GroupingVerbs
 from .verbs.sorting import SortingVerbs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, SortingVerbs):
+class Table(ExchangingVerbs, GroupingVerbs, SortingVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
 from ..verbs.exchanging import ExchangingVerbs
+from ..verbs.grouping import GroupingVerbs, groupby
 from ..verbs.sorting import SortingVerbs
 from .forwarding import Forwarding, forwarded
 
@@ -23,6 +24,9 @@ class HandleVerbs(Forwarding):
     broadcast = forwarded(ExchangingVerbs.broadcast)
     repartition = forwarded(ExchangingVerbs.repartition)
     sort_values = forwarded(SortingVerbs.sort_values)
+
+    groupby = groupby
+    group_agg = forwarded(GroupingVerbs.group_agg)
 
     # ---- plans: of what is known here already, so that no rank is asked
 

@@ -54,12 +54,12 @@ class Sorter:
         """
         if not part.chunks:
             return []
-        (chunk,) = part.chunks
-        workspace, nbytes = self._workspace, self._sorting_bytes(chunk.data)
-        if nbytes > workspace.budget.remaining_bytes and may_stage:
-            del chunk
+        workspace, nbytes = self._workspace, self._sorting_bytes(part.rows, part.nbytes)
+        several = len(part.chunks) > 1
+        if nbytes + (part.nbytes if several else 0) > workspace.budget.remaining_bytes and may_stage:
             part.stage(workspace, part.nbytes, stage_slice_bytes(workspace.budget.limit_bytes))
             return self.sort_staged(part)
+        chunk = self._joined(part) if several else part.chunks[0]
         part.release()
         with workspace.budget.reserve(nbytes, "Sorting the result"):
             data, claim = chunk.give_up()
@@ -69,6 +69,11 @@ class Sorter:
         if claim is not None:
             claim.resize(data.nbytes)
         return [Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)]
+
+    def _joined(self, part: Part) -> Chunk:
+        claim = self._workspace.budget.reserve(part.nbytes, "Joining the result")
+        data = self._workspace.backend.concat([chunk.data for chunk in part.chunks])
+        return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)
 
     def sort_staged(self, part: Part, sample: Columns | None = None) -> list[Chunk]:
         """Sort a staged part, which is given up, into staged chunks; a sample of its keys, sorted, saves reading it."""
@@ -133,7 +138,7 @@ class Sorter:
             with ExitStack() as loaded:
                 box = [workspace.backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])]
             claim.resize(box[0].nbytes)
-            held.enter_context(workspace.budget.reserve(self._sorting_bytes(box[0]), "Sorting rows"))
+            held.enter_context(workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows"))
             yield self._ordered(box)
 
     def _ordered(self, held: list[Data]) -> Data:
@@ -156,12 +161,11 @@ class Sorter:
     def _joining_bytes(self, pieces: Sequence[Chunk]) -> int:
         """Bytes of reading chunks, joining and sorting them."""
         rows, nbytes = sum(piece.rows for piece in pieces), sum(piece.nbytes for piece in pieces)
-        variable = max(0, nbytes - rows * self._schema.row_bytes)
-        return nbytes + max(nbytes, self._ordering_bytes(rows, variable))
+        return nbytes + max(nbytes, self._sorting_bytes(rows, nbytes))
 
-    def _sorting_bytes(self, data: Data) -> int:
+    def _sorting_bytes(self, rows: int, nbytes: int) -> int:
         """Temporary bytes of sorting rows, beside the rows."""
-        return self._ordering_bytes(data.rows, data.nbytes - data.rows * self._schema.row_bytes)
+        return self._ordering_bytes(rows, max(0, nbytes - rows * self._schema.row_bytes))
 
     def _ordering_bytes(self, rows: int, variable: int) -> int:
         """Of finding the order, then of that and one column; text is joined, and taken out of that."""

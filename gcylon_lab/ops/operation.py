@@ -47,6 +47,8 @@ class Request:
         Seconds until `DeadlineExceeded`.
     check : callable, optional
         Looks at the arguments on this rank and raises; told to all.
+    others : tuple of Part
+        Further inputs, which do not give way to the operation either.
     """
 
     verb: str
@@ -56,6 +58,7 @@ class Request:
     config: GcylonConfig | None = None
     timeout_s: float | None = None
     check: Callable[[], None] | None = None
+    others: tuple[Part, ...] = ()
 
     def text(self) -> str:
         """Return the call in words, the same text for the same call."""
@@ -85,6 +88,8 @@ class Operation:
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self.plan: Plan | None = None
         self._planned: Shapes | None = None
+        # What a plan says beside its numbers: steps taken, or left out. The same on all ranks.
+        self.notes: list[str] = []
         # Claims on what the last round sent, where an exchange goes on after it has returned.
         self.under_way: list[Reservation] = []
 
@@ -168,7 +173,7 @@ class Operation:
         if self.may_stage:
             shapes = self._shapes((0,) * self.size, (limit,) * self.size, more)
             wanted = room_wanted(shapes, self.config, self.request.strategy)
-            others = [other for other in workspace.parts if other is not part]
+            others = self.not_in_use()
             workspace.make_room(wanted[self.rank].all, limit, others)
             if workspace.budget.used_bytes + wanted[self.rank].here > limit:
                 workspace.make_room(wanted[self.rank].least, limit, [part])
@@ -182,6 +187,11 @@ class Operation:
         votes = self.vote(VoteKind.OPENING, (limit, used, *chunks))
         self.limits = tuple(int(n) for n in votes[:, 0])
         self._memory = votes[:, 1:5]
+
+    def not_in_use(self) -> list[Part]:
+        """Parts on this rank that are no input of this operation."""
+        used = (self.request.part, *self.request.others)
+        return [part for part in self.workspace.parts if not any(part is one for one in used)]
 
     @property
     def rows(self) -> tuple[int, ...]:

@@ -47,6 +47,8 @@ class Plan:
         The predicted peak of every rank.
     alternatives : tuple of Alternative
         The other strategies.
+    notes : tuple of str
+        Steps beside the exchange, and what was left out, in words. Without rounds nothing is exchanged.
     """
 
     verb: str
@@ -61,6 +63,7 @@ class Plan:
     assumption: str
     predicted_peaks: tuple[int, ...]
     alternatives: tuple[Alternative, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -68,11 +71,15 @@ class Plan:
 
     def describe(self) -> str:
         """Return the plan in words, one line and one for each other strategy."""
+        rounds = "nothing is exchanged"
+        if self.rounds:
+            count = f"{format_count(self.rounds)} round{'s' * (self.rounds != 1)}"
+            rounds = f"{count} of at most {format_bytes(self.round_bytes)}"
         lines = [
-            f"{self.verb}: {self.strategy}, {format_count(self.rounds)} round{'s' * (self.rounds != 1)} of at most "
-            f"{format_bytes(self.round_bytes)} · predicted peak {format_bytes(self.predicted_peak_bytes)} of "
+            f"{self.verb}: {self.strategy}, {rounds} · predicted peak {format_bytes(self.predicted_peak_bytes)} of "
             f"{format_bytes(self.budget_bytes)} · {self.reason}" + (f" ({self.assumption})" if self.assumption else "")
         ]
+        lines += [f"  {note}" for note in self.notes]
         for other in self.alternatives:
             verdict = "would fit" if other.fits else "would not fit"
             lines.append(

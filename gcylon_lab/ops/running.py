@@ -75,7 +75,8 @@ def _as_it_ran(operation: Operation) -> Plan | None:
     plan = operation.plan
     if plan is None:
         return None
-    return replace(plan, reason=operation.record.reason, assumption=UNCOUNTED if plan.assumption else "")
+    assumption = UNCOUNTED if plan.assumption else ""
+    return replace(plan, reason=operation.record.reason, assumption=assumption, notes=tuple(operation.notes))
 
 
 def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, ColumnMissing, GcylonError
+from ..errors import ArgumentError, GcylonError
 from ..profiling import span
 from ..tables.backend import Data, Ids
 from ..tables.column import Label
 from ..tables.sorting import SortKey, require_sortable
 from .exchange import exchange_table
+from .keys import check_keys, listed
 from .merging import Sorter
 from .operation import Operation, Request
 from .part import Part
@@ -64,13 +65,13 @@ def sort_values(
     UnsupportedDtype
         If a key has no order.
     """
-    names = by_list(by)
+    names = listed(by)
     directions = [ascending] * len(names) if isinstance(ascending, (bool, np.bool_)) else list(ascending)
     arguments = {"by": names, "ascending": directions, "na_position": na_position}
 
     def check() -> None:
         _check_arguments(names, directions, na_position)
-        _check_columns(part, names)
+        check_keys(part, names, "by")
 
     def body(operation: Operation) -> Part:
         keys = [SortKey(n, bool(up), na_position == "first") for n, up in zip(names, directions, strict=True)]
@@ -81,21 +82,6 @@ def sort_values(
         return _sort(operation, part, keys)
 
     return run_operation(workspace, Request("sort_values", arguments, part, strategy, config, timeout_s, check), body)
-
-
-def by_list(by: Label | Sequence[Label]) -> list[Label]:
-    """Turn one key or several into a list."""
-    return [by] if isinstance(by, (str, int)) else list(by)
-
-
-def _check_columns(part: Part, names: Sequence[Label]) -> None:
-    if not names or len(set(names)) != len(names):
-        message = f"by={list(names)!r} names no key, or one twice."
-        raise ArgumentError(message, advice="Give one or more columns, each once.")
-    for name in names:
-        if name not in part.schema:
-            known = ", ".join(map(repr, part.schema.names))
-            raise ColumnMissing(f"There is no column {name!r}.", advice=f"The columns are {known}.", column=str(name))
 
 
 def _check_arguments(names: Sequence[Label], directions: Sequence[bool], na_position: str) -> None:

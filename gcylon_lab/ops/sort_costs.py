@@ -65,8 +65,8 @@ class SortCosts(Costs):
         variable = self._shapes.variable_row_bytes
         rows = result / max(self._shapes.bytes_per_row, 1.0)
         sorting = max(self._order_bytes(rows), rows * (ORDER_BYTES + max(_COLUMN_BYTES, 2 * variable)))
-        if not self._staged:
-            return sorting
+        if not self._staged:  # on GPUs text arrives in pieces, which are joined first
+            return sorting + (result if self._on_gpu and variable else 0)
         joining = result + max(result, sorting)
         return joining if joining <= free else max(free * RUN_SHARE, 0.0)
 

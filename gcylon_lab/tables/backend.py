@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from .data import Columns
+from .relational import RelationalBackend
 from .schema import Label, Schema
-from .sorting import SortingBackend
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
@@ -55,7 +55,7 @@ class Output(Protocol):
         ...
 
 
-class Backend(SortingBackend, Protocol):
+class Backend(RelationalBackend, Protocol):
     """What an operation may ask of a dataframe library."""
 
     name: str

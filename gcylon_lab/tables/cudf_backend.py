@@ -14,6 +14,7 @@ from .column import Label
 from .cudf_casting import cast
 from .cudf_data import DeviceColumns, concat_columns, empty_columns, slice_columns, use_rmm_for_cupy
 from .cudf_frames import from_frame, to_frame
+from .cudf_grouping import CudfGrouping
 from .cudf_hashing import partition_ids
 from .cudf_packing import DeviceOutput
 from .cudf_scatter import DeviceScattering
@@ -26,7 +27,7 @@ from .schema import Schema
 __all__ = ["CudfBackend", "DeviceColumns", "use_rmm_for_cupy"]
 
 
-class CudfBackend:
+class CudfBackend(CudfGrouping):
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `DeviceColumns`.
 
     Ids, views and messages are cupy arrays, the latter two of uint8; counts and offsets are on the host. Everything

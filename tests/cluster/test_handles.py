@@ -226,3 +226,18 @@ def test_snapshots_have_the_operations(lab: gl.Cluster, frame: pd.DataFrame) -> 
     snapshots = lab.snapshots()
     assert [snapshot["rank"] for snapshot in snapshots] == [0, 1]
     assert all("shuffle" in [row["verb"] for row in snapshot["operations"]] for snapshot in snapshots)
+
+
+def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    made = table.groupby("k").agg({"v": "sum"}, n=("v", "size"))
+    expected = frame.groupby("k").agg(v=("v", "sum"), n=("v", "size")).reset_index()
+    got = made.to_pandas(limit=None).sort_values("k").reset_index(drop=True)
+    pd.testing.assert_frame_equal(got, expected, check_dtype=False)
+    assert made.partitioning == {"keys": ["k"], "size": 2}
+    assert made.explain().startswith("groupby: ")
+    assert "nothing is exchanged" in made.groupby("k").size().explain()
+    with pytest.raises(gl.errors.ColumnMissing, match="nope"):
+        table.groupby("nope").size()
+    with pytest.raises(TypeError, match="nope"):
+        table.groupby("k").size(nope=1)

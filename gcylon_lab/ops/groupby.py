@@ -1,0 +1,160 @@
+"""Group-by: one row for each key, with what is computed of its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, GcylonError
+from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
+from ..tables.schema import Label
+from .groups import Grouping, expected_groups
+from .keys import check_columns, check_keys
+from .local import LocalWork
+from .operation import Operation, Request
+from .part import Part
+from .plan import Plan
+from .running import run_operation
+from .steps import is_together, local_plan, partitioned_by, shuffled
+from .views import view_of
+from .votes import VoteKind, agreed
+from .workspace import Workspace
+
+# Partial results are worth it where rows of one key, on one rank, are at least so many.
+_WORTH = 2.0
+
+
+def groupby(
+    workspace: Workspace,
+    part: Part,
+    by: Sequence[Label],
+    aggregations: Sequence[Aggregation],
+    *,
+    dropna: bool = True,
+    deterministic: bool = False,
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Aggregate rows with equal keys.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    by : sequence of labels
+        Key columns.
+    aggregations : sequence of Aggregation
+    dropna : bool, default True
+        Leave out rows with a missing key.
+    deterministic : bool, default False
+        Refuse what may give other bits in another run.
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+
+    Raises
+    ------
+    ColumnMissing
+        If a key or an aggregated column is none.
+    UnsupportedDtype
+        If a key cannot be hashed, or a column has not the function.
+    """
+    keys = list(by)
+    asked = [(one.name, one.function, one.column, one.argument) for one in aggregations]
+    arguments = {"by": keys, "aggregations": asked, "dropna": dropna, "deterministic": deterministic}
+
+    def check() -> None:
+        check_keys(part, keys, "by")
+        check_columns(part, [one.column for one in aggregations if one.column is not None])
+
+    request = Request("groupby", arguments, part, strategy, config, timeout_s, check=check)
+    return run_operation(
+        workspace, request, lambda operation: _grouped(operation, part, keys, aggregations, dropna, deterministic)
+    )
+
+
+def _grouped(
+    operation: Operation,
+    part: Part,
+    keys: list[Label],
+    aggregations: Sequence[Aggregation],
+    dropna: bool,
+    deterministic: bool,
+) -> Part:
+    work = LocalWork(operation, "Grouping rows")
+    try:
+        steps = plan_aggregations(operation.schema, keys, aggregations)
+        grouping = Grouping(work, steps, operation.schema, dropna=dropna)
+        check_determinism(operation, steps, deterministic)
+    except GcylonError as error:
+        raise agreed(error) from None  # of values that all ranks share: all raise it
+    work.make_room(grouping.result_schema.row_bytes, 0)
+    together = is_together(part, keys, operation.size)
+    complete = False
+    folds = steps.merge is not None and _few_groups(operation, grouping, part)
+    result = work.new_part(grouping.result_schema)
+    if folds:
+        rows, complete = grouping.fold(part, using_up=False)
+        operation.notes.append(_folded_note(together))
+    else:
+        rows = view_of(operation.workspace, part, steps.needed)
+    if together:
+        operation.notes.append(together_note(part, keys))
+    else:
+        before, rows = rows, work.adopt(shuffled(operation, rows, keys))
+        if folds:
+            work.forget(before)
+    if folds and together and complete:
+        grouping.finish_all(rows, result)
+    else:
+        kernels = steps.merge if folds and steps.merge is not None else steps.partial
+        grouping.whole(rows, kernels, result, using_up=folds or not together)
+    result.partitioning = partitioned_by(part, keys, operation.size)
+    if operation.plan is None:
+        operation.plan = local_plan(operation, part, result, "because rows with equal keys are on one rank already")
+    return result
+
+
+def check_determinism(operation: Operation, steps: Aggregations, deterministic: bool) -> None:
+    """Refuse sums of floats on GPUs where the same bits are asked for in every run.
+
+    Raises
+    ------
+    ArgumentError
+        Naming the columns.
+    """
+    if not deterministic or not operation.workspace.backend.on_gpu:
+        return
+    floats = sorted({str(name) for k in steps.partial if k.function in ("total", "moments") for name in k.inputs})
+    if floats:
+        raise ArgumentError(
+            f"deterministic=True is not to be had on GPU engines for sums, means and the like of {', '.join(floats)}.",
+            advice="Leave it out, sum integers or decimals, or use CPU engines, where all results are.",
+        )
+
+
+def _few_groups(operation: Operation, grouping: Grouping, part: Part) -> bool:
+    """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows."""
+    looked_at, found = grouping.sample(part)
+    votes = operation.vote(VoteKind.COUNT, (part.rows, looked_at, found))
+    rows, worth = 0, 0.0
+    for there, looked, distinct in votes[:, :3].tolist():
+        rows += there
+        worth += min(float(there), expected_groups(looked, distinct))
+    return rows >= _WORTH * worth
+
+
+def _folded_note(together: bool) -> str:
+    return "each rank " + ("goes through its rows once" if together else "sends partial results, one row a key")
+
+
+def together_note(part: Part, keys: Sequence[Label]) -> str:
+    """What a plan says of a shuffle that is left out."""
+    if part.partitioning is None:
+        return "there is one rank: nothing is shuffled"
+    spread = ", ".join(map(repr, part.partitioning.keys))
+    return f"the table is partitioned by {spread} already: rows with equal {', '.join(map(str, keys))} are not shuffled"

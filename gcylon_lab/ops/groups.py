@@ -1,0 +1,285 @@
+"""Groups of a rank's rows, put together inside the budget: partial results as rows come, or whole groups at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+import numpy as np
+
+from ..errors import BudgetExceeded
+from ..memory.budget import Reservation
+from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
+from ..tables.backend import Data
+from ..tables.schema import Schema
+from .local import LocalWork
+from .part import Chunk, Part
+
+_DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
+_MOST_BUCKETS = 64
+_SAMPLES = 16
+_SAMPLE_ROWS = 4096
+
+
+class Grouping:
+    """The groups of one operation on this rank.
+
+    Parameters
+    ----------
+    work : LocalWork
+    steps : Aggregations
+    schema : Schema
+        Of the rows, agreed.
+    dropna : bool
+        Whether rows with a missing key are left out.
+    """
+
+    def __init__(self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool) -> None:
+        self.work = work
+        self.steps = steps
+        self.dropna = dropna
+        self.rows_schema = schema.select(steps.needed)
+        self.partial_schema = partial_schema(schema, steps)
+        self.result_schema = result_schema(schema, steps)
+        self._scratch = work.backend.grouping_row_bytes(steps.partial)
+        self._size = work.operation.size
+
+    # ---- how many groups there are
+
+    def sample(self, part: Part) -> tuple[int, int]:
+        """Look at some rows of a part in many places: how many, and how many different keys they have."""
+        rows, keys = part.rows, list(self.steps.keys)
+        if not rows:
+            return 0, 0
+        backend, found = self.work.backend, Schema([self.rows_schema[key] for key in keys])
+        starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * _SAMPLE_ROWS else {0}
+        length = _SAMPLE_ROWS if len(starts) > 1 else rows
+        pieces: list[Data] = []
+        with ExitStack() as held:
+            first = 0
+            for chunk in list(part.chunks):
+                inside = sorted(start - first for start in starts if first <= start < first + chunk.rows)
+                first += chunk.rows
+                if inside:
+                    pieces += self._looked_at(chunk, inside, length, found, held)
+            whole = backend.concat(pieces)
+            with self.work.claim(whole.rows * self._scratch):
+                distinct = backend.distinct(whole, keys, keep="first")
+        return whole.rows, distinct.rows
+
+    def _looked_at(
+        self, chunk: Chunk, starts: Sequence[int], length: int, schema: Schema, held: ExitStack
+    ) -> list[Data]:
+        backend, pieces = self.work.backend, []
+        with chunk.load(self.work.workspace) as data:
+            for start in starts:
+                rows = backend.slice(data, start, min(chunk.rows, start + length))
+                piece = backend.cast(backend.select(rows, schema.names), schema)
+                held.enter_context(self.work.claim(2 * piece.nbytes))
+                pieces.append(backend.concat([piece]))
+        return pieces
+
+    # ---- partial results
+
+    def fold(self, part: Part, *, using_up: bool) -> tuple[Part, bool]:
+        """Partial results of rows, in the order in which keys begin: one row a key.
+
+        Where the state does not fit, or grows with nearly every row, it is put aside and begun anew: a key then has
+        several rows, which follow each other in the order of the rows they are of.
+
+        Returns
+        -------
+        Part, bool
+            And whether every key has one row.
+        """
+        folding = _Folding(self, self.work.new_part(self.partial_schema))
+        rows = self.work.piece_rows(_row_bytes(part), self._scratch + self._made_row_bytes(self.steps.partial))
+        for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
+            folding.add(piece)
+        return folding.close(), not folding.aside
+
+    def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
+        """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""
+        return data.nbytes + data.rows * (self._scratch + self._made_row_bytes(kernels))
+
+    @staticmethod
+    def _made_row_bytes(kernels: Sequence[Kernel]) -> int:
+        return sum(8 if c.dtype is None else c.dtype.itemsize for kernel in kernels for c in kernel.outputs)
+
+    # ---- whole groups
+
+    def whole(self, part: Part, kernels: Sequence[Kernel], result: Part, *, using_up: bool) -> None:
+        """Compute groups of which all rows are here, and their last step, into a result.
+
+        Where the rows do not fit at once, they are split by the hash of their keys, and each bucket is computed.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the rows of one key do not fit.
+        """
+        self._whole(part, kernels, result, using_up, self._size, 0)
+
+    def _whole(self, part: Part, kernels: Sequence[Kernel], result: Part, using_up: bool, ids: int, depth: int) -> None:
+        if not part.rows:
+            return
+        schema = self.rows_schema if kernels is self.steps.partial else self.partial_schema
+        rows = part.rows
+        needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
+        limit = self.work.workspace.budget.limit_bytes
+        try:
+            if needed > limit and depth < _DEEPEST and self.steps.keys:
+                raise _TooMuch
+            self._at_once(part, schema, kernels, result)
+        except (BudgetExceeded, _TooMuch):
+            if depth >= _DEEPEST or rows <= 1 or not self.steps.keys:
+                raise
+        else:
+            if using_up:
+                self.work.forget(part)
+            return
+        buckets = max(2, min(_MOST_BUCKETS, -(-2 * needed // limit)))
+        for bucket in self._buckets(part, schema, buckets, ids, using_up):
+            self._whole(bucket, kernels, result, True, ids * buckets, depth + 1)
+            self.work.forget(bucket)
+
+    def _at_once(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> None:
+        keys, work = list(self.steps.keys), self.work
+        with ExitStack() as held:
+            data = work.everything(part, schema, held)
+            claim = work.claim(self._needed(data, kernels))
+            made = work.backend.aggregate(data, keys, kernels, dropna=self.dropna)
+        claim.resize(made.nbytes)
+        self.finish(made, claim, result)
+
+    def finish_all(self, partial: Part, result: Part) -> None:
+        """The last step on partial results that have one row a key, which are used up."""
+        rows = self.work.piece_rows(_row_bytes(partial), self.result_schema.row_bytes)
+        for piece in self.work.pieces(partial, self.partial_schema, rows, using_up=True):
+            self._finish(piece, result)
+
+    def finish(self, made: Data, claim: Reservation, result: Part) -> None:
+        """The last step on whole groups that were made under a claim."""
+        rows = self.work.piece_rows(made.nbytes / max(made.rows, 1), self.result_schema.row_bytes)
+        count = -(-made.rows // rows)
+        with claim:
+            for i in range(count):
+                piece = self.work.backend.slice(made, made.rows * i // count, made.rows * (i + 1) // count)
+                self._finish(piece, result)
+
+    def _finish(self, piece: Data, result: Part) -> None:
+        backend, keys, kernels = self.work.backend, list(self.steps.keys), self.steps.finish
+        made_row_bytes = self._made_row_bytes(kernels)
+        for done, kept in self.work.apply(
+            piece,
+            lambda data: 2 * data.nbytes + 2 * data.rows * made_row_bytes,
+            lambda data: backend.concat([backend.finish(data, keys, kernels)]),
+        ):
+            self.work.keep(result, done, kept)
+
+    def _buckets(self, part: Part, schema: Schema, buckets: int, ids: int, using_up: bool) -> list[Part]:
+        """Rows split by the hash of their keys, in order; finer than ranks are told apart, and than buckets before."""
+        work, backend, keys = self.work, self.work.backend, list(self.steps.keys)
+        parts = [work.new_part(schema) for _ in range(buckets)]
+        dtype = backend.new_ids(0, buckets).dtype
+        rows = work.piece_rows(_row_bytes(part), _row_bytes(part) + 3 * self._scratch)
+        for piece in work.pieces(part, schema, rows, using_up=using_up):
+            needed = piece.nbytes + 16 * piece.rows + backend.partition_scratch_bytes(piece.rows, buckets)
+            with work.claim(needed):
+                numbers = backend.partition_ids(piece, keys, ids * buckets) % buckets
+                data, offsets = backend.partition(piece, numbers.astype(dtype), buckets)
+                for bucket, start, stop in zip(parts, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+                    if stop > start:
+                        work.put_down(bucket, backend.slice(data, start, stop))
+        return parts
+
+
+class _TooMuch(Exception):
+    """Rows are so many that trying is not worth it."""
+
+
+class _Folding:
+    """Rows added to a state piece by piece."""
+
+    def __init__(self, grouping: Grouping, partial: Part) -> None:
+        self._grouping = grouping
+        self._work = grouping.work
+        self._partial = partial
+        self._state: Data | None = None
+        self._held: Reservation | None = None
+        self.aside = False
+
+    def add(self, piece: Data) -> None:
+        """Add rows; where that does not fit, the state is put aside, and then they are halved."""
+        grouping, steps = self._grouping, self._grouping.steps
+        try:
+            state_bytes = 0
+            if self._state is not None:
+                state_bytes = 3 * self._state.nbytes + self._state.rows * grouping._scratch
+            claim = self._work.claim(grouping._needed(piece, steps.partial) + state_bytes)
+            made = self._aggregated(piece)
+        except self._work.workspace.out_of_memory:
+            if self._state is None and piece.rows <= 1:
+                raise
+        else:
+            self._replace(made, claim, piece.rows)
+            return
+        if self._state is not None:
+            self._put_aside()
+            self.add(piece)
+            return
+        half = piece.rows // 2
+        self.add(self._work.backend.slice(piece, 0, half))
+        self.add(self._work.backend.slice(piece, half, piece.rows))
+
+    def _aggregated(self, piece: Data) -> Data:
+        steps = self._grouping.steps
+        return self._work.backend.aggregate(
+            piece, list(steps.keys), steps.partial, dropna=self._grouping.dropna, state=self._state,
+            merge=steps.merge or (),
+        )  # fmt: skip
+
+    def _replace(self, made: Data, claim: Reservation, rows: int) -> None:
+        before = 0 if self._state is None else self._state.rows
+        self._state = made
+        if self._held is not None:
+            self._held.release()
+        claim.resize(made.nbytes)
+        self._held = claim
+        # A large state that grows with most rows costs more than it saves.
+        if made.rows > 4 * rows and made.rows - before > rows // 2:
+            self._put_aside()
+
+    def _put_aside(self) -> None:
+        assert self._state is not None and self._held is not None
+        self._work.put_down(self._partial, self._state)
+        self._held.release()
+        self._state = self._held = None
+        self.aside = True
+
+    def close(self) -> Part:
+        """All partial results."""
+        if self._state is not None and self._held is not None:
+            self._work.keep(self._partial, self._state, self._held)
+        self._state = self._held = None
+        return self._partial
+
+
+def expected_groups(looked_at: int, found: int) -> float:
+    """How many keys there are where so many rows, taken by chance, showed so many, each as often as the others."""
+    if found <= 0:
+        return 0.0
+    if found >= looked_at:
+        return float("inf")
+    low, high = float(found), 1e18
+    for _ in range(200):
+        middle = (low * high) ** 0.5
+        if middle * -np.expm1(-looked_at / middle) < found:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _row_bytes(part: Part) -> float:
+    return part.nbytes / max(part.rows, 1)

@@ -1,0 +1,266 @@
+"""Work on this rank's own rows, piece by piece inside the budget: no rank waits for another here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+
+from ..memory.budget import Reservation
+from ..memory.lower import LowerFile
+from ..tables.backend import Backend, Data
+from ..tables.schema import Schema
+from .operation import Operation
+from .part import Chunk, Part, hold, stage
+from .shapes import FAST_CHUNK_BYTES, stage_slice_bytes
+
+# Of the budget a piece with all that is made of it takes so much, and so much stays free beside results that are held.
+_PIECES_IN_LIMIT = 8
+_KEPT_FREE = 4
+
+
+class LocalWork:
+    """The memory of an operation's local work.
+
+    What is made is held on the device tier while a part of the budget stays free for the work that is left, and
+    staged otherwise. When work does not fit, what was made before gives way.
+
+    Parameters
+    ----------
+    operation : Operation
+        Opened.
+    what : str
+        The work, in words that stand in errors.
+    """
+
+    def __init__(self, operation: Operation, what: str) -> None:
+        self.operation = operation
+        self.workspace = operation.workspace
+        self.what = what
+        self._made: list[Part] = []
+        self._file: LowerFile | None = None
+        self._always_staged = operation.request.strategy == "staged"
+
+    @property
+    def backend(self) -> Backend:
+        """The rank's dataframe library."""
+        return self.workspace.backend
+
+    def make_room(self, row_bytes: float, rows: int) -> None:
+        """Before the work: stage tables that are not in use, so that its result and a piece of work fit, and the
+        input only where a piece of work would not."""
+        operation, budget = self.operation, self.workspace.budget
+        if operation.may_stage:
+            limit = budget.limit_bytes
+            share = limit // _PIECES_IN_LIMIT
+            wanted = min(limit, int(row_bytes * rows) + 2 * share)
+            self.workspace.make_room(wanted, limit, operation.not_in_use())
+            self.workspace.make_room(2 * share, limit, [operation.request.part, *operation.request.others])
+            budget.start_window()
+        self.workspace.spill.flush()
+        budget.renew_limit()
+        operation.record.used_before_bytes = budget.used_bytes
+
+    def new_part(self, schema: Schema) -> Part:
+        """An empty part that is filled by `keep`, and gives way when work does not fit."""
+        part = Part(self.workspace, schema, ())
+        self._made.append(part)
+        return part
+
+    def adopt(self, part: Part) -> Part:
+        """Let a part that the operation has made give way too."""
+        self._made.append(part)
+        return part
+
+    def forget(self, part: Part) -> None:
+        """Drop a part that is used up."""
+        self._made = [one for one in self._made if one is not part]
+        part.release()
+
+    def claim(self, nbytes: int) -> Reservation:
+        """Reserve memory for a piece of work; what was made before gives way to it.
+
+        Raises
+        ------
+        BudgetExceeded
+            If that is not enough.
+        """
+        budget = self.workspace.budget
+        if nbytes > budget.remaining_bytes:
+            self.give_way(nbytes)
+        return budget.reserve(nbytes, self.what)
+
+    def give_way(self, nbytes: int) -> None:
+        """Stage what was made until so many bytes are free, or all of it is staged."""
+        budget = self.workspace.budget
+        if self.operation.may_stage:
+            for part in self._made:
+                missing = nbytes - budget.remaining_bytes
+                if missing > 0:
+                    part.stage(self.workspace, missing, stage_slice_bytes(budget.limit_bytes))
+
+    def keep(self, part: Part, data: Data, claim: Reservation) -> None:
+        """Take rows that were made under a claim into a part, which the claim then pays for or is released.
+
+        Raises
+        ------
+        BudgetExceeded
+            If they do not fit and may not be staged.
+        """
+        if not data.rows:
+            claim.release()
+            return
+        budget, may_stage = self.workspace.budget, self.operation.may_stage
+        free = budget.remaining_bytes + claim.nbytes - data.nbytes
+        auto = self.operation.request.strategy == "auto"
+        if self._always_staged or (auto and may_stage and free < budget.limit_bytes // _KEPT_FREE):
+            self._stage(part, data)
+            claim.release()
+            return
+        claim.resize(data.nbytes)
+        part.chunks.append(Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim))
+
+    def put_down(self, part: Part, data: Data) -> None:
+        """Take rows into a part below the device tier, whose memory is not needed afterwards; held where nothing may be
+        staged.
+
+        Raises
+        ------
+        BudgetExceeded
+            If they are held and do not fit.
+        """
+        if self.operation.may_stage:
+            self._stage(part, data)
+        else:
+            part.chunks.append(hold(self.workspace, self.backend.concat([data]), self.what))
+
+    def everything(self, part: Part, schema: Schema, held: ExitStack) -> Data:
+        """All rows of a part at once, of the schema's columns and dtypes, under claims that ``held`` ends.
+
+        Raises
+        ------
+        BudgetExceeded
+            If they do not fit.
+        """
+        chunks = part.chunks
+        if len(chunks) == 1:
+            return self._cast(self.backend.select(self._loaded(chunks[0], held), schema.names), schema, held)
+        held.enter_context(self.claim(sum(chunk.nbytes for chunk in chunks)))
+        with ExitStack() as loaded:
+            return self.backend.concat(
+                [
+                    self._cast(self.backend.select(self._loaded(chunk, loaded), schema.names), schema, loaded)
+                    for chunk in list(chunks)
+                ]
+            )
+
+    def _cast(self, data: Data, schema: Schema, held: ExitStack) -> Data:
+        if data.schema == schema:
+            return data
+        held.enter_context(self.claim(data.nbytes + data.rows * schema.row_bytes))
+        return self.backend.cast(data, schema)
+
+    def _stage(self, part: Part, data: Data) -> None:
+        self._file = self._file or self.workspace.spill.new_file()
+        count = min(data.rows, -(-data.nbytes // stage_slice_bytes(self.workspace.budget.limit_bytes)) or 1)
+        for i in range(count):
+            piece = self.backend.slice(data, data.rows * i // count, data.rows * (i + 1) // count)
+            part.chunks.append(stage(self.workspace, self._file, piece))
+        self.workspace.spill.flush()  # the claim on its memory ends now
+
+    def piece_rows(self, row_bytes: float, work_row_bytes: float) -> int:
+        """Rows of a piece, whose work takes so many bytes a row beside the rows themselves."""
+        config, limit = self.operation.config, self.workspace.budget.limit_bytes
+        fast = self.workspace.exchange_shapes().get("fast_chunk_bytes", FAST_CHUNK_BYTES)
+        wished = config.chunk_size_bytes or fast
+        rows = max(int(wished / max(row_bytes, 1)), config.min_chunk_rows)
+        return max(1, min(rows, int(limit / _PIECES_IN_LIMIT / max(row_bytes + work_row_bytes, 1))))
+
+    def pieces(self, part: Part, schema: Schema, rows: int, *, using_up: bool = False) -> Iterator[Data]:
+        """Give a part's rows in order, in pieces of at most so many, as a schema has them.
+
+        Parameters
+        ----------
+        part : Part
+        schema : Schema
+            Some of the part's columns, perhaps of wider dtypes.
+        rows : int
+            Of a piece. Small chunks of one schema are joined to it.
+        using_up : bool
+            Whether a chunk is dropped from the part once it has been given, so that its memory is free again.
+
+        Notes
+        -----
+        The memory of a piece is released when the next one is asked for.
+        """
+        waiting = part.chunks if using_up else list(part.chunks)
+        while waiting:
+            group = [waiting.pop(0)]
+            count = group[0].rows
+            while waiting and count + waiting[0].rows <= rows and waiting[0].schema == group[0].schema:
+                group.append(waiting.pop(0))
+                count += group[-1].rows
+            yield from self._cut(group, schema, rows)
+
+    def _cut(self, group: list[Chunk], schema: Schema, rows: int) -> Iterator[Data]:
+        with ExitStack() as held:
+            whole = self._whole(group, schema, held)
+            del group[:]
+            count = -(-whole.rows // rows)
+            for i in range(count):
+                piece = self.backend.slice(whole, whole.rows * i // count, whole.rows * (i + 1) // count)
+                if piece.schema == schema:
+                    yield piece
+                    continue
+                with self.claim(piece.nbytes + piece.rows * schema.row_bytes):
+                    yield self.backend.cast(piece, schema)
+
+    def _whole(self, group: Sequence[Chunk], schema: Schema, held: ExitStack) -> Data:
+        """All rows of some chunks, of the schema's columns."""
+        if len(group) == 1:
+            return self.backend.select(self._loaded(group[0], held), schema.names)
+        held.enter_context(self.claim(sum(chunk.nbytes for chunk in group)))
+        with ExitStack() as loaded:  # only the copy is needed afterwards
+            return self.backend.concat(
+                [self.backend.select(self._loaded(chunk, loaded), schema.names) for chunk in group]
+            )
+
+    def _loaded(self, chunk: Chunk, held: ExitStack) -> Data:
+        if chunk.tier == "device":
+            held.callback(lambda kept: None, chunk)  # the claim on a chunk that was used up ends with it
+            return chunk.data
+        held.enter_context(self.claim(chunk.region.nbytes))
+        return chunk.read(self.workspace)
+
+    def apply(
+        self, data: Data, needed: Callable[[Data], int], work: Callable[[Data], Data]
+    ) -> Iterator[tuple[Data, Reservation]]:
+        """Work on rows under a claim; where that does not fit, on their halves one after the other.
+
+        Parameters
+        ----------
+        data : Data
+        needed : callable
+            Bytes that the work takes at the most, its result among them.
+        work : callable
+            Gives the result, which is new memory.
+
+        Raises
+        ------
+        BudgetExceeded
+            If a single row does not fit.
+        """
+        claim: Reservation | None = None
+        try:
+            claim = self.claim(needed(data))
+            result = work(data)
+        except self.workspace.out_of_memory:
+            if claim is not None:
+                claim.release()
+            if data.rows <= 1:
+                raise
+        else:
+            yield result, claim
+            return
+        half = data.rows // 2
+        yield from self.apply(self.backend.slice(data, 0, half), needed, work)
+        yield from self.apply(self.backend.slice(data, half, data.rows), needed, work)

@@ -1,0 +1,125 @@
+"""An exchange inside a larger operation: of rows that the operation has made, or of some columns of its input."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from ..tables.schema import Label
+from .exchange import exchange_table
+from .operation import Operation
+from .part import Part, Partitioning
+from .partition import HashRoute
+from .plan import Plan
+from .shapes import Shapes
+from .views import PartView
+from .votes import VoteKind
+
+
+class Step(Operation):
+    """One exchange of an operation, on its votes, its config and its record. Collective: all ranks make it.
+
+    Parameters
+    ----------
+    outer : Operation
+        Opened.
+    part : Part
+        The rows of this rank that travel: their schema is the same on all ranks. Where it is a `PartView`, the
+        part behind it is what gives way.
+    verb : str
+        What the exchange costs: one of `gcylon_lab.ops.shapes.VERBS`.
+    """
+
+    def __init__(self, outer: Operation, part: Part, verb: str = "shuffle") -> None:
+        behind = (part.source,) if isinstance(part, PartView) else ()
+        request = replace(outer.request, part=part, others=(*outer.request.others, *behind))
+        super().__init__(outer.workspace, request, outer.record)
+        self.verb = verb
+        self.config = outer.config
+        self._votes = outer._votes
+        self._outer = outer
+        self._rounds_before = outer.record.rounds_done
+        self.open()
+
+    def open(self) -> None:
+        """Collective: all ranks call it. Learn the sizes of all ranks' rows."""
+        part = self.request.part
+        votes = self.vote(
+            VoteKind.COUNT,
+            (
+                part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
+                len(part.chunks),
+            ),
+        )  # fmt: skip
+        self.schema = self._agree_schema(part.schema, votes[:, 0], votes[:, 1])
+        self._sizes = votes[:, 1:6]
+
+    def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
+        """Plan this exchange; the record adds up the operation's."""
+        before = self._outer.record.predicted_peak_bytes if self._outer.plan is not None else 0
+        plan = super().make_plan(shapes, counted, strategy)
+        self.record.rounds = self._rounds_before + plan.rounds
+        self.record.predicted_peak_bytes = max(before, self.record.predicted_peak_bytes)
+        return plan
+
+    def done(self) -> None:
+        """Give the plan to the operation, under its name."""
+        if self.plan is not None:
+            self._outer.plan = replace(self.plan, verb=self._outer.verb)
+
+
+def shuffled(operation: Operation, part: Part, keys: Sequence[Label]) -> Part:
+    """Collective: all ranks call it. Bring rows with equal keys to one rank, in (source rank, row) order there.
+
+    Parameters
+    ----------
+    operation : Operation
+        Opened.
+    part : Part
+        Rows of one schema on all ranks.
+    keys : sequence of labels
+        Key columns.
+    """
+    step = Step(operation, part)
+    names = cast("list[str]", list(keys))
+    route = HashRoute(names, step.size, keep_order=True)
+    result = exchange_table(step, part, route, step.shapes(), Partitioning(tuple(names), step.size))
+    step.done()
+    return result
+
+
+def local_plan(operation: Operation, part: Part, result: Part, reason: str) -> Plan:
+    """The plan of an operation that exchanged nothing: what it came to on this rank."""
+    peak = operation.workspace.budget.window_peak_bytes
+    limit = operation.workspace.limit_for(operation.config)
+    staged = result.staged_bytes > 0
+    operation.record.strategy, operation.record.reason = ("staged" if staged else "direct"), reason
+    return Plan(
+        verb=operation.verb,
+        strategy="staged" if staged else "direct",
+        rounds=0,
+        chunk_rows=part.rows,
+        round_bytes=0,
+        result_bytes=result.nbytes,
+        predicted_peak_bytes=peak,
+        budget_bytes=limit,
+        reason=reason,
+        assumption="",
+        predicted_peaks=(peak,) * operation.size,
+    )
+
+
+def partitioned_by(part: Part, keys: Sequence[Label], size: int) -> Partitioning:
+    """How a result is spread whose rows are where those of a part were, or where their keys were shuffled to."""
+    if part.partitioning is not None and size > 1 and is_together(part, keys, size):
+        return part.partitioning
+    return Partitioning(tuple(cast("list[str]", list(keys))), size)
+
+
+def is_together(part: Part, keys: Sequence[Label], size: int) -> bool:
+    """Whether rows with equal keys are on one rank already, as all ranks know."""
+    spread = part.partitioning
+    if size == 1:
+        return True
+    return spread is not None and spread.size == size and set(spread.keys) <= set(keys)

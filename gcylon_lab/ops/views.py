@@ -1,0 +1,76 @@
+"""Some columns of a part, without a copy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..tables.backend import Data
+from ..tables.schema import Label
+from .part import Chunk, Part
+from .workspace import Workspace
+
+
+class ChunkView(Chunk):
+    """Some columns of a chunk: a view of its rows on the device tier, or read back whole and cut down.
+
+    The chunk's reservation lives as long as a view of it.
+    """
+
+    __slots__ = ("_names", "_whole")
+
+    def __init__(self, whole: Chunk, names: Sequence[Label], workspace: Workspace) -> None:
+        schema = whole.schema.select(names)
+        if whole.tier == "device":
+            data = workspace.backend.select(whole.data, names)
+            super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=whole._reservation)
+        else:  # as large as what is read back
+            super().__init__(schema, whole.rows, whole.nbytes, region=whole.region)
+        self._whole = whole
+        self._names = list(names)
+
+    def read(self, workspace: Workspace) -> Data:
+        """Give the rows without a reservation."""
+        return self.data if self._region is None else workspace.backend.select(self._whole.read(workspace), self._names)
+
+
+class PartView(Part):
+    """Some columns of another part, whose chunks it shows as they are now: when they give way, they give way there.
+
+    Parameters
+    ----------
+    workspace : Workspace
+    source : Part
+    names : sequence of labels
+        At least one.
+    """
+
+    def __init__(self, workspace: Workspace, source: Part, names: Sequence[Label]) -> None:
+        self.source = source
+        self._workspace = workspace
+        self._names = list(names)
+        self._shown: list[tuple[Chunk, ChunkView]] = []
+        super().__init__(workspace, source.schema.select(names), (), source.partitioning)
+        workspace.parts.discard(self)  # only the part behind it holds memory
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """Views of the other part's chunks."""
+        now = self.source.chunks
+        if len(now) != len(self._shown) or any(a is not b[0] for a, b in zip(now, self._shown, strict=True)):
+            self._shown = [(chunk, ChunkView(chunk, self._names, self._workspace)) for chunk in now]
+        return [view for _, view in self._shown]
+
+    @chunks.setter
+    def chunks(self, chunks: list[Chunk]) -> None:
+        if chunks:
+            raise ValueError("a view has no chunks of its own")
+
+    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
+        """Move chunks of the part behind down."""
+        self._shown = []
+        return self.source.stage(workspace, wanted_bytes, slice_bytes)
+
+
+def view_of(workspace: Workspace, part: Part, names: Sequence[Label]) -> Part:
+    """Some columns of a part; the part itself where they are all of its columns, in order."""
+    return part if tuple(names) == part.schema.names else PartView(workspace, part, names)

@@ -1,0 +1,326 @@
+"""Grouping on GPU ranks through libcudf: the methods of `gcylon_lab.tables.relational.GroupingBackend`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cupy
+import numpy as np
+import pylibcudf as plc
+
+from ..errors import UnsupportedDtype
+from .aggregation import Kernel
+from .column import Column, Label
+from .cudf_data import (
+    Array,
+    DeviceColumns,
+    as_array,
+    as_column,
+    concat_columns,
+    current_stream,
+    empty_array,
+    offsets_of,
+)
+from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
+from .hashing import _require_hashable
+from .schema import Schema
+
+_EXCLUDE, _INCLUDE = plc.types.NullPolicy.EXCLUDE, plc.types.NullPolicy.INCLUDE
+
+# libcudf's hash table of rows at a load of one half, and of each kernel its values as numbers, with a mask.
+_ROW_BYTES = 48
+
+
+class CudfGrouping:
+    """Groups found by libcudf's hashing, put into the order of their first rows."""
+
+    def aggregate(
+        self,
+        data: Any,
+        keys: Sequence[Label],
+        kernels: Sequence[Kernel],
+        *,
+        dropna: bool,
+        state: Any = None,
+        merge: Sequence[Kernel] = (),
+    ) -> DeviceColumns:
+        own = _aggregated(data, keys, kernels, dropna=dropna)
+        if state is None:
+            return own
+        return _aggregated(concat_columns([state, own]), keys, merge, dropna=False)
+
+    def finish(self, data: Any, keys: Sequence[Label], kernels: Sequence[Kernel]) -> DeviceColumns:
+        arrays = [_finished(kernel, [(data.schema[n], data.array(n)) for n in kernel.inputs]) for kernel in kernels]
+        return _with_keys(select(data, keys), kernels, arrays)
+
+    def distinct(self, data: Any, keys: Sequence[Label], *, keep: str) -> DeviceColumns:
+        rows = _Rows(data, keys, dropna=False)
+        at = rows.asked([(over(rows.numbers), [getattr(plc.aggregation, "min" if keep == "first" else "max")()])])
+        return take(data, cupy.sort(as_array(at[0][0], np.int32)), data.schema.names)
+
+    def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
+        return _ROW_BYTES
+
+
+class _Rows:
+    """Rows with their keys, of which libcudf can be asked."""
+
+    def __init__(self, data: DeviceColumns, keys: Sequence[Label], *, dropna: bool) -> None:
+        columns = [nullable(_require_hashable(data.schema[key]), data.array(key)) for key in keys]
+        if not columns:
+            columns = [over(cupy.zeros(data.rows, np.int8))]
+        self.numbers = cupy.arange(data.rows, dtype=np.int32)
+        self.keys = plc.Table(columns)
+        self._groups = plc.groupby.GroupBy(self.keys, null_handling=_EXCLUDE if dropna else _INCLUDE)
+
+    def asked(self, requests: Sequence[tuple[Any, list[Any]]]) -> list[list[Any]]:
+        """For each request the columns that its aggregations give, a row for each group in any order."""
+        asked = [plc.groupby.GroupByRequest(values, wanted) for values, wanted in requests]
+        _, tables = self._groups.aggregate(asked, stream=current_stream())
+        return [list(table.columns()) for table in tables]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a kernel asks of libcudf, and how its arrays are made of the answer."""
+
+    requests: list[tuple[Any, list[Any]]]
+    build: Callable[[list[Any]], list[Array]]
+
+
+def _aggregated(
+    data: DeviceColumns, keys: Sequence[Label], kernels: Sequence[Kernel], *, dropna: bool
+) -> DeviceColumns:
+    if not data.rows:
+        none = [empty_array(column) for kernel in kernels for column in kernel.outputs]
+        return _with_keys(take(data, cupy.empty(0, np.int32), keys), kernels, none)
+    rows = _Rows(data, keys, dropna=dropna)
+    wanted = [_wanted(kernel, data, rows) for kernel in kernels]
+    requests = [request for one in wanted for request in one.requests]
+    answers = rows.asked([(over(rows.numbers), [plc.aggregation.min()]), *requests])
+    first = as_array(answers[0][0], np.int32)
+    order = cupy.argsort(first)
+    flat = [column for answer in answers[1:] for column in answer]
+    ordered = iter(gathered(flat, order)) if flat else iter(())
+    arrays: list[Array] = []
+    for one in wanted:
+        arrays += one.build([next(ordered) for _, asked in one.requests for _ in asked])
+    return _with_keys(take(data, first[order], keys), kernels, arrays)
+
+
+def _with_keys(keys: DeviceColumns, kernels: Sequence[Kernel], arrays: Sequence[Array]) -> DeviceColumns:
+    schema = Schema([*keys.schema, *(column for kernel in kernels for column in kernel.outputs)])
+    return DeviceColumns(schema, keys.rows, (*keys.arrays, *arrays))
+
+
+def _wanted(kernel: Kernel, data: DeviceColumns, rows: _Rows) -> _Wanted:
+    inputs = [(data.schema[name], data.array(name)) for name in kernel.inputs]
+    return _KERNELS[kernel.function](kernel, inputs, rows)
+
+
+Inputs = list[tuple[Column, Array]]
+
+
+def _plain(column: Column, result: Any) -> Array:
+    """A result without nulls, of whatever width libcudf gives it."""
+    return made(column, as_array(result, item_type(result)))
+
+
+def _size(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    asked = [(over(rows.numbers), [plc.aggregation.count(_INCLUDE)])]
+    return _Wanted(asked, lambda found: [_plain(kernel.outputs[0], found[0])])
+
+
+def _count(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    asked = [(over(rows.numbers, validity(*inputs[0])), [plc.aggregation.count(_EXCLUDE)])]
+    return _Wanted(asked, lambda found: [_plain(kernel.outputs[0], found[0])])
+
+
+def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    (column, array), output = inputs[0], kernel.outputs[0]
+    if column.kind == "decimal":
+        return _Wanted([(array, [plc.aggregation.sum()])], lambda found: [_zero_for_null(found[0], column)])
+    unsigned = array.dtype.kind == "u" if column.fixed else str(column.arrow).startswith("u")
+    values, valid = numbers(column, array, np.uint64 if unsigned and column.kind == "int" else np.int64)
+    return _Wanted([(over(values, valid), [plc.aggregation.sum()])], lambda found: [made(output, _filled(found[0], 0))])
+
+
+def _filled(result: Any, item: Any) -> Any:
+    """Numbers of a result, with something in place of its nulls."""
+    values = as_array(result, item_type(result))
+    if not result.null_count():
+        return values
+    return cupy.where(
+        as_array(plc.unary.is_valid(result, stream=current_stream()), np.bool_), values, values.dtype.type(item)
+    )
+
+
+def _zero_for_null(sums: Any, column: Column) -> Any:
+    if not sums.null_count():
+        return sums
+    words = as_array(sums, np.int64, 2).reshape(-1, 2)
+    valid = as_array(plc.unary.is_valid(sums, stream=current_stream()), np.bool_)
+    zeroed = cupy.ascontiguousarray(cupy.where(valid[:, None], words, 0)).reshape(-1)
+    return plc.Column(sums.type(), sums.size(), plc.gpumemoryview(zeroed), None, 0, 0, [])
+
+
+def _total(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    values, valid = numbers(*inputs[0], np.float64)
+    first, rest = kernel.outputs
+
+    def build(found: list[Any]) -> list[Array]:
+        sums = _filled(found[0], 0.0)
+        return [made(first, sums), made(rest, cupy.zeros_like(sums))]
+
+    return _Wanted([(over(values, valid), [plc.aggregation.sum()])], build)
+
+
+def _merge_total(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    asked = [(over(array), [plc.aggregation.sum()]) for _, array in inputs]
+    return _Wanted(asked, lambda found: [_plain(c, result) for c, result in zip(kernel.outputs, found, strict=True)])
+
+
+def _moments(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    values, valid = numbers(*inputs[0], np.float64)
+    wanted = [plc.aggregation.count(_EXCLUDE), plc.aggregation.mean(), plc.aggregation.variance(0)]
+
+    def build(found: list[Any]) -> list[Array]:
+        count = as_array(found[0], item_type(found[0])).astype(np.int64)
+        mean, variance = (_filled(result, 0.0) for result in found[1:])
+        parts = (count, mean, variance * count)
+        return [made(column, part) for column, part in zip(kernel.outputs, parts, strict=True)]
+
+    return _Wanted([(over(values, valid), wanted)], build)
+
+
+def _merge_moments(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    count, mean, squares = (array for _, array in inputs)
+    ids = as_array(plc.transform.encode(rows.keys, stream=current_stream())[1], np.int32)
+    total = cupy.bincount(ids, weights=count)
+    means = cupy.bincount(ids, weights=count * mean) / cupy.maximum(total, 1)
+    apart = squares + count * (mean - means[ids]) ** 2
+    first = plc.aggregation.max()  # of numbers that all rows of a group share
+    asked = [
+        (over(count), [plc.aggregation.sum()]),
+        (over(means[ids]), [first]),
+        (over(apart), [plc.aggregation.sum()]),
+    ]
+    return _Wanted(asked, lambda found: [_plain(c, result) for c, result in zip(kernel.outputs, found, strict=True)])
+
+
+def _first(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    """The first or last value: that of the least or the greatest row that has one."""
+    column, array = inputs[0]
+    wanted = plc.aggregation.min() if kernel.function == "first" else plc.aggregation.max()
+    plain = nullable(column, array)
+
+    def build(found: list[Any]) -> list[Array]:
+        places = _filled(found[0], plain.size())  # out of bounds
+        taken = gathered([plain], places, nullify=True)[0]
+        return [from_result(column, taken)]
+
+    return _Wanted([(over(rows.numbers, validity(column, array)), [wanted])], build)
+
+
+def _extreme(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    column, array = inputs[0]
+    if column.kind == "null":
+        return _first(Kernel("first", kernel.inputs, kernel.outputs), inputs, rows)
+    wanted = plc.aggregation.min() if kernel.function == "min" else plc.aggregation.max()
+    return _Wanted([(nullable(column, array), [wanted])], lambda found: [from_result(column, found[0])])
+
+
+def _truth(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    (column, array), every = inputs[0], kernel.function == "all"
+    if column.kind == "str":
+        ends = offsets_of(array) if array.num_children() else cupy.zeros(array.size() + 1, np.int32)
+        true, valid = cupy.diff(ends) > 0, validity(column, array)
+    else:
+        values, valid = numbers(column, array, np.float64 if column.kind == "decimal" else _own_type(column, array))
+        true = values != 0
+    wanted = plc.aggregation.min() if every else plc.aggregation.max()
+    asked = [(over(true.astype(np.int8), valid), [wanted])]
+    return _Wanted(asked, lambda found: [made(kernel.outputs[0], _filled(found[0], every) != 0)])
+
+
+def _own_type(column: Column, array: Array) -> Any:
+    return array.dtype if column.fixed else np.float64 if column.kind == "null" else item_type(array)
+
+
+def _quantile(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    column, array = inputs[0]
+    if column.kind in ("datetime", "timedelta"):
+        raise _unsupported(column, kernel.function)
+    values, valid = numbers(column, array, np.float64)
+    q = 0.5 if kernel.function == "median" else kernel.argument
+
+    def build(found: list[Any]) -> list[Array]:
+        return [made(kernel.outputs[0], _filled(found[0], 0.0), _valid(found[0]))]
+
+    return _Wanted([(over(values, valid), [plc.aggregation.quantile([q])])], build)
+
+
+def _valid(result: Any) -> Any | None:
+    return as_array(plc.unary.is_valid(result, stream=current_stream()), np.bool_) if result.null_count() else None
+
+
+def _nunique(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    asked = [(nullable(*inputs[0]), [plc.aggregation.nunique(_EXCLUDE)])]
+    return _Wanted(asked, lambda found: [_plain(kernel.outputs[0], found[0])])
+
+
+def _list(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
+    column, array = inputs[0]
+    if column.kind == "category":
+        raise _unsupported(column, "list")
+    plain = as_column(column, array) if column.fixed else array
+    if column.kind in ("datetime", "timedelta"):
+        plain = masked(plain, validity(column, array))
+    return _Wanted([(plain, [plc.aggregation.collect_list(_INCLUDE)])], lambda found: [found[0]])
+
+
+def _unsupported(column: Column, function: str) -> UnsupportedDtype:
+    return UnsupportedDtype(
+        f"there is no {function} of column {column.name!r} ({column.describe()}) on GPU engines",
+        advice="Convert it before, or use CPU engines.",
+        column=column.name,
+    )
+
+
+_KERNELS: dict[str, Callable[[Kernel, Inputs, _Rows], _Wanted]] = {
+    "size": _size,
+    "count": _count,
+    "sum": _sum,
+    "total": _total,
+    "merge_total": _merge_total,
+    "moments": _moments,
+    "merge_moments": _merge_moments,
+    "first": _first,
+    "last": _first,
+    "min": _extreme,
+    "max": _extreme,
+    "any": _truth,
+    "all": _truth,
+    "median": _quantile,
+    "quantile": _quantile,
+    "nunique": _nunique,
+    "list": _list,
+}
+
+
+def _finished(kernel: Kernel, inputs: Inputs) -> Array:
+    output = kernel.outputs[0]
+    if kernel.function == "same":
+        column, array = inputs[0]
+        return array if column.dtype == output.dtype and column.arrow == output.arrow else made(output, array)
+    if kernel.function == "sum":
+        return made(output, inputs[0][1] + inputs[1][1])
+    if kernel.function == "mean":
+        first, rest, count = (array for _, array in inputs)
+        means = (first + rest) / cupy.maximum(count, 1)
+        return made(output, means.astype(np.int64) if output.kind in ("datetime", "timedelta") else means, count > 0)
+    count, _, squares = (array for _, array in inputs)
+    variance = squares / cupy.maximum(count - kernel.argument, 1)
+    return made(output, cupy.sqrt(variance) if kernel.function == "std" else variance, count > kernel.argument)

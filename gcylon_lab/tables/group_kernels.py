@@ -1,0 +1,396 @@
+"""What is computed for each group on CPU ranks: numpy over group numbers, in row order, so that results have no timing.
+
+Sums of floats are carried in numpy's longest float, which leaves 64 bits here, as a float64 and what it has no digits
+for. Added up in row order from what came before, they do not depend on how rows are cut into chunks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import UnsupportedDtype
+from .aggregation import Kernel
+from .casting import as_arrow
+from .column import Column
+from .data import Array, one_array
+from .grouping import Groups, Int64s, first_rows, key_codes, last_rows, plain_values
+
+Bools = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Inputs = list[tuple[Column, Array]]
+
+_BLOCK_ROWS = 65536
+_MISSING = {"f": np.nan, "c": np.nan, "M": "NaT", "m": "NaT"}
+
+
+def compute(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    """The arrays of a kernel's outputs, a row for each group."""
+    return _KERNELS[kernel.function](kernel, groups, inputs)
+
+
+def gather(column: Column, array: Array, rows: Int64s) -> Array:
+    """Rows of a column in another order; -1 gives a missing value, which the column must have a place for."""
+    missing = rows < 0
+    if not column.fixed:
+        taken = one_array(array).take(pa.array(rows, mask=missing if missing.any() else None))
+        return pa.chunked_array([taken], type=column.arrow)
+    if not len(array):
+        return np.full(len(rows), null_item(column), column.dtype)
+    result = array[rows]
+    if missing.any():
+        result[missing] = null_item(column)
+    return result
+
+
+def null_item(column: Column) -> Any:
+    """What stands for a missing value in a fixed column.
+
+    Raises
+    ------
+    ValueError
+        If it has no place for one.
+    """
+    dtype = np.dtype(column.dtype)
+    if column.kind == "category":
+        return -1
+    if column.kind == "period":
+        return np.iinfo(np.int64).min
+    if dtype.kind not in _MISSING:
+        raise ValueError(f"column {column.name!r} ({column.describe()}) has no place for a missing value")
+    return np.array(_MISSING[dtype.kind], dtype)[()]
+
+
+def as_column(column: Column, values: npt.NDArray[Any], valid: Bools | None = None) -> Array:
+    """Numbers as the array of a column; ticks where it holds times."""
+    if column.dtype is not None:
+        result = values.view(column.dtype) if column.dtype.kind in "mM" else values.astype(column.dtype, copy=False)
+        if valid is not None and not valid.all():
+            result = result.copy()
+            result[~valid] = null_item(column)
+        return result
+    mask = None if valid is None or valid.all() else ~valid
+    type_ = column.arrow
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
+        return pa.chunked_array([pa.array(values, pa.int64(), mask=mask).view(type_)])
+    return pa.chunked_array([pa.array(values, mask=mask).cast(type_)])
+
+
+def _valid_rows(groups: Groups, valid: Bools | None) -> tuple[Int64s, Bools | None]:
+    """Group numbers of the rows that count, and which they are (None: all)."""
+    kept = groups.ids >= 0
+    if valid is not None:
+        kept &= valid
+    return (groups.ids, None) if kept.all() else (groups.ids[kept], kept)
+
+
+def _values(groups: Groups, column: Column, array: Array) -> tuple[Int64s, npt.NDArray[Any]]:
+    """The group and the value of each row that counts."""
+    values, valid = plain_values(column, array)
+    ids, kept = _valid_rows(groups, valid)
+    return ids, values if kept is None else values[kept]
+
+
+def _size(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    return [as_column(kernel.outputs[0], np.bincount(groups.ids[groups.ids >= 0], minlength=groups.count))]
+
+
+def _count(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    ids, _ = _valid_rows(groups, present(*inputs[0]))
+    return [as_column(kernel.outputs[0], np.bincount(ids, minlength=groups.count))]
+
+
+def present(column: Column, array: Array) -> Bools | None:
+    """Which rows hold a value; None where all do."""
+    if column.kind == "category":
+        valid = array >= 0
+    elif column.kind == "complex":
+        valid = ~np.isnan(array)
+    elif column.fixed or column.kind == "float":
+        return plain_values(column, array)[1]
+    elif array.null_count:
+        valid = array.is_valid().to_numpy()
+    else:
+        return None
+    return None if valid.all() else valid
+
+
+def _sum(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    column, array = inputs[0]
+    if column.kind == "decimal":
+        return [_decimal_sums(groups, array, kernel.outputs[0])]
+    ids, values = _values(groups, column, array)
+    totals = np.zeros(groups.count, np.uint64 if values.dtype.kind == "u" and column.kind == "int" else np.int64)
+    np.add.at(totals, ids, values.astype(totals.dtype, copy=False))
+    _check_sums(column, ids, values, totals)
+    return [as_column(kernel.outputs[0], totals)]
+
+
+def _check_sums(column: Column, ids: Int64s, values: npt.NDArray[Any], totals: npt.NDArray[Any]) -> None:
+    """Refuse sums that int64 (uint64) does not hold, which numpy cuts off."""
+    limits = np.iinfo(totals.dtype)
+    largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
+    if largest * len(values) <= limits.max:
+        return
+    about = _totals(ids, values, len(totals))
+    wrong = np.flatnonzero(np.abs(about - totals.astype(np.longdouble)) > 2.0**60)
+    if len(wrong):
+        raise UnsupportedDtype(
+            f"a sum of column {column.name!r} ({column.describe()}) is about {float(about[wrong[0]]):.6g}, which "
+            f"{totals.dtype} does not hold",
+            advice="Convert the column before, for example to float64 or to decimals.",
+            column=column.name,
+        )
+
+
+def _decimal_sums(groups: Groups, array: Array, output: Column) -> Array:
+    ids = pa.array(groups.ids, mask=groups.ids < 0)
+    table = pa.table({"id": ids, "value": one_array(array).cast(output.arrow)}).filter(pc.field("id").is_valid())
+    sums = table.group_by("id", use_threads=False).aggregate([("value", "sum")])
+    place = np.empty(groups.count, np.int64)
+    place[sums["id"].to_numpy()] = np.arange(groups.count)
+    zero = pa.scalar(0, pa.int64()).cast(output.arrow)
+    taken = one_array(sums["value_sum"]).cast(output.arrow).take(pa.array(place))
+    return pa.chunked_array([pc.fill_null(taken, zero)])
+
+
+def _totals(
+    ids: Int64s,
+    values: npt.NDArray[Any],
+    count: int,
+    rest: Floats | None = None,
+    before: list[Array] | None = None,
+) -> npt.NDArray[Any]:
+    """Sums in row order, in the longest float there is; those of before are of the first groups."""
+    totals = np.zeros(count, np.longdouble)
+    if before is not None:
+        totals[: len(before[0])] = before[0]
+        totals[: len(before[1])] += before[1]
+    for start in range(0, len(ids), _BLOCK_ROWS):
+        block = values[start : start + _BLOCK_ROWS].astype(np.longdouble)
+        if rest is not None:
+            block += rest[start : start + _BLOCK_ROWS]
+        np.add.at(totals, ids[start : start + _BLOCK_ROWS], block)
+    return totals
+
+
+def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        first = totals.astype(np.float64)
+        rest = (totals - first).astype(np.float64)
+    rest[~np.isfinite(first)] = 0.0
+    return [as_column(kernel.outputs[0], first), as_column(kernel.outputs[1], rest)]
+
+
+def go_on(kernel: Kernel, groups: Groups, inputs: Inputs, before: list[Array] | None) -> list[Array]:
+    """Sums of floats, gone on from those of before, which are of the first groups."""
+    if kernel.function == "total":
+        ids, values = _values(groups, *inputs[0])
+        rest = None
+    else:
+        kept = groups.ids >= 0
+        ids, values, rest = groups.ids[kept], inputs[0][1][kept], inputs[1][1][kept]
+    with np.errstate(invalid="ignore"):
+        return _in_two(kernel, _totals(ids, values, groups.count, rest, before))
+
+
+def _from_nothing(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    return go_on(kernel, groups, inputs, None)
+
+
+def _moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    ids, values = _values(groups, *inputs[0])
+    count = np.bincount(ids, minlength=groups.count)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (_totals(ids, values, groups.count) / count).astype(np.float64)
+        means[count == 0] = 0.0
+        squares = np.bincount(ids, (values - means[ids]) ** 2, minlength=groups.count)
+    return [as_column(c, values) for c, values in zip(kernel.outputs, (count, means, squares), strict=True)]
+
+
+def _merge_moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    kept = groups.ids >= 0
+    ids = groups.ids[kept]
+    count, mean, squares = (array[kept] for _, array in inputs)
+    total = np.zeros(groups.count, np.int64)
+    np.add.at(total, ids, count)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (_totals(ids, count * mean, groups.count) / total).astype(np.float64)
+        means[total == 0] = 0.0
+        apart = np.where(count > 0, count * (mean - means[ids]) ** 2, 0.0)
+        merged = np.bincount(ids, squares + apart, minlength=groups.count)
+    return [as_column(c, values) for c, values in zip(kernel.outputs, (total, means, merged), strict=True)]
+
+
+def _taken(rows: Callable[[Int64s, int], Int64s]) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
+    def take(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+        column, array = inputs[0]
+        valid = present(column, array)
+        ids = groups.ids if valid is None else np.where(valid, groups.ids, -1)
+        return [gather(column, array, rows(ids, groups.count))]
+
+    return take
+
+
+def _extreme(largest: bool) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
+    def take(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+        column, array = inputs[0]
+        order, valid = ordered_values(column, array)
+        ids = groups.ids if valid is None else np.where(valid, groups.ids, -1)
+        kept = ids >= 0
+        least, most = _ends(order.dtype)
+        best = np.full(groups.count + 1, least if largest else most, order.dtype)  # the last is for id -1
+        (np.maximum if largest else np.minimum).at(best, ids[kept], order[kept])
+        rows = first_rows(np.where(kept & (order == best[ids]), ids, -1), groups.count)
+        return [gather(column, array, rows)]
+
+    return take
+
+
+def _ends(dtype: np.dtype[Any]) -> tuple[Any, Any]:
+    if dtype.kind == "f":
+        return -np.inf, np.inf
+    limits = np.iinfo(dtype)
+    return limits.min, limits.max
+
+
+def ordered_values(column: Column, array: Array) -> tuple[npt.NDArray[Any], Bools | None]:
+    """Numbers in the order of a column's values, and which rows have one (None: all)."""
+    if column.kind == "category":
+        return array, None if (array >= 0).all() else array >= 0
+    if column.kind not in ("str", "bytes", "decimal"):
+        return plain_values(column, array)
+    encoded = one_array(array).dictionary_encode()
+    places = np.empty(len(encoded.dictionary) + 1, np.int64)
+    places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
+    codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return places[codes], None if not array.null_count else codes >= 0
+
+
+def _truth(every: bool) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
+    def look(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+        column, array = inputs[0]
+        if column.kind in ("str", "bytes"):
+            lengths = pc.fill_null(pc.binary_length(one_array(array)), 0).to_numpy(zero_copy_only=False)
+            ids, kept = _valid_rows(groups, present(column, array))
+            true = lengths > 0 if kept is None else lengths[kept] > 0
+        else:
+            ids, values = _values(groups, column, array)
+            true = values != 0
+        # One row decides: any true one, or any false one.
+        decided = np.zeros(groups.count, np.bool_)
+        decided[ids[~true if every else true]] = True
+        return [as_column(kernel.outputs[0], ~decided if every else decided)]
+
+    return look
+
+
+def _quantile(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    column, array = inputs[0]
+    ids, values = _values(groups, column, array)
+    order = np.lexsort((values, ids))
+    values, count = values[order], np.bincount(ids, minlength=groups.count)
+    starts = np.cumsum(count) - count
+    q = 0.5 if kernel.function == "median" else kernel.argument
+    at = q * np.maximum(count - 1, 0)
+    low = np.floor(at).astype(np.int64)
+    if not len(values):
+        values = np.zeros(1, values.dtype)
+    last = len(values) - 1
+    below = values[np.minimum(starts + low, last)]
+    above = values[np.minimum(starts + np.minimum(low + 1, np.maximum(count - 1, 0)), last)]
+    return [as_column(kernel.outputs[0], between(column, below, above, at - low), count > 0)]
+
+
+def between(column: Column, below: npt.NDArray[Any], above: npt.NDArray[Any], part: Floats) -> npt.NDArray[Any]:
+    """The value at a part of the way between two; ticks stay whole."""
+    if column.kind in ("datetime", "timedelta"):
+        further = (above - below) * part
+        whole = np.floor(further)
+        ticks = below + whole.astype(np.int64)
+        cut: npt.NDArray[Any] = ticks + ((ticks < 0) & (further > whole))  # towards zero, as pandas does
+        return cut
+    low, high = below.astype(np.float64), above.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        between = np.where(part == 0.5, (low + high) / 2, low + (high - low) * part)
+    exact: npt.NDArray[Any] = np.where((part == 0) | (low == high), low, between)
+    return exact
+
+
+def _nunique(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    codes, _ = key_codes(*inputs[0])
+    kept = (codes >= 0) & (groups.ids >= 0)
+    pairs = np.unique(groups.ids[kept] * (int(codes.max(initial=0)) + 1) + codes[kept])
+    ids = pairs // (int(codes.max(initial=0)) + 1)
+    return [as_column(kernel.outputs[0], np.bincount(ids, minlength=groups.count))]
+
+
+def _list(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
+    column, array = inputs[0]
+    output = kernel.outputs[0]
+    order = np.argsort(groups.ids, kind="stable")
+    order = order[np.searchsorted(groups.ids[order], 0) :]
+    offsets = np.zeros(groups.count + 1, np.int64)
+    np.cumsum(np.bincount(groups.ids[order], minlength=groups.count), out=offsets[1:])
+    whole = as_arrow(column, array, nan_is_null=False) if column.fixed else one_array(array)
+    if column.kind == "category":
+        whole = whole.dictionary_decode()
+    values = whole.take(pa.array(order)).cast(output.arrow.value_type)
+    made = pa.LargeListArray.from_arrays(pa.array(offsets), values, type=output.arrow)
+    return [pa.chunked_array([made])]
+
+
+_KERNELS: dict[str, Callable[[Kernel, Groups, Inputs], list[Array]]] = {
+    "size": _size,
+    "count": _count,
+    "sum": _sum,
+    "total": _from_nothing,
+    "merge_total": _from_nothing,
+    "moments": _moments,
+    "merge_moments": _merge_moments,
+    "first": _taken(first_rows),
+    "last": _taken(last_rows),
+    "min": _extreme(False),
+    "max": _extreme(True),
+    "any": _truth(False),
+    "all": _truth(True),
+    "median": _quantile,
+    "quantile": _quantile,
+    "nunique": _nunique,
+    "list": _list,
+}
+
+
+def finish(kernel: Kernel, inputs: Inputs) -> Array:
+    """The array of a result's column, of the columns that whole groups have."""
+    output = kernel.outputs[0]
+    if kernel.function == "same":
+        column, array = inputs[0]
+        return array if column.dtype == output.dtype and column.arrow == output.arrow else _recast(output, array)
+    if kernel.function == "sum":
+        return as_column(output, inputs[0][1] + inputs[1][1])
+    if kernel.function == "mean":
+        return _mean(output, *(array for _, array in inputs))
+    count, _, squares = (array for _, array in inputs)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        variance = squares / (count - kernel.argument)
+        values = np.sqrt(variance) if kernel.function == "std" else variance
+    return as_column(output, values, count > kernel.argument)
+
+
+def _mean(output: Column, first: Floats, rest: Floats, count: Int64s) -> Array:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = (first.astype(np.longdouble) + rest) / count
+        if output.kind in ("datetime", "timedelta"):
+            means = np.where(count > 0, means, 0)
+            return as_column(output, means.astype(np.int64), count > 0)
+        return as_column(output, means.astype(np.float64), count > 0)
+
+
+def _recast(output: Column, array: Any) -> Array:
+    return as_column(output, array)

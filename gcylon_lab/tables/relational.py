@@ -1,0 +1,70 @@
+"""What operations ask of a dataframe library beside moving rows: work on the rows of one rank.
+
+Each kind of work is a Protocol of its own; a `Backend` is all of them. Everything here is a function of the rows
+given: nothing is kept, nothing is known of other ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from .aggregation import Kernel
+from .schema import Label
+from .sorting import SortingBackend
+
+if TYPE_CHECKING:
+    from .backend import Data
+
+
+class GroupingBackend(Protocol):
+    """Rows with equal keys: equal as values, all missing ones alike, -0.0 as 0.0."""
+
+    def aggregate(
+        self,
+        data: Data,
+        keys: Sequence[Label],
+        kernels: Sequence[Kernel],
+        *,
+        dropna: bool,
+        state: Data | None = None,
+        merge: Sequence[Kernel] = (),
+    ) -> Data:
+        """One row for each key, in the order in which they begin: keys, then the outputs of the kernels.
+
+        Parameters
+        ----------
+        data : Data
+        keys : sequence of labels
+            Without any, all rows are one group.
+        kernels : sequence of Kernel
+            What is computed of the rows of each group, in their order.
+        dropna : bool
+            Whether rows with a missing key are left out.
+        state : Data, optional
+            A result of before, for rows that came before these; its groups come first.
+        merge : sequence of Kernel
+            How a kernel's results are brought together with those of before.
+
+        Raises
+        ------
+        UnsupportedDtype
+            If there is no such function of a column here.
+        """
+        ...
+
+    def finish(self, data: Data, keys: Sequence[Label], kernels: Sequence[Kernel]) -> Data:
+        """The last step of each function, row by row: keys, then one column a kernel."""
+        ...
+
+    def distinct(self, data: Data, keys: Sequence[Label], *, keep: str) -> Data:
+        """The first or the last row of each key, whole, in the order of rows."""
+        ...
+
+    def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
+        """Temporary bytes a row of grouping and computing, at the most, beside the rows, once more, and the result."""
+        ...
+
+
+class RelationalBackend(GroupingBackend, SortingBackend, Protocol):
+    """All local work."""

@@ -1,0 +1,175 @@
+"""group-by: `GroupBy`, and the verb behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, Self, TypeVar
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError
+from ..ops.groupby import groupby as _groupby
+from ..ops.keys import listed
+from ..tables.aggregation import FUNCTIONS, Aggregation
+from ..tables.schema import Label
+from .base import Verbs
+
+T = TypeVar("T")
+
+_ARGUMENTS = {"quantile": 0.5, "var": 1.0, "std": 1.0}
+
+
+class GroupBy(Generic[T]):
+    """Rows of a table to be put together by keys; `agg` does it. Made by ``table.groupby``.
+
+    Parameters
+    ----------
+    table : Table or DistTable
+    by : list of labels
+        Key columns.
+    dropna : bool
+        Whether rows with a missing key are left out.
+    """
+
+    def __init__(self, table: Any, by: Sequence[Label], *, dropna: bool) -> None:
+        self._table = table
+        self._by = list(by)
+        self._dropna = dropna
+
+    def agg(
+        self,
+        spec: Mapping[Label, Any] | None = None,
+        *,
+        deterministic: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+        **named: Any,
+    ) -> T:
+        """Collective: all ranks call it. Aggregate each group: a table of the keys, then one column a function.
+
+        Parameters
+        ----------
+        spec : mapping, optional
+            A function for each column, or a list of them: ``{"x": "sum", "y": ["min", "max"]}``. One function
+            keeps the column's name, several give ``y_min`` and ``y_max``. A function is a name, or a name and its
+            argument, as ``("quantile", 0.9)`` or ``("var", 0)`` (ddof).
+        deterministic : bool, default False
+            Refuse what may give other bits in another run. On CPU engines nothing does.
+        strategy, config, timeout_s
+            As for `shuffle`.
+        **named
+            Columns by their new names: ``total=("x", "sum"), p90=("x", "quantile", 0.9)``.
+
+        Returns
+        -------
+        Table
+            In no particular order. Sums of ints are 64 bits wide, functions of decimals but for sum, min and max are
+            float64; otherwise dtypes are those of pandas.
+
+        Raises
+        ------
+        ColumnMissing
+            If a column is none.
+        UnsupportedDtype
+            If a key cannot be hashed, or a column has not the function.
+        BudgetExceeded
+            If the rows of one key do not fit.
+        """
+        wanted = aggregations(spec, named)
+        result: T = self._table.group_agg(
+            self._by, wanted, dropna=self._dropna, deterministic=deterministic, strategy=strategy, config=config,
+            timeout_s=timeout_s,
+        )  # fmt: skip
+        return result
+
+    def size(self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None) -> T:
+        """Collective: all ranks call it. Count the rows of each group, in a column ``size``."""
+        result: T = self._table.group_agg(
+            self._by, [Aggregation("size", "size")], dropna=self._dropna, strategy=strategy, config=config,
+            timeout_s=timeout_s,
+        )  # fmt: skip
+        return result
+
+    def __repr__(self) -> str:
+        return f"<GroupBy {', '.join(map(str, self._by))} of {self._table!r}; agg() does it>"
+
+
+def groupby(self: Any, by: Label | Sequence[Label], *, dropna: bool = True) -> GroupBy[Any]:
+    """Name the keys of a group-by; `GroupBy.agg` of what comes back does it.
+
+    Parameters
+    ----------
+    by : label or sequence of labels
+        Key columns. All missing values of a key are one.
+    dropna : bool, default True
+        Leave out rows with a missing key.
+
+    Returns
+    -------
+    GroupBy
+    """
+    return GroupBy(self, listed(by), dropna=dropna)
+
+
+class GroupingVerbs(Verbs):
+    """group_agg, groupby."""
+
+    groupby = groupby
+
+    def group_agg(
+        self,
+        by: Sequence[Label],
+        wanted: Sequence[Aggregation],
+        *,
+        dropna: bool = True,
+        deterministic: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. What ``groupby(by).agg(...)`` calls; see there."""
+        part, plan = _groupby(
+            self._workspace, self._live(), by, wanted, dropna=dropna, deterministic=deterministic, strategy=strategy,
+            config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return self._made(part, plan)
+
+
+def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> list[Aggregation]:
+    """The columns that ``agg`` was asked for.
+
+    Raises
+    ------
+    ArgumentError
+        If a function is none, or nothing is asked for.
+    """
+    wanted: list[Aggregation] = []
+    for column, functions in (spec or {}).items():
+        several = isinstance(functions, list)
+        for function in functions if several else [functions]:
+            name, argument = _function(function)
+            shown = f"{name}_{argument:g}" if name == "quantile" else name
+            wanted.append(Aggregation(f"{column}_{shown}" if several else column, name, column, argument))
+    for new, given in named.items():
+        if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
+            raise ArgumentError(
+                f"{new}={given!r} is no column and function.", advice=f"Give for example {new}=('x', 'sum')."
+            )
+        name, argument = _function(tuple(given[1:]) if len(given) == 3 else given[1])
+        wanted.append(Aggregation(new, name, given[0], argument))
+    if not wanted:
+        raise ArgumentError("agg() asks for nothing.", advice="Give for example {'x': 'sum'}, or total=('x', 'sum').")
+    return wanted
+
+
+def _function(given: Any) -> tuple[str, float]:
+    name, argument = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    name = "list" if name is list else name
+    if name not in FUNCTIONS:
+        raise ArgumentError(f"{given!r} is no function of groups.", advice=f"There are {', '.join(FUNCTIONS)}.")
+    if argument is not None and name not in _ARGUMENTS:
+        raise ArgumentError(f"{name} takes no argument, but was given {argument!r}.", advice="Give its name alone.")
+    value = float(_ARGUMENTS.get(name, 0.0) if argument is None else argument)
+    if name == "quantile" and not 0 <= value <= 1:
+        raise ArgumentError(f"quantile {value} is none.", advice="It lies in [0, 1].")
+    return name, value
