@@ -18,6 +18,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     shuffle = _new(commands, "shuffle", "our shuffle beside a bare numpy and MPI loop and dask", _shuffle)
     _add_case(shuffle)
     shuffle.add_argument("--peers", default="bare,dask", help="comma-separated; '' for none (default: bare,dask)")
+    sort = _new(commands, "sort", "our sort beside dask's", _sort)
+    _add_case(sort)
+    sort.add_argument("--peers", default="dask", help="comma-separated; '' for none (default: dask)")
     _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
     cluster = _new(commands, "cluster", "start and round trip beside ipyparallel's own", _cluster)
     cluster.add_argument("--ranks", type=int, default=2)
@@ -67,11 +70,25 @@ def _shuffle(arguments: argparse.Namespace) -> int:
     from .reports import format_shuffle
     from .shuffle import PEERS, run
 
+    return _finish(arguments, run(_case(arguments), _peers(arguments, PEERS)), format_shuffle)
+
+
+def _sort(arguments: argparse.Namespace) -> int:
+    from .reports import format_shuffle
+    from .sort import PEERS, run
+    from .sort_cases import SortCase
+
+    case = _case(arguments)
+    case = SortCase(ranks=case.ranks, rows=case.rows, repeats=case.repeats, warmup=case.warmup)
+    return _finish(arguments, run(case, _peers(arguments, PEERS)), format_shuffle)
+
+
+def _peers(arguments: argparse.Namespace, known: tuple[str, ...]) -> tuple[str, ...]:
     peers = tuple(name for name in arguments.peers.split(",") if name)
-    unknown = sorted(set(peers) - set(PEERS))
+    unknown = sorted(set(peers) - set(known))
     if unknown:
-        raise ArgumentError(f"{', '.join(unknown)} is no peer.", advice=f"The peers are {', '.join(PEERS)}.")
-    return _finish(arguments, run(_case(arguments), peers), format_shuffle)
+        raise ArgumentError(f"{', '.join(unknown)} is no peer.", advice=f"The peers are {', '.join(known)}.")
+    return peers
 
 
 def _profiling(arguments: argparse.Namespace) -> int:

@@ -138,7 +138,9 @@ class Sorter:
             with ExitStack() as loaded:
                 box = [workspace.backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])]
             claim.resize(box[0].nbytes)
-            held.enter_context(workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows"))
+            held.enter_context(
+                workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows")
+            )
             yield self._ordered(box)
 
     def _ordered(self, held: list[Data]) -> Data:

@@ -41,9 +41,9 @@ class SortCosts(Costs):
         self._on_gpu = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES
         self._presorts = not self._on_gpu
         self._copies = self._copies or self._presorts
-        results = expected_results(shapes)
+        free = [limit - used for limit, used in zip(shapes.limits, shapes.used, strict=True)]
         self._sorting = np.array(
-            [self._sorting_bytes(result, limit - used) for result, limit, used in zip(results, shapes.limits, shapes.used, strict=True)]
+            [self._sorting_bytes(*both) for both in zip(expected_results(shapes), free, strict=True)]
         )
 
     def _work(self, chunk_rows: int, known_incoming: Numbers | None = None) -> Numbers:

@@ -185,5 +185,3 @@ def make_buckets(sample: Columns, keys: Sequence[SortKey], count: int, *, apart:
             cuts.append(_EVERY)
             equal.append(False)
     return Buckets(take_rows(chosen, np.array(rows, np.int64)), np.array(cuts, np.int64), tuple(equal))
-
-

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from .column import Column
 from .data import Columns, one_array
@@ -125,7 +124,12 @@ def _with_least_missing(words: Words, key: SortKey, kind: str) -> Words:
 
 
 def _turned(words: Words, key: SortKey) -> Words:
-    return words if key.ascending else np.invert(words, out=words)
+    return words if key.ascending else _inverted(words)
+
+
+def _inverted(words: Words) -> Words:
+    inverted: Words = np.invert(words, out=words)
+    return inverted
 
 
 def _flags(missing: npt.NDArray[np.bool_], key: SortKey) -> Words:
@@ -213,13 +217,17 @@ def _text_words(array: Any) -> tuple[int, Get]:
         first = offsets[:-1][rows] + _TEXT_BYTES * word
         left = np.clip(offsets[1:][rows] - first, 0, _TEXT_BYTES + 1)
         behind = np.clip(first - room, 0, 8)  # near the end the word is read from before, and shifted
-        words = overlapping[np.clip(first, 0, room)].astype(np.uint64)
+        words: Words = overlapping[np.clip(first, 0, room)].astype(np.uint64)
         kept = np.minimum(left, _TEXT_BYTES).astype(np.uint64)
         # numpy shifts by 64 give 0 only by way of two shifts.
         half = (behind * 4).astype(np.uint64)
-        words = (words << half) << half
+        words <<= half
+        words <<= half
         unkept = (np.uint64(8) - kept) * np.uint64(4)
-        words = ((words >> unkept) >> unkept) << unkept << unkept
+        words >>= unkept
+        words >>= unkept
+        words <<= unkept
+        words <<= unkept
         words |= left.astype(np.uint64)
         return words
 

@@ -117,7 +117,7 @@ def _searched(edges: Words, words: Words) -> npt.NDArray[Any]:
     """How many edges are less than each word."""
     if len(edges) > _COMPARED:
         return np.searchsorted(edges, words)
-    total = (words > edges[0]).astype(np.uint8)
+    total: Ids = (words > edges[0]).astype(np.uint8)
     for edge in edges[1:]:
         total += words > edge
     return total

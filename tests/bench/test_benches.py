@@ -9,7 +9,7 @@ import pytest
 
 from gcylon_lab.bench.cases import ShuffleCase
 from gcylon_lab.bench.seats import Contender
-from gcylon_lab.bench.shuffle import _refuse_wrong
+from gcylon_lab.bench.shuffle import refuse_wrong
 from gcylon_lab.cli import main
 from gcylon_lab.errors import ClusterError
 
@@ -80,6 +80,6 @@ def test_one_that_never_comes_is_ended():
 
 
 def test_a_wrong_result_is_refused():
-    _refuse_wrong("ours", "auto", [{"wrong": ""}, {"wrong": ""}])
+    refuse_wrong("ours", "auto", [{"wrong": ""}, {"wrong": ""}])
     with pytest.raises(ClusterError, match=r"bare \(16\) gave a wrong result: 3 keys"):
-        _refuse_wrong("bare", 16, [{"wrong": ""}, {"wrong": "3 keys ended on more than one rank"}])
+        refuse_wrong("bare", 16, [{"wrong": ""}, {"wrong": "3 keys ended on more than one rank"}])
