@@ -43,7 +43,8 @@ def format_shuffle(report: dict[str, Any]) -> str:
     """The shuffle or sort bench as text: every contender, and ours over each peer's best."""
     case = report["case"]
     lines = [
-        f"{report['bench']}, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key and three float64 columns "
+        f"{report['bench']}, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key and three float64 "
+        "columns "
         f"({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after {case['warmup']} warm-ups",
         "",
         format_table(

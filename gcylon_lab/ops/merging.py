@@ -19,6 +19,8 @@ from .sort_costs import ORDER_BYTES, RUN_SHARE, bucket_count
 from .splitters import make_buckets, sample_positions, take_sample
 from .workspace import Workspace
 
+_LEAST_SLICE_BYTES = 2048
+_LEAST_BUCKETS = 4
 _SAMPLED = 64  # rows looked at for each bucket, where a bucket has to be cut again
 
 
@@ -98,7 +100,7 @@ class Sorter:
 
     def _sort_in_buckets(self, pieces: list[Chunk], sample: Columns | None) -> list[Chunk]:
         workspace = self._workspace
-        count = max(2, bucket_count(self._joining_bytes(pieces), workspace.budget.remaining_bytes))
+        count = self._bucket_count(pieces)
         buckets = make_buckets(
             self._sample(pieces, count) if sample is None else sample, self._keys, count, apart=sample is None
         )
@@ -112,6 +114,13 @@ class Sorter:
         for same, part in zip(buckets.equal, parts, strict=True):
             chunks += part if same else self._sort(part)
         return chunks
+
+    def _bucket_count(self, pieces: list[Chunk]) -> int:
+        """So many that each can be sorted, but no more than leave slices of runs large enough to be worth reading."""
+        needed, remaining = self._joining_bytes(pieces), self._workspace.budget.remaining_bytes
+        run_bytes = sum(piece.nbytes for piece in pieces) * min(1.0, RUN_SHARE * remaining / needed)
+        most = max(_LEAST_BUCKETS, int(run_bytes) // _LEAST_SLICE_BYTES)
+        return max(2, min(bucket_count(needed, remaining), most))
 
     def _sample(self, pieces: list[Chunk], count: int) -> Columns:
         rows = sum(piece.rows for piece in pieces)

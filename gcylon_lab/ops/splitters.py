@@ -13,7 +13,7 @@ from ..profiling import span
 from ..tables import packing
 from ..tables.backend import Data
 from ..tables.data import Columns, concat_columns, empty_columns
-from ..tables.pandas_sorting import sort_order, starts_of_equal_rows, take_rows
+from ..tables.pandas_sorting import sort_order, sort_scratch_bytes, starts_of_equal_rows, take_rows
 from ..tables.schema import Schema
 from ..tables.sorting import SortKey
 from .operation import Operation
@@ -25,11 +25,10 @@ Int64s = npt.NDArray[np.int64]
 
 # Of so many rows one is looked at, within these numbers for each rank. A rank's share of the result then differs from
 # the mean by about 1/sqrt(rows looked at): 1.6 % with the most.
-_ONE_IN = 256
+_ONE_IN = 128
 _LEAST_A_RANK = 64
 _MOST_A_RANK = 4096
 _MOST_BYTES_A_RANK = 4 * 1024**2  # with long text, fewer
-_ORDER_BYTES = 64  # of sorting the sample, a row
 _EVERY = np.iinfo(np.int64).max
 
 
@@ -99,7 +98,8 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
         rows = sample_positions(rank, part.rows, counts[rank])
         mine = take_sample(workspace, part.chunks, schema, rows)
         texts = workspace.transport.share(b"".join(packing.pack(mine)))
-        needed = 0 if workspace.backend.on_gpu else 2 * sum(map(len, texts)) + _ORDER_BYTES * sum(counts)
+        shared = sum(map(len, texts))
+        needed = 0 if workspace.backend.on_gpu else 2 * shared + sort_scratch_bytes(sum(counts), shared)
         with workspace.budget.reserve(needed, "The sample"):
             parts = [_unpacked(schema, count, text) for count, text in zip(counts, texts, strict=True)]
             every = concat_columns(parts)
