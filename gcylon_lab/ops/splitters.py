@@ -29,6 +29,9 @@ _ONE_IN = 128
 _LEAST_A_RANK = 64
 _MOST_A_RANK = 4096
 _MOST_BYTES_A_RANK = 4 * 1024**2  # with long text, fewer
+_SHARE = 0.75  # of the budget, that a sample may take, which costs about so much a row beside its keys
+_ORDER_BYTES = 96
+_SEED = 7919  # the same on all ranks: each knows the positions of the others
 _EVERY = np.iinfo(np.int64).max
 
 
@@ -56,12 +59,13 @@ class Splitters:
 
 
 def sample_rows(shapes: Shapes) -> list[int]:
-    """How many rows of each rank are looked at: it depends on the rows alone, so that every strategy cuts alike."""
+    """How many rows of each rank are looked at: it does not depend on strategies, so that all of them cut alike."""
     total, size = sum(shapes.rows), shapes.size
     wanted = min(max(total // _ONE_IN, _LEAST_A_RANK * size), _MOST_A_RANK * size)
     if total:
         table_row = max(1.0, sum(shapes.nbytes) / total)
-        wanted = min(wanted, max(int(_MOST_BYTES_A_RANK * size / table_row), 8 * size))
+        most = min(_MOST_BYTES_A_RANK * size / table_row, _SHARE * min(shapes.limits) / (2 * table_row + _ORDER_BYTES))
+        wanted = min(wanted, max(int(most), 8 * size))
     wanted = min(wanted, total)
     return [-(-wanted * n // total) if total else 0 for n in shapes.rows]
 
@@ -69,7 +73,7 @@ def sample_rows(shapes: Shapes) -> list[int]:
 def sample_positions(rank: int, rows: int, count: int) -> Int64s:
     """The rows of a rank that are looked at: one of each stretch of equal length, so that no period can hide."""
     edges = np.arange(count + 1) * rows // max(count, 1)
-    within = np.random.default_rng(rank).random(count)
+    within = np.random.default_rng((_SEED, rank)).random(count)
     return edges[:-1] + (within * np.diff(edges)).astype(np.int64)
 
 

@@ -79,7 +79,7 @@ def test_a_table_of_ten_times_the_budget(world: World, kind: str, strategy: str)
         assert 0.7 <= result["predicted"] / result["peak"] <= 1.3
         assert result["tiers"]["device"] == 0
         assert result["left"][0] == result["left"][1]
-        assert abs(len(result["frame"]) - ROWS) <= 0.15 * ROWS
+        assert abs(len(result["frame"]) - ROWS) <= 0.3 * ROWS
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -92,7 +92,7 @@ def test_every_strategy_puts_the_same_rows_on_the_same_rank(kind: str) -> None:
         frames.append([result["frame"] for result in results])
         for result in results:
             assert result["peak"] <= result["limit"]
-            assert 0.85 <= result["predicted"] / result["peak"] <= 1.15
+            assert 0.7 <= result["predicted"] / result["peak"] <= 1.3
     for others in frames[1:]:
         for ours, theirs in zip(frames[0], others, strict=True):
             pd.testing.assert_frame_equal(ours, theirs)
