@@ -19,6 +19,7 @@ from ..tables.sorting import SortKey
 from .operation import Operation
 from .part import Chunk, Part
 from .shapes import Shapes
+from .votes import VoteKind
 from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
@@ -101,7 +102,9 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
     with span("sample", "algorithm"):
         rows = sample_positions(rank, part.rows, counts[rank])
         mine = take_sample(workspace, part.chunks, schema, rows)
-        texts = workspace.transport.share(b"".join(packing.pack(mine)))
+        text = b"".join(packing.pack(mine))
+        operation.vote(VoteKind.COUNT, (mine.rows,))  # a rank that failed so far tells it here: no vote is shared
+        texts = workspace.transport.share(text)
         shared = sum(map(len, texts))
         needed = 0 if workspace.backend.on_gpu else 2 * shared + sort_scratch_bytes(sum(counts), shared)
         with workspace.budget.reserve(needed, "The sample"):

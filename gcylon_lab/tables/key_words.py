@@ -133,7 +133,8 @@ def _inverted(words: Words) -> Words:
 
 
 def _flags(missing: npt.NDArray[np.bool_], key: SortKey) -> Words:
-    return (missing != key.nulls_first).astype(np.uint64)
+    flags: Words = (missing != key.nulls_first).astype(np.uint64)
+    return flags
 
 
 def _complex_form(array: npt.NDArray[Any], key: SortKey) -> tuple[int, Get]:

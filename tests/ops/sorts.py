@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
+from gcylon_lab.errors import RankError
 from gcylon_lab.tables.interop import to_frame
 
 KINDS = ("random", "all equal", "one key has 90%", "few keys", "sorted", "reversed", "text", "missing")
@@ -88,3 +90,25 @@ def sort_given(frames: list[pd.DataFrame], by: Any, how: dict[str, Any], strateg
 
 def sort_columns(frames: list[pd.DataFrame], arguments: dict[str, Any]) -> None:
     gl.from_local(frames[current().rank]).sort_values(**arguments)
+
+
+def failing_on_rank_1(frames: list[pd.DataFrame], method: str, strategy: str) -> list[int]:
+    """Sort with a backend that fails once on rank 1; then sort again."""
+    context = current()
+    backend: Any = context.workspace.backend
+    table = gl.from_local(frames[context.rank])
+    before = context.budget.used_bytes
+    if context.rank == 1:
+        setattr(backend, method, _failing)
+    try:
+        with pytest.raises(RankError, match="on purpose") as caught:
+            table.sort_values("k", strategy=strategy)
+    finally:
+        vars(backend).pop(method, None)
+    assert caught.value.rank == 1
+    assert context.budget.used_bytes == before
+    return list(table.sort_values("k", strategy=strategy).local()["g"])
+
+
+def _failing(*args: Any, **kwargs: Any) -> Any:
+    raise KeyError("on purpose")

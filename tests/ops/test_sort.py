@@ -10,7 +10,7 @@ import pytest
 from exchanges import LAYOUTS, exchange, make_frame
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from sorts import KINDS, expected, frame_of, sort_columns, sort_given, sort_kind
+from sorts import KINDS, expected, failing_on_rank_1, frame_of, sort_columns, sort_given, sort_kind
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
@@ -171,6 +171,15 @@ def test_a_budget_that_is_too_small_says_what_would_do() -> None:
     assert advised > 2 * BYTES
     results = world.run(sort_kind, "random", ROWS, "direct", advised, False, config=config)
     assert all(result["peak"] <= advised for result in results)
+
+
+@pytest.mark.parametrize("strategy", ["direct", "staged"])
+@pytest.mark.parametrize("method", ["select", "take", "split_ids", "sort_order", "reorder"])
+@pytest.mark.parametrize("world", [World("threads", 3), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)], ids=str)
+def test_an_error_of_one_rank_is_raised_on_all(world: World, method: str, strategy: str) -> None:
+    frames = [frame_of("few keys", rank, 500) for rank in range(world.size)]
+    order = world.run(failing_on_rank_1, frames, method, strategy)
+    assert [g for part in order for g in part] == expected(frames, "k")["g"].tolist()
 
 
 _VALUES = {
