@@ -92,6 +92,17 @@ def sort_columns(frames: list[pd.DataFrame], arguments: dict[str, Any]) -> None:
     gl.from_local(frames[current().rank]).sort_values(**arguments)
 
 
+def sort_unsorted(
+    frames: list[pd.DataFrame], by: Any, how: dict[str, Any], strategy: str, limit: int
+) -> dict[str, Any]:
+    """Sort with a backend that sorts once, where rows have arrived, as GPUs do."""
+    context = current()
+    backend: Any = context.workspace.backend
+    backend.sorts_before_sending = False
+    found = sort(frames[context.rank], by, how, strategy, context.config.with_values(gpu_memory_limit=limit))
+    return found | {"scattered": getattr(context, "made", 0) > 0}
+
+
 def failing_on_rank_1(frames: list[pd.DataFrame], method: str, strategy: str) -> list[int]:
     """Sort with a backend that fails once on rank 1; then sort again."""
     context = current()

@@ -10,7 +10,8 @@ import pytest
 from exchanges import LAYOUTS, exchange, make_frame
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from sorts import KINDS, expected, failing_on_rank_1, frame_of, sort_columns, sort_given, sort_kind
+from sorts import KINDS, expected, failing_on_rank_1, frame_of, sort_columns, sort_given, sort_kind, sort_unsorted
+from test_scattered_rounds import run_mapped
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
@@ -180,6 +181,22 @@ def test_an_error_of_one_rank_is_raised_on_all(world: World, method: str, strate
     frames = [frame_of("few keys", rank, 500) for rank in range(world.size)]
     order = world.run(failing_on_rank_1, frames, method, strategy)
     assert [g for part in order for g in part] == expected(frames, "k")["g"].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("strategy", ["direct", "staged"])
+def test_backends_that_sort_once_give_the_same(kind: str, strategy: str) -> None:
+    """As on GPUs: rows travel unsorted, where they may by kernels that write them into their places."""
+    frames = [frame_of(kind, rank, 5000) for rank in range(3)]
+    how, limit = {"ascending": False}, 64 * 5000 * 32
+    want = expected(frames, "k", **how)
+    for results in (
+        World("threads", 3).run(sort_unsorted, frames, "k", how, strategy, limit),
+        run_mapped(3, sort_unsorted, frames, "k", how, strategy, limit),
+    ):
+        pd.testing.assert_frame_equal(together(results), want)
+        assert all(result["left"][0] == result["left"][1] for result in results)
+    assert all(result["scattered"] == (strategy == "direct" and kind != "text") for result in results)
 
 
 _VALUES = {
