@@ -113,8 +113,8 @@ def main(rows: int, extra_ceiling: float = 1.0) -> None:
     status = _gpu_used()
     ranks = Ranks(context, rows)
 
-    def step(variant: str, repeat: int, check: bool, recording: bool = True) -> Answer:
-        record_or_not(context, recording=recording)
+    def step(variant: str, repeat: int, check: bool, recording: bool = True, sampling: bool = True) -> Answer:
+        record_or_not(context, recording=recording, sampling=sampling)
         case = case_named(variant)
         table = ranks.table(case.skewed)
         config = gl.GcylonConfig(gpu_memory_limit=case.limit_bytes(rows * ROW_BYTES, context.size))
@@ -144,14 +144,13 @@ def main(rows: int, extra_ceiling: float = 1.0) -> None:
     serve(step, context.rank)
 
 
-def record_or_not(context: Context, *, recording: bool) -> None:
-    """Turn spans, records and samples of this rank on or off, for a bench of what they cost."""
+def record_or_not(context: Context, *, recording: bool, sampling: bool) -> None:
+    """Turn spans and records, and samples, of this rank on or off, for a bench of what they cost."""
     recorder: Any = context.recorder if recording else None
-    if context.workspace.recorder is recorder:
-        return
     context.workspace.recorder = recorder
     set_recorder(recorder)
-    (context.sampler.start if recording else context.sampler.stop)()
+    if sampling is not context.sampler.running:
+        (context.sampler.start if sampling else context.sampler.stop)()
 
 
 def _gpu_used() -> int:

@@ -75,6 +75,7 @@ class DeviceWaits:
         for event, stream in zip(self._events, self._streams, strict=True):
             event.record(stream)
         if self._written:
+            self._times.end_writing()
             self._own.record(self._cuda.get_current_stream())
         began = time.perf_counter_ns()
         self._poll([*self._events, self._own] if self._written else self._events)

@@ -106,12 +106,26 @@ class NcclTransport(QueuedOverlay):
             self._comm = nccl.NcclCommunicator(self.size, idents[0], self.rank)
             word = self._cupy.zeros(1, dtype=self._cupy.uint8)
             self._comm.allReduce(word.data.ptr, word.data.ptr, 1, _UINT8, 0, self._stream.ptr)
+            self._meet_everyone(nccl)
             self._waits.for_streams()
         except GcylonError:
             raise
         except Exception as error:
             failure = _reason(error)
         self._agree_on(failure)
+
+    def _meet_everyone(self, nccl: Any) -> None:
+        """Send a byte to each rank and get one: connections are made by the first message, which takes a while."""
+        words = self._cupy.zeros((2, self.size), dtype=self._cupy.uint8)
+        nccl.groupStart()
+        try:
+            for rank in range(self.size):
+                if rank != self.rank:
+                    self._comm.recv(words[0, rank:].data.ptr, 1, _UINT8, rank, self._stream.ptr)
+                    self._comm.send(words[1, rank:].data.ptr, 1, _UINT8, rank, self._stream.ptr)
+        finally:
+            nccl.groupEnd()
+        self._kept.append(words)
 
     def _agree_on(self, failure: str) -> None:
         failed = first_failure(self.base, failure)

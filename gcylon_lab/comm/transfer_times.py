@@ -19,10 +19,15 @@ class _Batch:
 
     def __init__(self, cuda: Any, streams: int) -> None:
         self.begun: Any = cuda.Event()
-        # A kernel is queued in no time: what it writes has no event for that, since each costs more than it tells.
+        # A kernel is queued in no time: what it writes has no event for that.
         self.free: Any = cuda.Event() if streams else self.begun
         self.ended: list[Any] = [cuda.Event() for _ in range(max(streams, 1))]
         self.record: OperationRecord | None = None
+
+    @property
+    def writing(self) -> bool:
+        """Whether kernels write it, and not copies."""
+        return self.free is self.begun
 
     @property
     def done(self) -> bool:
@@ -71,7 +76,9 @@ class TransferTimes:
         if self._pending and (self._pending[0].record is not record or len(self._pending) >= _MOST_PENDING):
             self._count_without_wait()
         self._open = None
-        if writing and self._goes_on():
+        if writing and self._pending and self._pending[-1].writing:
+            # One stretch up to the next wait: an event between kernels lets the GPU wait until all that the first has
+            # written has arrived, which was seen to cost a tenth of a shuffle in 16 rounds.
             self._open = self._pending.pop()
         elif record is not None and self._streams:
             streams = 0 if writing else len(self._streams)
@@ -80,23 +87,22 @@ class TransferTimes:
             self._open.record = record
             self._open.begun.record(self._cuda.get_current_stream())
 
-    def _goes_on(self) -> bool:
-        """Whether kernels that write are still under way, so that those behind them are one stretch with them."""
-        last = self._pending[-1] if self._pending else None
-        return last is not None and last.free is last.begun and not last.ended[0].done
-
     def end(self) -> None:
         """Note when what has been queued is done, and that the rank is free now."""
         batch, self._open = self._open, None
         if batch is None:
             return
-        if batch.free is batch.begun:
-            batch.ended[0].record(self._cuda.get_current_stream())
-        else:
+        if not batch.writing:
             for event, stream in zip(batch.ended, self._streams, strict=True):
                 event.record(stream)
             batch.free.record(self._idle)
         self._pending.append(batch)
+
+    def end_writing(self) -> None:
+        """Note on the current stream when all that kernels write is done, before that is waited for."""
+        for batch in self._pending:
+            if batch.writing:
+                batch.ended[0].record(self._cuda.get_current_stream())
 
     def waited(self, wait_ns: int) -> None:
         """Count what was queued, after its rank did nothing for so long but wait until it was done."""
@@ -108,7 +114,7 @@ class TransferTimes:
         if record is not None:
             record.add_copies("exchange", int(1e6 * copy_ms), int(1e6 * wait_ms))
         for batch in batches:
-            self._spare[0 if batch.free is batch.begun else len(self._streams)].append(batch)
+            self._spare[0 if batch.writing else len(self._streams)].append(batch)
 
     def _count_without_wait(self) -> None:
         """Count what nobody has waited for and has ended by itself; what has not is of an operation that failed."""

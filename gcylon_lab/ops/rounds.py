@@ -173,23 +173,41 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
         numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes))
         votes = operation.vote(VoteKind.ROUND, numbers, completes=not ahead)
-        if operation.overlaps and not ahead:
-            sink.close()  # the round before is complete
-            sink.settle()
+        failure = _take_in(sink) if operation.overlaps and not ahead else None
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
         operation.rounds_left = int(votes[:, 0].max())
         needs = sink.needs(rows, message_matrix)
         if (needs > votes[:, 1]).any():
+            if failure is not None:
+                raise failure
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
         operation.see_needs(needs)
         arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
+        if failure is not None:
+            raise failure
         if packed_bytes or (outgoing.reservation is None and not outgoing.stays):
             operation.settle()  # what was sent is not held beyond this round
     if not operation.overlaps:
         sink.close()
     operation.count_round()
     return pending[1:]
+
+
+def _take_in(sink: Sink) -> Exception | None:
+    """Take in the round before, which is complete; returns what goes wrong with that.
+
+    The others are on their way into the exchange of the round that was just voted on: a rank that left now would
+    let them wait. It takes part, and tells its error in the next vote.
+    """
+    try:
+        sink.close()
+        sink.settle()
+    except CommError:
+        raise
+    except Exception as error:
+        return error
+    return None
 
 
 def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[Any], int]:

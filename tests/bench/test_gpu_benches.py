@@ -109,12 +109,12 @@ def test_recording_goes_off_and_on_again():
     def count():
         context, seen = current(), []
         table = gl.from_local(FRAME)
-        for recording in (True, False, False, True):
-            record_or_not(context, recording=recording)
+        for recording, sampling in ((True, True), (False, False), (False, True), (True, False)):
+            record_or_not(context, recording=recording, sampling=sampling)
             before = context.recorder.recorded, len(context.recorder.operations)
             table.shuffle("k", strategy="chunked").release()
             seen.append((context.recorder.recorded > before[0], len(context.recorder.operations) > before[1]))
-            assert context.sampler.running is recording
+            assert context.sampler.running is sampling
         return seen
 
     assert run_threads(1, count, sample_hz=20.0) == [[(True, True), (False, False), (False, False), (True, True)]]
@@ -122,7 +122,8 @@ def test_recording_goes_off_and_on_again():
 
 def test_reports_are_readable():
     series = {"median_s": 0.0102, "spread": 0.1}
-    line = {"variant": "shuffle direct", "cost": 0.02001, "on": series, "off": series | {"median_s": 0.01}}
+    line = {"variant": "shuffle direct", "off": series | {"median_s": 0.01}, "spans": series, "all": series}
+    line["cost"] = {"spans": 0.02001, "all": 0.02001}
     case = {"ranks": 2, "rows": 1000, "repeats": 3, "rank_bytes": 32_000}
     text = format_cost({"case": case, "lines": [line], "within": False})
     assert "+2.00%" in text and "ABOVE the 2%" in text

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from exchanges import LAYOUTS, exchange, rows_of, whole
+from exchanges import LAYOUTS, exchange, make_frame, rows_of, whole
 from worlds import World
 
+import gcylon_lab as gl
 from gcylon_lab.comm.overlay import QueuedOverlay
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import Context, current, set_current
-from gcylon_lab.errors import Revoked
+from gcylon_lab.errors import GcylonError, Revoked, SpillError
 from gcylon_lab.tables.pandas_backend import PandasBackend
 
 TIGHT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
@@ -101,6 +102,57 @@ def test_rows_are_those_of_other_transports(size: int, layout: str, strategy: st
         if verb != "allgather":
             frames = [result["frame"] for result in late]
             assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of(whole(layout, size))
+
+
+def fills_its_disk(verb: str, nth: int) -> Any:
+    """A shuffle whose rank 1 cannot write its ``nth`` piece; then the same shuffle again."""
+    context = current()
+    frame = make_frame("even", context.rank, context.size)
+    table, failing = gl.from_local(frame), iter(range(10**6))
+    before = (context.budget.used_bytes, context.spill.used_bytes)
+
+    def append(file: Any, *arguments: Any) -> Any:
+        if next(failing) == nth:
+            raise SpillError("the disk is full (planted)")
+        return file.append(*arguments)
+
+    arguments = {"on": "k"} if verb == "shuffle" else {}
+    found: dict[str, Any] = {}
+    new_file = context.workspace.spill.new_file
+    if context.rank == 1:
+        context.workspace.spill.new_file = lambda: Failing(new_file(), append)
+    try:
+        getattr(table, verb)(**arguments, strategy="staged", config=TIGHT, timeout_s=20)
+    except GcylonError as error:
+        found |= {"kind": type(error), "rank": error.rank, "text": error.message}
+    context.workspace.spill.new_file = new_file
+    found["left"] = before == (context.budget.used_bytes, context.spill.used_bytes)
+    found["rows"] = rows_of(getattr(table, verb)(**arguments, strategy="staged", config=TIGHT).local())
+    return found
+
+
+class Failing:
+    """A spill file whose writing goes through a function."""
+
+    def __init__(self, file: Any, append: Any) -> None:
+        self._file, self._append = file, append
+
+    def append(self, *arguments: Any) -> Any:
+        return self._append(self._file, *arguments)
+
+
+@pytest.mark.parametrize("nth", [0, 1, 3])
+@pytest.mark.parametrize("verb", ["shuffle", "allgather"])
+def test_a_full_disk_is_told_although_others_are_in_the_next_exchange(verb: str, nth: int) -> None:
+    results = run_late(3, fills_its_disk, verb, nth)
+    for found in results:
+        assert found["kind"] is SpillError and found["rank"] == 1 and "planted" in found["text"], found
+        assert found["left"]
+    every = rows_of(whole("even", 3))
+    if verb == "shuffle":
+        assert sorted(row for found in results for row in found["rows"]) == every
+    else:
+        assert all(found["rows"] == every for found in results)
 
 
 class JoinsMessages(PandasBackend):
