@@ -22,6 +22,7 @@ _HOMES = {
     ".context": ("current", "initialize", "run_threads"),
     ".sources": ("from_local", "from_pandas", "read_csv", "read_json", "read_parquet"),
     ".table": ("Table",),
+    ".tables.expressions": ("col", "lit"),
     ".profiling": ("add_category", "mark", "span"),
     ".widgets": ("Dashboard", "html_report"),
     ".errors": ("GcylonError",),
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from .profiling import add_category, mark, span
     from .sources import from_local, from_pandas, read_csv, read_json, read_parquet
     from .table import Table
+    from .tables.expressions import col, lit
     from .widgets import Dashboard, html_report
 
 __all__ = [
@@ -50,6 +52,7 @@ __all__ = [
     "Table",
     "__version__",
     "add_category",
+    "col",
     "config",
     "current",
     "errors",
@@ -57,6 +60,7 @@ __all__ = [
     "from_pandas",
     "html_report",
     "initialize",
+    "lit",
     "mark",
     "profiling",
     "read_csv",

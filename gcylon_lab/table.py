@@ -13,15 +13,18 @@ from .ops.plan import Plan
 from .ops.writing import write_parquet as _write_parquet
 from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
+from .verbs.distinct import DistinctVerbs
 from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
+from .verbs.reductions import ReductionVerbs
+from .verbs.rows import RowVerbs
 from .verbs.sorting import SortingVerbs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, GroupingVerbs, SortingVerbs):
+class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, SortingVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
@@ -61,6 +64,11 @@ class Table(ExchangingVerbs, GroupingVerbs, SortingVerbs):
     def num_columns(self) -> int:
         """Number of columns."""
         return len(self._live().schema)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows on this rank, and columns; `count_rows` has the rows of all ranks."""
+        return self.num_rows, self.num_columns
 
     @property
     def nbytes(self) -> int:

@@ -78,6 +78,11 @@ class DistTable(HandleVerbs):
         return len(self._infos[0]["columns"])
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Rows on all ranks, and columns."""
+        return self.num_rows, self.num_columns
+
+    @property
     def nbytes(self) -> int:
         """Bytes on all ranks, in all tiers."""
         return sum(info["nbytes"] for info in self._infos)

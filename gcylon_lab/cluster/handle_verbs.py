@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
+from ..verbs.distinct import DistinctVerbs
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
+from ..verbs.reductions import ReductionVerbs
+from ..verbs.rows import RowVerbs
 from ..verbs.sorting import SortingVerbs
-from .forwarding import Forwarding, forwarded
+from .forwarding import Forwarding, answered, forwarded
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
@@ -25,8 +28,38 @@ class HandleVerbs(Forwarding):
     repartition = forwarded(ExchangingVerbs.repartition)
     sort_values = forwarded(SortingVerbs.sort_values)
 
+    select = forwarded(RowVerbs.select)
+    drop = forwarded(RowVerbs.drop)
+    rename = forwarded(RowVerbs.rename)
+    filter = forwarded(RowVerbs.filter)
+    assign = forwarded(RowVerbs.assign)
+    astype = forwarded(RowVerbs.astype)
+    fillna = forwarded(RowVerbs.fillna)
+    dropna = forwarded(RowVerbs.dropna)
+    isin = forwarded(RowVerbs.isin)
+    map_parts = forwarded(RowVerbs.map_parts)
+
     groupby = groupby
     group_agg = forwarded(GroupingVerbs.group_agg)
+
+    drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
+    unique = forwarded(DistinctVerbs.unique)
+    value_counts = forwarded(DistinctVerbs.value_counts)
+
+    sum = answered(ReductionVerbs.sum)
+    mean = answered(ReductionVerbs.mean)
+    min = answered(ReductionVerbs.min)
+    max = answered(ReductionVerbs.max)
+    count = answered(ReductionVerbs.count)
+    any = answered(ReductionVerbs.any)
+    all = answered(ReductionVerbs.all)
+    var = answered(ReductionVerbs.var)
+    std = answered(ReductionVerbs.std)
+    median = answered(ReductionVerbs.median)
+    quantile = answered(ReductionVerbs.quantile)
+    nunique = answered(ReductionVerbs.nunique)
+    describe = answered(ReductionVerbs.describe)
+    count_rows = answered(ReductionVerbs.count_rows)
 
     # ---- plans: of what is known here already, so that no rank is asked
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
@@ -72,26 +73,53 @@ def groupby(
         check_columns(part, [one.column for one in aggregations if one.column is not None])
 
     request = Request("groupby", arguments, part, strategy, config, timeout_s, check=check)
-    return run_operation(
-        workspace, request, lambda operation: _grouped(operation, part, keys, aggregations, dropna, deterministic)
-    )
+
+    def body(operation: Operation) -> Part:
+        with shared_checks():
+            steps = plan_aggregations(operation.schema, keys, aggregations)
+            check_determinism(operation, steps, deterministic)
+        return group_rows(operation, part, steps, dropna=dropna)
+
+    return run_operation(workspace, request, body)
 
 
-def _grouped(
-    operation: Operation,
-    part: Part,
-    keys: list[Label],
-    aggregations: Sequence[Aggregation],
-    dropna: bool,
-    deterministic: bool,
-) -> Part:
-    work = LocalWork(operation, "Grouping rows")
+@contextmanager
+def shared_checks() -> Iterator[None]:
+    """Around what looks at values that all ranks share: all raise what it raises, and nobody tells it again."""
     try:
-        steps = plan_aggregations(operation.schema, keys, aggregations)
-        grouping = Grouping(work, steps, operation.schema, dropna=dropna)
-        check_determinism(operation, steps, deterministic)
+        yield
     except GcylonError as error:
-        raise agreed(error) from None  # of values that all ranks share: all raise it
+        raise agreed(error) from None
+
+
+def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna: bool) -> Part:
+    """Collective: all ranks call it. Put rows with equal keys together, inside an operation.
+
+    Parameters
+    ----------
+    operation : Operation
+        Opened.
+    part : Part
+        Rows of this rank.
+    steps : Aggregations
+        Of `plan_aggregations`, or made for the purpose.
+    dropna : bool
+        Whether rows with a missing key are left out.
+
+    Returns
+    -------
+    Part
+        One row a key, each on one rank, in no particular order: keys, then what the last steps give.
+
+    Raises
+    ------
+    DuplicateColumns
+        If two columns of the result have one name.
+    """
+    keys = list(steps.keys)
+    work = LocalWork(operation, "Grouping rows")
+    with shared_checks():
+        grouping = Grouping(work, steps, operation.schema, dropna=dropna)
     work.make_room(grouping.result_schema.row_bytes, 0)
     together = is_together(part, keys, operation.size)
     complete = False

@@ -59,13 +59,13 @@ def take_in(
         for data in make():
             intake.add(data)
         schema = operation.agree_result_schema(intake.schema, intake.rows, only=only)
-        _check_values(workspace, intake.chunks, schema)
+        check_values(workspace, intake.chunks, schema)
         return Part(workspace, schema, intake.chunks)
 
     return run_verb(workspace, request, body)[0]
 
 
-def _check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) -> None:
+def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) -> None:
     """Look once for values that the agreed dtypes do not hold: chunks are brought to them only when they are used,
     where an error would come late, and on this rank alone."""
     for chunk in chunks:

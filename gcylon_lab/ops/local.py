@@ -98,8 +98,19 @@ class LocalWork:
                 if missing > 0:
                     part.stage(self.workspace, missing, stage_slice_bytes(budget.limit_bytes))
 
-    def keep(self, part: Part, data: Data, claim: Reservation) -> None:
+    def keep(
+        self, part: Part, data: Data, claim: Reservation, *, own_bytes: int | None = None, shared: object = None
+    ) -> None:
         """Take rows that were made under a claim into a part, which the claim then pays for or is released.
+
+        Parameters
+        ----------
+        part : Part
+        data : Data
+        claim : Reservation
+        own_bytes : int, optional
+            What is new of the rows, where the others are views of what ``shared`` pays for.
+        shared : object, optional
 
         Raises
         ------
@@ -110,14 +121,16 @@ class LocalWork:
             claim.release()
             return
         budget, may_stage = self.workspace.budget, self.operation.may_stage
-        free = budget.remaining_bytes + claim.nbytes - data.nbytes
+        own_bytes = data.nbytes if own_bytes is None else own_bytes
+        free = budget.remaining_bytes + claim.nbytes - own_bytes
         auto = self.operation.request.strategy == "auto"
         if self._always_staged or (auto and may_stage and free < budget.limit_bytes // _KEPT_FREE):
             self._stage(part, data)
             claim.release()
             return
-        claim.resize(data.nbytes)
-        part.chunks.append(Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim))
+        claim.resize(own_bytes)
+        held = claim if shared is None else (claim, shared)
+        part.chunks.append(Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=held))
 
     def put_down(self, part: Part, data: Data) -> None:
         """Take rows into a part below the device tier, whose memory is not needed afterwards; held where nothing may be

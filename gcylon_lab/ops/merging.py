@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 
+from ..memory.budget import Reservation
 from ..memory.lower import LowerFile
 from ..profiling import span
 from ..tables.backend import Data
@@ -68,7 +69,7 @@ class Sorter:
             held = [data]
             del data
             data = self._ordered(held)
-        if claim is not None:
+        if isinstance(claim, Reservation):
             claim.resize(data.nbytes)
         return [Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)]
 

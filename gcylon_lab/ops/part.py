@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BudgetExceeded
-from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
@@ -27,7 +26,10 @@ class Partitioning:
 
 
 class Chunk:
-    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made."""
+    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made.
+
+    The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
+    """
 
     __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
 
@@ -38,7 +40,7 @@ class Chunk:
         nbytes: int,
         *,
         data: Data | None = None,
-        reservation: Reservation | None = None,
+        reservation: object = None,
         region: LowerRegion | None = None,
     ) -> None:
         self.schema = schema
@@ -54,6 +56,11 @@ class Chunk:
         return "device" if self._region is None else self._region.tier
 
     @property
+    def claim(self) -> object:
+        """What pays for a chunk on the device tier."""
+        return self._reservation
+
+    @property
     def region(self) -> LowerRegion:
         """Where the rows of a staged chunk are."""
         if self._region is None:
@@ -67,7 +74,7 @@ class Chunk:
             raise ValueError("the chunk is staged; load it")
         return self._data
 
-    def give_up(self) -> tuple[Data, Reservation | None]:
+    def give_up(self) -> tuple[Data, object]:
         """Hand on the rows of a chunk on the device tier, with the claim on them; it is empty afterwards."""
         data, reservation = self.data, self._reservation
         self.rows, self._data, self._reservation = 0, None, None

@@ -2,35 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..tables.backend import Data
-from ..tables.schema import Label
+from ..tables.schema import Label, Schema
 from .part import Chunk, Part
 from .workspace import Workspace
+
+
+def renamed(schema: Schema, names: Mapping[Label, Label]) -> Schema:
+    """Some columns of a schema in the order given, under their new names."""
+    return Schema([replace(schema[old], name=new) for old, new in names.items()])
 
 
 class ChunkView(Chunk):
     """Some columns of a chunk: a view of its rows on the device tier, or read back whole and cut down.
 
     The chunk's reservation lives as long as a view of it.
+
+    Parameters
+    ----------
+    whole : Chunk
+    names : mapping of label to label
+        The columns, and what they are called here.
+    workspace : Workspace
     """
 
     __slots__ = ("_names", "_whole")
 
-    def __init__(self, whole: Chunk, names: Sequence[Label], workspace: Workspace) -> None:
-        schema = whole.schema.select(names)
-        if whole.tier == "device":
-            data = workspace.backend.select(whole.data, names)
-            super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=whole._reservation)
-        else:  # as large as what is read back
-            super().__init__(schema, whole.rows, whole.nbytes, region=whole.region)
+    def __init__(self, whole: Chunk, names: Mapping[Label, Label], workspace: Workspace) -> None:
+        schema = renamed(whole.schema, names)
         self._whole = whole
         self._names = list(names)
+        if whole.tier == "device":
+            data = workspace.backend.relabel(workspace.backend.select(whole.data, self._names), schema)
+            super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=whole.claim)
+        else:  # as large as what is read back
+            super().__init__(schema, whole.rows, whole.nbytes, region=whole.region)
 
     def read(self, workspace: Workspace) -> Data:
         """Give the rows without a reservation."""
-        return self.data if self._region is None else workspace.backend.select(self._whole.read(workspace), self._names)
+        if self._region is None:
+            return self.data
+        backend = workspace.backend
+        return backend.relabel(backend.select(self._whole.read(workspace), self._names), self.schema)
 
 
 class PartView(Part):
@@ -57,7 +73,9 @@ class PartView(Part):
         """Views of the other part's chunks."""
         now = self.source.chunks
         if len(now) != len(self._shown) or any(a is not b[0] for a, b in zip(now, self._shown, strict=True)):
-            self._shown = [(chunk, ChunkView(chunk, self._names, self._workspace)) for chunk in now]
+            self._shown = [
+                (chunk, ChunkView(chunk, {name: name for name in self._names}, self._workspace)) for chunk in now
+            ]
         return [view for _, view in self._shown]
 
     @chunks.setter

@@ -17,6 +17,7 @@ import pyarrow as pa
 from ..errors import UnsupportedDtype
 from .arrow_types import kind_of
 from .column import ARROW_DTYPE, Column, Label
+from .hashing import require_hashable
 from .promotion import fixed_column, masked_name, value_type
 from .schema import Schema
 
@@ -107,12 +108,40 @@ def plan_aggregations(schema: Schema, keys: Sequence[Label], wanted: Sequence[Ag
     Raises
     ------
     UnsupportedDtype
-        Naming the column, its dtype and the function that it has not.
+        Naming the column, its dtype and the function that it has not; or a key that has no equality.
     """
+    require_keys(schema, keys)
     steps = _Steps(schema, set(keys))
     finish = tuple(steps.add(aggregation) for aggregation in wanted)
     partial, merge = tuple(steps.partial.values()), tuple(steps.merge.values())
     return Aggregations(tuple(keys), partial, merge if len(merge) == len(partial) else None, finish)
+
+
+def require_keys(schema: Schema, keys: Sequence[Label]) -> None:
+    """Refuse keys whose values cannot be hashed.
+
+    Raises
+    ------
+    UnsupportedDtype
+        Naming the column.
+    """
+    for key in keys:
+        require_hashable(schema[key])
+
+
+def whole_rows(schema: Schema, keys: Sequence[Label], keep: str) -> Aggregations:
+    """The steps that keep the first or the last row of each key, whole.
+
+    Raises
+    ------
+    UnsupportedDtype
+        If a key cannot be hashed.
+    """
+    require_keys(schema, keys)
+    function = "first_row" if keep == "first" else "last_row"
+    others = [column for column in schema if column.name not in set(keys)]
+    taken = tuple(Kernel(function, (column.name,), (column,)) for column in others)
+    return Aggregations(tuple(keys), taken, taken, tuple(Kernel("same", (c.name,), (c,)) for c in others))
 
 
 def result_column(column: Column, function: str, name: Label) -> Column:

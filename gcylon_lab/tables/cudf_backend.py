@@ -13,6 +13,7 @@ from . import cudf_packing, cudf_partition
 from .column import Label
 from .cudf_casting import cast
 from .cudf_data import DeviceColumns, concat_columns, empty_columns, slice_columns, use_rmm_for_cupy
+from .cudf_expressions import CudfRows
 from .cudf_frames import from_frame, to_frame
 from .cudf_grouping import CudfGrouping
 from .cudf_hashing import partition_ids
@@ -28,7 +29,7 @@ from .schema import Schema
 __all__ = ["CudfBackend", "DeviceColumns", "use_rmm_for_cupy"]
 
 
-class CudfBackend(CudfGrouping, CudfSorting):
+class CudfBackend(CudfRows, CudfGrouping, CudfSorting):
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `DeviceColumns`.
 
     Ids, views and messages are cupy arrays, the latter two of uint8; counts and offsets are on the host. Everything

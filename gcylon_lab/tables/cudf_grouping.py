@@ -24,7 +24,8 @@ from .cudf_data import (
     offsets_of,
 )
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
-from .hashing import _require_hashable
+from .hashing import require_hashable
+from .order_bits import Words, to_bits
 from .schema import Schema
 
 _EXCLUDE, _INCLUDE = plc.types.NullPolicy.EXCLUDE, plc.types.NullPolicy.INCLUDE
@@ -60,6 +61,14 @@ class CudfGrouping:
         at = rows.asked([(over(rows.numbers), [getattr(plc.aggregation, "min" if keep == "first" else "max")()])])
         return take(data, cupy.sort(as_array(at[0][0], np.int32)), data.schema.names)
 
+    def order_words(self, data: Any, name: Label) -> Words:
+        column, array = data.schema[name], data.array(name)
+        if column.fixed:
+            values, valid = array.view(np.uint8) if array.dtype.kind == "b" else array, validity(column, array)
+        else:
+            values, valid = numbers(column, array, np.float64 if column.kind == "decimal" else _own_type(column, array))
+        return to_bits((values if valid is None else values[valid]).get())
+
     def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         return _ROW_BYTES
 
@@ -68,7 +77,7 @@ class _Rows:
     """Rows with their keys, of which libcudf can be asked."""
 
     def __init__(self, data: DeviceColumns, keys: Sequence[Label], *, dropna: bool) -> None:
-        columns = [nullable(_require_hashable(data.schema[key]), data.array(key)) for key in keys]
+        columns = [nullable(require_hashable(data.schema[key]), data.array(key)) for key in keys]
         if not columns:
             columns = [over(cupy.zeros(data.rows, np.int8))]
         self.numbers = cupy.arange(data.rows, dtype=np.int32)
@@ -213,7 +222,9 @@ def _merge_moments(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
 def _first(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
     """The first or last value: that of the least or the greatest row that has one."""
     column, array = inputs[0]
-    wanted = plc.aggregation.min() if kernel.function == "first" else plc.aggregation.max()
+    wanted = plc.aggregation.min() if kernel.function.startswith("first") else plc.aggregation.max()
+    if kernel.function.endswith("_row"):
+        return _Wanted([(over(rows.numbers), [wanted])], lambda found: [_row(column, array, _plain_rows(found[0]))])
     plain = nullable(column, array)
 
     def build(found: list[Any]) -> list[Array]:
@@ -222,6 +233,14 @@ def _first(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
         return [from_result(column, taken)]
 
     return _Wanted([(over(rows.numbers, validity(column, array)), [wanted])], build)
+
+
+def _plain_rows(result: Any) -> Any:
+    return as_array(result, np.int32)
+
+
+def _row(column: Column, array: Array, rows: Any) -> Array:
+    return cupy.take(array, rows) if column.fixed else gathered([array], rows)[0]
 
 
 def _extreme(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
@@ -299,6 +318,8 @@ _KERNELS: dict[str, Callable[[Kernel, Inputs, _Rows], _Wanted]] = {
     "merge_moments": _merge_moments,
     "first": _first,
     "last": _first,
+    "first_row": _first,
+    "last_row": _first,
     "min": _extreme,
     "max": _extreme,
     "any": _truth,

@@ -54,7 +54,7 @@ def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int) -> Any:
     UnsupportedDtype
         If a key cannot be hashed (lists, structs).
     """
-    columns = [hashing._require_hashable(data.schema[key]) for key in keys]
+    columns = [hashing.require_hashable(data.schema[key]) for key in keys]
     dtype = hashing.id_dtype(n)
     if n == 1 or not data.rows:
         return cupy.zeros(data.rows, dtype)

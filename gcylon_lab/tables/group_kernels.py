@@ -227,10 +227,12 @@ def _merge_moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array
     return [as_column(c, values) for c, values in zip(kernel.outputs, (total, means, merged), strict=True)]
 
 
-def _taken(rows: Callable[[Int64s, int], Int64s]) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
+def _taken(
+    rows: Callable[[Int64s, int], Int64s], *, skipna: bool = True
+) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
     def take(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
         column, array = inputs[0]
-        valid = present(column, array)
+        valid = present(column, array) if skipna else None
         ids = groups.ids if valid is None else np.where(valid, groups.ids, -1)
         return [gather(column, array, rows(ids, groups.count))]
 
@@ -355,6 +357,8 @@ _KERNELS: dict[str, Callable[[Kernel, Groups, Inputs], list[Array]]] = {
     "merge_moments": _merge_moments,
     "first": _taken(first_rows),
     "last": _taken(last_rows),
+    "first_row": _taken(first_rows, skipna=False),
+    "last_row": _taken(last_rows, skipna=False),
     "min": _extreme(False),
     "max": _extreme(True),
     "any": _truth(False),

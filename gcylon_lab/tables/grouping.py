@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from .column import Column, Label
 from .data import Columns, one_array
-from .hashing import _require_hashable
+from .hashing import require_hashable
 
 Int64s = npt.NDArray[np.int64]
 
@@ -63,7 +63,7 @@ def find_groups(data: Columns, keys: Sequence[Label], *, dropna: bool) -> Groups
     total, size = np.zeros(data.rows, np.int64), 1
     dropped: npt.NDArray[np.bool_] | None = None
     for key in keys:
-        codes, count = key_codes(_require_hashable(data.schema[key]), data.array(key))
+        codes, count = key_codes(require_hashable(data.schema[key]), data.array(key))
         if dropna:
             missing = codes < 0
             if missing.any():

@@ -55,7 +55,7 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
     UnsupportedDtype
         If a key cannot be hashed (complex, lists, structs, maps, and categories of them).
     """
-    keyed = [_require_hashable(data.schema[key]) for key in keys]
+    keyed = [require_hashable(data.schema[key]) for key in keys]
     chosen = Columns(data.schema.select(keys), data.rows, tuple(data.array(key) for key in keys))
     ids = scratch(data.rows, id_dtype(n))
     if n == 1:
@@ -66,7 +66,14 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
     return ids
 
 
-def _require_hashable(column: Column) -> Column:
+def require_hashable(column: Column) -> Column:
+    """The column, which can be a key.
+
+    Raises
+    ------
+    UnsupportedDtype
+        If it cannot, naming it.
+    """
     kind = column.kind if column.labels is None else kind_of(column.labels.type)
     if kind in ("complex", "list", "struct", "map"):
         raise UnsupportedDtype(

@@ -14,12 +14,13 @@ from .data import Columns, concat_columns, empty_columns, slice_columns
 from .interop import from_frame, to_frame
 from .packing import PlacedOutput
 from .pandas_grouping import PandasGrouping
+from .pandas_rows import PandasRows
 from .pandas_sorting import PandasSorting
 from .partition import Ids, Int64s, count_ids, partition, partition_scratch_bytes, variable_bytes
 from .schema import Schema
 
 
-class PandasBackend(PandasGrouping, PandasSorting):
+class PandasBackend(PandasRows, PandasGrouping, PandasSorting):
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `Columns`."""
 
     name = "pandas"

@@ -12,7 +12,8 @@ from .aggregation import Kernel
 from .column import Label
 from .data import Array, Columns, concat_columns
 from .group_kernels import Inputs, gather
-from .grouping import Groups, Int64s, find_groups, last_rows
+from .grouping import Groups, Int64s, find_groups, last_rows, plain_values
+from .order_bits import Words, to_bits
 from .schema import Schema
 
 # Codes of a key and of all keys, the table that finds equal ones, the groups' numbers and order; of a kernel the
@@ -55,6 +56,10 @@ class PandasGrouping:
         groups = find_groups(data, keys, dropna=False)
         rows = groups.first if keep == "first" else np.sort(last_rows(groups.ids, groups.count))
         return take(data, rows, data.schema.names)
+
+    def order_words(self, data: Any, name: Label) -> Words:
+        values, valid = plain_values(data.schema[name], data.array(name))
+        return to_bits(values if valid is None else values[valid])
 
     def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         orders = any(kernel.function in ("median", "quantile") for kernel in kernels)

@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from .aggregation import Kernel
-from .schema import Label
+from .expressions import Expression
+from .order_bits import Words
+from .schema import Label, Schema
 from .sorting import SortingBackend
 
 if TYPE_CHECKING:
@@ -66,5 +68,43 @@ class GroupingBackend(Protocol):
         ...
 
 
-class RelationalBackend(GroupingBackend, SortingBackend, Protocol):
+class RowBackend(Protocol):
+    """Rows for themselves."""
+
+    def relabel(self, data: Data, schema: Schema) -> Data:
+        """The same columns under other names, without a copy."""
+        ...
+
+    def evaluate(self, data: Data, expressions: Sequence[tuple[Label, Expression]]) -> Data:
+        """The columns, and those that expressions make: in the place of a column of that name, or after them.
+
+        Each expression sees the columns as they were. Dtypes and missing values are as pandas has them. Columns that
+        are not made anew are the same arrays.
+        """
+        ...
+
+    def filter(self, data: Data, condition: Expression) -> Data:
+        """The rows of which a condition holds, copied, in order.
+
+        Raises
+        ------
+        ArgumentError
+            If it is none.
+        """
+        ...
+
+    def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
+        """Temporary bytes a row of computing expressions, at the most, beside the rows and the result."""
+        ...
+
+
+class SelectingBackend(Protocol):
+    """Values in their order."""
+
+    def order_words(self, data: Data, name: Label) -> Words:
+        """The values of a column of numbers or times, as words on the host; see `gcylon_lab.tables.order_bits`."""
+        ...
+
+
+class RelationalBackend(RowBackend, GroupingBackend, SelectingBackend, SortingBackend, Protocol):
     """All local work."""

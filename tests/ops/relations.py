@@ -9,12 +9,17 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 from exchanges import make_frame
+from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 
+# A few worlds for what every world runs alike; the rest is in tests of one verb on `several`.
+FEW = [World("threads", 2), World("threads", 4), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)]
+THREADS = FEW[:2]
 TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT), ("auto", TIGHT)]
 PLAN_IDS = ["auto", "direct", "chunked", "staged", "tight"]

@@ -10,7 +10,7 @@ import pytest
 from exchanges import LAYOUTS, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from relations import PLANS, TIGHT, assert_same_rows, check_clean, late, on_ranks, together
+from relations import FEW, PLANS, THREADS, TIGHT, assert_same_rows, check_clean, late, on_ranks, together
 from worlds import World
 
 import gcylon_lab as gl
@@ -87,17 +87,19 @@ def test_it_is_what_pandas_gives(
         assert all(r["tiers"]["device"] == 0 for r in results)
 
 
+@pytest.mark.parametrize("world", THREADS, ids=str)
 @pytest.mark.parametrize("named", [PARTIAL, WHOLE], ids=["partial", "whole"])
-def test_missing_keys_are_groups_where_asked(several: World, named: dict[str, Any]) -> None:
+def test_missing_keys_are_groups_where_asked(world: World, named: dict[str, Any]) -> None:
     for by in KEYS[1:]:
-        results = several.run(on_ranks, Grouped(by, named, dropna=False), "even")
-        assert_same_rows(together(results), by_pandas(whole("even", several.size), by, named, dropna=False), by)
+        results = world.run(on_ranks, Grouped(by, named, dropna=False), "even")
+        assert_same_rows(together(results), by_pandas(whole("even", world.size), by, named, dropna=False), by)
 
 
-def test_staged_inputs(several: World) -> None:
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_staged_inputs(world: World) -> None:
     for named in (PARTIAL, WHOLE):
-        results = several.run(on_ranks, Grouped(["k"], named, config=TIGHT), "even", True)
-        assert_same_rows(together(results), by_pandas(whole("even", several.size), ["k"], named), ["k"])
+        results = world.run(on_ranks, Grouped(["k"], named, config=TIGHT), "even", True)
+        assert_same_rows(together(results), by_pandas(whole("even", world.size), ["k"], named), ["k"])
         check_clean(results)
 
 
@@ -109,16 +111,17 @@ def again(table: Any) -> Any:
     return table.groupby("k").agg(x=("x", "sum"), s=("s", "first")).groupby(["k"]).agg({"x": "max", "s": "list"})
 
 
+@pytest.mark.parametrize("world", FEW, ids=str)
 @pytest.mark.parametrize("chain", [twice, again])
-def test_what_is_together_is_not_shuffled_again(several: World, chain: Any) -> None:
-    results = several.run(on_ranks, chain, "even")
+def test_what_is_together_is_not_shuffled_again(world: World, chain: Any) -> None:
+    results = world.run(on_ranks, chain, "even")
     for result in results:
         assert result["sent"] == 0
         assert "nothing is exchanged" in result["explained"]
         assert "partitioned by 'k' already" in result["explained"]
         assert result["partitioning"].keys == ("k",)
     if chain is twice:
-        expected = by_pandas(whole("even", several.size), ["s", "k"], {"x": ("x", "sum")})
+        expected = by_pandas(whole("even", world.size), ["s", "k"], {"x": ("x", "sum")})
         assert_same_rows(together(results), expected, ["s", "k"])
 
 
@@ -126,10 +129,11 @@ def other_keys(table: Any) -> Any:
     return table.shuffle(["k", "s"]).groupby("k").agg({"x": "sum"})
 
 
-def test_what_is_spread_by_more_keys_is_shuffled(several: World) -> None:
-    results = several.run(on_ranks, other_keys, "even")
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_what_is_spread_by_more_keys_is_shuffled(world: World) -> None:
+    results = world.run(on_ranks, other_keys, "even")
     assert sum(result["sent"] for result in results) > 0
-    expected = by_pandas(whole("even", several.size), ["k"], {"x": ("x", "sum")})
+    expected = by_pandas(whole("even", world.size), ["k"], {"x": ("x", "sum")})
     assert_same_rows(together(results), expected, ["k"])
 
 
@@ -240,6 +244,7 @@ def failing(by: list[str], named: dict[str, Any]) -> None:
     raise AssertionError(f"no error on rank {context.rank}")
 
 
+@pytest.mark.parametrize("world", THREADS, ids=str)
 @pytest.mark.parametrize(
     ("by", "named", "error", "words"),
     [
@@ -252,9 +257,9 @@ def failing(by: list[str], named: dict[str, Any]) -> None:
     ],
 )
 def test_what_cannot_be_is_refused_by_name_on_all_ranks(
-    several: World, by: list[str], named: dict[str, Any], error: type, words: str
+    world: World, by: list[str], named: dict[str, Any], error: type, words: str
 ) -> None:
-    for outcome in several.outcomes(failing, by, named):
+    for outcome in world.outcomes(failing, by, named):
         assert isinstance(outcome.error, error), outcome.error
         assert words in str(outcome.error)
 

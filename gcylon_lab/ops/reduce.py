@@ -1,0 +1,176 @@
+"""Reductions: one value of a whole column, on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError
+from ..tables.aggregation import Aggregation, plan_aggregations, result_column, whole_rows
+from ..tables.data import empty_columns
+from ..tables.interop import to_frame as pandas_frame
+from ..tables.order_values import value_at
+from ..tables.schema import Label, Schema
+from .exchange import exchange_table
+from .groupby import group_rows, shared_checks
+from .groups import Grouping
+from .keys import check_columns
+from .local import LocalWork
+from .operation import Operation, Request
+from .part import Part
+from .partition import RangeRoute
+from .running import run_verb
+from .selecting import quantile_positions, select_words
+from .steps import Step
+from .views import view_of
+from .votes import VoteKind
+from .workspace import Workspace
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def reduce_columns(
+    workspace: Workspace,
+    part: Part,
+    verb: str,
+    columns: Sequence[Label] | None,
+    kinds: Sequence[str] | None,
+    functions: Sequence[tuple[str, float]],
+    config: GcylonConfig | None = None,
+) -> dict[tuple[str, float], dict[Label, Any]]:
+    """Collective: all ranks call it. Values of functions of columns, the same on every rank.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    verb : str
+    columns : sequence of labels, optional
+        All by default.
+    kinds : sequence of str, optional
+        The kinds of columns that are looked at; the others are left out.
+    functions : sequence of (str, float)
+        Functions of `gcylon_lab.tables.aggregation.FUNCTIONS`, each with its argument.
+    config : GcylonConfig, optional
+        See `Request`.
+
+    Returns
+    -------
+    dict
+        By function, then by column, as pandas has the value.
+
+    Raises
+    ------
+    ColumnMissing, UnsupportedDtype
+        If a column is none, or has not the function.
+    """
+    found: dict[tuple[str, float], dict[Label, Any]] = {}
+
+    def check() -> None:
+        check_columns(part, columns or ())
+        for function, argument in functions:
+            if function == "quantile" and not 0 <= argument <= 1:
+                raise ArgumentError(f"q={argument!r} is no quantile.", advice="It lies in [0, 1].")
+
+    def body(operation: Operation) -> Part:
+        schema = operation.schema
+        names = [
+            name for name in (schema.names if columns is None else columns)
+            if kinds is None or schema[name].kind in kinds
+        ]  # fmt: skip
+        with shared_checks():
+            for name in names:
+                for function, _ in functions:
+                    result_column(schema[name], function, name)
+        found.update(_reduced(operation, part, names, functions))
+        return part
+
+    arguments = {"columns": columns, "kinds": kinds, "functions": list(functions)}
+    run_verb(workspace, Request(verb, arguments, part, config=config, check=check), body)
+    return found
+
+
+def count_rows(workspace: Workspace, part: Part) -> int:
+    """Collective: all ranks call it. How many rows all ranks hold together."""
+    counts: list[int] = []
+
+    def body(operation: Operation) -> Part:
+        counts.append(sum(operation.rows))
+        return part
+
+    run_verb(workspace, Request("count_rows", {}, part), body, quiet=True)
+    return counts[0]
+
+
+def _reduced(
+    operation: Operation, part: Part, names: Sequence[Label], functions: Sequence[tuple[str, float]]
+) -> dict[tuple[str, float], dict[Label, Any]]:
+    if not sum(operation.rows):
+        return {one: _of_nothing(operation.schema, names, one) for one in functions}
+    made: dict[tuple[str, float], dict[Label, Any]] = {}
+    simple = [one for one in functions if one[0] not in ("median", "quantile", "nunique")]
+    if simple:
+        wanted = [Aggregation(f"{i} {name}", f, name, q) for i, (f, q) in enumerate(simple) for name in names]
+        frame = _one_row(operation, part, wanted)
+        for i, one in enumerate(simple):
+            made[one] = {name: frame[f"{i} {name}"].iloc[0] for name in names}
+    work = LocalWork(operation, "Looking for quantiles")
+    quantiles = {one: one[1] if one[0] == "quantile" else 0.5 for one in functions if one[0] in ("quantile", "median")}
+    made |= {one: {} for one in quantiles}
+    for name in names if quantiles else ():
+        view = view_of(operation.workspace, part, [name])
+        found = select_words(operation, work, view, name, list(quantiles.values()))
+        for one, q in quantiles.items():
+            column = operation.schema[name]
+            low, high, further = quantile_positions(found.count, q) if found.count else (0, 0, 0.0)
+            words = found.words.get(low), found.words.get(high)
+            made[one][name] = value_at(column, result_column(column, one[0], name), *words, further)
+    for one in functions:
+        if one[0] == "nunique":
+            made[one] = {name: _distinct(operation, part, name) for name in names}
+    return made
+
+
+def _of_nothing(schema: Schema, names: Sequence[Label], one: tuple[str, float]) -> dict[Label, Any]:
+    """What pandas says of columns without rows."""
+    frame = pandas_frame(empty_columns(schema.select(names)))
+    function, argument = one
+    options: dict[str, dict[str, Any]] = {
+        "var": {"ddof": int(argument)},
+        "std": {"ddof": int(argument)},
+        "quantile": {"q": argument},
+    }
+    return {name: getattr(frame[name], function)(**options.get(function, {})) for name in names}
+
+
+def _one_row(operation: Operation, part: Part, wanted: Sequence[Aggregation]) -> pd.DataFrame:
+    """Collective: all ranks call it. Aggregate all rows: partial results of all ranks are brought together in rank
+    order by each of them."""
+    work = LocalWork(operation, "Reducing columns")
+    steps = plan_aggregations(operation.schema, [], wanted)
+    grouping = Grouping(work, steps, operation.schema, dropna=False)
+    work.make_room(0.0, 0)
+    rows = view_of(operation.workspace, part, steps.needed) if steps.needed else part
+    partial, _ = grouping.fold(rows, using_up=False)
+    step = Step(operation, partial, "allgather")
+    stops = np.full(operation.size, partial.rows, dtype=np.int64)
+    shapes = step.shapes()
+    everyone = exchange_table(step, partial, RangeRoute(np.zeros_like(stops), stops, shapes.variable_row_bytes), shapes)
+    work.forget(partial)
+    merge = steps.merge if steps.merge is not None else steps.partial
+    result = work.new_part(grouping.result_schema)
+    grouping.whole(everyone, merge, result, using_up=True)
+    with result.chunks[0].load(operation.workspace) as row:
+        return pandas_frame(operation.workspace.backend.to_host(row))
+
+
+def _distinct(operation: Operation, part: Part, name: Label) -> int:
+    """Collective: all ranks call it. How many different values a column has; a missing one is none."""
+    steps = whole_rows(operation.schema.select([name]), [name], "first")
+    rows = group_rows(operation, part, steps, dropna=True).rows
+    votes = operation.vote(VoteKind.COUNT, (rows,))
+    return int(votes[:, 0].sum())

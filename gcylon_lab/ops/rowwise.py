@@ -1,0 +1,254 @@
+"""Verbs that look at each row alone: nothing is exchanged but votes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, GcylonError
+from ..tables.backend import Data
+from ..tables.expressions import Expression
+from ..tables.schema import Label, Schema, agree_schemas, require_distinct
+from .intake import check_values, take_in
+from .keys import check_columns
+from .local import LocalWork
+from .operation import Operation, Request
+from .part import Chunk, Part, Partitioning
+from .plan import Plan
+from .running import run_operation, run_verb
+from .steps import local_plan
+from .views import ChunkView, renamed
+from .workspace import Workspace
+
+_EACH_ROW = "because each rank works on its own rows"
+
+
+def filtered(
+    workspace: Workspace, part: Part, condition: Expression, strategy: str, config: GcylonConfig | None
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. The rows of which a condition holds."""
+
+    def check() -> None:
+        if not isinstance(condition, Expression):
+            raise ArgumentError(f"{condition!r} is no condition.", advice="Give one such as gl.col('x') > 0.")
+        check_columns(part, condition.columns())
+
+    def body(operation: Operation) -> Part:
+        backend = workspace.backend
+        temporary = backend.evaluating_row_bytes(operation.schema, [condition])
+
+        def work(data: Data) -> Data:
+            return computed(condition, lambda: backend.filter(data, condition))
+
+        return _each_piece(operation, part, temporary, 0, work, operation.schema, part.partitioning)
+
+    return run_operation(
+        workspace, Request("filter", {"condition": condition}, part, strategy, config, check=check), body
+    )
+
+
+def assigned(
+    workspace: Workspace,
+    part: Part,
+    verb: str,
+    expressions: Sequence[tuple[Label, Expression]],
+    strategy: str,
+    config: GcylonConfig | None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Columns made anew, or more of them; the others are not copied."""
+
+    def check() -> None:
+        check_columns(part, [name for _, expression in expressions for name in expression.columns()])
+
+    def body(operation: Operation) -> Part:
+        return _assigned(operation, part, expressions)
+
+    text = [(name, repr(expression)) for name, expression in expressions]
+    return run_operation(workspace, Request(verb, {"columns": text}, part, strategy, config, check=check), body)
+
+
+def _assigned(operation: Operation, part: Part, expressions: Sequence[tuple[Label, Expression]]) -> Part:
+    backend = operation.workspace.backend
+    temporary = backend.evaluating_row_bytes(operation.schema, [expression for _, expression in expressions])
+    made = {name for name, _ in expressions}
+    spread = part.partitioning
+    if spread is not None and made & set(spread.keys):
+        spread = None  # other values may hash to other ranks
+
+    def work(data: Data) -> Data:
+        return computed(expressions, lambda: backend.evaluate(data, expressions))
+
+    return _each_piece(operation, part, temporary, 16 * len(made), work, None, spread, shared=made)
+
+
+def computed(what: object, work: Callable[[], Data]) -> Data:
+    """Compute an expression; what the library cannot do is told with the expression.
+
+    Raises
+    ------
+    ArgumentError
+        With the library's words.
+    """
+    try:
+        return work()
+    except (GcylonError, MemoryError):
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"{what!r} cannot be computed: {type(error).__name__}: {error}.", advice="Look at the columns' dtypes."
+        ) from error
+
+
+def _each_piece(
+    operation: Operation,
+    part: Part,
+    temporary: int,
+    made_row_bytes: int,
+    function: Callable[[Data], Data],
+    schema: Schema | None,
+    partitioning: Partitioning | None,
+    shared: set[Label] | None = None,
+) -> Part:
+    """Apply a function to all rows, piece by piece.
+
+    Parameters
+    ----------
+    operation, part
+        The verb, and its input.
+    temporary, made_row_bytes : int
+        Bytes a row for the work and for columns that it makes, beside the input's.
+    function : callable
+    schema : Schema, optional
+        Of the result; found from what was made where None.
+    partitioning : Partitioning, optional
+    shared : set of labels, optional
+        The columns that are made; the others are views of the input's, and not paid for twice on the device tier.
+    """
+    work = LocalWork(operation, operation.verb.capitalize())
+    work.make_room(part.nbytes / max(part.rows, 1) + made_row_bytes, part.rows)
+    result = work.new_part(schema or operation.schema)
+    schemas: dict[Schema, int] = {}
+
+    def needed(data: Data) -> int:
+        return 2 * data.nbytes + data.rows * (temporary + made_row_bytes)
+
+    rows = work.piece_rows(part.nbytes / max(part.rows, 1), temporary + made_row_bytes)
+    for piece, held in _pieces_with_claims(work, part, operation.schema, rows, apart=shared is not None):
+        for made, claim in work.apply(piece, needed, function):
+            schemas[made.schema] = schemas.get(made.schema, 0) + made.rows
+            if shared is not None and held is not None:
+                own = operation.workspace.backend.select(made, [name for name in made.schema.names if name in shared])
+                work.keep(result, made, claim, own_bytes=own.nbytes, shared=held)
+            else:
+                work.keep(result, made, claim)
+    if schema is None:
+        if not schemas:
+            none = operation.workspace.backend.empty(operation.schema)
+            schemas[function(none).schema] = 0
+        mine = agree_schemas(list(schemas), list(schemas.values()))
+        result.schema = operation.agree_result_schema(mine, result.rows)
+        check_values(operation.workspace, result.chunks, result.schema)
+    result.partitioning = partitioning
+    operation.plan = local_plan(operation, part, result, _EACH_ROW)
+    return result
+
+
+def _pieces_with_claims(
+    work: LocalWork, part: Part, schema: Schema, rows: int, *, apart: bool
+) -> Iterator[tuple[Data, object]]:
+    """Pieces of a part, and where ``apart`` asks for it the claim on those that are views of a device chunk."""
+    waiting = list(part.chunks)
+    while waiting:
+        first = waiting.pop(0)
+        group = [first]
+        held = first.claim if apart and _is_viewed(first, schema) else None
+        while held is None and waiting and not (apart and _is_viewed(waiting[0], schema)):
+            group.append(waiting.pop(0))
+        some = Part(work.workspace, schema, group)
+        work.workspace.parts.discard(some)
+        for piece in work.pieces(some, schema, rows):
+            yield piece, held
+
+
+def _is_viewed(chunk: Chunk, schema: Schema) -> bool:
+    return chunk.tier == "device" and chunk.schema == schema
+
+
+def relabelled(
+    workspace: Workspace,
+    part: Part,
+    verb: str,
+    arguments: dict[str, Any],
+    names: Callable[[Schema], Mapping[Label, Label]],
+) -> Part:
+    """Collective: all ranks call it. Some columns, perhaps under other names, without a copy.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    verb : str
+    arguments : dict
+        As called.
+    names : callable
+        Gives the new name of each column that stays, in the new order; raises where it cannot.
+    """
+    chosen: dict[Label, Label] = {}
+
+    def check() -> None:
+        chosen.update(names(part.schema))
+        require_distinct(list(chosen.values()))
+
+    def body(operation: Operation) -> Part:
+        chunks: list[Chunk] = [ChunkView(chunk, chosen, workspace) for chunk in part.chunks]
+        return Part(workspace, renamed(operation.schema, chosen), chunks, _renamed_spread(part.partitioning, chosen))
+
+    return run_verb(workspace, Request(verb, arguments, part, check=check), body, quiet=True)[0]
+
+
+def _renamed_spread(spread: Partitioning | None, names: Mapping[Label, Label]) -> Partitioning | None:
+    if spread is None or not all(key in names for key in spread.keys):
+        return None
+    return Partitioning(
+        tuple(str(names[key]) if isinstance(names[key], str) else key for key in spread.keys), spread.size
+    )
+
+
+def mapped(
+    workspace: Workspace, part: Part, function: Callable[[Any], Any], *, by_chunk: bool, config: GcylonConfig | None
+) -> Part:
+    """Collective: all ranks call it. What a function makes of each rank's rows, as a frame of the rank's library."""
+    backend, budget = workspace.backend, workspace.budget
+
+    def check() -> None:
+        if not callable(function):
+            raise ArgumentError(f"{function!r} is no function.", advice="Give one that takes a frame and returns one.")
+
+    def make() -> Iterator[Data]:
+        work_pieces = part.chunks if by_chunk else [part]
+        for some in list(work_pieces) or [part]:
+            with ExitStack() as held:
+                data = _as_one(workspace, part, some if isinstance(some, Chunk) else None, held)
+                held.enter_context(budget.reserve(data.nbytes, "The frame that a function is given"))
+                frame = function(backend.to_frame(data))
+                made = backend.from_frame(frame)
+                del frame
+            yield made
+
+    name = getattr(function, "__qualname__", type(function).__name__)
+    request = Request("map_parts", {"f": name, "by_chunk": by_chunk}, part, config=config, check=check)
+    return take_in(workspace, request, make)
+
+
+def _as_one(workspace: Workspace, part: Part, chunk: Chunk | None, held: ExitStack) -> Data:
+    backend = workspace.backend
+    chunks = part.chunks if chunk is None else [chunk]
+    pieces = [backend.cast(held.enter_context(one.load(workspace)), part.schema) for one in chunks]
+    if len(pieces) == 1:
+        return pieces[0]
+    if not pieces:
+        return backend.empty(part.schema)
+    held.enter_context(workspace.budget.reserve(sum(piece.nbytes for piece in pieces), "Joining a part's chunks"))
+    return backend.concat(pieces)

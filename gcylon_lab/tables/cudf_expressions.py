@@ -1,0 +1,110 @@
+"""Rows on GPU ranks: the methods of `gcylon_lab.tables.relational.RowBackend`, computed with cuDF's series.
+
+The dtype of what an expression makes is asked of pandas, with columns without rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import cudf
+import cupy
+import pandas as pd
+
+from ..errors import ArgumentError
+from . import interop
+from .column import Column, Label
+from .cudf_casting import cast
+from .cudf_data import Array, DeviceColumns
+from .cudf_frames import _order_after_cudf, _schema, _taken, _to_series
+from .cudf_rows import take
+from .cudf_types import require_device_form
+from .data import empty_array
+from .expressions import Expression, compute
+from .interop import _to_values
+from .schema import Schema
+
+_STEP_ROW_BYTES = 16
+
+
+class CudfRows:
+    """Expressions and chosen rows."""
+
+    def relabel(self, data: Any, schema: Schema) -> DeviceColumns:
+        return DeviceColumns(schema, data.rows, data.arrays)
+
+    def evaluate(self, data: Any, expressions: Sequence[tuple[Label, Expression]]) -> DeviceColumns:
+        made = {name: _column(name, expression, data) for name, expression in expressions}
+        columns, arrays = list(data.schema.columns), list(data.arrays)
+        for name, (column, array) in made.items():
+            if name in data.schema:
+                place = data.schema.place(name)
+                columns[place], arrays[place] = column, array
+            else:
+                columns.append(column)
+                arrays.append(array)
+        return DeviceColumns(Schema(columns), data.rows, tuple(arrays))
+
+    def filter(self, data: Any, condition: Expression) -> DeviceColumns:
+        kind = _by_pandas(condition, data.schema)
+        if not pd.api.types.is_bool_dtype(kind.dtype):
+            raise ArgumentError(
+                f"{condition!r} gives {kind.dtype}, no condition.", advice="Compare, for example gl.col('x') > 0."
+            )
+        series = _series(condition, data)
+        mask = series.fillna(False).astype("bool").values
+        cupy.cuda.Stream.null.synchronize()
+        return take(data, cupy.flatnonzero(mask), data.schema.names)
+
+    def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
+        return _STEP_ROW_BYTES * (sum(expression.size() for expression in expressions) + 1)
+
+
+def _series(expression: Expression, data: DeviceColumns) -> Any:
+    """The series of an expression, made on cuDF's own stream."""
+    cupy.cuda.get_current_stream().synchronize()
+    kept: dict[Label, Any] = {}
+
+    def column(name: Label) -> Any:
+        if name not in kept:
+            kept[name] = _to_series(data.schema[name], data.array(name))
+        return kept[name]
+
+    value = compute(expression, column)
+    return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
+
+
+def _by_pandas(expression: Expression, schema: Schema) -> pd.Series[Any]:
+    """What pandas makes of columns without rows."""
+
+    def column(name: Label) -> pd.Series[Any]:
+        return pd.Series(_to_values(schema[name], empty_array(schema[name])))
+
+    value: Any = compute(expression, column)
+    return value if isinstance(value, pd.Series) else pd.Series([value]).iloc[:0]
+
+
+def _column(name: Label, expression: Expression, data: DeviceColumns) -> tuple[Column, Array]:
+    series = _series(expression, data)
+    schema = _schema([name], [series])
+    require_device_form(schema)
+    _order_after_cudf()
+    made = DeviceColumns(schema, len(series), (_taken(schema[name], series),))
+    cupy.cuda.get_current_stream().synchronize()
+    wanted, _ = interop._from_series(name, _by_pandas(expression, data.schema))
+    if wanted.kind not in ("null", "category") and wanted != schema[name]:
+        made = cast(_without_nulls(made, wanted), Schema([wanted]))
+    return made.schema[name], made.arrays[0]
+
+
+def _without_nulls(made: DeviceColumns, wanted: Column) -> DeviceColumns:
+    """Conditions that cuDF leaves open where pandas says no."""
+    if wanted.kind != "bool" or not wanted.fixed or made.schema.columns[0].fixed:
+        return made
+    series = _to_series(made.schema.columns[0], made.arrays[0]).fillna(False)
+    schema = Schema([wanted])
+    _order_after_cudf()
+    filled = DeviceColumns(schema, made.rows, (_taken(wanted, series),))
+    cupy.cuda.get_current_stream().synchronize()
+    return filled

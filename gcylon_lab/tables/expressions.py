@@ -1,0 +1,290 @@
+"""Expressions over columns: a tree that says what to compute row by row, and knows no dataframe library.
+
+``gl.col("x") > 3`` is one; ``& | ~`` combine conditions. It is computed with the series of the rank's library, which
+have the methods of pandas, so that dtypes and missing values are those of pandas.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .column import Label
+
+_SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and_": "&", "or_": "|", "xor": "^",
+}  # fmt: skip
+
+_TEXT_METHODS = ("len", "lower", "upper", "strip", "startswith", "endswith", "contains", "slice", "replace")
+_TIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "weekday", "quarter", "dayofyear")
+
+
+class Expression:
+    """What to compute for each row. Made by `col`, `lit`, operators and methods; never changed.
+
+    Parameters
+    ----------
+    operation : str
+        ``col``, ``lit``, an operator, or a method.
+    arguments : tuple
+        Expressions, and plain values.
+    """
+
+    __slots__ = ("arguments", "operation")
+
+    def __init__(self, operation: str, *arguments: Any) -> None:
+        self.operation = operation
+        self.arguments = arguments
+
+    # ---- operators
+
+    def __add__(self, other: Any) -> Expression:
+        return Expression("add", self, other)
+
+    def __radd__(self, other: Any) -> Expression:
+        return Expression("add", other, self)
+
+    def __sub__(self, other: Any) -> Expression:
+        return Expression("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return Expression("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expression:
+        return Expression("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expression:
+        return Expression("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expression:
+        return Expression("truediv", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return Expression("truediv", other, self)
+
+    def __floordiv__(self, other: Any) -> Expression:
+        return Expression("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Expression:
+        return Expression("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Expression:
+        return Expression("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Expression:
+        return Expression("mod", other, self)
+
+    def __pow__(self, other: Any) -> Expression:
+        return Expression("pow", self, other)
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return Expression("eq", self, other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return Expression("ne", self, other)
+
+    def __lt__(self, other: Any) -> Expression:
+        return Expression("lt", self, other)
+
+    def __le__(self, other: Any) -> Expression:
+        return Expression("le", self, other)
+
+    def __gt__(self, other: Any) -> Expression:
+        return Expression("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expression:
+        return Expression("ge", self, other)
+
+    def __and__(self, other: Any) -> Expression:
+        return Expression("and_", self, other)
+
+    def __rand__(self, other: Any) -> Expression:
+        return Expression("and_", other, self)
+
+    def __or__(self, other: Any) -> Expression:
+        return Expression("or_", self, other)
+
+    def __ror__(self, other: Any) -> Expression:
+        return Expression("or_", other, self)
+
+    def __xor__(self, other: Any) -> Expression:
+        return Expression("xor", self, other)
+
+    def __invert__(self) -> Expression:
+        return Expression("invert", self)
+
+    def __neg__(self) -> Expression:
+        return Expression("neg", self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("an expression has no truth of its own: combine conditions with & | ~, each in parentheses")
+
+    __hash__ = object.__hash__
+
+    # ---- methods, as a pandas Series has them
+
+    def isna(self) -> Expression:
+        """Whether a value is missing."""
+        return Expression("isna", self)
+
+    def notna(self) -> Expression:
+        """Whether a value is there."""
+        return Expression("notna", self)
+
+    def isin(self, values: Iterable[Any]) -> Expression:
+        """Whether a value is among some."""
+        return Expression("isin", self, list(values))
+
+    def between(self, left: Any, right: Any) -> Expression:
+        """Whether a value is in [left, right]."""
+        return Expression("between", self, left, right)
+
+    def fillna(self, value: Any) -> Expression:
+        """The value, or another where it is missing."""
+        return Expression("fillna", self, value)
+
+    def astype(self, dtype: Any) -> Expression:
+        """The value in another dtype."""
+        return Expression("astype", self, dtype)
+
+    def where(self, condition: Expression, other: Any) -> Expression:
+        """The value where a condition holds, otherwise another."""
+        return Expression("where", self, condition, other)
+
+    def abs(self) -> Expression:
+        """The absolute value."""
+        return Expression("abs", self)
+
+    def round(self, decimals: int = 0) -> Expression:
+        """The value, rounded."""
+        return Expression("round", self, decimals)
+
+    def clip(self, lower: Any = None, upper: Any = None) -> Expression:
+        """The value, not below one and not above another."""
+        return Expression("clip", self, lower, upper)
+
+    @property
+    def str(self) -> TextMethods:
+        """Methods of text: len, lower, upper, strip, startswith, endswith, contains, slice, replace."""
+        return TextMethods(self)
+
+    @property
+    def dt(self) -> TimeFields:
+        """Fields of times: year, month, day, hour, minute, second, weekday, quarter, dayofyear."""
+        return TimeFields(self)
+
+    # ---- what it is made of
+
+    def columns(self) -> dict[Label, None]:
+        """The columns that it reads, in order."""
+        if self.operation == "col":
+            return {self.arguments[0]: None}
+        return {name: None for part in self._parts() for name in part.columns()}
+
+    def size(self) -> int:
+        """How many steps it has."""
+        return 1 + sum(part.size() for part in self._parts())
+
+    def _parts(self) -> Iterator[Expression]:
+        return (part for part in self.arguments if isinstance(part, Expression))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Expression, (self.operation, *self.arguments))
+
+    def __repr__(self) -> builtin_str:
+        parts = [repr(part) for part in self.arguments]
+        if self.operation in _SYMBOLS:
+            return f"({parts[0]} {_SYMBOLS[self.operation]} {parts[1]})"
+        if self.operation in ("col", "lit"):
+            return f"{self.operation}({parts[0]})"
+        if self.operation in ("invert", "neg"):
+            return f"{'~' if self.operation == 'invert' else '-'}{parts[0]}"
+        if self.operation.startswith("dt."):
+            return f"{parts[0]}.{self.operation}"
+        return f"{parts[0]}.{self.operation}({', '.join(parts[1:])})"
+
+
+builtin_str = str
+
+
+class TextMethods:
+    """Methods of text, reached by ``.str``."""
+
+    def __init__(self, of: Expression) -> None:
+        self._of = of
+
+    def __getattr__(self, name: builtin_str) -> Callable[..., Expression]:
+        if name not in _TEXT_METHODS:
+            raise AttributeError(f"there is no .str.{name}; there are {', '.join(_TEXT_METHODS)}")
+        return lambda *arguments: Expression(f"str.{name}", self._of, *arguments)
+
+
+class TimeFields:
+    """Fields of times, reached by ``.dt``."""
+
+    def __init__(self, of: Expression) -> None:
+        self._of = of
+
+    def __getattr__(self, name: builtin_str) -> Expression:
+        if name not in _TIME_FIELDS:
+            raise AttributeError(f"there is no .dt.{name}; there are {', '.join(_TIME_FIELDS)}")
+        return Expression(f"dt.{name}", self._of)
+
+
+def col(name: Label) -> Expression:
+    """A column, to compute with: ``gl.col("x") > 3``.
+
+    Parameters
+    ----------
+    name : str or int
+        Its label.
+
+    Returns
+    -------
+    Expression
+    """
+    return Expression("col", name)
+
+
+def lit(value: Any) -> Expression:
+    """A value for every row.
+
+    Parameters
+    ----------
+    value : scalar
+
+    Returns
+    -------
+    Expression
+    """
+    return Expression("lit", value)
+
+
+def compute(expression: Any, column: Callable[[Label], Any]) -> Any:
+    """Compute an expression with the series of a library; a value, where no column is in it.
+
+    Parameters
+    ----------
+    expression : Expression or value
+    column : callable
+        Gives the series of a column.
+    """
+    if not isinstance(expression, Expression):
+        return expression
+    operation, arguments = expression.operation, expression.arguments
+    if operation == "col":
+        return column(arguments[0])
+    if operation == "lit":
+        return arguments[0]
+    values = [compute(argument, column) for argument in arguments]
+    if operation in _SYMBOLS or operation in ("invert", "neg"):
+        return getattr(operator, operation)(*values)
+    if operation.startswith("dt."):
+        return getattr(values[0].dt, operation[3:])
+    if operation in ("str.contains", "str.replace"):
+        return getattr(values[0].str, operation[4:])(*values[1:], regex=False)
+    if operation.startswith("str."):
+        return getattr(values[0].str, operation[4:])(*values[1:])
+    return getattr(values[0], operation)(*values[1:])

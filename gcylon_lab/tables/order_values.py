@@ -1,0 +1,44 @@
+"""From words that order values back to the values, as pandas has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .column import Column
+from .data import Columns
+from .group_kernels import as_column, between
+from .grouping import plain_values
+from .interop import to_frame
+from .order_bits import from_bits
+from .schema import Schema
+
+
+def value_at(column: Column, result: Column, low: int | None, high: int | None, part: float) -> Any:
+    """The value at a part of the way between two values of a column.
+
+    Parameters
+    ----------
+    column, result : Column
+        What the words are of, and what the value is of.
+    low, high : int or None
+        Words; None where the column has no value.
+    part : float
+
+    Returns
+    -------
+    scalar
+        As an item of a pandas series; missing where there is none.
+    """
+    words = np.array([low or 0, high or 0], np.uint64)
+    values = from_bits(words, _plain_kind(column))
+    middle = between(column, values[:1], values[1:], np.array([part]))
+    array = as_column(result, middle, np.array([low is not None]))
+    return to_frame(Columns(Schema([result]), 1, (array,))).iloc[0, 0]
+
+
+def _plain_kind(column: Column) -> str:
+    from .data import empty_array
+
+    return str(plain_values(column, empty_array(column))[0].dtype.kind)

@@ -1,0 +1,95 @@
+"""Rows on CPU ranks: the methods of `gcylon_lab.tables.relational.RowBackend`, computed with pandas series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from ..errors import ArgumentError
+from .column import Column, Label
+from .data import Array, Columns
+from .expressions import Expression, compute
+from .interop import _from_series, _to_values
+from .schema import Schema
+
+# A step makes a series of 8 bytes a row and perhaps a mask; a value that is a Python object takes about so many.
+_STEP_ROW_BYTES = 16
+_OBJECT_ROW_BYTES = 96
+
+
+class PandasRows:
+    """Expressions and chosen rows."""
+
+    def relabel(self, data: Any, schema: Schema) -> Columns:
+        return Columns(schema, data.rows, data.arrays)
+
+    def evaluate(self, data: Any, expressions: Sequence[tuple[Label, Expression]]) -> Columns:
+        made = {name: _column(name, _series(expression, data)) for name, expression in expressions}
+        columns, arrays = list(data.schema.columns), list(data.arrays)
+        for name, (column, array) in made.items():
+            if name in data.schema:
+                place = data.schema.place(name)
+                columns[place], arrays[place] = column, array
+            else:
+                columns.append(column)
+                arrays.append(array)
+        return Columns(Schema(columns), data.rows, tuple(arrays))
+
+    def filter(self, data: Any, condition: Expression) -> Columns:
+        mask = truth(_series(condition, data), repr(condition))
+        if mask.all():
+            return Columns(data.schema, data.rows, data.arrays)
+        chosen = pa.array(mask)
+        arrays = tuple(array[mask] if c.fixed else array.filter(chosen) for c, array in _pairs(data))
+        return Columns(data.schema, int(mask.sum()), arrays)
+
+    def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
+        used = {name for expression in expressions for name in expression.columns()}
+        objects = sum(_is_objects(schema[name]) for name in used if name in schema)
+        steps = sum(expression.size() for expression in expressions)
+        return _STEP_ROW_BYTES * (steps + 1) + _OBJECT_ROW_BYTES * objects * (steps + 1)
+
+
+def _pairs(data: Columns) -> Iterable[tuple[Column, Array]]:
+    return zip(data.schema.columns, data.arrays, strict=True)
+
+
+def _is_objects(column: Column) -> bool:
+    return not column.fixed and (column.pandas == "object" or column.kind in ("list", "struct", "map"))
+
+
+def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
+    kept: dict[Label, pd.Series[Any]] = {}
+
+    def column(name: Label) -> pd.Series[Any]:
+        if name not in kept:
+            kept[name] = pd.Series(_to_values(data.schema[name], data.array(name)), index=pd.RangeIndex(data.rows))
+        return kept[name]
+
+    value: Any = compute(expression, column)
+    return value if isinstance(value, pd.Series) else pd.Series(value, index=pd.RangeIndex(data.rows))
+
+
+def _column(name: Label, series: pd.Series[Any]) -> tuple[Column, Array]:
+    return _from_series(name, series)
+
+
+def truth(series: Any, what: str) -> npt.NDArray[np.bool_]:
+    """A series of conditions as a mask; a missing one does not hold.
+
+    Raises
+    ------
+    ArgumentError
+        If they are no conditions.
+    """
+    if not pd.api.types.is_bool_dtype(series.dtype) and len(series.dropna()):
+        raise ArgumentError(
+            f"{what} gives {series.dtype}, no condition.", advice="Compare, for example gl.col('x') > 0."
+        )
+    mask: npt.NDArray[np.bool_] = series.fillna(False).to_numpy(dtype=np.bool_)
+    return mask

@@ -1,0 +1,121 @@
+"""Verbs of distinct rows: drop_duplicates, unique, value_counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from ..config import GcylonConfig
+from ..ops.distinct import drop_duplicates as _drop_duplicates
+from ..ops.groupby import groupby as _groupby
+from ..ops.keys import listed
+from ..tables.aggregation import Aggregation
+from ..tables.schema import Label
+from .base import Verbs
+
+
+class DistinctVerbs(Verbs):
+    """drop_duplicates, unique, value_counts."""
+
+    def drop_duplicates(
+        self,
+        subset: Label | Sequence[Label] | None = None,
+        *,
+        keep: str = "first",
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Keep one row of those that are equal.
+
+        Parameters
+        ----------
+        subset : label or sequence of labels, optional
+            The columns that must be equal; all by default. Missing values are equal to each other.
+        keep : {"first", "last"}
+            Which row stays, in the order of the whole table (rank, row).
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+            In no particular order, with rows of equal keys on one rank.
+
+        Raises
+        ------
+        ColumnMissing
+            If one is no column.
+        UnsupportedDtype
+            If values of a column have no equality here (lists, structs).
+        """
+        keys = None if subset is None else listed(subset)
+        return self._made(
+            *_drop_duplicates(
+                self._workspace, self._live(), "drop_duplicates", keys, keep=keep, strategy=strategy, config=config,
+                timeout_s=timeout_s,
+            )
+        )  # fmt: skip
+
+    def unique(
+        self,
+        columns: Label | Sequence[Label] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. The distinct rows of some columns.
+
+        Parameters
+        ----------
+        columns : label or sequence of labels, optional
+            All by default; the others are left out.
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+            In no particular order.
+        """
+        keys = None if columns is None else listed(columns)
+        return self._made(
+            *_drop_duplicates(
+                self._workspace, self._live(), "unique", keys, only=True, strategy=strategy, config=config,
+                timeout_s=timeout_s,
+            )
+        )  # fmt: skip
+
+    def value_counts(
+        self,
+        columns: Label | Sequence[Label] | None = None,
+        *,
+        dropna: bool = True,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Count how often each row of some columns stands there.
+
+        Parameters
+        ----------
+        columns : label or sequence of labels, optional
+            All by default.
+        dropna : bool, default True
+            Leave out rows with a missing value.
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+            The columns, and ``count``; in no particular order.
+        """
+        keys = list(self._live().schema.names) if columns is None else listed(columns)
+        return self._made(
+            *_groupby(
+                self._workspace, self._live(), keys, [Aggregation("count", "size")], dropna=dropna,
+                strategy=strategy, config=config, timeout_s=timeout_s,
+            )
+        )  # fmt: skip

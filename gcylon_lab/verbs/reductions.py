@@ -1,0 +1,165 @@
+"""Reductions: one value for a whole column, the same on every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..config import GcylonConfig
+from ..ops.keys import listed
+from ..ops.reduce import count_rows as _count_rows
+from ..ops.reduce import reduce_columns
+from ..tables.schema import Label
+from .base import Verbs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Labels = Label | Sequence[Label] | None
+
+_NUMBERS = ("int", "float", "decimal")
+
+
+class ReductionVerbs(Verbs):
+    """sum, mean, min, max, count, std, var, median, quantile, nunique, any, all, describe, count_rows."""
+
+    def sum(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. Add up columns over all ranks.
+
+        Parameters
+        ----------
+        columns : label or sequence of labels, optional
+            One column gives its value; several, or all by default, a pandas Series.
+        numeric_only : bool, default False
+            Leave out columns that hold no numbers.
+        config : GcylonConfig, optional
+            The same on all ranks.
+
+        Returns
+        -------
+        scalar or pandas.Series
+            On every rank, the same bits everywhere. Missing values are skipped.
+
+        Raises
+        ------
+        ColumnMissing
+            If one is no column.
+        UnsupportedDtype
+            If a column has no such function, by its name.
+        """
+        return self._reduced("sum", 0.0, columns, numeric_only, config)
+
+    def mean(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. The mean of columns; see `sum`."""
+        return self._reduced("mean", 0.0, columns, numeric_only, config)
+
+    def min(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. The least value of columns; see `sum`."""
+        return self._reduced("min", 0.0, columns, numeric_only, config)
+
+    def max(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. The greatest value of columns; see `sum`."""
+        return self._reduced("max", 0.0, columns, numeric_only, config)
+
+    def count(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. How many values columns have, without missing ones; see `sum`."""
+        return self._reduced("count", 0.0, columns, numeric_only, config)
+
+    def any(self, columns: Labels = None, *, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. Whether any value of columns is true; see `sum`."""
+        return self._reduced("any", 0.0, columns, False, config)
+
+    def all(self, columns: Labels = None, *, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. Whether all values of columns are true; see `sum`."""
+        return self._reduced("all", 0.0, columns, False, config)
+
+    def var(
+        self,
+        columns: Labels = None,
+        *,
+        ddof: int = 1,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+    ) -> Any:
+        """Collective: all ranks call it. The variance of columns, divided by their count less ``ddof``; see `sum`."""
+        return self._reduced("var", float(ddof), columns, numeric_only, config)
+
+    def std(
+        self,
+        columns: Labels = None,
+        *,
+        ddof: int = 1,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+    ) -> Any:
+        """Collective: all ranks call it. The square root of `var`; see `sum`."""
+        return self._reduced("std", float(ddof), columns, numeric_only, config)
+
+    def median(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. The median of columns, exact; see `sum`."""
+        return self._reduced("median", 0.0, columns, numeric_only, config)
+
+    def quantile(
+        self,
+        q: float = 0.5,
+        columns: Labels = None,
+        *,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+    ) -> Any:
+        """Collective: all ranks call it. A quantile of columns, exact, on a line between two values; see `sum`.
+
+        Parameters
+        ----------
+        q : float, default 0.5
+            In [0, 1].
+        columns, numeric_only, config
+            As for `sum`.
+        """
+        return self._reduced("quantile", float(q), columns, numeric_only, config)
+
+    def nunique(self, columns: Labels = None, *, config: GcylonConfig | None = None) -> Any:
+        """Collective: all ranks call it. How many different values columns have, without missing ones; see `sum`."""
+        return self._reduced("nunique", 0.0, columns, False, config)
+
+    def count_rows(self) -> int:
+        """Collective: all ranks call it. How many rows all ranks hold together."""
+        return _count_rows(self._workspace, self._live())
+
+    def describe(self, columns: Labels = None, *, config: GcylonConfig | None = None) -> pd.DataFrame:
+        """Collective: all ranks call it. Count, mean, std, min, quartiles and max of columns of numbers.
+
+        Parameters
+        ----------
+        columns : label or sequence of labels, optional
+            All that hold ints, floats or decimals by default.
+        config : GcylonConfig, optional
+            The same on all ranks.
+
+        Returns
+        -------
+        pandas.DataFrame
+            On every rank.
+        """
+        import pandas as pd
+
+        quartiles = [("quantile", 0.25), ("quantile", 0.5), ("quantile", 0.75)]
+        functions = [("count", 0.0), ("mean", 0.0), ("std", 1.0), ("min", 0.0), *quartiles, ("max", 0.0)]
+        names = ["count", "mean", "std", "min", "25%", "50%", "75%", "max"]
+        chosen, kinds = (None, _NUMBERS) if columns is None else (listed(columns), None)
+        found = reduce_columns(self._workspace, self._live(), "describe", chosen, kinds, functions, config)
+        values = {label: [found[one][label] for one in functions] for label in found[functions[0]]}
+        return pd.DataFrame(values, index=names).astype("float64")
+
+    def _reduced(
+        self, function: str, argument: float, columns: Labels, numeric_only: bool, config: GcylonConfig | None
+    ) -> Any:
+        import pandas as pd
+
+        chosen = None if columns is None else listed(columns)
+        kinds = (*_NUMBERS, "bool") if numeric_only else None
+        one = (function, argument)
+        values = reduce_columns(self._workspace, self._live(), function, chosen, kinds, [one], config)[one]
+        if isinstance(columns, (str, int)):
+            return values[columns]
+        return pd.Series(list(values.values()), index=list(values), dtype=None if values else "float64")

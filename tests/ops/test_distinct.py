@@ -1,0 +1,127 @@
+"""drop_duplicates, unique and value_counts on every world, as pandas does them on the whole table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from exchanges import LAYOUTS, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from relations import FEW, PLANS, THREADS, TIGHT, assert_same_rows, check_clean, on_ranks, together
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.errors import ArgumentError, ColumnMissing, UnsupportedDtype
+
+
+class Verb:
+    """A verb to run on ranks."""
+
+    def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+    def __call__(self, table: Any) -> Any:
+        return getattr(table, self.name)(*self.args, **self.kwargs)
+
+
+SUBSETS = [["k"], ["s", "c"], ["n"], ["m", "b"], ["x"]]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("keep", ["first", "last"])
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_one_whole_row_of_each_key_stays(world: World, layout: str, keep: str) -> None:
+    everything = whole(layout, world.size)
+    for subset in SUBSETS:
+        for strategy, config in PLANS if layout == "even" else PLANS[:1]:
+            verb = Verb("drop_duplicates", subset, keep=keep, strategy=strategy, config=config)
+            results = world.run(on_ranks, verb, layout)
+            expected = everything.drop_duplicates(subset, keep=keep)
+            assert_same_rows(together(results), expected, ["g"])
+            check_clean(results)
+
+
+@pytest.mark.parametrize("world", FEW, ids=str)
+def test_staged_inputs_and_all_columns(world: World) -> None:
+    everything = whole("even", world.size)
+    for keep in ("first", "last"):
+        results = world.run(on_ranks, Verb("drop_duplicates", "k", keep=keep, config=TIGHT), "even", True)
+        assert_same_rows(together(results), everything.drop_duplicates("k", keep=keep), ["g"])
+    results = world.run(on_ranks, without_lists_twice, "even")
+    assert_same_rows(together(results), everything.drop(columns=["l", "g"]).drop_duplicates(), ["s", "k", "x", "n"])
+
+
+def without_lists_twice(table: Any) -> Any:
+    return table.drop(["l", "g"]).drop_duplicates()
+
+
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_unique_and_value_counts(world: World) -> None:
+    everything = whole("even", world.size)
+    for subset in SUBSETS:
+        for strategy, config in (PLANS[0], PLANS[3]):
+            results = world.run(on_ranks, Verb("unique", subset, strategy=strategy, config=config), "even")
+            assert_same_rows(together(results), everything[subset].drop_duplicates(), subset)
+            for dropna in (True, False):
+                verb = Verb("value_counts", subset, dropna=dropna, strategy=strategy, config=config)
+                counts = everything[subset].value_counts(dropna=dropna).reset_index()
+                counts = counts[counts["count"] > 0]
+                assert_same_rows(together(world.run(on_ranks, verb, "even")), counts, subset)
+
+
+def after_shuffle(table: Any) -> Any:
+    return table.shuffle("k", keep_order=True).drop_duplicates(["k", "b"])
+
+
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_what_is_together_is_not_shuffled(world: World) -> None:
+    results = world.run(on_ranks, after_shuffle, "even")
+    assert all(result["sent"] == 0 and "nothing is exchanged" in result["explained"] for result in results)
+    expected = whole("even", world.size).drop_duplicates(["k", "b"])
+    assert_same_rows(together(results), expected, ["g"])
+
+
+def failing(name: str, *args: Any, **kwargs: Any) -> None:
+    table = gl.from_local(pd.DataFrame({"k": [1, 2], "l": [[1], [2]]}))
+    getattr(table, name)(*args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "error", "words"),
+    [
+        ((), {}, UnsupportedDtype, "'l'"),
+        (("l",), {}, UnsupportedDtype, "'l'"),
+        (("nope",), {}, ColumnMissing, "'nope'"),
+        (("k",), {"keep": False}, ArgumentError, "keep=False"),
+    ],
+)
+def test_what_cannot_be_is_refused_on_all_ranks(args: Any, kwargs: Any, error: type, words: str) -> None:
+    for outcome in World("threads", 2).outcomes(calling, args, kwargs):
+        assert isinstance(outcome.error, error)
+        assert words in str(outcome.error)
+
+
+def calling(args: Any, kwargs: Any) -> None:
+    failing("drop_duplicates", *args, **kwargs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    values=st.lists(st.sampled_from([0.0, -0.0, 1.5, None, float("nan")]), max_size=30),
+    size=st.integers(1, 4),
+    cuts=st.lists(st.integers(0, 30), min_size=3, max_size=3),
+    keep=st.sampled_from(["first", "last"]),
+)
+def test_any_rows_on_any_ranks(values: list[Any], size: int, cuts: list[int], keep: str) -> None:
+    frame = pd.DataFrame({"v": np.array(values, dtype="float64"), "g": np.arange(len(values))})
+    edges = [0, *sorted(min(c, len(frame)) for c in cuts[: size - 1]), len(frame)]
+    frames = [frame.iloc[start:stop] for start, stop in zip(edges[:-1], edges[1:], strict=True)]
+    config = GcylonConfig(gpu_memory_limit="64 KiB", min_chunk_rows=1)
+    ours = together(
+        World("threads", size).run(on_ranks, Verb("drop_duplicates", "v", keep=keep, config=config), frames)
+    )
+    assert sorted(ours["g"]) == frame.drop_duplicates("v", keep=keep)["g"].tolist()

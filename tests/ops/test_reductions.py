@@ -1,0 +1,175 @@
+"""Whole-table reductions on every world: pandas' values of the whole table, the same on every rank."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from exchanges import LAYOUTS, whole
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from relations import FEW, THREADS, TIGHT, check_clean, on_ranks
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.errors import ArgumentError, ColumnMissing, UnsupportedDtype
+
+NUMBERS = ["g", "k", "x", "n"]
+CASES = [
+    ("sum", NUMBERS, {}), ("mean", NUMBERS, {}), ("var", NUMBERS, {}), ("std", NUMBERS, {"ddof": 0}),
+    ("min", ["g", "x", "t", "d", "s"], {}), ("max", ["k", "n", "t", "o"], {}), ("count", ["x", "s", "c", "m", "l"], {}),
+    ("any", ["b", "k"], {}), ("all", ["b", "g"], {}), ("median", ["g", "x", "n"], {}),
+    ("nunique", ["k", "s", "c", "n", "m"], {}),
+]  # fmt: skip
+
+
+class Reduction:
+    """A reduction to run on ranks."""
+
+    def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+    def __call__(self, table: Any) -> Any:
+        return getattr(table, self.name)(*self.args, **self.kwargs)
+
+
+def assert_equal(ours: pd.Series, theirs: pd.Series) -> None:
+    assert list(ours.index) == list(theirs.index)
+    for a, b in zip(ours, theirs, strict=True):
+        if pd.isna(a) or pd.isna(b):
+            assert pd.isna(a) and pd.isna(b)
+        elif isinstance(a, (str, dt.date, dt.timedelta, Decimal)):
+            assert a == b
+        else:
+            assert a == pytest.approx(b, rel=1e-12)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("name", "columns", "how"), CASES, ids=[case[0] for case in CASES])
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_values_are_those_of_pandas(world: World, layout: str, name: str, columns: list[str], how: Any) -> None:
+    everything = whole(layout, world.size)
+    if layout == "one row":
+        columns = [c for c in columns if c not in ("s", "m", "l", "o")]
+    results = world.run(on_ranks, Reduction(name, columns, **how), layout)
+    texts = {str([repr(value) for value in result["value"]]) for result in results}
+    assert len(texts) == 1, "ranks have different values"
+    assert_equal(results[0]["value"], getattr(everything[columns], name)(**how))
+    check_clean(results)
+
+
+@pytest.mark.parametrize("world", FEW, ids=str)
+def test_staged_inputs_in_a_small_budget(world: World) -> None:
+    everything = whole("even", world.size)
+    for name, columns, how in CASES:
+        results = world.run(on_ranks, Reduction(name, columns, config=TIGHT, **how), "even", True)
+        assert_equal(results[-1]["value"], getattr(everything[columns], name)(**how))
+        check_clean(results)
+        one = world.run(on_ranks, Reduction(name, columns[0], **how), "even")[0]["value"]
+        assert_equal(pd.Series([one]), pd.Series([getattr(everything[columns[0]], name)(**how)]))
+
+
+@pytest.mark.parametrize("q", [0.0, 0.1, 0.5, 0.77, 1.0])
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_quantiles_are_exact(world: World, q: float) -> None:
+    rng = np.random.default_rng(6)
+    frames = [
+        pd.DataFrame(
+            {
+                "f": np.where(
+                    rng.random(9000) < 0.1, np.nan, rng.normal(size=9000) * 10.0 ** rng.integers(-9, 9, 9000)
+                ),
+                "i": rng.integers(-(2**62), 2**62, 9000),
+                "u": rng.integers(0, 2**64 - 1, 9000, dtype="uint64") // 2,
+                "z": rng.integers(0, 3, 9000) * 0.5 - 0.5,
+                "t": pd.to_datetime(rng.integers(0, 10**9, 9000), unit="s"),
+            }
+        )
+        for _ in range(world.size)
+    ]
+    everything = pd.concat(frames, ignore_index=True)
+    value = world.run(on_ranks, Reduction("quantile", q), frames)[0]["value"]
+    expected = pd.Series({c: everything[c].quantile(q) for c in everything})
+    assert_equal(value.drop("t"), expected.drop("t"))
+    assert abs(value["t"] - expected["t"]) <= pd.Timedelta(1, "us")
+
+
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_describe(world: World) -> None:
+    everything = whole("even", world.size)
+    ours = world.run(on_ranks, Reduction("describe"), "even")[0]["value"]
+    expected = everything[["g", "k", "x", "n"]].astype("float64").describe()
+    pd.testing.assert_frame_equal(ours[["g", "k", "x", "n"]], expected)
+    assert "m" in ours and "b" not in ours
+    empty = world.run(on_ranks, Reduction("describe", ["g", "x"]), "all empty")[0]["value"]
+    assert empty.loc["count"].tolist() == [0, 0] and empty.loc["mean":].isna().all(axis=None)
+
+
+def test_numbers_only_and_rows() -> None:
+    results = World("threads", 2).run(on_ranks, Reduction("mean", numeric_only=True), "even")
+    assert list(results[0]["value"].index) == ["g", "k", "x", "b", "n", "m"]
+    assert [r["value"] for r in World("threads", 2).run(on_ranks, Reduction("count_rows"), "even")] == [607, 607]
+
+
+def floats(rank_rows: int) -> list[pd.DataFrame]:
+    rng = np.random.default_rng(8)
+    return [pd.DataFrame({"v": rng.normal(size=rank_rows) * 10.0 ** rng.integers(-9, 9, rank_rows)}) for _ in range(3)]
+
+
+def test_sums_of_floats_have_the_same_bits_however_they_are_run() -> None:
+    world, frames = World("threads", 3), floats(20_000)
+    found = set()
+    for config in (None, TIGHT, TIGHT.with_values(chunk_size_bytes=1024)):
+        for staged in (False, True):
+            for name in ("sum", "mean"):
+                found |= {
+                    (name, r["value"]) for r in world.run(on_ranks, Reduction(name, "v", config=config), frames, staged)
+                }
+    assert len(found) == 2
+
+
+def failing(verb: Reduction) -> None:
+    table = gl.from_local(pd.DataFrame({"v": [1.0, 2.0], "s": ["a", "b"], "l": [[1], [2]]}))
+    try:
+        verb(table)
+    except gl.GcylonError as error:
+        assert table.sum("v") == 3.0 * gl.current().size  # what comes next works
+        raise error
+
+
+@pytest.mark.parametrize(
+    ("verb", "error", "words"),
+    [
+        (Reduction("sum"), UnsupportedDtype, "'s'"),
+        (Reduction("nunique", "l"), UnsupportedDtype, "'l'"),
+        (Reduction("mean", ["v", "nope"]), ColumnMissing, "'nope'"),
+        (Reduction("quantile", 1.5, "v"), ArgumentError, "1.5"),
+        (Reduction("max", "l"), UnsupportedDtype, "'l'"),
+    ],
+)
+def test_what_cannot_be_is_refused_on_all_ranks(verb: Reduction, error: type, words: str) -> None:
+    for outcome in World("threads", 3).outcomes(failing, verb):
+        assert isinstance(outcome.error, error), outcome.error
+        assert words in str(outcome.error)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    values=st.lists(st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False, width=32)), max_size=40),
+    size=st.integers(1, 4),
+    q=st.sampled_from([0.0, 0.25, 0.5, 0.9, 1.0]),
+)
+def test_any_values_on_any_ranks(values: list[Any], size: int, q: float) -> None:
+    frame = pd.DataFrame({"v": np.array(values, dtype="float64")})
+    frames = [frame.iloc[len(frame) * r // size : len(frame) * (r + 1) // size] for r in range(size)]
+    world = World("threads", size)
+    for name, args in (("sum", ()), ("max", ()), ("nunique", ()), ("quantile", (q,)), ("std", ())):
+        ours = world.run(on_ranks, Reduction(name, *args, columns="v"), frames)[0]["value"]
+        theirs = getattr(frame["v"], name)(*args)
+        assert (pd.isna(ours) and pd.isna(theirs)) or ours == pytest.approx(
+            theirs, rel=1e-9, abs=1e-30 + 1e-12 * max(map(abs, filter(None, values)), default=0)
+        )
