@@ -122,6 +122,19 @@ def test_keys_wider_than_a_number_holds_beside_the_row(backend: Any, spread: int
     assert on_host(order).tolist() == by_pandas(frame, ["v"], True, "last")
 
 
+def test_text_is_ordered_by_code_points_to_its_end(backend: Any) -> None:
+    """Also where it goes on with zeros, or is as long as a word."""
+    texts = ["", "\0", "\0\0", "a", "a\0", "a\0b", "abcdefg", "abcdefg\0", "abcdefgh", "é", "z", "\U0001f600", "\ue000"]
+    picks = np.random.default_rng(2).integers(0, len(texts), 200)
+    for dtype, values in (("str", texts), (object, [text.encode() for text in texts])):
+        frame = pd.DataFrame({"v": pd.Series([values[pick] for pick in picks], dtype=dtype), "i": range(200)})
+        data = backend.from_frame(frame)
+        for up in (True, False):
+            ordered = sorted(values, reverse=not up)
+            want = [i for value in ordered for i in range(200) if values[picks[i]] == value]
+            assert on_host(backend.sort_order(data, [SortKey("v", up)])).tolist() == want
+
+
 def test_sorted_runs_are_merged(backend: Any) -> None:
     frame = pd.concat([mixed(5000).sort_values(["v", "s"], kind="stable") for _ in range(3)], ignore_index=True)
     frame["i"] = np.arange(len(frame))
