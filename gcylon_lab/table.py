@@ -19,12 +19,13 @@ from .verbs.grouping import GroupingVerbs
 from .verbs.joining import JoiningVerbs
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
+from .verbs.sorting import SortingVerbs
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs):
+class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory

@@ -21,6 +21,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     join = _new(commands, "join", "our join beside dask's merge", _join)
     _add_case(join)
     join.add_argument("--no-peers", action="store_true", help="leave dask out")
+    sort = _new(commands, "sort", "our sort beside dask's", _sort)
+    _add_case(sort)
+    sort.add_argument("--peers", default="dask", help="comma-separated; '' for none (default: dask)")
     _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
     cluster = _new(commands, "cluster", "start and round trip beside ipyparallel's own", _cluster)
     cluster.add_argument("--ranks", type=int, default=2)
@@ -70,11 +73,25 @@ def _shuffle(arguments: argparse.Namespace) -> int:
     from .reports import format_shuffle
     from .shuffle import PEERS, run
 
+    return _finish(arguments, run(_case(arguments), _peers(arguments, PEERS)), format_shuffle)
+
+
+def _sort(arguments: argparse.Namespace) -> int:
+    from .reports import format_shuffle
+    from .sort import PEERS, run
+    from .sort_cases import SortCase
+
+    case = _case(arguments)
+    case = SortCase(ranks=case.ranks, rows=case.rows, repeats=case.repeats, warmup=case.warmup)
+    return _finish(arguments, run(case, _peers(arguments, PEERS)), format_shuffle)
+
+
+def _peers(arguments: argparse.Namespace, known: tuple[str, ...]) -> tuple[str, ...]:
     peers = tuple(name for name in arguments.peers.split(",") if name)
-    unknown = sorted(set(peers) - set(PEERS))
+    unknown = sorted(set(peers) - set(known))
     if unknown:
-        raise ArgumentError(f"{', '.join(unknown)} is no peer.", advice=f"The peers are {', '.join(PEERS)}.")
-    return _finish(arguments, run(_case(arguments), peers), format_shuffle)
+        raise ArgumentError(f"{', '.join(unknown)} is no peer.", advice=f"The peers are {', '.join(known)}.")
+    return peers
 
 
 def _join(arguments: argparse.Namespace) -> int:

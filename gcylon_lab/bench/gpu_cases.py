@@ -43,6 +43,8 @@ CASES = (
     GpuCase("allgather staged", "allgather", "staged", 1.25),
     GpuCase("skewed shuffle auto", "shuffle", "auto", 1.5, 1.0, True),
     GpuCase("skewed shuffle staged", "shuffle", "staged", 1.5, 0.0, True),
+    GpuCase("sort direct", "sort_values", "direct", 4.0),
+    GpuCase("sort staged", "sort_values", "staged", 2.0),
 )
 
 

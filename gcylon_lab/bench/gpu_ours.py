@@ -70,10 +70,12 @@ class Ranks:
         return rows, *(value % 2**64 for value in sums)
 
     def wrong(self, case: GpuCase, result: gl.Table) -> str:
-        """Collective: all ranks call it. Compare all rows before and after, and see that equal keys met."""
+        """Collective: all ranks call it. Compare all rows before and after, and see that equal keys met, or ascend."""
         context, size = self.context, self.context.size
         after = self.checksum(result)
         stray = 0
+        if case.verb == "sort_values":
+            stray = self._descents(result)
         if case.verb == "shuffle":
             backend = context.workspace.backend
             for chunk in result._part.chunks:
@@ -83,10 +85,24 @@ class Ranks:
         told = context.transport.agree(mine).astype(object)
         before, ended = told[:, :5] + 2**63, told[:, 5:10] + 2**63
         want = [sum(before[:, i]) % 2**64 for i in range(5)]
-        got = [sum(ended[:, i]) % 2**64 for i in range(5)] if case.verb == "shuffle" else list(after)
+        got = [sum(ended[:, i]) % 2**64 for i in range(5)] if case.verb in ("shuffle", "sort_values") else list(after)
         if want != got:
             return f"rows or checksums differ: {want} before, {got} after"
-        return f"{sum(told[:, 10])} rows are on a rank that is not their key's" if any(told[:, 10]) else ""
+        return f"{sum(told[:, 10])} rows are where they do not belong" if any(told[:, 10]) else ""
+
+    def _descents(self, result: gl.Table) -> int:
+        """Collective: all ranks call it. How often a key is less than the one before it, on this rank or before it."""
+        context = self.context
+        count, first, last = 0, 0, -1
+        for chunk in result._part.chunks:
+            with chunk.load(context.workspace) as data:
+                keys: Any = data.array("k")  # type: ignore[attr-defined]
+                count += int((keys[1:] < keys[:-1]).sum()) + int(int(keys[0]) < last)
+                first = int(keys[0]) if last < 0 else first
+                last = int(keys[-1])
+        ends = context.transport.agree(np.array([first, last], dtype=np.int64))
+        before = max((int(end) for _, end in ends[: context.rank]), default=-1)
+        return count + int(last >= 0 and first < before)
 
 
 def main(rows: int, extra_ceiling: float = 1.0) -> None:
@@ -103,7 +119,7 @@ def main(rows: int, extra_ceiling: float = 1.0) -> None:
         table = ranks.table(case.skewed)
         config = gl.GcylonConfig(gpu_memory_limit=case.limit_bytes(rows * ROW_BYTES, context.size))
         context.transport.agree(np.zeros(1, dtype=np.int64))
-        arguments = {"on": "k"} if case.verb == "shuffle" else {}
+        arguments = {"shuffle": {"on": "k"}, "sort_values": {"by": "k"}}.get(case.verb, {})
         start = time.perf_counter()
         result = getattr(table, case.verb)(**arguments, strategy=case.strategy, config=config)
         seconds = time.perf_counter() - start

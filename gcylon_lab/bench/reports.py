@@ -40,10 +40,11 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def format_shuffle(report: dict[str, Any]) -> str:
-    """The shuffle bench as text: every contender, and ours over each peer's best."""
+    """The shuffle or sort bench as text: every contender, and ours over each peer's best."""
     case = report["case"]
     lines = [
-        f"shuffle, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key and three float64 columns "
+        f"{report['bench']}, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key and three float64 "
+        "columns "
         f"({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after {case['warmup']} warm-ups",
         "",
         format_table(

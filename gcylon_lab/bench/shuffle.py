@@ -48,13 +48,13 @@ def run(case: ShuffleCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dic
         for repeat in range(case.warmup + case.repeats):
             for (name, variant), series in times.items():
                 answers = contenders[name].step(repeat=repeat, variant=variant, check_keys=repeat == 0)
-                _refuse_wrong(name, variant, answers)
+                refuse_wrong(name, variant, answers)
                 if repeat >= case.warmup:
                     series.append(slowest(answers))
                 if name == "ours":
                     chosen = {key: answers[0][key] for key in ("strategy", "rounds")}
             say(f"turn {repeat + 1} of {case.warmup + case.repeats} done")
-    return _report(case, {key: Series(tuple(series)) for key, series in times.items()}, chosen)
+    return report_of("shuffle", case, {key: Series(tuple(series)) for key, series in times.items()}, chosen)
 
 
 def _start(name: str, case: ShuffleCase) -> Contender:
@@ -64,13 +64,23 @@ def _start(name: str, case: ShuffleCase) -> Contender:
     return mpi_contender(name, f"gcylon_lab.bench.{name}", case.ranks, str(case.rows))
 
 
-def _refuse_wrong(name: str, variant: Any, answers: Sequence[dict[str, Any]]) -> None:
+def refuse_wrong(name: str, variant: Any, answers: Sequence[dict[str, Any]]) -> None:
+    """Refuse a contender whose result was wrong.
+
+    Raises
+    ------
+    ClusterError
+        Saying what is wrong.
+    """
     wrong = next((answer["wrong"] for answer in answers if answer["wrong"]), "")
     if wrong:
         raise ClusterError(f"In the bench {name} ({variant}) gave a wrong result: {wrong}.")
 
 
-def _report(case: ShuffleCase, series: dict[tuple[str, Any], Series], chosen: dict[str, Any]) -> dict[str, Any]:
+def report_of(
+    bench: str, case: ShuffleCase, series: dict[tuple[str, Any], Series], chosen: dict[str, Any]
+) -> dict[str, Any]:
+    """The times of all contenders, and ours over each peer's best, as plain values."""
     contenders: list[dict[str, Any]] = [
         {"name": name, "variant": str(variant), "bytes_per_s": one.rate(case.rank_bytes)} | one.as_dict()
         for (name, variant), one in series.items()
@@ -79,7 +89,7 @@ def _report(case: ShuffleCase, series: dict[tuple[str, Any], Series], chosen: di
     best = {c["name"]: c for c in sorted(contenders, key=lambda c: c["bytes_per_s"])}
     ratios = {name: best["ours"]["bytes_per_s"] / c["bytes_per_s"] for name, c in best.items() if name != "ours"}
     return {
-        "bench": "shuffle",
+        "bench": bench,
         "case": {"ranks": case.ranks, "rows": case.rows, "repeats": case.repeats, "warmup": case.warmup,
                  "rank_bytes": case.rank_bytes},
         "contenders": contenders,

@@ -12,6 +12,7 @@ from ..verbs.grouping import GroupingVerbs, groupby
 from ..verbs.joining import JoiningVerbs, Keys
 from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
+from ..verbs.sorting import SortingVerbs
 from .forwarding import Forwarding, answered, forwarded
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ class HandleVerbs(Forwarding):
     gather = forwarded(ExchangingVerbs.gather)
     broadcast = forwarded(ExchangingVerbs.broadcast)
     repartition = forwarded(ExchangingVerbs.repartition)
+    sort_values = forwarded(SortingVerbs.sort_values)
 
     select = forwarded(RowVerbs.select)
     drop = forwarded(RowVerbs.drop)
@@ -118,6 +120,12 @@ class HandleVerbs(Forwarding):
     ) -> Plan:
         """Show how a group-by would run; no data is read."""
         return self._plan("groupby", strategy, config, on=[by] if isinstance(by, (str, int)) else list(by))
+
+    def plan_sort_values(
+        self, by: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how `sort_values` would run; no data is read."""
+        return self._plan("sort_values", strategy, config, on=[by] if isinstance(by, str) else list(by))
 
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""

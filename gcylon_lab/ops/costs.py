@@ -40,6 +40,10 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
 @lru_cache(maxsize=32)
 def costs_of(shapes: Shapes, strategy: str) -> Costs:
     """The costs of one strategy; kept, as an operation plans again once it has counted."""
+    if shapes.verb == "sort_values":
+        from .sort_costs import SortCosts  # which stands on this file
+
+        return SortCosts(shapes, strategy)
     return Costs(shapes, strategy)
 
 
@@ -106,7 +110,7 @@ class Costs:
         exchanging = packed + incoming
         if self._copies:
             # The copy is claimed together with what follows it, so that it never leaves too little for that.
-            scratch = np.array([partition_scratch_bytes(int(n), self._shapes.size) if n else 0 for n in piece])
+            scratch = np.array([self._scratch_bytes(int(n)) if n else 0 for n in piece])
             exchanging = piece * row + packed + np.maximum(scratch, incoming)
             if self._shapes.overlaps:
                 # The next piece is partitioned while the last one is exchanged and what came before it is staged.
@@ -132,6 +136,10 @@ class Costs:
     def room_for(self, chunk_rows: int) -> Numbers:
         """Bytes in which chunks of so many rows work; shape (size,)."""
         return np.ceil(self._largest + np.maximum(self.work(chunk_rows) - self._largest, 0.0) / self._usable) + 1
+
+    def _scratch_bytes(self, rows: int) -> int:
+        """Temporary bytes of reordering a piece, beside the piece and its copy."""
+        return partition_scratch_bytes(rows, self._shapes.size)
 
     def _reading(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers]:
         """Rows of a piece, and what it takes to have it and to make it, where chunks are of equal size."""

@@ -74,6 +74,12 @@ class Chunk:
             raise ValueError("the chunk is staged; load it")
         return self._data
 
+    def give_up(self) -> tuple[Data, object]:
+        """Hand on the rows of a chunk on the device tier, with the claim on them; it is empty afterwards."""
+        data, reservation = self.data, self._reservation
+        self.rows, self._data, self._reservation = 0, None, None
+        return data, reservation
+
     @contextmanager
     def load(self, workspace: Workspace) -> Iterator[Data]:
         """Give the rows; a staged chunk is read back under a reservation of its own, and stays staged.

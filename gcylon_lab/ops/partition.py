@@ -62,7 +62,7 @@ class HashRoute:
         backend, size, first = operation.workspace.backend, self._size, 0
         for piece in part.pieces(operation.workspace, chunk_rows):
             with operation.cast(piece) as data:
-                ids = backend.partition_ids(data, self._keys, size)
+                ids = self.ids_of(operation.workspace, data, first)
                 if self._ids is None:
                     rows += backend.count_ids(ids, size)
                 if operation.schema.variable:
@@ -96,13 +96,17 @@ class HashRoute:
         reservation = workspace.budget.reserve(piece.nbytes + scratch + packed, "Partitioning a chunk")
         with span("partition", "algorithm", bytes=piece.nbytes):
             if self._ids is None:
-                ids = backend.partition_ids(piece, self._keys, size)
+                ids = self.ids_of(workspace, piece, first_row)
             else:
                 ids = self._ids[first_row : first_row + piece.rows]
             data, offsets = backend.partition(piece, ids, size)
         if data.nbytes <= reservation.nbytes:
             reservation.resize(data.nbytes)
         return Outgoing(data, offsets[:-1], offsets[1:], reservation)
+
+    def ids_of(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
+        """The rank of each row of a piece, which begins at ``first_row`` of this rank's part."""
+        return workspace.backend.partition_ids(piece, self._keys, self._size)
 
     def forget(self) -> None:
         """Give back the kept ids."""

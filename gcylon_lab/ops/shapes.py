@@ -21,7 +21,7 @@ DEVICE_CHUNK_BYTES = 512 * 1024**2
 # Chunks that give way are staged in slices of this size at the most.
 _STAGE_BYTES = 4 * 1024**2
 _LEAST_SLICE_BYTES = 4096
-VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition")
+VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition", "sort_values")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from .cudf_hashing import partition_ids
 from .cudf_joining import CudfJoining
 from .cudf_packing import DeviceOutput
 from .cudf_scatter import DeviceScattering
+from .cudf_sorting import CudfSorting
 from .cudf_transfer import to_device, to_host
 from .data import Columns
 from .hashing import id_dtype
@@ -29,7 +30,7 @@ from .schema import Schema
 __all__ = ["CudfBackend", "DeviceColumns", "use_rmm_for_cupy"]
 
 
-class CudfBackend(CudfRows, CudfGrouping, CudfJoining):
+class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `DeviceColumns`.
 
     Ids, views and messages are cupy arrays, the latter two of uint8; counts and offsets are on the host. Everything

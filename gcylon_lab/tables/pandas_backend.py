@@ -16,11 +16,12 @@ from .packing import PlacedOutput
 from .pandas_grouping import PandasGrouping
 from .pandas_joining import PandasJoining
 from .pandas_rows import PandasRows
+from .pandas_sorting import PandasSorting
 from .partition import Ids, Int64s, count_ids, partition, partition_scratch_bytes, variable_bytes
 from .schema import Schema
 
 
-class PandasBackend(PandasRows, PandasGrouping, PandasJoining):
+class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     """Implements `gcylon_lab.tables.backend.Backend`, which says what each method does; all data is `Columns`."""
 
     name = "pandas"

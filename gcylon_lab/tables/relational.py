@@ -14,6 +14,7 @@ from .expressions import Expression
 from .joining import JoiningBackend
 from .order_bits import Words
 from .schema import Label, Schema
+from .sorting import SortingBackend
 
 if TYPE_CHECKING:
     from .backend import Data
@@ -106,5 +107,5 @@ class SelectingBackend(Protocol):
         ...
 
 
-class RelationalBackend(RowBackend, GroupingBackend, SelectingBackend, JoiningBackend, Protocol):
+class RelationalBackend(RowBackend, GroupingBackend, SelectingBackend, JoiningBackend, SortingBackend, Protocol):
     """All local work."""

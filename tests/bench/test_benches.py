@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import sys
 
+import numpy as np
 import pytest
 
 from gcylon_lab.bench.cases import ShuffleCase
 from gcylon_lab.bench.seats import Contender
-from gcylon_lab.bench.shuffle import _refuse_wrong
+from gcylon_lab.bench.shuffle import refuse_wrong
+from gcylon_lab.bench.sort_cases import SortCase, check_sorted, look_at
 from gcylon_lab.cli import main
 from gcylon_lab.errors import ClusterError
 
@@ -30,6 +32,31 @@ def test_shuffle_beside_both_peers(tmp_path, capsys):
     for contender in report["contenders"]:
         assert len(contender["times_s"]) == 2
         assert contender["bytes_per_s"] == pytest.approx(ShuffleCase(rows=20000).rank_bytes / contender["median_s"])
+
+
+@pytest.mark.slow
+def test_sort_beside_dask(tmp_path, capsys):
+    pytest.importorskip("dask", reason="dask is in the bench extra")
+    file = tmp_path / "sort.json"
+    assert main(["bench", "sort", *_SMALL, "--json", str(file)]) == 0
+    text, report = capsys.readouterr().out, json.loads(file.read_text())
+    assert text.splitlines()[-1].startswith("ours is") and "sort, 2 ranks" in text
+    assert set(report["ratios"]) == {"dask"} and report["ratios"]["dask"] > 0
+    assert [c["name"] for c in report["contenders"]] == ["ours", "dask", "dask"]
+
+
+def test_a_sort_that_is_wrong_is_found():
+    columns = [SortCase(rows=50).columns(rank, 0) for rank in range(2)]
+    seen = [look_at(part) for part in columns]
+    whole = {name: np.concatenate([part[name] for part in columns]) for name in columns[0]}
+    order = np.argsort(whole["k"])
+    parts = [{name: values[half] for name, values in whole.items()} for half in (order[:60], order[60:])]
+    right = [look_at(part) for part in parts]
+    assert check_sorted(seen, right) == ""
+    assert check_sorted(seen, right[::-1]) == check_sorted(seen, seen) == "the keys do not ascend"
+    parts[0]["v0"][:2] = parts[0]["v0"][1::-1]
+    assert "checksums" in check_sorted(seen, [look_at(part) for part in parts])
+    assert "rows went in" in check_sorted(seen, right[:1])
 
 
 def test_profiling(tmp_path, capsys):
@@ -80,6 +107,6 @@ def test_one_that_never_comes_is_ended():
 
 
 def test_a_wrong_result_is_refused():
-    _refuse_wrong("ours", "auto", [{"wrong": ""}, {"wrong": ""}])
+    refuse_wrong("ours", "auto", [{"wrong": ""}, {"wrong": ""}])
     with pytest.raises(ClusterError, match=r"bare \(16\) gave a wrong result: 3 keys"):
-        _refuse_wrong("bare", 16, [{"wrong": ""}, {"wrong": "3 keys ended on more than one rank"}])
+        refuse_wrong("bare", 16, [{"wrong": ""}, {"wrong": "3 keys ended on more than one rank"}])

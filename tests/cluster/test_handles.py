@@ -214,6 +214,15 @@ def test_functions_run_on_every_rank(lab: gl.Cluster, frame: pd.DataFrame) -> No
     assert lab.run(lambda: gl.current().rank) == [0, 1]
 
 
+def test_a_handle_sorts(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    plan = table.plan_sort_values(["k"])
+    sorted_ = table.sort_values(["k"], ascending=[False])
+    assert plan.strategy == sorted_.last_plan.strategy == "direct"
+    want = frame.sort_values("k", ascending=False, kind="stable", ignore_index=True)
+    pd.testing.assert_frame_equal(sorted_.to_pandas(), want)
+
+
 def test_ranks_and_status(lab: gl.Cluster) -> None:
     assert [record.rank for record in lab.ranks] == [0, 1]
     assert lab.run(__import__("os").getpid) == [record.pid for record in lab.ranks]

@@ -16,7 +16,9 @@ from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.ops.shapes import VERBS
 
 ROWS = 100_000
-ARGUMENTS: dict[str, dict[str, Any]] = {"shuffle": {"on": "k"}, "gather": {"root": 1}, "broadcast": {"root": 1}}
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "shuffle": {"on": "k"}, "gather": {"root": 1}, "broadcast": {"root": 1}, "sort_values": {"by": "k"},
+}  # fmt: skip
 # Strategy, and the limit as a multiple of a rank's part.
 BUDGETS = [
     ("auto", 20.0), ("direct", 20.0), ("chunked", 4.5), ("chunked", 2.4),

@@ -1,0 +1,186 @@
+"""The last step of a sort: a rank's share of the rows has arrived and is brought into order, inside the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+
+from ..memory.budget import Reservation
+from ..memory.lower import LowerFile
+from ..profiling import span
+from ..tables.backend import Data
+from ..tables.data import Columns
+from ..tables.pandas_sorting import sort_order, take_rows
+from ..tables.schema import Schema
+from ..tables.sorting import SortKey
+from .part import Chunk, Part, stage
+from .shapes import stage_slice_bytes
+from .sort_costs import ORDER_BYTES, RUN_SHARE, bucket_count
+from .splitters import make_buckets, sample_positions, take_sample
+from .workspace import Workspace
+
+_LEAST_SLICE_BYTES = 2048
+_LEAST_BUCKETS = 4
+_SAMPLED = 64  # rows looked at for each bucket, where a bucket has to be cut again
+
+
+class Sorter:
+    """Sorts rows that are on this rank. Nothing in it is collective.
+
+    Rows that do not fit into memory are made into sorted runs, which are
+    staged cut at the same keys; what lies between two of these keys is a
+    bucket, which is read from all runs and merged.
+
+    Parameters
+    ----------
+    workspace : Workspace
+    schema : Schema
+        Of all rows.
+    keys : sequence of SortKey
+    """
+
+    def __init__(self, workspace: Workspace, schema: Schema, keys: Sequence[SortKey]) -> None:
+        self._workspace = workspace
+        self._schema = schema
+        self._keys = keys
+        self._key_schema = schema.select([key.name for key in keys])
+        self._merges = workspace.backend.sorts_before_sending
+
+    def sort_here(self, part: Part, *, may_stage: bool) -> list[Chunk]:
+        """Sort a part on the device tier, which is given up; where that does not fit, its rows are staged for it.
+
+        Raises
+        ------
+        BudgetExceeded
+            If it does not fit and may not be staged.
+        """
+        if not part.chunks:
+            return []
+        workspace, nbytes = self._workspace, self._sorting_bytes(part.rows, part.nbytes)
+        several = len(part.chunks) > 1
+        if nbytes + (part.nbytes if several else 0) > workspace.budget.remaining_bytes and may_stage:
+            part.stage(workspace, part.nbytes, stage_slice_bytes(workspace.budget.limit_bytes))
+            return self.sort_staged(part)
+        chunk = self._joined(part) if several else part.chunks[0]
+        part.release()
+        with workspace.budget.reserve(nbytes, "Sorting the result"):
+            data, claim = chunk.give_up()
+            held = [data]
+            del data
+            data = self._ordered(held)
+        if isinstance(claim, Reservation):
+            claim.resize(data.nbytes)
+        return [Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)]
+
+    def _joined(self, part: Part) -> Chunk:
+        claim = self._workspace.budget.reserve(part.nbytes, "Joining the result")
+        data = self._workspace.backend.concat([chunk.data for chunk in part.chunks])
+        return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)
+
+    def sort_staged(self, part: Part, sample: Columns | None = None) -> list[Chunk]:
+        """Sort a staged part, which is given up, into staged chunks; a sample of its keys, sorted, saves reading it."""
+        pieces = part.chunks
+        part.release()
+        return self._sort(pieces, sample)
+
+    def _sort(self, pieces: list[Chunk], sample: Columns | None = None) -> list[Chunk]:
+        """Sort staged chunks, which are consumed: in memory where that fits, else in buckets."""
+        if not pieces:
+            return []
+        workspace = self._workspace
+        remaining, single = workspace.budget.remaining_bytes, sum(piece.rows for piece in pieces) == 1
+        if single or self._joining_bytes(pieces) <= remaining:
+            try:
+                with self._sorted(pieces) as data:
+                    return self._staged(data)
+            except workspace.out_of_memory:
+                if single:
+                    raise
+        return self._sort_in_buckets(pieces, sample)
+
+    def _sort_in_buckets(self, pieces: list[Chunk], sample: Columns | None) -> list[Chunk]:
+        workspace = self._workspace
+        count = self._bucket_count(pieces)
+        buckets = make_buckets(
+            self._sample(pieces, count) if sample is None else sample, self._keys, count, apart=sample is None
+        )
+        parts: list[list[Chunk]] = [[] for _ in buckets.equal]
+        file = workspace.spill.new_file()
+        for run in self._runs(pieces):
+            with self._sorted(run) as data:
+                for part, some in zip(parts, buckets.split(workspace, data, self._keys), strict=True):
+                    part += self._staged(some, file)
+        chunks: list[Chunk] = []
+        for same, part in zip(buckets.equal, parts, strict=True):
+            chunks += part if same else self._sort(part)
+        return chunks
+
+    def _bucket_count(self, pieces: list[Chunk]) -> int:
+        """So many that each can be sorted, but no more than leave slices of runs large enough to be worth reading."""
+        needed, remaining = self._joining_bytes(pieces), self._workspace.budget.remaining_bytes
+        run_bytes = sum(piece.nbytes for piece in pieces) * min(1.0, RUN_SHARE * remaining / needed)
+        most = max(_LEAST_BUCKETS, int(run_bytes) // _LEAST_SLICE_BYTES)
+        return max(2, min(bucket_count(needed, remaining), most))
+
+    def _sample(self, pieces: list[Chunk], count: int) -> Columns:
+        rows = sum(piece.rows for piece in pieces)
+        positions = sample_positions(0, rows, min(rows, _SAMPLED * count))
+        sample = take_sample(self._workspace, pieces, self._key_schema, positions)
+        return take_rows(sample, sort_order(sample, self._keys))
+
+    def _runs(self, pieces: list[Chunk]) -> Iterator[list[Chunk]]:
+        """As many chunks together as can be sorted in memory, at least one; they are consumed."""
+        most = self._workspace.budget.remaining_bytes * RUN_SHARE
+        while pieces:
+            count = 1
+            while count < len(pieces) and self._joining_bytes(pieces[: count + 1]) <= most:
+                count += 1
+            run, pieces[:count] = pieces[:count], []
+            yield run
+
+    @contextmanager
+    def _sorted(self, pieces: list[Chunk]) -> Iterator[Data]:
+        """The rows of staged chunks together, sorted."""
+        workspace = self._workspace
+        with ExitStack() as held:
+            claim = held.enter_context(workspace.budget.reserve(sum(p.nbytes for p in pieces), "Joining sorted rows"))
+            with ExitStack() as loaded:
+                box = [workspace.backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])]
+            claim.resize(box[0].nbytes)
+            held.enter_context(
+                workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows")
+            )
+            yield self._ordered(box)
+
+    def _ordered(self, held: list[Data]) -> Data:
+        backend = self._workspace.backend
+        with span("merge", "algorithm", bytes=held[0].nbytes):
+            return backend.reorder(held, backend.sort_order(held[0], self._keys, runs=self._merges))
+
+    def _staged(self, data: Data, file: LowerFile | None = None) -> list[Chunk]:
+        """Stage rows in slices, so that reading one back takes little of the budget."""
+        workspace = self._workspace
+        if not data.rows:
+            return []
+        file = file or workspace.spill.new_file()
+        count = min(-(-data.nbytes // stage_slice_bytes(workspace.budget.limit_bytes)), data.rows)
+        edges = [data.rows * i // count for i in range(count + 1)]
+        chunks = [stage(workspace, file, workspace.backend.slice(data, *pair)) for pair in pairwise(edges)]
+        workspace.spill.flush()  # the memory is free only once all of it has left
+        return chunks
+
+    def _joining_bytes(self, pieces: Sequence[Chunk]) -> int:
+        """Bytes of reading chunks, joining and sorting them."""
+        rows, nbytes = sum(piece.rows for piece in pieces), sum(piece.nbytes for piece in pieces)
+        return nbytes + max(nbytes, self._sorting_bytes(rows, nbytes))
+
+    def _sorting_bytes(self, rows: int, nbytes: int) -> int:
+        """Temporary bytes of sorting rows, beside the rows."""
+        return self._ordering_bytes(rows, max(0, nbytes - rows * self._schema.row_bytes))
+
+    def _ordering_bytes(self, rows: int, variable: int) -> int:
+        """Of finding the order, then of that and one column; text is joined, and taken out of that."""
+        widest = max((column.dtype.itemsize for column in self._schema.fixed if column.dtype is not None), default=0)
+        scratch = self._workspace.backend.sort_scratch_bytes(rows, variable)
+        return max(scratch, rows * (ORDER_BYTES + widest), rows * ORDER_BYTES + 2 * variable)

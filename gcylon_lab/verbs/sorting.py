@@ -1,0 +1,75 @@
+"""Sorting, and its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from ..config import GcylonConfig
+from ..ops import sort as _sort
+from ..ops.keys import listed
+from ..ops.plan import Plan
+from ..ops.planning import plan_verb
+from .base import Verbs
+
+
+class SortingVerbs(Verbs):
+    """sort_values."""
+
+    def sort_values(
+        self,
+        by: str | Sequence[str],
+        *,
+        ascending: bool | Sequence[bool] = True,
+        na_position: str = "last",
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Sort by one or several columns: the result in rank order is sorted.
+
+        It is stable: rows with equal keys keep their global order, also where they spread over several ranks. Ranks
+        get about equal numbers of rows, whatever the keys.
+
+        Parameters
+        ----------
+        by : str or sequence of str
+            Key columns, the first one decides first.
+        ascending : bool or sequence of bool, default True
+            One for all keys, or one for each.
+        na_position : {"last", "first"}
+            Where NaN and nulls go, whatever the direction.
+        strategy : {"auto", "direct", "chunked", "staged"}
+            All give the same rows on the same rank.
+        config : GcylonConfig, optional
+            The same on all ranks; rank 0's live one by default.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        ArgumentError
+            If ``ascending`` does not fit ``by``.
+        ColumnMissing
+            If a key is no column.
+        UnsupportedDtype
+            If a key has no order (lists, structs, maps).
+        BudgetExceeded
+            If it does not fit.
+        """
+        part, plan = _sort.sort_values(
+            self._workspace, self._live(), by,
+            ascending=ascending, na_position=na_position, strategy=strategy, config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return self._made(part, plan)
+
+    def plan_sort_values(
+        self, by: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `sort_values` would run; no data is read."""
+        on = listed(by)
+        return plan_verb(self._workspace, self._live(), "sort_values", self.info(), config, strategy, on=on)

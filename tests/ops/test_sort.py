@@ -1,0 +1,237 @@
+"""sort_values on every world, strategy and layout: what pandas gives for the whole table, inside the budget."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from exchanges import LAYOUTS, exchange, make_frame
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+from sorts import KINDS, expected, failing_on_rank_1, frame_of, sort_columns, sort_given, sort_kind, sort_unsorted
+from test_scattered_rounds import run_mapped
+from worlds import World
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, SchemaMismatch, UnsupportedDtype
+
+TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
+PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]
+IDS = ["auto", "direct", "chunked", "staged"]
+HOWS = [
+    (["k"], {}),
+    (["c", "x"], {"ascending": [False, True], "na_position": "first"}),
+    (["s", "m"], {"ascending": [True, False]}),
+]
+ROWS = 30_000
+BYTES = 32 * ROWS
+
+
+def together(results: list[dict[str, Any]]) -> pd.DataFrame:
+    frames = [result["frame"] for result in results]
+    return pd.concat([frame for frame in frames if len(frame)] or frames[:1], ignore_index=True)
+
+
+def everywhere() -> list[Any]:
+    """Every layout and strategy on few worlds; on the others, MPI among them, what differs most."""
+    cases: list[Any] = []
+    for world in (World("single", 1), World("threads", 2), World("threads", 4)):
+        cases += [(world, layout, *plan) for layout in LAYOUTS for plan in PLANS]
+    for world in (World("threads", 3), World("mpi", 2)):
+        cases += [(world, layout, *plan) for layout in LAYOUTS[:2] for plan in (PLANS[0], PLANS[3])]
+    return [
+        pytest.param(*case, marks=[pytest.mark.mpi] if case[0].kind == "mpi" else [], id="-".join(map(str, case[:3])))
+        for case in cases
+    ]
+
+
+@pytest.mark.parametrize(("world", "layout", "strategy", "config"), everywhere())
+@pytest.mark.parametrize(("by", "how"), HOWS, ids=["k", "c-x", "s-m"])
+def test_the_result_in_rank_order_is_the_sorted_table(
+    world: World, layout: str, strategy: str, config: GcylonConfig | None, by: list[str], how: dict[str, Any]
+) -> None:
+    results = world.run(exchange, "sort_values", layout, {"by": by, **how}, strategy, config)
+    want = expected([make_frame(layout, rank, world.size) for rank in range(world.size)], by, **how)
+    pd.testing.assert_frame_equal(together(results), want, check_column_type=False, check_index_type=False)
+    lengths = [len(result["frame"]) for result in results]
+    assert max(lengths) <= len(want) / world.size * 1.25 + 1
+    for result in results:
+        assert list(result["frame"].dtypes) == list(want.dtypes)  # also where a rank has no rows
+        before, after = result["left"]
+        assert after == before
+        assert result["record"]["measured_peak_bytes"] <= result["limit"]
+        assert strategy in ("auto", result["record"]["strategy"])
+        if strategy == "staged":
+            assert result["tiers"]["device"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("world", [World("single", 1), World("threads", 2), World("threads", 4)], ids=str)
+@pytest.mark.parametrize("strategy", ["auto", "staged"])
+def test_a_table_of_ten_times_the_budget(world: World, kind: str, strategy: str) -> None:
+    config = GcylonConfig(gpu_memory_limit=4 * BYTES)
+    results = world.run(sort_kind, kind, ROWS, strategy, BYTES // 10, True, config=config)
+    want = expected([frame_of(kind, rank, ROWS) for rank in range(world.size)], "k")
+    pd.testing.assert_frame_equal(together(results), want)
+    for result in results:
+        assert result["peak"] <= result["limit"] == BYTES // 10
+        assert 0.7 <= result["predicted"] / result["peak"] <= 1.3
+        assert result["tiers"]["device"] == 0
+        assert result["left"][0] == result["left"][1]
+        assert abs(len(result["frame"]) - ROWS) <= 0.3 * ROWS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_strategy_puts_the_same_rows_on_the_same_rank(kind: str) -> None:
+    world, config = World("threads", 3), GcylonConfig(gpu_memory_limit=8 * BYTES)
+    runs = [("direct", 8, False), ("chunked", 5, False), ("staged", 1, False), ("auto", 1, True)]
+    frames = []
+    for strategy, limit, staged in runs:
+        results = world.run(sort_kind, kind, ROWS, strategy, limit * BYTES, staged, config=config)
+        frames.append([result["frame"] for result in results])
+        for result in results:
+            assert result["peak"] <= result["limit"]
+            assert 0.7 <= result["predicted"] / result["peak"] <= 1.3
+    for others in frames[1:]:
+        for ours, theirs in zip(frames[0], others, strict=True):
+            pd.testing.assert_frame_equal(ours, theirs)
+
+
+@pytest.mark.mpi
+def test_mpi_ranks_sort_what_does_not_fit() -> None:
+    config = GcylonConfig(gpu_memory_limit=4 * BYTES)
+    results = World("mpi", 2).run(sort_kind, "one key has 90%", ROWS, "auto", BYTES // 10, True, config=config)
+    want = expected([frame_of("one key has 90%", rank, ROWS) for rank in (0, 1)], "k")
+    pd.testing.assert_frame_equal(together(results), want)
+    assert all(result["peak"] <= BYTES // 10 for result in results)
+
+
+def test_ranks_of_other_dtypes_agree() -> None:
+    categories = [pd.Categorical(["b", None, "a"], ["b", "a"]), pd.Categorical(["c", "a", "b"], ["a", "c", "b"])]
+    frames = [
+        pd.DataFrame({"k": np.array([3, 1, 2], "int8"), "c": categories[0]}),
+        pd.DataFrame({"k": np.array([2**40, -1, 2], "int64"), "c": categories[1]}),
+    ]
+    whole = pd.concat([frame.astype({"k": "int64", "c": "category"}) for frame in frames], ignore_index=True)
+    whole["c"] = pd.Categorical([*categories[0], *categories[1]], ["b", "a", "c"])  # the union, in rank order
+    for by in (["k"], ["c", "k"]):
+        results = World("threads", 2).run(sort_given, frames, by, {})
+        want = whole.sort_values(by, kind="stable", ignore_index=True)
+        pd.testing.assert_frame_equal(together(results), want)
+        assert all(list(r["frame"]["c"].cat.categories) == ["b", "a", "c"] for r in results)
+
+
+def test_fewer_rows_than_ranks_are_spread() -> None:
+    frames = [pd.DataFrame({"k": [value]}) for value in (3, 1)] + [pd.DataFrame({"k": np.zeros(0, "int64")})] * 2
+    results = World("threads", 4).run(sort_given, frames, "k", {})
+    assert together(results)["k"].tolist() == [1, 3]
+    assert max(len(result["frame"]) for result in results) == 1
+
+
+def test_missing_values_of_any_kind_are_one() -> None:
+    """NaN and null tie: they keep their order, and stand at one end whatever the direction."""
+    frames = [
+        pd.DataFrame({"k": pd.array([3.0, None], "Float64"), "g": [0, 1]}),
+        pd.DataFrame({"k": pd.array([None, None], "Float64"), "g": [2, 3]}),
+        pd.DataFrame({"k": pd.array([1.0, 2.0], "Float64"), "g": [4, 5]}),
+        pd.DataFrame({"k": pd.array([None, 0.0], "Float64"), "g": [6, 7]}),
+    ]
+    how = {"ascending": False, "na_position": "first"}
+    results = World("threads", 4).run(sort_given, frames, "k", how)
+    assert together(results)["g"].tolist() == [1, 2, 3, 6, 0, 5, 4, 7]
+
+
+def refused(kind: type[Exception], match: str, frames: list[pd.DataFrame], **arguments: Any) -> None:
+    for outcome in World("threads", 2).outcomes(sort_columns, frames, arguments):
+        assert isinstance(outcome.error, kind), outcome.error
+        assert match in str(outcome.error)
+
+
+def test_what_cannot_be_sorted_is_refused_by_name_on_all_ranks() -> None:
+    lists = [pd.DataFrame({"k": [1, 2], "l": pd.Series([[1], None], dtype=object)})] * 2
+    none = pd.DataFrame({"k": [1, 2], "l": pd.Series([None, None], dtype=object)})
+    refused(UnsupportedDtype, "'l'", lists, by=["k", "l"])
+    refused(UnsupportedDtype, "'l'", [none, lists[0]], by="l")  # one rank alone knows that they are lists
+    refused(ColumnMissing, "'q'", lists, by="q")
+    refused(ArgumentError, "by=[]", lists, by=[])
+    refused(ArgumentError, "by=['k', 'k']", lists, by=["k", "k"])
+    refused(ArgumentError, "ascending=[True, False]", lists, by="k", ascending=[True, False])
+    refused(ArgumentError, "na_position='middle'", lists, by="k", na_position="middle")
+    text = [pd.DataFrame({"k": [1]}), pd.DataFrame({"k": ["a"]})]
+    refused(SchemaMismatch, "'k'", text, by="k")
+
+
+def test_a_budget_that_is_too_small_says_what_would_do() -> None:
+    world, config = World("threads", 2), GcylonConfig(gpu_memory_limit=8 * BYTES)
+    outcomes = world.outcomes(sort_kind, "random", ROWS, "direct", 2 * BYTES, False, config=config)
+    errors = [outcome.error for outcome in outcomes]
+    assert all(isinstance(error, BudgetExceeded) for error in errors)
+    advised = errors[0].numbers["would_do"]
+    assert advised > 2 * BYTES
+    results = world.run(sort_kind, "random", ROWS, "direct", advised, False, config=config)
+    assert all(result["peak"] <= advised for result in results)
+
+
+@pytest.mark.parametrize("strategy", ["direct", "staged"])
+@pytest.mark.parametrize("method", ["select", "take", "split_ids", "sort_order", "reorder"])
+@pytest.mark.parametrize("world", [World("threads", 3), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)], ids=str)
+def test_an_error_of_one_rank_is_raised_on_all(world: World, method: str, strategy: str) -> None:
+    frames = [frame_of("few keys", rank, 500) for rank in range(world.size)]
+    order = world.run(failing_on_rank_1, frames, method, strategy)
+    assert [g for part in order for g in part] == expected(frames, "k")["g"].tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("strategy", ["direct", "staged"])
+def test_backends_that_sort_once_give_the_same(kind: str, strategy: str) -> None:
+    """As on GPUs: rows travel unsorted, where they may by kernels that write them into their places."""
+    frames = [frame_of(kind, rank, 5000) for rank in range(3)]
+    how, limit = {"ascending": False}, 64 * 5000 * 32
+    want = expected(frames, "k", **how)
+    for results in (
+        World("threads", 3).run(sort_unsorted, frames, "k", how, strategy, limit),
+        run_mapped(3, sort_unsorted, frames, "k", how, strategy, limit),
+    ):
+        pd.testing.assert_frame_equal(together(results), want)
+        assert all(result["left"][0] == result["left"][1] for result in results)
+    assert all(result["scattered"] == (strategy == "direct" and kind != "text") for result in results)
+
+
+_VALUES = {
+    "i": st.integers(-3, 3),
+    "f": st.sampled_from([None, -0.0, 0.0, 1.5, -2.0]),
+    "s": st.sampled_from([None, "", "a", "ab", "ä", "a" * 9, "a" * 9 + "b"]),
+}
+
+
+@st.composite
+def tables(draw: Any) -> tuple[list[pd.DataFrame], list[str], dict[str, Any]]:
+    frames = []
+    for rank in range(3):
+        rows = draw(st.integers(0, 12))
+        columns = {name: draw(st.lists(values, min_size=rows, max_size=rows)) for name, values in _VALUES.items()}
+        frame = pd.DataFrame(
+            {
+                "i": np.array(columns["i"], dtype="int64"),
+                "f": np.array(columns["f"], dtype="float64"),
+                "s": pd.array(columns["s"], dtype="str"),
+                "g": np.arange(rows) + 100 * rank,
+            }
+        )
+        frames.append(frame)
+    by = draw(st.lists(st.sampled_from(["i", "f", "s"]), min_size=1, max_size=3, unique=True))
+    ascending = draw(st.lists(st.booleans(), min_size=len(by), max_size=len(by)))
+    return frames, by, {"ascending": ascending, "na_position": draw(st.sampled_from(["first", "last"]))}
+
+
+@settings(
+    max_examples=60, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)  # fmt: skip
+@given(tables(), st.sampled_from(["direct", "staged"]))
+def test_random_tables(table: tuple[list[pd.DataFrame], list[str], dict[str, Any]], strategy: str) -> None:
+    frames, by, how = table
+    results = World("threads", 3).run(sort_given, frames, by, how, strategy)
+    assert together(results)["g"].tolist() == expected(frames, by, **how)["g"].tolist()
