@@ -8,11 +8,12 @@ import numpy as np
 
 from .column import Column
 from .data import Columns
-from .group_kernels import as_column, between
+from .group_kernels import between
 from .grouping import plain_values
 from .interop import to_frame
 from .order_bits import from_bits
 from .schema import Schema
+from .taking import as_column
 
 
 def value_at(column: Column, result: Column, low: int | None, high: int | None, part: float) -> Any:

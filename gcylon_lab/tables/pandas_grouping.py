@@ -11,10 +11,11 @@ from . import group_kernels
 from .aggregation import Kernel
 from .column import Label
 from .data import Array, Columns, concat_columns
-from .group_kernels import Inputs, gather
+from .group_kernels import Inputs
 from .grouping import Groups, Int64s, find_groups, last_rows, plain_values
 from .order_bits import Words, to_bits
 from .schema import Schema
+from .taking import gather
 
 # Codes of a key and of all keys, the table that finds equal ones, the groups' numbers and order; of a kernel the
 # values that count and their groups. Measured where each row has a key of its own: 33 to 64 with the result, and 137

@@ -15,10 +15,10 @@ from .casting import cast_columns
 from .code_table import FIND_ROW_BYTES, TABLE_ROW_BYTES, CodeTable, stable_order
 from .column import Column, Label
 from .data import Array, Columns, empty_array, one_array
-from .group_kernels import null_item
 from .key_forms import KeyForm
 from .key_values import JointKeys, comparable, labels_of
 from .schema import Schema
+from .taking import null_item
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
