@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from worlds import World
 
@@ -28,8 +30,20 @@ def several(request: pytest.FixtureRequest) -> World:
     return request.param
 
 
+# Where tests start engines, browsers or Python processes: these run one after the other, so that they meet their times.
+ENGINES = ("bench", "cluster", "faults", "gpu", "notebooks", "test_cli.py", "test_doctor.py", "test_equipment.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Try what needs a real browser again before it counts as failed: starved of a core, a page misses its times."""
+    """Let what starts engines run one by one, and try what needs a real browser again before it counts as failed.
+
+    Starved of a core, a page misses its times.
+    """
+    here = Path(__file__).parent
     for item in items:
-        if item.get_closest_marker("browser") is not None:
+        browser = item.get_closest_marker("browser") is not None
+        if browser:
             item.add_marker(pytest.mark.flaky(reruns=2))
+        starts = browser or item.get_closest_marker("mpi") is not None
+        if starts or item.path.relative_to(here).parts[0] in ENGINES or item.path.name == "test_with_cluster.py":
+            item.add_marker(pytest.mark.xdist_group("engines"))

@@ -125,7 +125,7 @@ class MpiTransport:
         looks = 0
         while not MPI.Request.Testall(requests):
             looks += 1
-            self.check()
+            self._look()
             if looks % _LOOKS_PER_NEWS == 0 and self._lost_ranks():
                 raise self._explain(None)
             _give_way(looks)
@@ -139,6 +139,14 @@ class MpiTransport:
 
     def check(self) -> None:
         """Raise if this rank was revoked, by itself or another."""
+        if self.revocable and not self._revoked.is_set():
+            try:
+                self._messages.Iprobe(MPI.ANY_SOURCE, MPI.ANY_TAG)  # a revoke arrives only while MPI has a turn
+            except MPI.Exception as error:
+                raise self._explain(error) from None
+        self._look()
+
+    def _look(self) -> None:
         if self._revoked.is_set() or (self.revocable and _is_revoked(self._signal)):
             raise self._explain(None)
 

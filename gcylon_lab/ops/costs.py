@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..tables.partition import partition_scratch_bytes
-from ..tables.scattering import MOST_SCATTERED, scatter_bytes
+from ..tables.scattering import scatter_bytes
 from .shapes import FAST_CHUNK_BYTES, Shapes, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
@@ -35,12 +35,6 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
     if shapes.verb == "repartition":
         return tuple(int(n * shapes.bytes_per_row) for n in shapes.target_rows)
     return (-(-total // size),) * size
-
-
-def scatters_rows(shapes: Shapes) -> bool:
-    """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
-    fixed = not shapes.variable_row_bytes
-    return shapes.scatters and shapes.verb == "shuffle" and fixed and 1 < shapes.size <= MOST_SCATTERED
 
 
 @lru_cache(maxsize=32)
@@ -77,7 +71,7 @@ class Costs:
         self._shapes = shapes
         self._staged = strategy == "staged"
         self._shuffle = shapes.verb == "shuffle"
-        scatters = not self._staged and scatters_rows(shapes)
+        scatters = not self._staged and shapes.scatters_rows
         self._copies = self._shuffle and shapes.size > 1 and not scatters  # one rank's rows stay as they are
         keeps_ids = self._shuffle and not self._staged
         each = id_bytes(shapes.size)

@@ -49,9 +49,19 @@ class HashRoute:
         backend, size = operation.workspace.backend, self._size
         rows, variable = np.zeros(size, np.int64), np.zeros(size, np.int64)
         self._keep(operation, part.rows)
-        first = 0
+        with span("partition", "algorithm", bytes=part.nbytes):
+            self._count_pieces(operation, part, chunk_rows, rows, variable)
+        if self._ids is not None:  # counted at once: on a GPU each count is a wait
+            self.prepare(operation, part, chunk_rows)
+            scattering = self._scattering
+            rows = backend.count_ids(self._ids, size) if scattering is None else scattering.rows.sum(axis=0)
+        return rows, variable
+
+    def _count_pieces(self, operation: Operation, part: Part, chunk_rows: int, rows: Int64s, variable: Int64s) -> None:
+        """Hash the keys of all pieces; add what each rank gets of those whose ids are not kept."""
+        backend, size, first = operation.workspace.backend, self._size, 0
         for piece in part.pieces(operation.workspace, chunk_rows):
-            with span("partition", "algorithm", bytes=piece.nbytes), operation.cast(piece) as data:
+            with operation.cast(piece) as data:
                 ids = self.ids_of(operation.workspace, data, first)
                 if self._ids is None:
                     rows += backend.count_ids(ids, size)
@@ -61,11 +71,6 @@ class HashRoute:
                     self._ids[first : first + data.rows] = ids
                 first += data.rows
             del piece, data, ids
-        if self._ids is not None:  # counted at once: on a GPU each count is a wait
-            self.prepare(operation, part, chunk_rows)
-            scattering = self._scattering
-            rows = backend.count_ids(self._ids, size) if scattering is None else scattering.rows.sum(axis=0)
-        return rows, variable
 
     def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Where this rank's kernels write into the others' results, find the place of every row."""

@@ -183,7 +183,7 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
     costs = costs_of(shapes, strategy)
     results_here = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
     always = results_here + costs.kept + shapes.used
-    rows = wished_rows(shapes, config)
+    rows = wished_rows(shapes, config, placed=strategy != "staged")
     worth_rows = rows if strategy == "direct" else min(config.min_chunk_rows, rows)
     if strategy != "direct":
         rows = max(1, costs.rows_in(np.maximum(np.array(shapes.limits) - always, 0.0), rows))

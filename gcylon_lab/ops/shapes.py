@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..config import GcylonConfig
+from ..tables.scattering import MOST_SCATTERED
 
 # On 2 cores 2 MiB a round gave 1.2 GB/s, 8 MiB 1.45 and 16 MiB 1.55: what a round costs by itself is spread over
 # more rows, while this many rounds still show progress, and their copies stay small beside a budget.
@@ -71,6 +72,12 @@ class Shapes:
         return len(self.rows)
 
     @property
+    def scatters_rows(self) -> bool:
+        """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
+        fixed = not self.variable_row_bytes
+        return self.scatters and self.verb == "shuffle" and fixed and 1 < self.size <= MOST_SCATTERED
+
+    @property
     def sent_rows(self) -> tuple[int, ...]:
         """Rows that each rank sends from."""
         if self.verb == "broadcast":
@@ -105,12 +112,15 @@ class Shapes:
         )
 
 
-def wished_rows(shapes: Shapes, config: GcylonConfig) -> int:
-    """Rows of a chunk where memory does not matter, at least 1."""
+def wished_rows(shapes: Shapes, config: GcylonConfig, *, placed: bool = False) -> int:
+    """Rows of a chunk where memory does not matter, at least 1; ``placed``: for rounds into a result in place."""
     most = max(1, max(shapes.sent_rows))
     if not shapes.bytes_per_row:
         return most
-    share = max(_LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // _CHUNKS_IN_LIMIT)
+    if placed and shapes.scatters_rows and not any(shapes.staged_bytes):
+        share = shapes.fast_chunk_bytes  # a round takes no memory then, whatever its size
+    else:
+        share = max(_LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // _CHUNKS_IN_LIMIT)
     wished = config.chunk_size_bytes or min(shapes.fast_chunk_bytes, share)
     return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
 

@@ -123,12 +123,20 @@ def revoke_from_another_thread(where: str) -> dict[str, Any]:
         seen = _error_of(lambda: transport.agree(vote))
     elif where == "share":
         seen = _error_of(lambda: transport.share(b"text"))
+    elif where == "check":  # as who waits for work on a GPU does
+        seen = _error_of(lambda: _check_until(transport, time.monotonic() + 5))
     else:
         seen = _error_of(lambda: transport.exchange(None, [], [Receive(0, room.data)]))
     left_at = time.time()
     transport.recover()
     after = transport.agree(vote)[:, 0].tolist()
     return {"error": seen, "revoked_at": revoked_at, "left_at": left_at, "after": after}
+
+
+def _check_until(transport: Any, end: float) -> None:
+    while time.monotonic() < end:
+        transport.check()
+        time.sleep(20e-6)
 
 
 def used_after_close() -> list[GcylonError | None]:

@@ -56,7 +56,7 @@ def test_deadline_that_was_lifted_does_nothing(world: World) -> None:
     assert world.run(bodies.deadline_that_is_kept) == [list(range(world.size))] * world.size
 
 
-@pytest.mark.parametrize("where", ["agree", "share", "exchange"])
+@pytest.mark.parametrize("where", ["agree", "share", "exchange", "check"])
 def test_revoke_frees_stuck_ranks_and_recover_makes_usable(several: World, where: str) -> None:
     waits = []
     for _ in range(3):  # a machine that has much else to do may miss the second once
