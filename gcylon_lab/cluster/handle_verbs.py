@@ -97,6 +97,12 @@ class HandleVerbs(Forwarding):
         """Show how `sort_values` would run; no data is read."""
         return self._plan("sort_values", strategy, config, on=[by] if isinstance(by, str) else list(by))
 
+    def plan_groupby(
+        self, by: str | int | Sequence[str | int], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how a group-by would run; no data is read."""
+        return self._plan("groupby", strategy, config, on=[by] if isinstance(by, (str, int)) else list(by))
+
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""
         raise NotImplementedError

@@ -29,14 +29,14 @@ def foresee(
     Parameters
     ----------
     verb : str
-        shuffle, allgather, gather, broadcast or repartition.
+        shuffle, allgather, gather, broadcast, repartition or groupby.
     infos : sequence of mapping
         One a rank, in rank order.
     config : GcylonConfig
         The settings it would run with.
     strategy : str, default "auto"
     on : sequence of str
-        Keys of a shuffle.
+        Keys of a shuffle or a group-by.
     root : int
         Of gather and broadcast.
     rows_per_rank : sequence of int, optional
@@ -52,6 +52,8 @@ def foresee(
     GcylonError
         As the verb itself would: a missing column, a root out of range, a budget that is too small.
     """
+    if verb == "groupby":
+        return _grouped(infos, config, strategy, on)
     if verb not in VERBS:
         raise ArgumentError(f"verb={verb!r} is none.", advice=f"It is one of {', '.join(VERBS)}.")
     check_strategy(strategy)
@@ -66,6 +68,26 @@ def foresee(
     if config.may_stage(pinned_tier=pinned_tier):
         shapes = _after_making_room(shapes, chunks, config, strategy)
     return make_plan(shapes, config, strategy, pinned_tier=pinned_tier)
+
+
+def _grouped(infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy: str, on: Sequence[str]) -> Plan:
+    """A group-by shuffles by its keys, unless rows with equal keys are on one rank already."""
+    check_strategy(strategy)
+    _check(infos, on, 0)
+    spread = infos[0]["partitioning"]
+    together = spread is not None and spread["size"] == len(infos) and set(spread["keys"]) <= set(on)
+    if len(infos) > 1 and not together:
+        plan = foresee("shuffle", infos, config, strategy=strategy, on=on)
+        note = "where few keys stand in many rows, each rank sends partial results instead, which are fewer"
+        return replace(plan, verb="groupby", notes=(note,))
+    limits = [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in infos]
+    peaks = tuple(min(i["used_bytes"] + i["nbytes"], limit) for i, limit in zip(infos, limits, strict=True))
+    return Plan(
+        verb="groupby", strategy="staged" if strategy == "staged" else "direct", rounds=0, chunk_rows=0, round_bytes=0,
+        result_bytes=max(i["nbytes"] for i in infos), predicted_peak_bytes=max(peaks), budget_bytes=min(limits),
+        reason="because rows with equal keys are on one rank already",
+        assumption="assuming a result no larger than the table", predicted_peaks=peaks,
+    )  # fmt: skip
 
 
 def _check(infos: Sequence[Mapping[str, Any]], on: Sequence[str], root: int) -> None:

@@ -123,10 +123,10 @@ def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna:
     work.make_room(grouping.result_schema.row_bytes, 0)
     together = is_together(part, keys, operation.size)
     complete = False
-    folds = steps.merge is not None and _few_groups(operation, grouping, part)
+    folds, groups = _few_groups(operation, grouping, part) if steps.merge is not None else (False, 0.0)
     result = work.new_part(grouping.result_schema)
     if folds:
-        rows, complete = grouping.fold(part, using_up=False)
+        rows, complete = grouping.fold(part, groups, using_up=False)
         operation.notes.append(_folded_note(together))
     else:
         rows = view_of(operation.workspace, part, steps.needed)
@@ -165,15 +165,16 @@ def check_determinism(operation: Operation, steps: Aggregations, deterministic: 
         )
 
 
-def _few_groups(operation: Operation, grouping: Grouping, part: Part) -> bool:
-    """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows."""
+def _few_groups(operation: Operation, grouping: Grouping, part: Part) -> tuple[bool, float]:
+    """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows, and how many are
+    expected here."""
     looked_at, found = grouping.sample(part)
     votes = operation.vote(VoteKind.COUNT, (part.rows, looked_at, found))
     rows, worth = 0, 0.0
     for there, looked, distinct in votes[:, :3].tolist():
         rows += there
         worth += min(float(there), expected_groups(looked, distinct))
-    return rows >= _WORTH * worth
+    return rows >= _WORTH * worth, min(float(part.rows), expected_groups(looked_at, found))
 
 
 def _folded_note(together: bool) -> str:

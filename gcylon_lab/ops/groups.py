@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
+from ..profiling import span
 from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
 from ..tables.backend import Data
 from ..tables.schema import Schema
@@ -81,11 +82,19 @@ class Grouping:
 
     # ---- partial results
 
-    def fold(self, part: Part, *, using_up: bool) -> tuple[Part, bool]:
+    def fold(self, part: Part, groups: float, *, using_up: bool) -> tuple[Part, bool]:
         """Partial results of rows, in the order in which keys begin: one row a key.
 
         Where the state does not fit, or grows with nearly every row, it is put aside and begun anew: a key then has
         several rows, which follow each other in the order of the rows they are of.
+
+        Parameters
+        ----------
+        part : Part
+        groups : float
+            How many keys are expected here.
+        using_up : bool
+            Whether the rows are dropped as they are added.
 
         Returns
         -------
@@ -94,6 +103,9 @@ class Grouping:
         """
         folding = _Folding(self, self.work.new_part(self.partial_schema))
         rows = self.work.piece_rows(_row_bytes(part), self._scratch + self._made_row_bytes(self.steps.partial))
+        row_bytes = _row_bytes(part) + self._scratch + self._made_row_bytes(self.steps.partial)
+        state_bytes = min(groups, part.rows) * (_row_bytes(part) + self._made_row_bytes(self.steps.partial))
+        self.work.expect(min(rows, part.rows) * row_bytes + 4 * state_bytes + part.largest_staged_bytes)
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             folding.add(piece)
         return folding.close(), not folding.aside
@@ -127,6 +139,8 @@ class Grouping:
         rows = part.rows
         needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
         limit = self.work.workspace.budget.limit_bytes
+        if not depth:
+            self.work.expect(needed)
         try:
             if needed > limit and depth < _DEEPEST and self.steps.keys:
                 raise _TooMuch
@@ -148,7 +162,8 @@ class Grouping:
         with ExitStack() as held:
             data = work.everything(part, schema, held)
             claim = work.claim(self._needed(data, kernels))
-            made = work.backend.aggregate(data, keys, kernels, dropna=self.dropna)
+            with span("group", "algorithm", bytes=data.nbytes):
+                made = work.backend.aggregate(data, keys, kernels, dropna=self.dropna)
         claim.resize(made.nbytes)
         self.finish(made, claim, result)
 
@@ -234,10 +249,11 @@ class _Folding:
 
     def _aggregated(self, piece: Data) -> Data:
         steps = self._grouping.steps
-        return self._work.backend.aggregate(
-            piece, list(steps.keys), steps.partial, dropna=self._grouping.dropna, state=self._state,
-            merge=steps.merge or (),
-        )  # fmt: skip
+        with span("group", "algorithm", bytes=piece.nbytes):
+            return self._work.backend.aggregate(
+                piece, list(steps.keys), steps.partial, dropna=self._grouping.dropna, state=self._state,
+                merge=steps.merge or (),
+            )  # fmt: skip
 
     def _replace(self, made: Data, claim: Reservation, rows: int) -> None:
         before = 0 if self._state is None else self._state.rows

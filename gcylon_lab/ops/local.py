@@ -7,6 +7,7 @@ from contextlib import ExitStack
 
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile
+from ..profiling import span
 from ..tables.backend import Backend, Data
 from ..tables.schema import Schema
 from .operation import Operation
@@ -59,6 +60,12 @@ class LocalWork:
         self.workspace.spill.flush()
         budget.renew_limit()
         operation.record.used_before_bytes = budget.used_bytes
+
+    def expect(self, nbytes: float) -> None:
+        """Predict that work will take so many bytes beside what was in use before, or what the budget leaves."""
+        record, limit = self.operation.record, self.workspace.budget.limit_bytes
+        peak = min(limit, record.used_before_bytes + int(nbytes))
+        record.predicted_peak_bytes = max(record.predicted_peak_bytes, peak)
 
     def new_part(self, schema: Schema) -> Part:
         """An empty part that is filled by `keep`, and gives way when work does not fit."""
@@ -265,7 +272,8 @@ class LocalWork:
         claim: Reservation | None = None
         try:
             claim = self.claim(needed(data))
-            result = work(data)
+            with span(self.operation.verb, "algorithm", bytes=data.nbytes):
+                result = work(data)
         except self.workspace.out_of_memory:
             if claim is not None:
                 claim.release()

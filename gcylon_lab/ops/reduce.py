@@ -119,6 +119,8 @@ def _reduced(
         for i, one in enumerate(simple):
             made[one] = {name: frame[f"{i} {name}"].iloc[0] for name in names}
     work = LocalWork(operation, "Looking for quantiles")
+    if not simple:
+        work.make_room(0.0, 0)
     quantiles = {one: one[1] if one[0] == "quantile" else 0.5 for one in functions if one[0] in ("quantile", "median")}
     made |= {one: {} for one in quantiles}
     for name in names if quantiles else ():
@@ -155,7 +157,7 @@ def _one_row(operation: Operation, part: Part, wanted: Sequence[Aggregation]) ->
     grouping = Grouping(work, steps, operation.schema, dropna=False)
     work.make_room(0.0, 0)
     rows = view_of(operation.workspace, part, steps.needed) if steps.needed else part
-    partial, _ = grouping.fold(rows, using_up=False)
+    partial, _ = grouping.fold(rows, 1.0, using_up=False)
     step = Step(operation, partial, "allgather")
     stops = np.full(operation.size, partial.rows, dtype=np.int64)
     shapes = step.shapes()

@@ -134,7 +134,11 @@ def _each_piece(
     def needed(data: Data) -> int:
         return 2 * data.nbytes + data.rows * (temporary + made_row_bytes)
 
-    rows = work.piece_rows(part.nbytes / max(part.rows, 1), temporary + made_row_bytes)
+    row_bytes = part.nbytes / max(part.rows, 1)
+    rows = work.piece_rows(row_bytes, temporary + made_row_bytes)
+    result_bytes = part.rows * made_row_bytes if shared is not None and not part.staged_bytes else part.nbytes
+    at_once = min(rows, part.rows) * (2 * row_bytes + temporary + made_row_bytes) + part.largest_staged_bytes
+    work.expect(at_once + (0 if operation.request.strategy == "staged" else result_bytes))
     for piece, held in _pieces_with_claims(work, part, operation.schema, rows, apart=shared is not None):
         for made, claim in work.apply(piece, needed, function):
             schemas[made.schema] = schemas.get(made.schema, 0) + made.rows

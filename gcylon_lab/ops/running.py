@@ -64,7 +64,7 @@ def run_verb(
         try:
             result = _run(operation, body)
         finally:
-            record.measured_peak_bytes = workspace.budget.window_peak_bytes
+            record.measured_peak_bytes = max(record.measured_peak_bytes, workspace.budget.window_peak_bytes)
             workspace.transport.set_deadline(None)
         record.rows_out, record.bytes_out = result.rows, result.nbytes
     return result, _as_it_ran(operation)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..profiling import span
 from ..tables.order_bits import Words, bin_width, histogram
 from ..tables.schema import Label
 from .local import LocalWork
@@ -128,7 +129,10 @@ class _Search:
 
     def _words(self) -> Iterator[Words]:
         work = self._work
-        rows = work.piece_rows(self._part.nbytes / max(self._part.rows, 1), _WORD_ROW_BYTES)
+        row_bytes = self._part.nbytes / max(self._part.rows, 1)
+        rows = work.piece_rows(row_bytes, _WORD_ROW_BYTES)
+        at_once = min(rows, self._part.rows) * (row_bytes + _WORD_ROW_BYTES)
+        work.expect(at_once + self._part.largest_staged_bytes)
         for piece in work.pieces(self._part, self._schema, rows):
-            with work.claim(piece.rows * _WORD_ROW_BYTES):
+            with work.claim(piece.rows * _WORD_ROW_BYTES), span("select", "algorithm", bytes=piece.nbytes):
                 yield work.backend.order_words(piece, self._name)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from ..tables.schema import Label
 from .exchange import exchange_table
-from .operation import Operation
+from .operation import Int64s, Operation
 from .part import Part, Partitioning
 from .partition import HashRoute
 from .plan import Plan
@@ -40,6 +40,7 @@ class Step(Operation):
         self._votes = outer._votes
         self._outer = outer
         self._rounds_before = outer.record.rounds_done
+        self._predicted_before = outer.record.predicted_peak_bytes
         self.open()
 
     def open(self) -> None:
@@ -55,13 +56,24 @@ class Step(Operation):
         self.schema = self._agree_schema(part.schema, votes[:, 0], votes[:, 1])
         self._sizes = votes[:, 1:6]
 
+    def make_room(self, **more: Any) -> None:
+        """Collective: all ranks call it. As `Operation.make_room`; the peak of what came before is kept."""
+        peak = self.workspace.budget.window_peak_bytes
+        self.record.measured_peak_bytes = max(self.record.measured_peak_bytes, peak)
+        super().make_room(**more)
+
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
         """Plan this exchange; the record adds up the operation's."""
-        before = self._outer.record.predicted_peak_bytes if self._outer.plan is not None else 0
         plan = super().make_plan(shapes, counted, strategy)
         self.record.rounds = self._rounds_before + plan.rounds
-        self.record.predicted_peak_bytes = max(before, self.record.predicted_peak_bytes)
+        self.record.predicted_peak_bytes = max(self._predicted_before, self.record.predicted_peak_bytes)
         return plan
+
+    def see_needs(self, needs: Int64s) -> None:
+        """Predict again; the operation's prediction is that of its step that needs most."""
+        before = self._predicted_before
+        super().see_needs(needs)
+        self.record.predicted_peak_bytes = max(before, self.record.predicted_peak_bytes)
 
     def done(self) -> None:
         """Give the plan to the operation, under its name."""
@@ -90,8 +102,8 @@ def shuffled(operation: Operation, part: Part, keys: Sequence[Label]) -> Part:
 
 
 def local_plan(operation: Operation, part: Part, result: Part, reason: str) -> Plan:
-    """The plan of an operation that exchanged nothing: what it came to on this rank."""
-    peak = operation.workspace.budget.window_peak_bytes
+    """The plan of an operation that exchanged nothing, as this rank has it: where its result went to is known."""
+    peak = operation.record.predicted_peak_bytes
     limit = operation.workspace.limit_for(operation.config)
     staged = result.staged_bytes > 0
     operation.record.strategy, operation.record.reason = ("staged" if staged else "direct"), reason

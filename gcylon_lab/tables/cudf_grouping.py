@@ -153,7 +153,30 @@ def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
         return _Wanted([(array, [plc.aggregation.sum()])], lambda found: [_zero_for_null(found[0], column)])
     unsigned = array.dtype.kind == "u" if column.fixed else str(column.arrow).startswith("u")
     values, valid = numbers(column, array, np.uint64 if unsigned and column.kind == "int" else np.int64)
-    return _Wanted([(over(values, valid), [plc.aggregation.sum()])], lambda found: [made(output, _filled(found[0], 0))])
+    asked = [(over(values, valid), [plc.aggregation.sum()])]
+    if column.kind == "timedelta" or not _may_pass_limits(values):
+        return _Wanted(asked, lambda found: [made(output, _filled(found[0], 0))])
+    asked.append((over(values.astype(np.float64), valid), [plc.aggregation.sum()]))
+
+    def build(found: list[Any]) -> list[Array]:
+        sums, about = _filled(found[0], 0), _filled(found[1], 0.0)
+        apart = float(cupy.abs(about - sums.astype(np.float64)).max())
+        if apart > 2.0**60:
+            raise UnsupportedDtype(
+                f"a sum of column {column.name!r} ({column.describe()}) is about {float(cupy.abs(about).max()):.6g}, "
+                f"which {sums.dtype} does not hold",
+                advice="Convert the column before, for example to float64 or to decimals.",
+                column=column.name,
+            )
+        return [made(output, sums)]
+
+    return _Wanted(asked, build)
+
+
+def _may_pass_limits(values: Any) -> bool:
+    """Whether sums of so many ints may be larger than their type holds."""
+    largest = max(int(values.max()), -int(values.min()))
+    return bool(largest * values.size > np.iinfo(values.dtype).max)
 
 
 def _filled(result: Any, item: Any) -> Any:

@@ -57,7 +57,11 @@ def masked(plain: Any, valid: Any | None) -> Any:
         return plain
     bools = plc.Column(plc.DataType(plc.TypeId.BOOL8), valid.size, plc.gpumemoryview(valid), None, 0, 0, [])
     mask, nulls = plc.transform.bools_to_mask(bools, stream=current_stream())
-    return plain.with_mask(mask, nulls) if nulls else plain
+    if not nulls:
+        return plain
+    if plain.offset():  # a mask begins with the first row of the buffers
+        plain = plain.copy(stream=current_stream())
+    return plain.with_mask(mask, nulls)
 
 
 def over(values: Any, valid: Any | None = None) -> Any:

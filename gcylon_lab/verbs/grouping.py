@@ -9,6 +9,8 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..ops.groupby import groupby as _groupby
 from ..ops.keys import listed
+from ..ops.plan import Plan
+from ..ops.planning import plan_verb
 from ..tables.aggregation import FUNCTIONS, Aggregation
 from ..tables.schema import Label
 from .base import Verbs
@@ -90,6 +92,11 @@ class GroupBy(Generic[T]):
         )  # fmt: skip
         return result
 
+    def plan(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Collective: all ranks call it. Show how `agg` would run; no data is read."""
+        plan: Plan = self._table.plan_groupby(self._by, strategy=strategy, config=config)
+        return plan
+
     def __repr__(self) -> str:
         return f"<GroupBy {', '.join(map(str, self._by))} of {self._table!r}; agg() does it>"
 
@@ -112,7 +119,7 @@ def groupby(self: Any, by: Label | Sequence[Label], *, dropna: bool = True) -> G
 
 
 class GroupingVerbs(Verbs):
-    """group_agg, groupby."""
+    """groupby, and what it comes to: group_agg, plan_groupby."""
 
     groupby = groupby
 
@@ -133,6 +140,12 @@ class GroupingVerbs(Verbs):
             config=config, timeout_s=timeout_s,
         )  # fmt: skip
         return self._made(part, plan)
+
+    def plan_groupby(
+        self, by: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Collective: all ranks call it. Show how a group-by would run; no data is read."""
+        return plan_verb(self._workspace, self._live(), "groupby", self.info(), config, strategy, on=listed(by))
 
 
 def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> list[Aggregation]:

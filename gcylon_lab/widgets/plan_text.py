@@ -22,12 +22,14 @@ def plan_sentence(plan: Mapping[str, Any]) -> str:
     rounds, peak, budget = int(plan["rounds"]), int(plan["predicted_peak_bytes"]), int(plan["budget_bytes"])
     share = f" ({percent(peak / budget)})" if budget else ""
     size = f"{format_count(rounds)} round{'s' * (rounds != 1)} of at most {readable(plan['round_bytes'])} a rank"
+    size = size if rounds else "nothing is exchanged"
     means = _MEANS.get(plan["strategy"], "")
     sentence = (
         f"{plan['strategy']}{f', {means}' if means else ''}: {size} · predicted peak {readable(peak)} of "
         f"{readable(budget)}{share} · {plan['reason']}"
     )
-    return sentence + (f" ({plan['assumption']})" if plan.get("assumption") else "") + "."
+    sentence += (f" ({plan['assumption']})" if plan.get("assumption") else "") + "."
+    return " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in plan.get("notes") or ())])
 
 
 def alternatives_text(plan: Mapping[str, Any]) -> str:

@@ -125,6 +125,22 @@ def test_what_is_together_is_not_shuffled_again(world: World, chain: Any) -> Non
         assert_same_rows(together(results), expected, ["s", "k"])
 
 
+def plans(table: Any) -> Any:
+    spread = table.shuffle("k")
+    shown = [t.groupby(by).plan() for t, by in ((table, "k"), (spread, "k"), (spread, ["s", "k"]), (spread, "s"))]
+    return [(plan.verb, plan.rounds > 0, plan.describe()) for plan in shown]
+
+
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_plans_say_whether_it_is_shuffled(world: World) -> None:
+    for result in world.run(on_ranks, plans, "even"):
+        assert [one[:2] for one in result["value"]] == [
+            ("groupby", True), ("groupby", False), ("groupby", False), ("groupby", True),
+        ]  # fmt: skip
+        assert "partial results" in result["value"][0][2]
+        assert "nothing is exchanged" in result["value"][1][2]
+
+
 def other_keys(table: Any) -> Any:
     return table.shuffle(["k", "s"]).groupby("k").agg({"x": "sum"})
 

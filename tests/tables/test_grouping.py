@@ -110,6 +110,8 @@ def dtype_matters(series: pd.Series, column: Any, function: str) -> bool:
         return False
     if column.kind == "null" or "float16" in str(series.dtype) or "duration" in str(series.dtype):
         return False  # where pandas itself is of several minds
+    if isinstance(series.dtype, pd.ArrowDtype) and function in ("quantile", "sum"):
+        return False  # where its releases differ
     wide = function == "sum" and column.kind in ("int", "bool")
     return not wide and not (column.kind == "decimal" and function in ("mean", "var", "std", "median"))
 
@@ -148,10 +150,14 @@ def test_functions_give_what_pandas_gives(backend: Any, name: str, function: str
         return  # pandas makes zeros of times
     if function == "quantile" and name in ("float32", "float64"):
         return  # and NaN of infinities
-    if dtype_matters(EVERY_DTYPE[name], column, function):
+    if function in ("min", "max", "first", "last"):
+        assert ours["v"].dtype == backend.to_frame(data)["v"].dtype
+    elif dtype_matters(EVERY_DTYPE[name], column, function):
         assert ours["v"].dtype == theirs.dtype
     if function == "sum" and column.kind in ("int", "bool"):
         assert "64" in str(ours["v"].dtype)
+    if backend.name == "cudf" and function == "mean" and "extremes" in name:
+        return  # sums of floats there are plain ones
     if function in ("sum", "mean") and (column.kind == "decimal" or "extremes" in name):
         theirs = exactly(frame, function)
     narrow = "float16" in name or "halffloat" in name

@@ -1,0 +1,168 @@
+"""A program for ranks with GPUs: relational verbs by every strategy, compared with pandas on the whole table.
+
+    mpiexec --with-ft ulfm -n 2 python tests/gpu/relations_on_gpu.py
+
+Prints, on rank 0, a line of JSON: the equipment, and what was wrong. With GCYLON_ENGINE=cpu it runs on CPU engines.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from exchanges_on_gpu import frame_of
+
+import gcylon_lab as gl
+from gcylon_lab import col
+from gcylon_lab.context import current
+from gcylon_lab.tables.interop import to_frame
+
+ROWS = 6_000
+KEYS = (["c"], ["small", "yes"], ["s"], ["n"], ["k", "s"], ["position"])
+PARTIAL = {
+    "rows": ("f", "size"), "sf": ("f", "sum"), "mf": ("f", "mean"), "vf": ("f", "var"), "sp": ("position", "sum"),
+    "mn": ("when", "min"), "mx": ("n", "max"), "fs": ("s", "first"), "lc": ("c", "last"), "cn": ("n", "count"),
+    "anyy": ("yes", "any"), "ally": ("yes", "all"), "ms": ("s", "max"),
+}  # fmt: skip
+WHOLE = PARTIAL | {
+    "med": ("f", "median"),
+    "q": ("f", "quantile", 0.3),
+    "nu": ("s", "nunique"),
+    "li": ("position", "list"),
+}
+CONDITIONS = {
+    "numbers": (col("f") > 0.5, lambda f: f["f"] > 0.5),
+    "several": (
+        (col("n") % 2 == 0) & col("s").notna() | ~col("yes"),
+        lambda f: (f["n"] % 2 == 0).fillna(False) & f["s"].notna() | ~f["yes"],
+    ),
+    "text": (col("s").str.startswith("text 1"), lambda f: f["s"].str.startswith("text 1").fillna(False)),
+    "label": (col("c") == "label 2", lambda f: f["c"] == "label 2"),
+    "time": (col("when").dt.day.isin([1, 5]), lambda f: f["when"].dt.day.isin([1, 5])),
+}
+
+
+def share(value: Any) -> list[Any]:
+    return [pickle.loads(text) for text in current().transport.share(pickle.dumps(value))]
+
+
+def everyone(table: gl.Table) -> pd.DataFrame:
+    """All ranks' rows, as pandas."""
+    context = current()
+    frames = share(to_frame(context.workspace.backend.to_host(table._whole())))
+    return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
+
+
+def same(ours: pd.DataFrame, theirs: pd.DataFrame, keys: list[str], *, exact: bool = False) -> None:
+    def ordered(frame: pd.DataFrame) -> pd.DataFrame:
+        frame = frame.copy()
+        for name in frame:
+            if isinstance(frame[name].dtype, pd.CategoricalDtype):
+                frame[name] = frame[name].astype("str")
+        texts = [tuple(map(str, row)) for row in frame[keys].itertuples(index=False, name=None)]
+        return frame.iloc[sorted(range(len(frame)), key=texts.__getitem__)].reset_index(drop=True)
+
+    pd.testing.assert_frame_equal(
+        ordered(ours), ordered(theirs), check_column_type=False, check_index_type=False, check_exact=exact, rtol=1e-9
+    )
+
+
+def grouped(table: gl.Table, whole: pd.DataFrame, by: list[str], named: dict[str, Any], strategy: str) -> None:
+    named = {new: one for new, one in named.items() if one[0] not in by}
+    for dropna in (True, False):
+        result = table.groupby(by, dropna=dropna).agg(strategy=strategy, **named)
+        groups = whole.groupby(by, dropna=dropna, observed=True, sort=False)
+        theirs = {}
+        for new, (column, function, *argument) in named.items():
+            series = groups[column]
+            theirs[new] = series.agg(list) if function == "list" else getattr(series, function)(*argument)
+        same(everyone(result), pd.DataFrame(theirs).reset_index(), by)
+        assert strategy != "staged" or not result.tiers["device"]
+
+
+def distinct(table: gl.Table, whole: pd.DataFrame, by: list[str], strategy: str) -> None:
+    for keep in ("first", "last"):
+        result = table.drop_duplicates(by, keep=keep, strategy=strategy)
+        same(everyone(result), whole.drop_duplicates(by, keep=keep), ["position"])
+
+
+def chosen(table: gl.Table, whole: pd.DataFrame, name: str, strategy: str) -> None:
+    condition, pandas = CONDITIONS[name]
+    result = everyone(table.filter(condition, strategy="auto" if strategy == "chunked" else strategy))
+    pd.testing.assert_frame_equal(result, whole[pandas(whole)].reset_index(drop=True), check_column_type=False)
+
+
+def made(table: gl.Table, whole: pd.DataFrame, strategy: str) -> None:
+    result = table.assign(
+        y=col("f") * 2 + col("position"), z=col("n").fillna(-1), u=col("s").str.upper(), w=col("small") // 7,
+        v=col("s") == "text 1é", strategy="auto" if strategy == "chunked" else strategy,
+    )  # fmt: skip
+    expected = whole.assign(
+        y=whole["f"] * 2 + whole["position"], z=whole["n"].fillna(-1), u=whole["s"].str.upper(), w=whole["small"] // 7,
+        v=whole["s"] == "text 1é",
+    )  # fmt: skip
+    pd.testing.assert_frame_equal(everyone(result), expected, check_column_type=False)
+
+
+def reduced(table: gl.Table, whole: pd.DataFrame) -> None:
+    numbers = ["k", "f", "n"]
+    for name in ("sum", "mean", "std", "min", "max", "count", "median", "nunique"):
+        ours, theirs = getattr(table, name)(numbers), getattr(whole[numbers], name)()
+        assert np.allclose(ours.astype(float), theirs.astype(float), rtol=1e-9, equal_nan=True), name
+    assert table.quantile(0.3, "f") == whole["f"].quantile(0.3)
+
+
+def checks() -> list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]]:
+    found: list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]] = []
+    for strategy in ("direct", "chunked", "staged"):
+        for by in KEYS:
+            for kind, named in (("partial", PARTIAL), ("whole", WHOLE)):
+                found.append(
+                    (f"groupby {by} {kind} {strategy}", lambda t, w, b=by, n=named, s=strategy: grouped(t, w, b, n, s))
+                )
+            found.append((f"drop_duplicates {by} {strategy}", lambda t, w, b=by, s=strategy: distinct(t, w, b, s)))
+        for name in CONDITIONS:
+            found.append((f"filter {name} {strategy}", lambda t, w, n=name, s=strategy: chosen(t, w, n, s)))
+        found.append((f"assign {strategy}", lambda t, w, s=strategy: made(t, w, s)))
+    return [*found, ("reductions", reduced)]
+
+
+def main() -> None:
+    context = gl.initialize(engine=os.environ.get("GCYLON_ENGINE", "gpu"), sample_hz=0)
+    rank, size = context.rank, context.size
+    wrong: list[str] = []
+    for shape in ("full", "one empty"):
+        frame = frame_of(rank, ROWS if shape == "full" or rank != size - 1 or size == 1 else 0)
+        whole = pd.concat(share(frame), ignore_index=True)
+        whole["c"] = whole["c"].astype("category")
+        table = gl.from_local(frame)
+        for chunk in (0, 64 * 1024):
+            context.workspace.config = gl.GcylonConfig(chunk_size_bytes=chunk)
+            for what, check in checks():
+                text = ""
+                try:
+                    check(table, whole)
+                except Exception as error:
+                    trace = traceback.extract_tb(error.__traceback__)[-1]
+                    text = f"{type(error).__name__}: {error} [{trace.filename.split('/')[-1]}:{trace.lineno}]"[:600]
+                    if "Revoked" in text:
+                        raise
+                for other, told in enumerate(share(text)):
+                    if told and len(wrong) < 200:
+                        wrong.append(f"{what} {shape} chunk {chunk}: rank {other}: {told}")
+        table.release()
+    if rank == 0:
+        equipment = context.equipment
+        found = {"kind": equipment.kind, "reason": equipment.reason, "route": equipment.route, "wrong": wrong[:60]}
+        print(json.dumps(found | {"count": len(wrong)}))
+    context.close()
+
+
+if __name__ == "__main__":
+    main()
