@@ -45,6 +45,7 @@ class Sorter:
         self._schema = schema
         self._keys = keys
         self._key_schema = schema.select([key.name for key in keys])
+        self._file: LowerFile | None = None
         self._merges = workspace.backend.sorts_before_sending
 
     def sort_here(self, part: Part, *, may_stage: bool) -> list[Chunk]:
@@ -110,7 +111,8 @@ class Sorter:
         for run in self._runs(pieces):
             with self._sorted(run) as data:
                 for part, some in zip(parts, buckets.split(workspace, data, self._keys), strict=True):
-                    part += self._staged(some, file)
+                    part += self._slices(some, file)
+                workspace.spill.flush()  # the memory is free only once all of it has left
         chunks: list[Chunk] = []
         for same, part in zip(buckets.equal, parts, strict=True):
             chunks += part if same else self._sort(part)
@@ -158,17 +160,21 @@ class Sorter:
         with span("merge", "algorithm", bytes=held[0].nbytes):
             return backend.reorder(held, backend.sort_order(held[0], self._keys, runs=self._merges))
 
-    def _staged(self, data: Data, file: LowerFile | None = None) -> list[Chunk]:
+    def _staged(self, data: Data) -> list[Chunk]:
+        """Stage rows, and wait until their memory is free."""
+        self._file = self._file or self._workspace.spill.new_file()
+        chunks = self._slices(data, self._file)
+        self._workspace.spill.flush()
+        return chunks
+
+    def _slices(self, data: Data, file: LowerFile) -> list[Chunk]:
         """Stage rows in slices, so that reading one back takes little of the budget."""
         workspace = self._workspace
         if not data.rows:
             return []
-        file = file or workspace.spill.new_file()
         count = min(-(-data.nbytes // stage_slice_bytes(workspace.budget.limit_bytes)), data.rows)
         edges = [data.rows * i // count for i in range(count + 1)]
-        chunks = [stage(workspace, file, workspace.backend.slice(data, *pair)) for pair in pairwise(edges)]
-        workspace.spill.flush()  # the memory is free only once all of it has left
-        return chunks
+        return [stage(workspace, file, workspace.backend.slice(data, *pair)) for pair in pairwise(edges)]
 
     def _joining_bytes(self, pieces: Sequence[Chunk]) -> int:
         """Bytes of reading chunks, joining and sorting them."""

@@ -7,12 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..tables.pandas_sorting import sort_scratch_bytes
+from ..tables.sorting import device_scratch_bytes
 from .costs import Costs, Numbers, expected_results
 from .shapes import FAST_CHUNK_BYTES, Shapes
 
-# On GPUs: the words of a key, and keys and row numbers twice, as a radix sort needs them. Seen through the allocator.
-DEVICE_ROW_BYTES = 8 + 2 * (8 + 4) + 4
-_DEVICE_BLOCK_BYTES = 1 << 20
 ORDER_BYTES = 8
 _COLUMN_BYTES = 8
 # Of what is free, runs take so much at the most, and the sorting of a bucket so much in the mean: where keys are not
@@ -57,7 +55,7 @@ class SortCosts(Costs):
     def _order_bytes(self, rows: float) -> int:
         variable = int(rows * self._shapes.variable_row_bytes)
         if self._on_gpu:
-            return int(rows) * DEVICE_ROW_BYTES + _DEVICE_BLOCK_BYTES + variable
+            return device_scratch_bytes(int(rows), variable)
         return sort_scratch_bytes(int(rows), variable)
 
     def _sorting_bytes(self, result: int, free: int) -> float:

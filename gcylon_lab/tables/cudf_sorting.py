@@ -20,14 +20,9 @@ from .cudf_rows import gathered, nullable, over
 from .cudf_transfer import to_device, uploaded
 from .data import Columns
 from .hashing import id_dtype
-from .sorting import SortKey, require_sortable
+from .sorting import SortKey, device_scratch_bytes, require_sortable
 
 Int64s = npt.NDArray[np.int64]
-
-# The words of a key; keys and row numbers twice, as a radix sort needs them. Of several keys: what libcudf keeps of
-# each row is less.
-ROW_BYTES = 8 + 2 * (8 + 4) + 4
-_BLOCK_BYTES = 1 << 20
 
 _FLOAT = """
     double number = (double)value + 0.0;
@@ -139,7 +134,7 @@ class CudfSorting:
         return _BETWEEN_BOUNDS(low, high, places, ids)
 
     def sort_scratch_bytes(self, rows: int, variable_bytes: int) -> int:
-        return ROW_BYTES * rows + _BLOCK_BYTES + variable_bytes
+        return device_scratch_bytes(rows, variable_bytes)
 
 
 def _of_kind(column: Column, which: int, array: Array) -> tuple[Any, Array]:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from .data import Columns
 
 _UNSORTABLE = ("list", "struct", "map")
+# On GPUs: the words of a key; keys and row numbers twice, as a radix sort needs them; the order.
+_DEVICE_ROW_BYTES = 8 + 2 * (8 + 4) + 4
+_DEVICE_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,11 @@ class SortingBackend(Protocol):
     def sort_scratch_bytes(self, rows: int, variable_bytes: int) -> int:
         """Temporary bytes of ordering so many rows, beside the rows; ``variable_bytes`` are of variable columns."""
         ...
+
+
+def device_scratch_bytes(rows: int, variable_bytes: int) -> int:
+    """Temporary bytes of ordering so many rows on a GPU, beside the rows."""
+    return _DEVICE_ROW_BYTES * rows + _DEVICE_BLOCK_BYTES + variable_bytes
 
 
 def require_sortable(schema: Schema, keys: Sequence[SortKey]) -> None:

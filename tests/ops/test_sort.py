@@ -16,6 +16,7 @@ from worlds import World
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, SchemaMismatch, UnsupportedDtype
+from gcylon_lab.ops.sort_costs import SortCosts
 
 TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]
@@ -197,6 +198,22 @@ def test_backends_that_sort_once_give_the_same(kind: str, strategy: str) -> None
         pd.testing.assert_frame_equal(together(results), want)
         assert all(result["left"][0] == result["left"][1] for result in results)
     assert all(result["scattered"] == (strategy == "direct" and kind != "text") for result in results)
+
+
+@pytest.mark.parametrize("kind", ["random", "text"])
+def test_what_takes_more_than_planned_is_staged_and_sorted(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(SortCosts, "_sorting_bytes", lambda self, result, free: 0.0)
+    limit = 3 * BYTES
+    config = GcylonConfig(gpu_memory_limit=8 * BYTES)
+    results = World("threads", 2).run(sort_kind, kind, ROWS, "auto", limit, False, config=config)
+    pd.testing.assert_frame_equal(together(results), expected([frame_of(kind, rank, ROWS) for rank in (0, 1)], "k"))
+    for result in results:
+        assert result["plan"].strategy == "chunked"
+        assert result["tiers"]["device"] == 0
+        assert result["peak"] <= limit
+        assert result["left"][0] == result["left"][1]
+    outcomes = World("threads", 2).outcomes(sort_kind, kind, ROWS, "chunked", limit, False, config=config)
+    assert all(isinstance(outcome.error, BudgetExceeded) for outcome in outcomes)
 
 
 _VALUES = {
