@@ -50,9 +50,7 @@ def key_form(left: Column, right: Column) -> KeyForm:
     UnsupportedDtype
         If one cannot be hashed.
     """
-    a, b = (
-        labels_column(require_hashable(c)) if c.kind == "category" else require_hashable(c) for c in (left, right)
-    )
+    a, b = (labels_column(require_hashable(c)) if c.kind == "category" else require_hashable(c) for c in (left, right))
     if a.kind == "null":
         a = b
     elif b.kind == "null":
