@@ -82,12 +82,22 @@ class _Join:
 
     def run(self) -> Part:
         columns = self._agree()
+        self._begin()
         meeting = self._meet()
         local = self._local(columns, meeting)
         buckets = self._buckets(local)
         self._validate(local, meeting)
         self._produce(local, buckets)
         return self._finish(local, meeting)
+
+    def _begin(self) -> None:
+        """Tables of before may be above a lowered limit: what is no input gives way first."""
+        operation, workspace = self.operation, self.workspace
+        if operation.may_stage:
+            limit = workspace.budget.limit_bytes
+            workspace.make_room(0, limit, operation.not_in_use())
+            workspace.make_room(0, limit, [operation.request.part, *operation.request.others])
+            workspace.budget.start_window()
 
     # ---- what is joined, and where it meets
 
@@ -227,7 +237,8 @@ class _Join:
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
         result = int(pairs * row_bytes)
         # The index and what was looked up in it are in use already.
-        peak = max(budget.window_peak_bytes, budget.used_bytes + result + local.block_bytes(pairs))
+        before = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
+        peak = max(before, budget.used_bytes + result + local.block_bytes(pairs))
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
