@@ -16,6 +16,7 @@ from .tables.schema import Schema
 from .verbs.distinct import DistinctVerbs
 from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
+from .verbs.looks import LookingVerbs
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs):
+class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, LookingVerbs):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
