@@ -17,6 +17,7 @@ from .verbs.distinct import DistinctVerbs
 from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
 from .verbs.joining import JoiningVerbs
+from .verbs.looks import LookingVerbs
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sorting import SortingVerbs
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Table(ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs):
+class Table(
+    ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs
+):
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory

@@ -10,6 +10,7 @@ from ..verbs.distinct import DistinctVerbs
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupingVerbs, groupby
 from ..verbs.joining import JoiningVerbs, Keys
+from ..verbs.looks import LookingVerbs
 from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
 from ..verbs.sorting import SortingVerbs
@@ -48,6 +49,9 @@ class HandleVerbs(Forwarding):
     drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
     unique = forwarded(DistinctVerbs.unique)
     value_counts = forwarded(DistinctVerbs.value_counts)
+
+    tail = answered(LookingVerbs.tail)
+    sample = forwarded(LookingVerbs.sample)
 
     sum = answered(ReductionVerbs.sum)
     mean = answered(ReductionVerbs.mean)

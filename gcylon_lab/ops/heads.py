@@ -1,7 +1,8 @@
-"""Rows of a table for a person: the first in global order, or all of one rank, on the host."""
+"""Rows of a table for a person: the first or the last in global order, or all of one rank, on the host."""
 
 from __future__ import annotations
 
+from ..errors import ArgumentError
 from ..tables.data import Columns
 from ..tables.pandas_backend import PandasBackend
 from .operation import Operation, Request
@@ -44,18 +45,36 @@ def rows_on_host(workspace: Workspace, part: Part) -> Columns:
     return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
 
 
-def _cut(workspace: Workspace, part: Part, rows: int) -> Part:
-    left = min(part.rows, rows)
+def take_tail(workspace: Workspace, part: Part, limit: int) -> Part:
+    """Collective: all ranks call it. Give this rank's share of the last ``limit`` rows; see `take_head`."""
+
+    def check() -> None:
+        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
+            raise ArgumentError(f"n={limit!r} is no number of rows.", advice="Give one of at least 0.")
+
+    def body(operation: Operation) -> Part:
+        wanted = max(0, limit - sum(operation.rows[operation.rank + 1 :]))
+        return _cut(workspace, part, wanted, skip=max(0, part.rows - wanted))
+
+    return run_verb(workspace, Request("tail", {"n": limit}, part, check=check), body, quiet=True)[0]
+
+
+def _cut(workspace: Workspace, part: Part, rows: int, skip: int = 0) -> Part:
+    left = min(part.rows - skip, rows)
     chunks: list[Chunk] = []
     for chunk in part.chunks:
         if left == 0:
             break
-        take = min(left, chunk.rows)
+        if skip >= chunk.rows:
+            skip -= chunk.rows
+            continue
+        start, skip = skip, 0
+        take = min(left, chunk.rows - start)
         left -= take
         with chunk.load(workspace) as data:
-            piece = workspace.backend.slice(data, 0, take)
+            piece = workspace.backend.slice(data, start, start + take)
             if chunk.tier == "device":
                 chunks.append(Chunk(piece.schema, take, piece.nbytes, data=piece))
             else:
-                chunks.append(hold(workspace, workspace.backend.concat([piece]), "The first rows"))
+                chunks.append(hold(workspace, workspace.backend.concat([piece]), "Some rows"))
     return Part(workspace, part.schema, chunks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,12 +54,34 @@ def select_words(operation: Operation, work: LocalWork, part: Part, name: Label,
     Each pass over the rows counts how many lie in each part of a range; the part that holds the position is the
     next range, until few enough are left to be looked at by all.
     """
-    search = _Search(operation, work, part, name)
+    words = _ColumnWords(operation, work, part, name)
+
+    def wanted(count: int) -> set[int]:
+        return {place for q in quantiles for place in quantile_positions(count, q)[:2]}
+
+    return find_words(operation, words, wanted)
+
+
+def find_words(
+    operation: Operation, words_here: Callable[[], Iterator[Words]], positions: Callable[[int], set[int]]
+) -> Found:
+    """Collective: all ranks call it. Find the words at some positions among those of all ranks, in their order.
+
+    Parameters
+    ----------
+    operation : Operation
+        Opened.
+    words_here : callable
+        Gives this rank's words, block by block, as often as it is called.
+    positions : callable
+        Takes how many words there are, and gives the positions; not called where there are none.
+    """
+    search = _Search(operation, words_here)
     (counts,) = search.count([(0, _ALL)])
     total = int(counts.sum())
     if not total:
         return Found(0, {})
-    wanted = {place for q in quantiles for place in quantile_positions(total, q)[:2]}
+    wanted = positions(total)
     ranges = {place: _narrowed(0, _ALL, counts, place) for place in wanted}
     words: dict[int, int] = {}
     while ranges:
@@ -92,14 +114,11 @@ def _narrowed(low: int, high: int, counts: Int64s, place: int, before: int = 0) 
 
 
 class _Search:
-    """Passes over a column's words on all ranks."""
+    """Passes over words on all ranks."""
 
-    def __init__(self, operation: Operation, work: LocalWork, part: Part, name: Label) -> None:
+    def __init__(self, operation: Operation, words_here: Callable[[], Iterator[Words]]) -> None:
         self._operation = operation
-        self._work = work
-        self._part = part
-        self._name = name
-        self._schema = operation.schema.select([name])
+        self._words = words_here
 
     def count(self, ranges: Sequence[tuple[int, int]]) -> list[Int64s]:
         """Collective: all ranks call it. How many words lie in each part of each range, over all ranks."""
@@ -127,7 +146,17 @@ class _Search:
             for low, high in ranges
         }
 
-    def _words(self) -> Iterator[Words]:
+
+class _ColumnWords:
+    """The words of a column's values on this rank, piece by piece."""
+
+    def __init__(self, operation: Operation, work: LocalWork, part: Part, name: Label) -> None:
+        self._work = work
+        self._part = part
+        self._name = name
+        self._schema = operation.schema.select([name])
+
+    def __call__(self) -> Iterator[Words]:
         work = self._work
         row_bytes = self._part.nbytes / max(self._part.rows, 1)
         rows = work.piece_rows(row_bytes, _WORD_ROW_BYTES)

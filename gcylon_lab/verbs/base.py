@@ -29,6 +29,10 @@ class Verbs:
         """What is known on this rank as plain values."""
         raise NotImplementedError
 
+    def release(self) -> None:
+        """Give back this rank's memory and disk."""
+        raise NotImplementedError
+
     @property
     def _workspace(self) -> Workspace:
         return self._context.workspace

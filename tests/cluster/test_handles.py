@@ -237,6 +237,23 @@ def test_snapshots_have_the_operations(lab: gl.Cluster, frame: pd.DataFrame) -> 
     assert all("shuffle" in [row["verb"] for row in snapshot["operations"]] for snapshot in snapshots)
 
 
+def test_rows_and_values(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    some = table.filter((gl.col("v") > 0.5) & gl.col("s").notna()).assign(w=gl.col("v") * 2).select(["k", "w"])
+    expected = frame[(frame["v"] > 0.5) & frame["s"].notna()]
+    assert some.to_pandas(limit=None)["w"].tolist() == (expected["v"] * 2).tolist()
+    doubled = table.map_parts(lambda part: part.assign(v=part["v"] * 2))
+    assert doubled.sum("v") == pytest.approx(frame["v"].sum() * 2)
+    assert table.map_parts(f=lambda part: part.head(1)).shape == (2, 3)
+    assert table.mean(["v", "k"])["v"] == pytest.approx(frame["v"].mean())
+    assert table.describe(["v"]).loc["75%", "v"] == frame["v"].quantile(0.75)
+    assert table.tail(3)["v"].tolist() == frame["v"].tail(3).tolist()
+    assert table.sample(10, seed=1).num_rows == 10
+    assert table.drop_duplicates("k").count_rows() == frame["k"].nunique() == table.unique("k").num_rows
+    with pytest.raises(gl.errors.UnsupportedDtype, match="'s'"):
+        table.std()
+
+
 def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
     made = table.groupby("k").agg({"v": "sum"}, n=("v", "size"))

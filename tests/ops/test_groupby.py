@@ -250,6 +250,29 @@ def test_without_staging_it_fits_or_all_ranks_are_told() -> None:
             assert len({str(outcome.error) for outcome in outcomes}) == 1
 
 
+def failing_on_one(strategy: str) -> str:
+    """One rank's sum passes int64; all are told, and go on."""
+    context = gl.current()
+    top = 2**62 if context.rank == 1 else 1
+    table = gl.from_local(pd.DataFrame({"k": [1, 2] * 50, "v": np.full(100, top)}))
+    before = context.budget.used_bytes
+    try:
+        table.groupby("k").agg({"v": "sum"}, strategy=strategy)
+    except UnsupportedDtype as error:
+        assert context.budget.used_bytes == before
+        assert table.groupby("k").agg({"v": "max"}).num_rows <= 2
+        return str(error)
+    raise AssertionError("no error")
+
+
+@pytest.mark.parametrize("strategy", ["auto", "staged"])
+@pytest.mark.parametrize("world", FEW, ids=str)
+def test_what_fails_on_one_rank_is_told_to_all(world: World, strategy: str) -> None:
+    told = set(world.run(failing_on_one, strategy))
+    assert len(told) == 1
+    assert "[rank 1]" in told.pop()
+
+
 def failing(by: list[str], named: dict[str, Any]) -> None:
     """Fails on all ranks alike; the next verb works."""
     context = gl.current()
