@@ -244,11 +244,11 @@ class _Join:
         limits = self.limits
         fits = bool((peaks <= limits).all())
         asked = operation.request.strategy
-        before = operation.plan.strategy if operation.plan is not None else "direct"
+        planned = operation.plan.strategy if operation.plan is not None else "direct"
         if asked != "auto":
             strategy, reason = asked, "because you asked for it"
-        elif fits and before != "staged" and buckets == 1:
-            strategy, reason = before, "because the result fits beside what is in use"
+        elif fits and planned != "staged" and buckets == 1:
+            strategy, reason = planned, "because the result fits beside what is in use"
         else:
             strategy, reason = "staged", "because the result, or what it is made of, does not fit beside what is in use"
         if strategy in ("direct", "chunked") and bool((results > limits).any()):
