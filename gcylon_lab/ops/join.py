@@ -237,8 +237,8 @@ class _Join:
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
         result = int(pairs * row_bytes)
         # The index and what was looked up in it are in use already.
-        before = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
-        peak = max(before, budget.used_bytes + result + local.block_bytes(pairs))
+        so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
+        peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
