@@ -205,6 +205,7 @@ def test_ints_of_an_earlier_block_that_float64_would_change_are_refused() -> Non
     right = pd.DataFrame({"k": np.arange(95, 105)})
     for outcome in World("single", 1).outcomes(join, [left], [right], {"how": "outer", "on": "k"}):
         assert isinstance(outcome.error, SchemaMismatch)
+        assert outcome.error.agreed  # by the join, not by whoever reads its result
         assert "'big'" in str(outcome.error)
 
 
