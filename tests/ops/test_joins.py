@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from joins import HOWS, LAYOUTS, answer, check, frames, join, rows, whole
+from joins import HOWS, LAYOUTS, answer, check, failing, frames, join, rows, whole
 from unlike_keys import REFUSED, UNLIKE, equal
 from worlds import World
 
@@ -290,6 +290,23 @@ def by_rank(lefts: list[pd.DataFrame], rights: list[pd.DataFrame], hows: list[st
 def test_ranks_that_ask_for_different_joins_disagree() -> None:
     for outcome in TWO.outcomes(by_rank, *frames("even", 2, rows=10), ["inner", "left"]):
         assert isinstance(outcome.error, RanksDisagree)
+
+
+@pytest.mark.parametrize("world", [TWO, pytest.param(World("mpi", 2), marks=pytest.mark.mpi)], ids=str)
+def test_a_join_that_fails_leaves_nothing_and_the_next_one_works(world: World) -> None:
+    lefts, rights = numbers(np.random.default_rng(2), 2_000, 20)
+    cases = [
+        ({"how": "inner", "on": "k", "strategy": "direct"}, BudgetExceeded, "1 MiB"),
+        ({"how": "inner", "on": "k", "validate": "1:1"}, ArgumentError, "64 MiB"),
+        ({"how": "inner", "left_on": "k", "right_on": "nowhere"}, ColumnMissing, "64 MiB"),
+    ]
+    for arguments, kind, limit in cases:
+        for found, used, after, explained in world.run(
+            failing, lefts, rights, arguments, GcylonConfig(gpu_memory_limit=limit)
+        ):
+            assert found is kind
+            assert after == used
+            assert explained.startswith("join: direct")
 
 
 # ---- where rows meet
