@@ -15,7 +15,7 @@ from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
 from ..tables.schema import Label, Schema
 from .buckets import MOST_BUCKETS
 from .exchange import exchange_table
-from .join_plan import Meeting, Side, build_side, plan_meeting, result_partitioning
+from .join_plan import Meeting, Side, build_side, choose_strategy, plan_meeting, result_partitioning
 from .local import LocalWork
 from .local_join import LocalJoin, Looked
 from .operation import Int64s, Operation, Request
@@ -79,6 +79,7 @@ class _Join:
         self.workspace, self.size = operation.workspace, operation.size
         self.parts = {"left": left, "right": right}
         self.work = LocalWork(operation, "Joining")
+        self.exchanged: list[str] = []  # strategies
 
     def run(self) -> Part:
         columns = self._agree()
@@ -155,6 +156,8 @@ class _Join:
             to_all = RangeRoute(np.zeros_like(everywhere), everywhere, shapes.variable_row_bytes)
             result = exchange_table(step, part, to_all, shapes)
         step.done()
+        if step.plan is not None:
+            self.exchanged.append(step.plan.strategy)
         return self.work.adopt(result)
 
     # ---- local work
@@ -237,20 +240,14 @@ class _Join:
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
         result = int(pairs * row_bytes)
         # The index and what was looked up in it are in use already.
-        before = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
-        peak = max(before, budget.used_bytes + result + local.block_bytes(pairs))
+        so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
+        peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
         fits = bool((peaks <= limits).all())
-        asked = operation.request.strategy
-        planned = operation.plan.strategy if operation.plan is not None else "direct"
-        if asked != "auto":
-            strategy, reason = asked, "because you asked for it"
-        elif fits and planned != "staged" and buckets == 1:
-            strategy, reason = planned, "because the result fits beside what is in use"
-        else:
-            strategy, reason = "staged", "because the result, or what it is made of, does not fit beside what is in use"
+        held = fits and buckets == 1
+        strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
         if strategy in ("direct", "chunked") and bool((results > limits).any()):
             worst = int(np.argmax(results - limits))
             raise agreed(
@@ -259,12 +256,16 @@ class _Join:
                     int(limits[worst]), rank=worst,
                 )
             )  # fmt: skip
-        peaks = np.minimum(peaks, limits)
-        record = operation.record
+        self._record(strategy, reason, results, np.minimum(peaks, limits))
+        if not votes[:, 2].all():
+            operation.notes.append("the result was foreseen by the pairs that its first rows make")
+
+    def _record(self, strategy: str, reason: str, results: Int64s, peaks: Int64s) -> None:
+        """Note the plan: here, where the operation's record is, and for whoever asks the result."""
+        operation, record, base = self.operation, self.operation.record, self.operation.plan
         record.strategy, record.reason = strategy, reason
         record.predicted_peak_bytes = max(record.predicted_peak_bytes, int(peaks[operation.rank]))
-        record.budget_bytes = int(limits[operation.rank])
-        base = operation.plan
+        record.budget_bytes = int(self.limits[operation.rank])
         operation.plan = Plan(
             verb="join",
             strategy=strategy,
@@ -273,13 +274,11 @@ class _Join:
             round_bytes=0 if base is None else base.round_bytes,
             result_bytes=int(results.max()),
             predicted_peak_bytes=int(peaks.max()),
-            budget_bytes=int(limits.min()),
+            budget_bytes=int(self.limits.min()),
             reason=reason,
             assumption="",
             predicted_peaks=tuple(peaks.tolist()),
         )
-        if not votes[:, 2].all():
-            operation.notes.append("the result was foreseen by the pairs that its first rows make")
 
     # ---- the end
 

@@ -11,7 +11,7 @@ from ..errors import GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
 from .foresight import foresee
-from .join_plan import Meeting, Side, build_side, plan_meeting
+from .join_plan import Meeting, Side, build_side, choose_strategy, plan_meeting
 from .operation import Operation, Request
 from .part import Part, Partitioning
 from .plan import EVENLY, Plan, check_strategy
@@ -21,7 +21,6 @@ from .workspace import Workspace
 
 Infos = Sequence[Mapping[str, Any]]
 _ASSUMED = f"{EVENLY}, and as many pairs as the larger side has rows"
-_ORDER = ("direct", "chunked", "staged")
 
 
 def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, *, strategy: str = "auto") -> Plan:
@@ -65,14 +64,7 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         max(peak, *(plan.predicted_peaks[rank] for plan in plans)) if plans else peak for rank, peak in enumerate(peaks)
     ]
     fits = all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))
-    kinds = [plan.strategy for plan in plans]
-    if strategy != "auto":
-        chosen, reason = strategy, "because you asked for it"
-    elif fits and "staged" not in kinds:
-        chosen = max(kinds, key=_ORDER.index, default="direct")
-        reason = "because the result fits beside what is in use"
-    else:
-        chosen, reason = "staged", "because the result, or what it is made of, does not fit beside what is in use"
+    chosen, reason = choose_strategy(strategy, [plan.strategy for plan in plans], fits=fits)
     if chosen != "staged" and max(results) > min(limits):
         raise exceeded(f"The result of a join with strategy={chosen!r}", max(results), 0, min(limits))
     peaks = [min(peak, limit) for peak, limit in zip(peaks, limits, strict=True)]

@@ -150,6 +150,25 @@ def build_side(spec: JoinSpec, meeting: Meeting, left_bytes: int, right_bytes: i
     return "left" if left_bytes * weight < right_bytes else "right"
 
 
+def choose_strategy(asked: str, exchanged: Sequence[str], *, fits: bool) -> tuple[str, str]:
+    """The strategy of a join, and the reason.
+
+    Parameters
+    ----------
+    asked : str
+    exchanged : sequence of str
+        Strategies of the exchanges before it.
+    fits : bool
+        Whether the result is held on the device tier of every rank.
+    """
+    if asked != "auto":
+        return asked, "because you asked for it"
+    if fits and "staged" not in exchanged:
+        chosen = "chunked" if "chunked" in exchanged else "direct"
+        return chosen, "because the result fits beside what is in use"
+    return "staged", "because the result, or what it is made of, does not fit beside what is in use"
+
+
 def result_partitioning(
     columns: JoinColumns, meeting: Meeting, stays: Partitioning | None, size: int
 ) -> Partitioning | None:

@@ -96,6 +96,23 @@ def join(
     return found
 
 
+def failing(
+    lefts: list[pd.DataFrame], rights: list[pd.DataFrame], arguments: dict[str, Any], config: GcylonConfig
+) -> tuple[Any, Any, Any, str]:
+    """Join with an error; give it, what was in use before and after it, and what a join after it says."""
+    context = current()
+    left, right = gl.from_local(lefts[context.rank]), gl.from_local(rights[context.rank])
+    used = context.budget.used_bytes + context.spill.used_bytes
+    error: BaseException | None = None
+    try:
+        left.join(right, **arguments, config=config)
+    except gl.GcylonError as caught:
+        error = caught.with_traceback(None)
+    after = context.budget.used_bytes + context.spill.used_bytes
+    again = left.join(right, how="inner", on="k")
+    return type(error), used, after, again.explain()
+
+
 def whole(parts: list[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 

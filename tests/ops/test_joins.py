@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from joins import HOWS, LAYOUTS, answer, check, frames, join, rows, whole
+from joins import HOWS, LAYOUTS, answer, check, failing, frames, join, rows, whole
 from unlike_keys import REFUSED, UNLIKE, equal
 from worlds import World
 
@@ -126,15 +126,19 @@ def test_an_output_larger_than_the_budget(how: str) -> None:
 def test_a_key_that_no_bucket_can_split(how: str, build: str) -> None:
     """Nine tenths of the side that is indexed have one key: its rows are taken block by block."""
     rng = np.random.default_rng(3)
-    large, small = 30_000, 60
-    k = np.where(rng.random(large) < 0.9, 7, rng.integers(0, 1000, large))
-    one = [pd.DataFrame({"k": k[i::2], "x": np.arange(large)[i::2]}) for i in range(2)]
-    other = [pd.DataFrame({"k": np.arange(small)[i::2] % 40, "y": np.arange(small)[i::2]}) for i in range(2)]
+    n = 12_000
+    k = np.where(rng.random(n) < 0.9, 7, rng.integers(0, 1000, n))
+    one = [pd.DataFrame({"k": k[i::2], "x": np.arange(n)[i::2]}) for i in range(2)]
+    few = np.concatenate((np.arange(500, 500 + n - 3), [7] * 3))
+    wide = {f"y{place}": np.arange(n) for place in range(6)}
+    other = [pd.DataFrame({"k": few, **wide})[i::2].reset_index(drop=True) for i in range(2)]
     sides = (one, other) if build == "left" else (other, one)
     config = GcylonConfig(gpu_memory_limit="256 KiB", min_chunk_rows=1)
-    results = TWO.run(join, *sides, {"how": how, "on": "k", "indicator": how in HOWS[:4]}, "auto", config)
-    expected = answer(*sides, how=how, on="k", **({"indicator": True} if how in HOWS[:4] else {}))
-    check(results, expected)
+    indicated = {"indicator": True} if how in HOWS[:4] else {}
+    results = TWO.run(join, *sides, {"how": how, "on": "k", **indicated}, "auto", config)
+    check(results, answer(*sides, how=how, on="k", **indicated))
+    if how not in ("semi", "anti"):
+        assert f"the indexed side ({build}) does not fit" in results[0]["explain"]
 
 
 # ---- keys of unlike dtypes
@@ -195,6 +199,16 @@ def test_ints_that_float64_would_change_are_refused() -> None:
     check(results, answer([left] * 2, [right, right[:0]], how="left", on="k"))
 
 
+def test_ints_of_an_earlier_block_that_float64_would_change_are_refused() -> None:
+    """The rows that lack the ints come after those that have them."""
+    left = pd.DataFrame({"k": np.arange(100), "big": 2**53 + 1 + np.arange(100)})
+    right = pd.DataFrame({"k": np.arange(95, 105)})
+    for outcome in World("single", 1).outcomes(join, [left], [right], {"how": "outer", "on": "k"}):
+        assert isinstance(outcome.error, SchemaMismatch)
+        assert outcome.error.agreed  # by the join, not by whoever reads its result
+        assert "'big'" in str(outcome.error)
+
+
 def test_dtypes_do_not_depend_on_the_rank_that_lacks_a_row() -> None:
     """One rank's rows all have a partner, another's have not: ints are floats on both; where none lacks, ints stay."""
     left = pd.DataFrame({"k": np.arange(64), "a": np.arange(64)})
@@ -222,6 +236,9 @@ def test_validate_tells_all_ranks_how_many_rows_repeat_a_key() -> None:
             assert isinstance(outcome.error, ArgumentError)
             assert outcome.error.numbers["side"] == side
             assert outcome.error.numbers["repeated_rows"] == 2
+    many = [pd.DataFrame({"k": np.arange(10)})] * 2
+    for outcome in TWO.outcomes(join, many, once, {"how": "inner", "on": "k", "validate": "1:1"}):
+        assert outcome.error.numbers["repeated_rows"] == 10  # those of all ranks
     for sides, validate in (
         ((twice, once), "m:1"),
         ((once, twice), "1:m"),
@@ -273,6 +290,23 @@ def by_rank(lefts: list[pd.DataFrame], rights: list[pd.DataFrame], hows: list[st
 def test_ranks_that_ask_for_different_joins_disagree() -> None:
     for outcome in TWO.outcomes(by_rank, *frames("even", 2, rows=10), ["inner", "left"]):
         assert isinstance(outcome.error, RanksDisagree)
+
+
+@pytest.mark.parametrize("world", [TWO, pytest.param(World("mpi", 2), marks=pytest.mark.mpi)], ids=str)
+def test_a_join_that_fails_leaves_nothing_and_the_next_one_works(world: World) -> None:
+    lefts, rights = numbers(np.random.default_rng(2), 2_000, 20)
+    cases = [
+        ({"how": "inner", "on": "k", "strategy": "direct"}, BudgetExceeded, "1 MiB"),
+        ({"how": "inner", "on": "k", "validate": "1:1"}, ArgumentError, "64 MiB"),
+        ({"how": "inner", "left_on": "k", "right_on": "nowhere"}, ColumnMissing, "64 MiB"),
+    ]
+    for arguments, kind, limit in cases:
+        for found, used, after, explained in world.run(
+            failing, lefts, rights, arguments, GcylonConfig(gpu_memory_limit=limit)
+        ):
+            assert found is kind
+            assert after == used
+            assert explained.startswith("join: direct")
 
 
 # ---- where rows meet
