@@ -40,6 +40,7 @@ def on_ranks(verb: Callable[[Any], Any], frames: Sequence[pd.DataFrame] | str, s
         "records": len(context.recorder.operations) - started,
         "sent": record.sent_bytes,
         "peak": record.measured_peak_bytes,
+        "predicted": record.predicted_peak_bytes,
         "limit": record.budget_bytes,
         "input": table.local(),
     }

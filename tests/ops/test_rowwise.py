@@ -134,6 +134,25 @@ def bytes_beside() -> dict[str, int]:
     }  # fmt: skip
 
 
+def viewed() -> list[int]:
+    """Bytes in use with a table, with a view of it, without the table, without both."""
+    budget = gl.current().budget
+    table = gl.from_local(make_frame("even", 0, 1))
+    used = [budget.used_bytes]
+    some = table.select(["x", "s"])
+    used.append(budget.used_bytes)
+    table.release()
+    used.append(budget.used_bytes)
+    assert some.sum("x") > 0
+    some.release()
+    return [*used, budget.used_bytes]
+
+
+def test_a_view_pays_for_nothing_and_keeps_what_it_shows() -> None:
+    ((table, both, view, none),) = World("threads", 1).run(viewed)
+    assert table == both == view > 0 == none
+
+
 @pytest.mark.parametrize("world", FEW, ids=str)
 @pytest.mark.parametrize("staged", [False, True], ids=["held", "staged"])
 def test_columns_are_chosen_and_renamed(world: World, staged: bool) -> None:
