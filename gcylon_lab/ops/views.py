@@ -64,19 +64,19 @@ class PartView(Part):
         self.source = source
         self._workspace = workspace
         self._names = list(names)
-        self._shown: list[tuple[Chunk, ChunkView]] = []
+        self._seen: list[Chunk] = []
+        self._shown: list[Chunk] = []
         super().__init__(workspace, source.schema.select(names), (), source.partitioning)
         workspace.parts.discard(self)  # only the part behind it holds memory
 
     @property
     def chunks(self) -> list[Chunk]:
         """Views of the other part's chunks."""
-        now = self.source.chunks
-        if len(now) != len(self._shown) or any(a is not b[0] for a, b in zip(now, self._shown, strict=True)):
-            self._shown = [
-                (chunk, ChunkView(chunk, {name: name for name in self._names}, self._workspace)) for chunk in now
-            ]
-        return [view for _, view in self._shown]
+        if self.source.chunks != self._seen:  # by identity: chunks have no other equality
+            same = {name: name for name in self._names}
+            self._seen = list(self.source.chunks)
+            self._shown = [ChunkView(chunk, same, self._workspace) for chunk in self._seen]
+        return self._shown
 
     @chunks.setter
     def chunks(self, chunks: list[Chunk]) -> None:
@@ -85,7 +85,7 @@ class PartView(Part):
 
     def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
         """Move chunks of the part behind down."""
-        self._shown = []
+        self._seen, self._shown = [], []
         return self.source.stage(workspace, wanted_bytes, slice_bytes)
 
 
