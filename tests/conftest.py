@@ -34,6 +34,7 @@ def several(request: pytest.FixtureRequest) -> World:
 ENGINES = ("bench", "cluster", "faults", "gpu", "notebooks", "test_cli.py", "test_doctor.py", "test_equipment.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the workers look at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let what starts engines run one by one, and try what needs a real browser again before it counts as failed.
 
