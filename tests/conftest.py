@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
 from worlds import World
@@ -31,20 +31,30 @@ def several(request: pytest.FixtureRequest) -> World:
 
 
 # Where tests start engines, browsers or Python processes: these run one after the other, so that they meet their times.
-ENGINES = ("bench", "cluster", "faults", "gpu", "notebooks", "test_cli.py", "test_doctor.py", "test_equipment.py")
+ENGINES = ("bench", "cluster", "faults", "gpu", "notebooks")
+ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_equipment.py", "test_in_browser.py", "test_with_cluster.py")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the workers look at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let what starts engines run one by one, and try what needs a real browser again before it counts as failed.
-
-    Starved of a core, a page misses its times.
-    """
-    here = Path(__file__).parent
+    """Try what needs a real browser again before it counts as failed: starved of a core, a page misses its times."""
     for item in items:
-        browser = item.get_closest_marker("browser") is not None
-        if browser:
+        if item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.flaky(reruns=2))
-        starts = browser or item.get_closest_marker("mpi") is not None
-        if starts or item.path.relative_to(here).parts[0] in ENGINES or item.path.name == "test_with_cluster.py":
-            item.add_marker(pytest.mark.xdist_group("engines"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give workers whole files, and all that starts engines to one of them.
+
+    (Groups by mark do not work with pytest 9.2 and xdist 3.8.)
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneByOne(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file, _, test = nodeid.partition("::")
+            parts = file.split("/")
+            starts = "mpi" in test or bool(set(ENGINES) & set(parts)) or parts[-1] in ENGINE_FILES
+            return "engines" if starts else file
+
+    return OneByOne(config, log)
