@@ -83,7 +83,7 @@ def below_the_input(verb: str, limit: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("limit", [60_000, 200_000])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "sort_values"])  # test_sort.py has it
 def test_inputs_larger_than_the_limit_are_staged_in_usable_slices(verb: str, limit: int) -> None:
     results = World("threads", 2).run(below_the_input, verb, limit)
     total = {"allgather": 80_000}.get(verb, 40_000)
