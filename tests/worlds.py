@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
+from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import Context, initialize, run_threads, set_current
 from gcylon_lab.errors import GcylonError
@@ -71,6 +73,35 @@ class World:
             if outcome.error is not None:
                 raise outcome.error
         return [outcome.value for outcome in outcomes]
+
+
+def run_over(
+    size: int, transport: Callable[[Any], Any], body: Callable[..., Any], *args: Any, backend: Any = None
+) -> list[Any]:
+    """Run a function on ranks that are threads, over transports made of theirs, perhaps with another backend."""
+    results: list[Any] = [None] * size
+    errors: list[BaseException] = []
+
+    def work(base: Any) -> None:
+        try:
+            context = Context(transport(base), sample_hz=0, engine="cpu")
+            if backend is not None:
+                context.workspace.backend = backend()
+            set_current(context)
+            results[base.rank] = body(*args)
+            context.close()
+        except BaseException as error:
+            errors.append(error)
+            base.revoke()
+
+    threads = [threading.Thread(target=work, args=(base,)) for base in ThreadsWorld(size).transports()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    if errors:
+        raise errors[0]
+    return results
 
 
 class MpiPool:

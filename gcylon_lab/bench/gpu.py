@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ..errors import ClusterError
 from .gpu_cases import CASES, ROW_BYTES
 from .ranks import mpi_contender
 from .reports import tell
 from .seats import Contender
 from .statistics import Series, slowest
+from .turns import Say, refuse_wrong
 
-Say = Callable[[str], None]
 BARE = ("exchange", "pinned")
 RAPIDSMPF = ("1 chunk", "16 chunks")
 
@@ -59,7 +58,7 @@ def run(
             for variant in variants:
                 for repeat in range(repeats + warmup):
                     answers = contender.step(variant=variant, repeat=repeat, check=repeat == 0)
-                    _refuse_wrong(name, variant, answers)
+                    refuse_wrong(name, variant, answers)
                     if repeat >= warmup:
                         series.setdefault((name, variant), []).append(slowest(answers))
                         seen.setdefault((name, variant), []).extend(answers)
@@ -80,12 +79,6 @@ def _start(name: str, module: str, ranks: int, rows: int) -> Contender:
         command = [sys.executable, "-m", module, str(ranks), str(rows)]
         return Contender(name, command, ranks, start_s=120.0)
     return mpi_contender(name, module, ranks, str(rows))
-
-
-def _refuse_wrong(name: str, variant: str, answers: Sequence[dict[str, Any]]) -> None:
-    wrong = next((answer["wrong"] for answer in answers if answer["wrong"]), "")
-    if wrong:
-        raise ClusterError(f"In the bench {name} ({variant}) gave a wrong result: {wrong}.")
 
 
 def _report(

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import ClusterError
-from ..units import format_bytes, format_rate, format_seconds
+from ..units import format_bytes
 from .cases import VALUES, Columns
 from .ranks import mpi_contender
-from .reports import format_table, tell
+from .reports import format_contenders, tell
 from .seats import Contender
-from .statistics import Series, slowest
+from .turns import Say, report_of, take_turns
 
 PEERS = ("dask",)
+_VARIANTS = {"ours": ("auto",), "dask": ("merge",)}
 OTHER = "w"
 _MIX = np.uint64(0x9E3779B97F4A7C15)
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,31 +77,23 @@ def run(case: JoinCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[s
     Returns
     -------
     dict
-        Plain values, as of `gcylon_lab.bench.shuffle.run`.
+        Plain values, as of `gcylon_lab.bench.turns.report_of`.
 
     Raises
     ------
     ClusterError
         If a contender fails, or gives other rows than the others.
     """
-    names = ("ours", *peers)
-    times: dict[str, list[float]] = {name: [] for name in names}
-    chosen = ""
-    with ExitStack() as stack:
-        contenders = {name: stack.enter_context(_start(name, case)) for name in names}
-        for repeat in range(case.warmup + case.repeats):
-            sums = []
-            for name, series in times.items():
-                answers = contenders[name].step(repeat=repeat)
-                sums.append(_added(answers))
-                if repeat >= case.warmup:
-                    series.append(slowest(answers))
-                if name == "ours":
-                    chosen = "{strategy}, {kind}, rounds: {rounds}".format(**answers[0])
-            if any(one != sums[0] for one in sums):
-                raise ClusterError(f"In the bench the joins of {', '.join(names)} gave different rows: {sums}.")
-            say(f"turn {repeat + 1} of {case.warmup + case.repeats} done")
-    return _report(case, {name: Series(tuple(series)) for name, series in times.items()}, chosen)
+    variants = {name: _VARIANTS[name] for name in ("ours", *peers)}
+    times, ours = take_turns(case, variants, lambda name: _start(name, case), look=_compare, say=say)
+    return report_of("join", case, times, "{strategy}, {kind}, rounds: {rounds}".format(**ours))
+
+
+def _compare(seen: Sequence[tuple[str, Any, Sequence[dict[str, Any]]]]) -> None:
+    sums = [_added(answers) for _, _, answers in seen]
+    if any(one != sums[0] for one in sums):
+        names = ", ".join(name for name, _, _ in seen)
+        raise ClusterError(f"In the bench the joins of {names} gave different rows: {sums}.")
 
 
 def _added(answers: Sequence[dict[str, Any]]) -> tuple[int, int]:
@@ -116,23 +107,6 @@ def _start(name: str, case: JoinCase) -> Contender:
     return mpi_contender(name, "gcylon_lab.bench.join_ours", case.ranks, str(case.rows))
 
 
-def _report(case: JoinCase, series: dict[str, Series], chosen: str) -> dict[str, Any]:
-    variants = {"ours": f"auto ({chosen})", "dask": "merge"}
-    contenders: list[dict[str, Any]] = [
-        {"name": name, "variant": variants[name], "bytes_per_s": one.rate(case.rank_bytes)} | one.as_dict()
-        for name, one in series.items()
-    ]
-    best = {c["name"]: c for c in contenders}
-    return {
-        "bench": "join",
-        "case": {"ranks": case.ranks, "rows": case.rows, "repeats": case.repeats, "warmup": case.warmup,
-                 "rank_bytes": case.rank_bytes},
-        "contenders": contenders,
-        "best": {name: c["variant"] for name, c in best.items()},
-        "ratios": {name: best["ours"]["bytes_per_s"] / c["bytes_per_s"] for name, c in best.items() if name != "ours"},
-    }  # fmt: skip
-
-
 def format_join(report: dict[str, Any]) -> str:
     """The join bench as text: every contender, and ours over each peer."""
     case = report["case"]
@@ -141,19 +115,7 @@ def format_join(report: dict[str, Any]) -> str:
         f"many of the key and one ({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after "
         f"{case['warmup']} warm-ups",
         "",
-        format_table(
-            ("contender", "a rank", "median", "fastest", "middle half"),
-            [
-                (
-                    f"{c['name']} {c['variant']}",
-                    format_rate(c["bytes_per_s"]),
-                    format_seconds(c["median_s"]),
-                    format_seconds(c["min_s"]),
-                    f"{100 * c['spread']:.0f}%",
-                )
-                for c in report["contenders"]
-            ],
-        ),
+        format_contenders(report),
     ]
     lines += [f"ours is {r:.2f} x {name} ({report['best'][name]})" for name, r in report["ratios"].items()]
     return "\n".join(lines)

@@ -33,7 +33,7 @@ def main(ranks: int, rows: int) -> None:
     with cluster, Client(cluster) as client:
         metas = [make_frame(0, ranks, 0, 0, side) for side in (0, 1)]
 
-        def step(repeat: int) -> Answer:
+        def step(repeat: int, variant: str) -> Answer:
             sides = [
                 dd.from_map(
                     make_frame, list(range(ranks)), ranks=ranks, rows=rows, repeat=repeat, side=side, meta=metas[side]

@@ -21,7 +21,7 @@ def main(rows: int) -> None:
     comm = MPI.COMM_WORLD
     case = JoinCase(ranks=comm.size, rows=rows)
 
-    def step(repeat: int) -> Answer:
+    def step(repeat: int, variant: str) -> Answer:
         left, right = (gl.from_local(pd.DataFrame(columns)) for columns in case.columns(comm.rank, repeat))
         comm.Barrier()
         start = time.perf_counter()

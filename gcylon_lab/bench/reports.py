@@ -39,6 +39,21 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     )
 
 
+def format_contenders(report: dict[str, Any]) -> str:
+    """Each contender's rate and times, as a table."""
+    rows = [
+        (
+            f"{c['name']} {c['variant']}",
+            format_rate(c["bytes_per_s"]),
+            format_seconds(c["median_s"]),
+            format_seconds(c["min_s"]),
+            f"{100 * c['spread']:.0f}%",
+        )
+        for c in report["contenders"]
+    ]
+    return format_table(("contender", "a rank", "median", "fastest", "middle half"), rows)
+
+
 def format_shuffle(report: dict[str, Any]) -> str:
     """The shuffle or sort bench as text: every contender, and ours over each peer's best."""
     case = report["case"]
@@ -47,19 +62,7 @@ def format_shuffle(report: dict[str, Any]) -> str:
         "columns "
         f"({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after {case['warmup']} warm-ups",
         "",
-        format_table(
-            ("contender", "a rank", "median", "fastest", "middle half"),
-            [
-                (
-                    f"{c['name']} {c['variant']}",
-                    format_rate(c["bytes_per_s"]),
-                    format_seconds(c["median_s"]),
-                    format_seconds(c["min_s"]),
-                    f"{100 * c['spread']:.0f}%",
-                )
-                for c in report["contenders"]
-            ],
-        ),
+        format_contenders(report),
     ]
     lines += [""] if report["ratios"] else []
     lines += [f"ours is {r:.2f} x the best of {name} ({report['best'][name]})" for name, r in report["ratios"].items()]

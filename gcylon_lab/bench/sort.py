@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from typing import Any
 
 from .ranks import mpi_contender
 from .reports import tell
 from .seats import Contender
-from .shuffle import refuse_wrong, report_of
 from .sort_cases import SortCase
-from .statistics import Series, slowest
+from .turns import Say, chosen_by, report_of, take_turns
 
 PEERS = ("dask",)
 _VARIANTS = {"ours": ("auto",), "dask": ("tasks", "p2p")}
-Say = Callable[[str], None]
 
 
 def run(case: SortCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[str, Any]:
@@ -32,28 +29,16 @@ def run(case: SortCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[s
     Returns
     -------
     dict
-        Plain values, as of the shuffle bench.
+        Plain values, as of `gcylon_lab.bench.turns.report_of`.
 
     Raises
     ------
     ClusterError
         If a contender fails, or its rows are wrong.
     """
-    names = ("ours", *peers)
-    times: dict[tuple[str, Any], list[float]] = {(name, v): [] for name in names for v in _VARIANTS[name]}
-    chosen: dict[str, Any] = {}
-    with ExitStack() as stack:
-        contenders = {name: stack.enter_context(_start(name, case)) for name in names}
-        for repeat in range(case.warmup + case.repeats):
-            for (name, variant), series in times.items():
-                answers = contenders[name].step(repeat=repeat, variant=variant)
-                refuse_wrong(name, variant, answers)
-                if repeat >= case.warmup:
-                    series.append(slowest(answers))
-                if name == "ours":
-                    chosen = {key: answers[0][key] for key in ("strategy", "rounds")}
-            say(f"turn {repeat + 1} of {case.warmup + case.repeats} done")
-    return report_of("sort", case, {key: Series(tuple(series)) for key, series in times.items()}, chosen)
+    variants = {name: _VARIANTS[name] for name in ("ours", *peers)}
+    times, ours = take_turns(case, variants, lambda name: _start(name, case), say=say)
+    return report_of("sort", case, times, chosen_by(ours))
 
 
 def _start(name: str, case: SortCase) -> Contender:

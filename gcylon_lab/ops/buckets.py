@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..tables.schema import Label
+from ..tables.schema import Label, Schema
 from .local import LocalWork
 from .part import Part
 
 MOST_BUCKETS = 64
 
 
-def split_in_buckets(work: LocalWork, part: Part, keys: Sequence[Label], buckets: int, *, using_up: bool) -> list[Part]:
+def split_in_buckets(
+    work: LocalWork,
+    part: Part,
+    keys: Sequence[Label],
+    buckets: int,
+    *,
+    apart: int,
+    using_up: bool,
+    schema: Schema | None = None,
+) -> list[Part]:
     """Split a part; rows with equal keys are in the bucket of one number, whatever the widths of their dtypes.
 
     Parameters
@@ -20,16 +29,20 @@ def split_in_buckets(work: LocalWork, part: Part, keys: Sequence[Label], buckets
     part : Part
     keys : sequence of labels
     buckets : int
-        The hash that has told ranks apart tells buckets apart where it is divided finer.
+    apart : int
+        Into how many the hash has been divided already: the world size, times the buckets of splits before. Divided
+        finer it tells the new buckets apart.
     using_up : bool
         Whether chunks are dropped from the part as they are split.
+    schema : Schema, optional
+        Of the buckets: some of the part's columns, perhaps of wider dtypes. The part's own by default.
 
     Returns
     -------
     list of Part
         One a bucket.
     """
-    backend, schema = work.backend, part.schema
+    backend, schema = work.backend, part.schema if schema is None else schema
     parts = [Part(work.workspace, schema, ()) for _ in range(buckets)]  # nothing of them is left to give way
     dtype = backend.new_ids(0, buckets).dtype
     row_bytes = part.nbytes / max(part.rows, 1)
@@ -40,7 +53,7 @@ def split_in_buckets(work: LocalWork, part: Part, keys: Sequence[Label], buckets
     for piece in work.pieces(part, schema, rows, using_up=using_up):
         needed = 2 * piece.nbytes + 24 * piece.rows + backend.partition_scratch_bytes(piece.rows, buckets)
         with work.claim(needed):
-            ids = backend.partition_ids(piece, keys, work.operation.size * buckets) % buckets
+            ids = backend.partition_ids(piece, keys, apart * buckets) % buckets
             data, offsets = backend.partition(piece, ids.astype(dtype), buckets)
             for bucket, start, stop in zip(parts, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
                 if stop > start:

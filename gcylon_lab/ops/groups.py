@@ -13,11 +13,11 @@ from ..profiling import span
 from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
 from ..tables.backend import Data
 from ..tables.schema import Schema
+from .buckets import MOST_BUCKETS, split_in_buckets
 from .local import LocalWork
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
-_MOST_BUCKETS = 64
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
 
@@ -152,8 +152,10 @@ class Grouping:
             if using_up:
                 self.work.forget(part)
             return
-        buckets = max(2, min(_MOST_BUCKETS, -(-2 * needed // limit)))
-        for bucket in self._buckets(part, schema, buckets, ids, using_up):
+        buckets = max(2, min(MOST_BUCKETS, -(-2 * needed // limit)))
+        for bucket in split_in_buckets(
+            self.work, part, list(self.steps.keys), buckets, apart=ids, using_up=using_up, schema=schema
+        ):
             self._whole(bucket, kernels, result, True, ids * buckets, depth + 1)
             self.work.forget(bucket)
 
@@ -191,22 +193,6 @@ class Grouping:
             lambda data: backend.concat([backend.finish(data, keys, kernels)]),
         ):
             self.work.keep(result, done, kept)
-
-    def _buckets(self, part: Part, schema: Schema, buckets: int, ids: int, using_up: bool) -> list[Part]:
-        """Rows split by the hash of their keys, in order; finer than ranks are told apart, and than buckets before."""
-        work, backend, keys = self.work, self.work.backend, list(self.steps.keys)
-        parts = [work.new_part(schema) for _ in range(buckets)]
-        dtype = backend.new_ids(0, buckets).dtype
-        rows = work.piece_rows(_row_bytes(part), _row_bytes(part) + 3 * self._scratch)
-        for piece in work.pieces(part, schema, rows, using_up=using_up):
-            needed = piece.nbytes + 16 * piece.rows + backend.partition_scratch_bytes(piece.rows, buckets)
-            with work.claim(needed):
-                numbers = backend.partition_ids(piece, keys, ids * buckets) % buckets
-                data, offsets = backend.partition(piece, numbers.astype(dtype), buckets)
-                for bucket, start, stop in zip(parts, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-                    if stop > start:
-                        work.put_down(bucket, backend.slice(data, start, stop))
-        return parts
 
 
 class _TooMuch(Exception):

@@ -105,7 +105,7 @@ def _shuffle(left: Side, right: Side, size: int) -> Meeting:
         if spread is None or spread.size != size or not set(spread.keys) <= set(own.keys):
             continue
         follows = tuple(pairs[key] for key in spread.keys)
-        there = other.partitioning is not None and other.partitioning == Partitioning(follows, size)  # type: ignore[arg-type]
+        there = other.partitioning is not None and other.partitioning == Partitioning(follows, size)
         keys = {own.name: tuple(spread.keys), other.name: follows}
         by = ", ".join(map(str, spread.keys))
         if there:
@@ -194,4 +194,4 @@ def result_partitioning(
         return None
     if how == "outer" and any(names[key].side != "key" for key in keys):
         return None  # missing where only the other side has the row
-    return Partitioning(tuple(names[key].column.name for key in keys), size)  # type: ignore[misc]
+    return Partitioning(tuple(names[key].column.name for key in keys), size)

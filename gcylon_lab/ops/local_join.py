@@ -100,7 +100,14 @@ class LocalJoin:
         """Both sides in buckets of equal keys."""
         made = self.work.made
         halves = [
-            split_in_buckets(self.work, part, self.keys[side], buckets, using_up=any(part is one for one in made))
+            split_in_buckets(
+                self.work,
+                part,
+                self.keys[side],
+                buckets,
+                apart=self.work.operation.size,
+                using_up=any(part is one for one in made),
+            )  # fmt: skip
             for side, part in (("left", left), ("right", right))
         ]
         return list(zip(*halves, strict=True))

@@ -11,7 +11,7 @@ from ..errors import BudgetExceeded
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
-from ..tables.schema import Schema
+from ..tables.schema import Label, Schema
 
 if TYPE_CHECKING:
     from .workspace import Workspace
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Partitioning:
     """How a table is spread: by the hash form of ``keys``, over ``size`` ranks."""
 
-    keys: tuple[str, ...]
+    keys: tuple[Label, ...]
     size: int
 
 

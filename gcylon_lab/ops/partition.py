@@ -13,6 +13,7 @@ from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data, Ids
 from ..tables.scattering import MOST_SCATTERED, Scattering, Scatters, scatter_bytes
+from ..tables.schema import Label
 from .operation import Operation
 from .part import Part
 from .rounds import Outgoing
@@ -27,7 +28,7 @@ class HashRoute:
 
     Parameters
     ----------
-    keys : sequence of str
+    keys : sequence of labels
         Key columns.
     size : int
         World size.
@@ -35,7 +36,7 @@ class HashRoute:
         Whether the result is in (source rank, row) order.
     """
 
-    def __init__(self, keys: Sequence[str], size: int, *, keep_order: bool) -> None:
+    def __init__(self, keys: Sequence[Label], size: int, *, keep_order: bool) -> None:
         self.keep_order = keep_order
         self._keys = list(keys)
         self._size = size

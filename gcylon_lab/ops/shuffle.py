@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, ColumnMissing
 from .exchange import exchange_table
+from .keys import check_keys, listed
 from .operation import Operation, Request
 from .part import Part, Partitioning
 from .partition import HashRoute
@@ -47,9 +47,11 @@ def shuffle(
     ColumnMissing
         If a key is no column, on any rank.
     """
-    keys = key_list(on)
+    keys = listed(on)
     arguments = {"on": keys, "keep_order": keep_order}
-    request = Request("shuffle", arguments, part, strategy, config, timeout_s, check=lambda: check_columns(part, keys))
+    request = Request(
+        "shuffle", arguments, part, strategy, config, timeout_s, check=lambda: check_keys(part, keys, "on")
+    )
 
     def body(operation: Operation) -> Part:
         route = HashRoute(keys, operation.size, keep_order=keep_order)
@@ -57,27 +59,3 @@ def shuffle(
         return exchange_table(operation, part, route, operation.shapes(), partitioning)
 
     return run_operation(workspace, request, body)
-
-
-def key_list(on: str | Sequence[str]) -> list[str]:
-    """Turn one key or several into a list."""
-    return [on] if isinstance(on, (str, int)) else list(on)
-
-
-def check_columns(part: Part, keys: Sequence[str]) -> None:
-    """Refuse keys that are no columns.
-
-    Raises
-    ------
-    ArgumentError
-        If there are none, or one twice.
-    ColumnMissing
-        Naming the key and the columns there are.
-    """
-    if not keys or len(set(keys)) != len(keys):
-        message = f"on={list(keys)!r} names no key, or one twice."
-        raise ArgumentError(message, advice="Give one or more columns, each once.")
-    for key in keys:
-        if key not in part.schema.names:
-            names = ", ".join(map(repr, part.schema.names))
-            raise ColumnMissing(f"There is no column {key!r}.", advice=f"The columns are {names}.", column=str(key))

@@ -9,6 +9,7 @@ from ..config import GcylonConfig
 from ..ops import collect as _collect
 from ..ops import repartition as _repartition
 from ..ops import shuffle as _shuffle
+from ..ops.keys import listed
 from ..ops.plan import Plan
 from ..ops.planning import plan_verb
 from .base import Verbs
@@ -168,7 +169,7 @@ class ExchangingVerbs(Verbs):
         self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
     ) -> Plan:
         """Collective: all ranks call it. Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
-        return self._plan("shuffle", strategy, config, on=_shuffle.key_list(on))
+        return self._plan("shuffle", strategy, config, on=listed(on))
 
     def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
         """Collective: all ranks call it. Show how `allgather` would run; no data is read."""

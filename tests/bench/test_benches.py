@@ -10,8 +10,8 @@ import pytest
 
 from gcylon_lab.bench.cases import ShuffleCase
 from gcylon_lab.bench.seats import Contender
-from gcylon_lab.bench.shuffle import refuse_wrong
 from gcylon_lab.bench.sort_cases import SortCase, check_sorted, look_at
+from gcylon_lab.bench.turns import refuse_wrong
 from gcylon_lab.cli import main
 from gcylon_lab.errors import ClusterError
 

@@ -5,7 +5,6 @@ The transport here hands bytes over in the next `finish` alone, so that what loo
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from exchanges import LAYOUTS, exchange, make_frame, rows_of, whole
-from worlds import World
+from worlds import World, run_over
 
 import gcylon_lab as gl
 from gcylon_lab.comm.overlay import QueuedOverlay
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import Context, current, set_current
+from gcylon_lab.context import current
 from gcylon_lab.errors import GcylonError, Revoked, SpillError
 from gcylon_lab.tables.pandas_backend import PandasBackend
 
@@ -61,27 +60,7 @@ class Late(QueuedOverlay):
 
 
 def run_late(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
-    results: list[Any] = [None] * size
-    errors: list[BaseException] = []
-
-    def work(transport: Any) -> None:
-        try:
-            context = Context(Late(transport), sample_hz=0, engine="cpu")
-            set_current(context)
-            results[transport.rank] = body(*arguments)
-            context.close()
-        except BaseException as error:
-            errors.append(error)
-            transport.revoke()
-
-    threads = [threading.Thread(target=work, args=(t,)) for t in ThreadsWorld(size).transports()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    if errors:
-        raise errors[0]
-    return results
+    return run_over(size, Late, body, *arguments)
 
 
 @pytest.mark.parametrize(

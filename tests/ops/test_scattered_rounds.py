@@ -17,14 +17,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from exchanges import LAYOUTS, make_frame, rows_of, whole
-from worlds import World
+from worlds import World, run_over
 
 import gcylon_lab as gl
 from gcylon_lab.comm.overlay import QueuedOverlay
-from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send, Window
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import Context, current, set_current
+from gcylon_lab.context import current
 from gcylon_lab.errors import GcylonError, RankError
 from gcylon_lab.tables.pandas_backend import PandasBackend
 
@@ -114,28 +113,7 @@ class ScatteringPandas(PandasBackend):
 
 
 def run_mapped(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
-    results: list[Any] = [None] * size
-    errors: list[BaseException] = []
-
-    def work(transport: Any) -> None:
-        try:
-            context = Context(Mapped(transport), sample_hz=0, engine="cpu")
-            context.workspace.backend = ScatteringPandas()
-            set_current(context)
-            results[transport.rank] = body(*arguments)
-            context.close()
-        except BaseException as error:
-            errors.append(error)
-            transport.revoke()
-
-    threads = [threading.Thread(target=work, args=(t,)) for t in ThreadsWorld(size).transports()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    if errors:
-        raise errors[0]
-    return results
+    return run_over(size, Mapped, body, *arguments, backend=ScatteringPandas)
 
 
 FIXED = ["g", "k", "x", "b", "c", "d"]
