@@ -118,6 +118,23 @@ def test_samples_are_on_the_clock_of_rank_0_and_the_limit_is_the_latest() -> Non
     assert later["samples"]["limit_bytes"] == [80]
 
 
+def test_traffic_is_kept_of_the_latest_operations_only() -> None:
+    recorder, kept = Recorder(), snapshot.TRAFFIC_OPERATIONS
+    with recording(recorder):
+        for number in range(1, kept + 4):
+            with operation("shuffle", number) as record:
+                record.add_sent(np.array([number, 2]))
+                record.add_sent(np.array([0, 5]))
+    taken = take_snapshot(recorder, None, 0, "h")
+    assert [row["sent_to"] for row in taken["operations"]] == [[]] * 3 + [[n, 7] for n in range(4, kept + 4)]
+    assert [row["sent_bytes"] for row in taken["operations"]][:4] == [8, 9, 10, 11]
+    later = copy.deepcopy(taken)
+    for row in later["operations"]:
+        row["number"] += 100
+    merged = merge([taken], [later])[0]["operations"]
+    assert sum(bool(row["sent_to"]) for row in merged) == kept
+
+
 def test_since_leaves_out_what_ended_long_before() -> None:
     recorder = Recorder()
     with recording(recorder):
