@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from time import perf_counter_ns
@@ -39,6 +39,7 @@ def take_snapshot(
     since_ns: int = 0,
     *,
     max_events: int | None = None,
+    copy_rates: Mapping[str, Mapping[str, float]] | None = None,
 ) -> RankSnapshot:
     """Everything recorded since a time, of one rank, as JSON values.
 
@@ -53,6 +54,8 @@ def take_snapshot(
         The ``now_ns`` of the snapshot before; 0 for everything kept.
     max_events : int, optional
         Spans and marks, the newest, that the snapshot holds at most.
+    copy_rates : mapping, optional
+        By tier, the bytes a second that this machine copies ``down`` and ``up``, where that was measured.
 
     Returns
     -------
@@ -64,7 +67,7 @@ def take_snapshot(
         ``sent_to`` as a list, which is empty but for the latest `TRAFFIC_OPERATIONS`;
         spans, as [name, category, start_ns, end_ns, operation, bytes, tier], and span_threads, the
         thread of each by its position in ``threads``; marks, as [name, category, t_ns, operation,
-        bytes, tier]; progress or None; dropped_events,
+        bytes, tier]; progress or None; copy_rates as given; dropped_events,
         event_cost_ns, sampler_cpu_ns. All times in ns on rank 0's clock.
     """
     offset = int(recorder.clock_offset_ns)
@@ -88,6 +91,7 @@ def take_snapshot(
         "operations": _with_latest_traffic([record_as_dict(record, offset) for record in operations]),
         **_event_lists(events, recorder, offset),
         "progress": _progress(recorder, offset),
+        "copy_rates": {tier: dict(rates) for tier, rates in (copy_rates or {}).items() if rates},
         "dropped_events": recorder.dropped,
         "event_cost_ns": event_cost_ns(),
         "sampler_cpu_ns": sampler.cpu_ns if sampler is not None else 0,
