@@ -24,7 +24,7 @@ _HOMES = {
     ".table": ("Table",),
     ".tables.expressions": ("col", "lit"),
     ".profiling": ("add_category", "mark", "span"),
-    ".widgets": ("Dashboard", "html_report"),
+    ".widgets": ("Dashboard", "Panel", "html_report"),
     ".errors": ("GcylonError",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .sources import from_local, from_pandas, read_csv, read_json, read_parquet
     from .table import Table
     from .tables.expressions import col, lit
-    from .widgets import Dashboard, html_report
+    from .widgets import Dashboard, Panel, html_report
 
 __all__ = [
     "Cluster",
@@ -49,6 +49,7 @@ __all__ = [
     "DistTable",
     "GcylonConfig",
     "GcylonError",
+    "Panel",
     "Table",
     "__version__",
     "add_category",

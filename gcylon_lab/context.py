@@ -21,6 +21,7 @@ from .errors import CommError, ConfigError, GcylonError
 from .ops.workspace import Workspace
 from .profiling import Recorder, Sampler, set_recorder
 from .profiling.clock import estimate_offset_ns
+from .memory.rates import CopyRates
 from .profiling.sampler import Sample, read_rss_bytes
 from .profiling.snapshot import RankSnapshot, take_snapshot
 
@@ -72,6 +73,7 @@ class Context:
             made.transport, made.backend, made.budget, made.tiers, self.recorder, config,
             free_at_start_bytes=made.free_at_start_bytes,
         )  # fmt: skip
+        self._copy_rates = CopyRates(made.copy_rates)
         self.tables: weakref.WeakSet[Table] = weakref.WeakSet()
         self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0, gpu=gpu_probe(made))
         offset = self._measure_clock()
@@ -105,7 +107,11 @@ class Context:
 
     def snapshot(self, since_ns: int = 0) -> RankSnapshot:
         """Return what was recorded on this rank since a time, as plain values; see `take_snapshot`."""
-        return take_snapshot(self.recorder, self.sampler, self.rank, self.host, since_ns)
+        if self.recorder.active is None:
+            self._copy_rates.look(self.spill)
+        return take_snapshot(
+            self.recorder, self.sampler, self.rank, self.host, since_ns, copy_rates=self._copy_rates.known
+        )
 
     def recover(self) -> None:
         """Collective: all ranks call it. Make operations work again after a revoke, with nothing else in flight.

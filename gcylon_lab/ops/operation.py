@@ -255,9 +255,9 @@ class Operation:
         self.record.rounds_done += 1
         self.record.rounds = max(self.record.rounds, self.record.rounds_done + self.rounds_left)
 
-    def count_bytes(self, sent: int, received: int) -> None:
-        """Note what a round moved, in bytes."""
-        self.record.sent_bytes += sent
+    def count_bytes(self, sent_to: Int64s, received: int) -> None:
+        """Note what a round moved, in bytes: to each rank, and to this one."""
+        self.record.add_sent(sent_to)
         self.record.received_bytes += received
 
     def tell(self, error: Exception) -> GcylonError:

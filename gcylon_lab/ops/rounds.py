@@ -245,8 +245,8 @@ def _exchange(
         window, places = sink.window(outgoing.rows, packed)
         receives = sink.open(arrivals)
         received = int(arrivals.rows.sum()) * operation.schema.row_bytes + int(arrivals.message_bytes.sum())
-        sent = int(outgoing.rows.sum()) * operation.schema.row_bytes + sum(message.nbytes for message in messages)
-        operation.count_bytes(sent, received)
+        message_bytes = np.array([message.nbytes for message in messages], dtype=np.int64)
+        operation.count_bytes(outgoing.rows * operation.schema.row_bytes + message_bytes, received)
         with span("exchange", "transfer", bytes=received):
             if outgoing.scattering is not None:
                 _scatter(operation, outgoing, outgoing.scattering, window, places)

@@ -16,7 +16,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from gcylon_lab.errors import ArgumentError
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
     from .spans import ThreadState
+
+    Int64s = npt.NDArray[np.int64]
 
 PHASES = ("partition", "exchange", "stage", "unstage", "compute", "waiting")
 NO_OPERATION = -1
@@ -119,6 +124,9 @@ class OperationRecord:
     queued them, and could go on with other work), and of that
     ``exchange_wait_ns`` and ``staging_wait_ns`` while the rank did nothing but
     wait for them. On CPU engines all four are 0: there a copy is the work.
+
+    ``sent_to`` holds the bytes that exchanges sent to each rank, what the rank keeps
+    for itself included; None before the first exchange. Their sum is ``sent_bytes``.
     """
 
     number: int
@@ -149,6 +157,7 @@ class OperationRecord:
     error: str = ""
     phases: dict[str, int] = field(default_factory=dict)
     phase_bytes: dict[str, int] = field(default_factory=dict)
+    sent_to: Int64s | None = None
     owner: ThreadState | None = field(default=None, repr=False)
     outer: OperationRecord | None = field(default=None, repr=False)
     elsewhere: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)
@@ -157,6 +166,11 @@ class OperationRecord:
     def done(self) -> bool:
         """Whether it has ended, well or not."""
         return self.end_ns != 0
+
+    def add_sent(self, to_ranks: Int64s) -> None:
+        """Count bytes that go to each rank; only from the thread that runs the operation."""
+        self.sent_to = to_ranks if self.sent_to is None else self.sent_to + to_ranks
+        self.sent_bytes += int(to_ranks.sum())
 
     def add_phase(self, name: str, ns: int, nbytes: int) -> None:
         """Count time and bytes under a phase; only from the thread that runs the operation."""

@@ -55,6 +55,10 @@ def summary(snapshots: Sequence[RankSnapshot]) -> dict[str, list[Row]]:
         the rank did nothing but wait for them), hidden (the rest's share), and the record's own fields.
         ``phases``: number, verb, rank, phase, seconds, bytes, gb_per_s, measured_peak_bytes, staged_bytes (the last
         two of the whole operation).
+        ``traffic``: of each operation whose exchanges are known: number, verb, sent (a list a sender, with the bytes to
+        each rank; a sender that has not told is None), between_bytes (from one rank to another), kept_bytes (on their
+        own rank), heaviest_from, heaviest_to and heaviest_bytes (the most from one rank to another), most_to (the rank
+        that got most), most_to_bytes, and receive_skew (that over the mean).
         What cannot be said (a rate without bytes or of a failure, a skew without work, how much was hidden where
         no copy goes on by itself, as on CPU engines) is None. An operation still
         running counts up to the snapshot. All are in the order of number, then rank.
@@ -70,6 +74,7 @@ def summary(snapshots: Sequence[RankSnapshot]) -> dict[str, list[Row]]:
         "operations": [_operation_row(rows) for rows in groups.values()],
         "ranks": [{name: value for name, value in row.items() if name != "phases"} for row in ranks],
         "phases": [phase for row in ranks for phase in row["phases"]],
+        "traffic": _traffic_rows(snapshots),
     }
 
 
@@ -121,6 +126,37 @@ def _phase_row(row: Row, record: Row, name: str) -> Row:
     }
 
 
+def _traffic_rows(snapshots: Sequence[RankSnapshot]) -> list[Row]:
+    records: dict[tuple[int, str], dict[int, Row]] = {}
+    for snapshot in snapshots:
+        for record in snapshot["operations"]:
+            records.setdefault((record["number"], record["verb"]), {})[snapshot["rank"]] = record
+    return [row for key in sorted(records) if (row := _traffic_row(*key, records[key])) is not None]
+
+
+def _traffic_row(number: int, verb: str, records: dict[int, Row]) -> Row | None:
+    from .traffic import traffic_of  # it loads numpy
+
+    traffic = traffic_of(records)
+    if traffic is None:
+        return None
+    sender, receiver, nbytes = traffic.heaviest()
+    most_to = int(traffic.received.argmax())
+    return {
+        "number": number,
+        "verb": verb,
+        "sent": [row if told else None for row, told in zip(traffic.sent.tolist(), traffic.known, strict=True)],
+        "between_bytes": traffic.between_bytes,
+        "kept_bytes": traffic.kept_bytes,
+        "heaviest_from": sender,
+        "heaviest_to": receiver,
+        "heaviest_bytes": nbytes,
+        "most_to": most_to,
+        "most_to_bytes": int(traffic.received[most_to]),
+        "receive_skew": traffic.receive_skew,
+    }
+
+
 def phase_order(name: str) -> tuple[int, str]:
     """A sort key: the phases of `PHASES` in their order, others after them by name."""
     return (PHASES.index(name) if name in PHASES else len(PHASES), name)
@@ -155,7 +191,7 @@ def _operation_row(rows: Sequence[Row]) -> Row:
 
 
 def format_summary(snapshots: Sequence[RankSnapshot]) -> str:
-    """The summary as text: a table of operations, one of where each rank's time went, and a line for each GPU.
+    """The summary as text: tables of operations, of where each rank's time went, of what ranks sent; a line a GPU.
 
     Parameters
     ----------
@@ -177,7 +213,8 @@ def format_summary(snapshots: Sequence[RankSnapshot]) -> str:
     notes = [gpu_sentence(gpu) for gpu in gpus_of(snapshots)]
     if any(row["hidden"] is not None for row in rows["operations"]):
         notes.insert(0, f"hidden: {HIDDEN_MEANS}")
-    return "\n".join([*_operations_table(rows["operations"]), "", *_phases_table(rows), *notes, *errors])
+    traffic = ["", *_traffic_table(rows["traffic"])] if rows["traffic"] else []
+    return "\n".join([*_operations_table(rows["operations"]), "", *_phases_table(rows), *traffic, *notes, *errors])
 
 
 def gpu_sentence(gpu: GpuSeries) -> str:
@@ -232,6 +269,27 @@ def _phases_table(rows: dict[str, list[Row]]) -> list[str]:
         cells += [format_seconds(row["other_s"]), _share(row["hidden"])]
         lines.append([f"{row['number']} {row['verb']}", f"{row['rank']}", *cells])
     return _table(["operation", "rank", *names, "other", "hidden"], lines)
+
+
+_TRAFFIC_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
+    ("operation", lambda row: f"{row['number']} {row['verb']}"),
+    ("between ranks", lambda row: format_bytes(row["between_bytes"])),
+    ("kept", lambda row: format_bytes(row["kept_bytes"])),
+    ("heaviest", lambda row: _heaviest(row)),
+    ("most to", lambda row: f"rank {row['most_to']}, {format_bytes(row['most_to_bytes'])}"),
+    ("of the mean", lambda row: _share(row["receive_skew"])),
+)
+
+
+def _heaviest(row: Row) -> str:
+    if not row["heaviest_bytes"]:
+        return "-"
+    return f"{row['heaviest_from']} to {row['heaviest_to']}, {format_bytes(row['heaviest_bytes'])}"
+
+
+def _traffic_table(rows: Sequence[Row]) -> list[str]:
+    head = [name for name, _ in _TRAFFIC_COLUMNS]
+    return _table(head, ([show(row) for _, show in _TRAFFIC_COLUMNS] for row in rows))
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 from time import perf_counter_ns
@@ -24,6 +24,8 @@ SAMPLE_COLUMNS = ("t_ns", *Sample._fields)
 # An event is recorded a moment after its end; one that a snapshot just missed is in the next.
 _SLACK_NS = 50_000_000
 _TIMES = ("start_ns", "end_ns")
+# A number for each pair of ranks: kept of so many operations only, the latest.
+TRAFFIC_OPERATIONS = 64
 _PLAIN = tuple(
     (f.name, str if f.type == "str" else int) for f in fields(OperationRecord) if f.type in ("str", "int")
 )  # fmt: skip
@@ -37,6 +39,7 @@ def take_snapshot(
     since_ns: int = 0,
     *,
     max_events: int | None = None,
+    copy_rates: Mapping[str, Mapping[str, float]] | None = None,
 ) -> RankSnapshot:
     """Everything recorded since a time, of one rank, as JSON values.
 
@@ -51,6 +54,8 @@ def take_snapshot(
         The ``now_ns`` of the snapshot before; 0 for everything kept.
     max_events : int, optional
         Spans and marks, the newest, that the snapshot holds at most.
+    copy_rates : mapping, optional
+        By tier, the bytes a second that this machine copies ``down`` and ``up``, where that was measured.
 
     Returns
     -------
@@ -58,10 +63,11 @@ def take_snapshot(
         version, rank, host, pid, clock_offset_ns, now_ns, limit_bytes; samples, as lists of
         equal length by `SAMPLE_COLUMNS`; gpu, None on CPU engines and where NVML tells nothing, else
         what `GpuProbe.as_dict` tells and samples by `GPU_COLUMNS`, with None for what was not told;
-        operations, as the fields of `OperationRecord`, with the running one last (``end_ns`` 0);
+        operations, as the fields of `OperationRecord`, with the running one last (``end_ns`` 0),
+        ``sent_to`` as a list, which is empty but for the latest `TRAFFIC_OPERATIONS`;
         spans, as [name, category, start_ns, end_ns, operation, bytes, tier], and span_threads, the
         thread of each by its position in ``threads``; marks, as [name, category, t_ns, operation,
-        bytes, tier]; progress or None; dropped_events,
+        bytes, tier]; progress or None; copy_rates as given; dropped_events,
         event_cost_ns, sampler_cpu_ns. All times in ns on rank 0's clock.
     """
     offset = int(recorder.clock_offset_ns)
@@ -82,9 +88,10 @@ def take_snapshot(
         "limit_bytes": _limit_bytes(sampler),
         "samples": _sample_columns(samples, offset),
         "gpu": _gpu(sampler, since, offset),
-        "operations": [record_as_dict(record, offset) for record in operations],
+        "operations": _with_latest_traffic([record_as_dict(record, offset) for record in operations]),
         **_event_lists(events, recorder, offset),
         "progress": _progress(recorder, offset),
+        "copy_rates": {tier: dict(rates) for tier, rates in (copy_rates or {}).items() if rates},
         "dropped_events": recorder.dropped,
         "event_cost_ns": event_cost_ns(),
         "sampler_cpu_ns": sampler.cpu_ns if sampler is not None else 0,
@@ -100,7 +107,13 @@ def record_as_dict(record: OperationRecord, clock_offset_ns: int = 0) -> dict[st
     phases, phase_bytes = record.all_phases()
     row["phases"] = {name: int(ns) for name, ns in phases.items()}
     row["phase_bytes"] = {name: int(nbytes) for name, nbytes in phase_bytes.items() if nbytes}
+    row["sent_to"] = [] if record.sent_to is None else record.sent_to.tolist()
     return row
+
+
+def _with_latest_traffic(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    old = max(0, len(rows) - TRAFFIC_OPERATIONS)
+    return [row | {"sent_to": []} if row.get("sent_to") else row for row in rows[:old]] + rows[old:]
 
 
 def _operations(recorder: Recorder, since: int) -> list[OperationRecord]:
@@ -248,7 +261,7 @@ def _bounded(snapshot: RankSnapshot, max_samples: int, max_events: int, max_oper
     samples, gpu = _latest_samples(snapshot["samples"], max_samples), snapshot.get("gpu")
     gpu = gpu and gpu | {"samples": _latest_samples(gpu["samples"], max_samples)}
     lists = {name: _latest(snapshot[name], max_events) for name in ("spans", "span_threads", "marks")}
-    operations = _latest(snapshot["operations"], max_operations)
+    operations = _with_latest_traffic(_latest(snapshot["operations"], max_operations))
     return snapshot | lists | {"samples": samples, "gpu": gpu, "operations": operations}
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 _HOMES = {
     "Dashboard": ".dashboard",
+    "Panel": ".panel_widget",
     "dashboard_figure": ".figures",
     "html_report": ".report",
     "panel_figure": ".figures",
@@ -15,9 +16,10 @@ _HOMES = {
 if TYPE_CHECKING:
     from .dashboard import Dashboard
     from .figures import dashboard_figure, panel_figure
+    from .panel_widget import Panel
     from .report import html_report
 
-__all__ = ["Dashboard", "dashboard_figure", "html_report", "panel_figure"]
+__all__ = ["Dashboard", "Panel", "dashboard_figure", "html_report", "panel_figure"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-import weakref
-from collections.abc import Callable, Sequence
 from html import escape
 from typing import Any
 
@@ -12,27 +10,25 @@ import ipywidgets as w
 
 from ..errors import GcylonError
 from .figures import figure_dict
+from .following import Follower
 from .live import LiveFigure
 from .memory_panel import near_budget
 from .numbers import html_table, operation_table
-from .page import PageWatcher
 from .report import html_report
 from .source import Source
 from .strip import chips_html, headline_html, rank_states
 from .style import CSS
-from .theme import NEUTRAL, THEMES, Theme
+from .theme import NEUTRAL, Theme
 from .tuner import Tuner, close_tree
-from .view import Snapshot, View, make_view, origin_of
+from .view import View, make_view
 from .worker import Worker
 
-UPDATE_EVERY_S = 0.1
 _STATUS_EVERY_S = 2.0
 _CONFIRM_S = 5.0
 _SHOWN_OPERATIONS = 6
-WINDOWS: dict[str, float | None] = {"last 30 s": 30.0, "last 2 min": 120.0, "last 10 min": 600.0, "everything": None}
 
 
-class Dashboard:
+class Dashboard(Follower):
     """What the ranks of a cluster do, live, and the settings of their next operation.
 
     It begins to listen when it is first shown, sends at most ten updates a
@@ -49,27 +45,20 @@ class Dashboard:
     """
 
     def __init__(self, source: Any) -> None:
-        self._source = as_source(source)
-        self._worker, self._hands = Worker(self._failed), Worker(self._failed)
-        self._snapshots: list[Snapshot] = []
-        self._origin: tuple[tuple[int, ...], int] | None = None
+        super().__init__(as_source(source))
+        self._hands = Worker(self._failed)
         self._status: dict[str, Any] = {}
-        self._unsubscribe: Callable[[], None] | None = None
         self._restart_armed = 0.0
-        self._late = False
-        self._closed = False
-        self.draws = 0
         self._make_widgets()
 
     # --- parts ---
 
     def _make_widgets(self) -> None:
-        self.page = PageWatcher()
         ranks = self._source.ranks
         on_cpu = all(str(r.get("device", "cpu")).startswith("cpu") for r in ranks)
         ceiling = min((int(r.get("ceiling_bytes") or 0) for r in ranks), default=0)
         self.tuner = Tuner(self._source, self._worker, ceiling_bytes=ceiling, on_cpu=on_cpu)
-        self.live = LiveFigure(figure_dict(make_view([]), NEUTRAL))
+        self.live = LiveFigure(self.figure(make_view([]), NEUTRAL))
         self.headline, self.chips, self.numbers, self.errors = (w.HTML() for _ in range(4))
         self._make_buttons()
         figure_side = w.VBox([self.live.widget], layout=w.Layout(flex="1 1 auto", min_width="0"))
@@ -98,10 +87,6 @@ class Dashboard:
             description="restart", icon="refresh", layout=layout,
             tooltip="All ranks start anew. Every table on them is lost.",
         )  # fmt: skip
-        self.window = w.Dropdown(options=list(WINDOWS), value="last 2 min", layout=w.Layout(width="124px"))
-        self.freeze = w.ToggleButton(
-            description="freeze", tooltip="Keep the figure as it is now", layout=w.Layout(width="124px")
-        )
         self.save = w.Button(
             description="write HTML report", tooltip="One file with these figures and numbers, readable offline",
             layout=w.Layout(width="254px"),
@@ -117,9 +102,6 @@ class Dashboard:
         self.interrupt.on_click(self._interrupt_clicked)
         self.restart.on_click(self._restart_clicked)
         self.save.on_click(self._save_clicked)
-        self.window.observe(self._shown_changed, "value")
-        self.freeze.observe(self._shown_changed, "value")
-        self.page.observe(self._page_changed, ["theme", "visible", "busy", "tock"])
 
     @property
     def widget(self) -> Any:
@@ -138,59 +120,16 @@ class Dashboard:
 
     # --- life ---
 
-    def start(self) -> None:
-        """Begin to listen; done by showing it. Idempotent."""
-        if self._closed or self._unsubscribe is not None:
-            return
-        # The cluster must not keep a dashboard alive that nobody has any more.
-        mine = weakref.WeakMethod(self._news)
-
-        def tell(snapshots: Sequence[Snapshot]) -> None:
-            news = mine()
-            if news is not None:
-                news(snapshots)
-
-        self._unsubscribe = self._source.subscribe(tell)
-        self._worker.request("first", self._fetch_first)
-
     def close(self) -> None:
         """End the live view, take it off the page, free everything. Idempotent."""
         if self._closed:
             return
-        self._closed = True
-        if self._unsubscribe is not None:
-            self._unsubscribe()
-        self._worker.close()
+        self.stop_following()
         self._hands.close()
-        self.live.close()
         self.tuner.close()
         close_tree(self._root)
-        self._snapshots = []
-
-    def __enter__(self) -> Dashboard:
-        return self
-
-    def __exit__(self, *unused: object) -> None:
-        self.close()
 
     # --- callbacks: short, from any thread; the work is done on the workers ---
-
-    def _news(self, snapshots: Sequence[Snapshot]) -> None:
-        self._snapshots = list(snapshots)
-        if self.page.visible:
-            self._ask_for_drawing()
-
-    def _ask_for_drawing(self) -> None:
-        self._worker.request("draw", self.draw, every_s=UPDATE_EVERY_S)
-
-    def _page_changed(self, change: Any) -> None:
-        # Nothing is to be done when a pointer begins to move, or a page keeps up.
-        idle = {"busy": change["new"], "tock": not self._late}.get(change["name"], False)
-        if self.page.visible and not idle:
-            self._ask_for_drawing()
-
-    def _shown_changed(self, _change: Any) -> None:
-        self._ask_for_drawing()
 
     def _interrupt_clicked(self, _button: Any) -> None:
         self._hands.request("interrupt", self._interrupt)
@@ -214,6 +153,10 @@ class Dashboard:
 
     # --- on the workers ---
 
+    def figure(self, view: View, theme: Theme) -> dict[str, Any]:
+        """Return what the figure shows."""
+        return figure_dict(view, theme)
+
     def _interrupt(self) -> None:
         self._source.interrupt()
 
@@ -235,40 +178,15 @@ class Dashboard:
         path = html_report("gcylon_lab_report.html", self._snapshots)
         self.saved.value = f'<div class="gcylon-note">written: {escape(str(path))}</div>'
 
-    def _fetch_first(self) -> None:
-        known = list(self._source.snapshots())
-        self._snapshots = self._snapshots or known
-        self.draw()
-
     def draw(self) -> None:
         """Bring everything shown up to date with the latest snapshots; runs on the worker."""
         if self._closed:
             return
-        self._late = self.page.behind
-        view = make_view(self._snapshots, window_s=self._window_s(), origin_ns=self._axis_origin())
-        if not (self.page.busy or self.page.behind or self.freeze.value):
-            self.live.show(figure_dict(view, self._theme()))
-            self.page.ask()
+        view = self.draw_figure()
         self._show_texts(view)
         self._worker.request("status", self._ask_status, every_s=_STATUS_EVERY_S)
         self.tuner.refresh()
         self.draws += 1
-
-    def _axis_origin(self) -> int | None:
-        """The axis begins where it began at first, also when old samples fall out; other processes, another axis."""
-        if not self._snapshots:
-            return None
-        processes = tuple(int(s["pid"]) for s in self._snapshots)
-        if self._origin is None or self._origin[0] != processes:
-            self._origin = (processes, origin_of(self._snapshots))
-        return self._origin[1]
-
-    def _window_s(self) -> float | None:
-        # Whoever has zoomed in may look at what a window would drop.
-        return None if self.live.zoomed else WINDOWS[self.window.value]
-
-    def _theme(self) -> Theme:
-        return THEMES.get(self.page.theme, NEUTRAL)
 
     def _ask_status(self) -> None:
         before, self._status = self._status, dict(self._source.status())

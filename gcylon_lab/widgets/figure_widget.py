@@ -17,7 +17,7 @@ from plotly.graph_objects import FigureWidget
 
 # Put around the model that plotly's script works with; PLOTLY is that script's own default export.
 _HELD = """
-const isTimeAxis = (key) => /^xaxis\\.(range|autorange)/.test(key);
+const isTimeAxis = (key) => /^xaxis4?\\.(range|autorange)/.test(key);
 
 // A page that is opened again must not number as it did before.
 const page = Math.random().toString(36).slice(2);

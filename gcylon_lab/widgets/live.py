@@ -7,7 +7,7 @@ from typing import Any
 from .figure_widget import HandFigureWidget
 
 # What a person changes by hand on the screen, and an update leaves alone.
-_TIME_AXIS = "xaxis"
+_TIME_AXES = ("xaxis", "xaxis4")  # of the panels, and of the brush
 _EVENT_ONLY = ("uirevision",)
 
 
@@ -83,11 +83,14 @@ class LiveFigure:
                 changes |= {f"{name}_{key}": part for key, part in _changed(value, old).items()}
             else:
                 changes[name] = value
-        changes.pop(f"{_TIME_AXIS}_range", None)
-        axis, followed = self.widget.layout[_TIME_AXIS], list(new[_TIME_AXIS]["range"])
-        if not self.zoomed and (axis.autorange or list(axis.range or ()) != followed):
-            # The double click that ended a stretch left autorange behind.
-            changes |= {f"{_TIME_AXIS}_autorange": False, f"{_TIME_AXIS}_range": followed}
+        for name in _TIME_AXES:
+            changes.pop(f"{name}_range", None)
+            if name not in new or self.zoomed:
+                continue
+            axis, followed = self.widget.layout[name], list(new[name]["range"])
+            if axis.autorange or list(axis.range or ()) != followed:
+                # The double click that ended a stretch left autorange behind.
+                changes |= {f"{name}_autorange": False, f"{name}_range": followed}
         return changes
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .panel import Panel, Trace, corner_note, empty_note, line
+from .phases_panel import NAMES, grid_of, phase_at, phase_scale, spans_of
 from .series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, percent, readable, steps
 from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
 from .view import GpuLines, Operation, RankSeries, View
@@ -16,6 +17,9 @@ MOST_LINES = 8
 NEAR = 0.9
 _EMPTY = "Each rank's memory appears here, live,<br>as soon as the ranks report: run any cell with %%px."
 _MOST_SHADED = 40
+_HELPS = "raise gpu_memory_limit, or lower chunk_size_bytes"
+# How much of the height the strip of phases takes.
+_STRIP = 0.045
 # From here on the legend has room for numbers only.
 _SHORT_NAMES = 6
 # About the width of a character, as a part of the panel's.
@@ -31,10 +35,11 @@ def memory_panel(view: View, theme: Theme) -> Panel:
     used = max((float(y.max()) for y in (r.of("used_bytes")[1] for r in view.ranks) if len(y)), default=0.0)
     top, hidden = _top(limit, used)
     unit, name = memory_unit(top)
-    lines = _rank_lines(view, unit) if len(view.ranks) <= MOST_LINES else _band_lines(view, unit, theme)
+    lines = _lines(view, unit, theme)
     near = _near_marks(view, unit)
-    traces = [*lines, _budget_line(view, unit), near, _percent_axis_holder(), *_outside_line(view, unit, theme)]
-    annotations = [*_operation_names(view, theme), *_near_note(near, theme), *_outside_note(view, top, theme)]
+    budget = [_budget_line(view, unit), near, _percent_axis_holder(), *_outside_line(view, unit, theme)]
+    traces = [*lines, *_phase_strip(view, top / unit), *budget]
+    annotations = [*_operation_names(view, theme), *_near_note(view, near, theme), *_outside_note(view, top, theme)]
     if view.empty:
         annotations.append(empty_note(_EMPTY, theme))
     elif limit > 0:
@@ -48,7 +53,7 @@ def memory_panel(view: View, theme: Theme) -> Panel:
         right_axis=_percent_axis(limit, top, hidden),
         shapes=[_shade(op, view, theme) for op in view.operations[-_MOST_SHADED:]],
         annotations=annotations,
-        legend_title="rank" if _SHORT_NAMES < len(view.ranks) <= MOST_LINES else "",
+        legend_title="rank" if _SHORT_NAMES < len(lines) <= MOST_LINES and not view.worst_only else "",
     )
 
 
@@ -73,6 +78,44 @@ def _top(limit: float, used: float) -> tuple[float, bool]:
     return (1.2 * max(limit, used) or 1.0), False
 
 
+def _lines(view: View, unit: float, theme: Theme) -> list[Trace]:
+    if view.worst_only and view.ranks:
+        return [_worst_line(view, unit)]
+    return _rank_lines(view, unit) if len(view.ranks) <= MOST_LINES else _band_lines(view, unit, theme)
+
+
+def _phase_strip(view: View, top: float) -> list[Trace]:
+    """Colour the foot of the panel by what ranks are in: the worst one where only it is shown, else most of them."""
+    spans = spans_of(view)
+    if view.worst_only and view.ranks:
+        spans = {rank: by for rank, by in spans.items() if rank == _worst(view.ranks).rank}
+    edges = grid_of(view)
+    rows = np.array([phase_at(by, edges) for by in spans.values()] or [np.full(len(edges) - 1, -1)])
+    votes = np.array([(rows == place).sum(axis=0) for place in range(len(NAMES))])
+    phase = np.where(votes.max(axis=0) > 0, votes.argmax(axis=0), -1)
+    strip = {
+        "type": "heatmap",
+        "meta": "phase-strip",
+        "name": "phase",
+        "x": [round(float(t), 3) for t in (edges[1:] + edges[:-1]) / 2],
+        "y": [0.0, round(_STRIP * top, 6)],
+        "z": [[None if p < 0 else p for p in phase.tolist()]],
+        "text": [["" if p < 0 else NAMES[p] for p in phase.tolist()]],
+        "hovertemplate": "%{text}<extra></extra>",
+        **phase_scale(),
+    }
+    return [strip] if (phase >= 0).any() else [strip | {"x": [], "y": [], "z": []}]
+
+
+def _worst_line(view: View, unit: float) -> Trace:
+    worst = _worst(view.ranks)
+    colour, _, _ = rank_style(worst.rank)
+    return line(
+        "worst", f"worst: rank {worst.rank}", decimate(*worst.of("used_bytes")), unit=unit,
+        line={"color": colour, "width": 2}, hovertemplate=f"rank {worst.rank}: %{{y:.3~g}}<extra></extra>",
+    )  # fmt: skip
+
+
 def _rank_lines(view: View, unit: float) -> list[Trace]:
     lines = []
     for series in view.ranks:
@@ -90,8 +133,6 @@ def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
     edges = np.linspace(view.start_s, max(view.end_s, view.start_s + 1e-3), min(MAX_POINTS, 300) + 1)
     rows = np.array([on_grid(*r.of("used_bytes"), edges) for r in view.ranks])
     t = edges[1:]
-    worst = _worst(view.ranks)
-    colour, _, _ = rank_style(worst.rank)
     edge: dict[str, Any] = {"color": theme.faint, "width": 0.5}
     count = len(view.ranks)
     return [
@@ -104,10 +145,7 @@ def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
             "median", "median", (t, np.median(rows, axis=0)), unit=unit,
             line={"color": theme.text, "width": 2, "dash": "dot"}, hovertemplate="median: %{y:.3~g}<extra></extra>",
         ),
-        line(
-            "worst", f"worst: rank {worst.rank}", decimate(*worst.of("used_bytes")), unit=unit,
-            line={"color": colour, "width": 2}, hovertemplate=f"rank {worst.rank}: %{{y:.3~g}}<extra></extra>",
-        ),
+        _worst_line(view, unit),
     ]  # fmt: skip
 
 
@@ -179,13 +217,16 @@ def _near_marks(view: View, unit: float) -> Trace:
     return marks | {"mode": "markers", "marker": marker}
 
 
-def _near_note(marks: Trace, theme: Theme) -> list[dict[str, Any]]:
+def _near_note(view: View, marks: Trace, theme: Theme) -> list[dict[str, Any]]:
+    """Say at the highest mark what helps; on the side of it that has room."""
     if not marks["x"]:
         return []
     at = marks["y"].index(max(marks["y"]))
-    note = corner_note("▲ over 90%", theme, colour=BUDGET_COLOUR)
-    place = {"xref": "x", "yref": "y", "x": marks["x"][at], "y": marks["y"][at], "xanchor": "left", "xshift": 8}
-    return [note | place | {"yanchor": "top", "yshift": -3}]
+    note = corner_note(f"▲ over 90%: {_HELPS}", theme, colour=BUDGET_COLOUR)
+    late = marks["x"][at] > (view.start_s + view.end_s) / 2
+    side = {"xanchor": "right", "xshift": -8} if late else {"xanchor": "left", "xshift": 8}
+    place = {"xref": "x", "yref": "y", "x": marks["x"][at], "y": marks["y"][at]}
+    return [note | place | side | {"yanchor": "top", "yshift": -3}]
 
 
 def _budget_note(limit: float, used: float, top: float, hidden: bool, theme: Theme) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from ..profiling.gpus import gpus_of
 from ..profiling.report import summary
 from ..units import format_count, format_rate, format_seconds
+from .moves import DIRECTIONS, TIERS, Moved, machine_rate, moves_of, rate
 from .series import percent, readable
 from .view import Snapshot
 
@@ -57,6 +58,52 @@ def phase_table(snapshots: Sequence[Snapshot]) -> Table:
         ]
         for r in summary(snapshots)["phases"]
     ]  # fmt: skip
+    return head, rows
+
+
+def traffic_table(snapshots: Sequence[Snapshot]) -> Table:
+    """Return head and rows, one an operation whose exchanges are known: how much went where."""
+    head = ["operation", "between ranks", "stayed", "most from one to another", "most to one rank", "of the mean"]
+    rows = [
+        [
+            f"#{r['number']} {r['verb']}", readable(r["between_bytes"]), readable(r["kept_bytes"]),
+            f"{r['heaviest_from']} → {r['heaviest_to']}, {readable(r['heaviest_bytes'])}" if r["heaviest_bytes"] else "",
+            f"rank {r['most_to']}, {readable(r['most_to_bytes'])}", f"{r['receive_skew'] or 0:.2f} ×",
+        ]
+        for r in summary(snapshots)["traffic"]
+    ]  # fmt: skip
+    return head, rows
+
+
+def sent_table(snapshots: Sequence[Snapshot]) -> Table:
+    """Return head and rows of the latest operation whose exchanges are known: a row a sender, a column a receiver."""
+    known = summary(snapshots)["traffic"]
+    if not known:
+        return [], []
+    latest = known[-1]
+    head = [f"#{latest['number']} {latest['verb']}: from", *(f"to {rank}" for rank in range(len(latest["sent"])))]
+    rows = [
+        [f"rank {rank}", *([_UNKNOWN] * len(latest["sent"]) if sent is None else map(readable, sent))]
+        for rank, sent in enumerate(latest["sent"])
+    ]
+    return head, rows
+
+
+def staging_table(snapshots: Sequence[Snapshot]) -> Table:
+    """Return head and rows, one a rank and tier that it moved to or from: bytes, rates, and the machine's own."""
+    head = ["rank", "tier", "down", "at", "machine copies down", "up", "at", "machine copies up"]
+    rows = []
+    for snapshot in sorted(snapshots, key=lambda s: int(s["rank"])):
+        moves = moves_of(snapshot)
+        for tier in TIERS:
+            if not any(key[1] == tier for key in moves):
+                continue
+            cells = [f"rank {snapshot['rank']}", tier]
+            for direction in DIRECTIONS:
+                moved = moves.get((direction, tier), Moved())
+                rates = (rate([moves], direction, tier), machine_rate([snapshot], direction, tier))
+                cells += [readable(moved.nbytes), *(format_rate(r) if r else _UNKNOWN for r in rates)]
+            rows.append(cells)
     return head, rows
 
 

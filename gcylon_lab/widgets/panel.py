@@ -36,6 +36,8 @@ class Panel:
     legend_title: str = ""
     # What the panel comes to in a few words; stands where it covers nothing.
     note: str = ""
+    # The same where a legend would be, under the title.
+    lead: str = ""
 
 
 def line(

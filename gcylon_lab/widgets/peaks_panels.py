@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from .panel import Panel, Trace, corner_note, empty_note, rounded
-from .series import memory_unit, readable
+from .series import few_of, memory_unit, readable
 from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
 from .view import Operation, View
 
-RANKS_TITLE = "Peaks"
-PLAN_TITLE = "Was the plan right?"
+RANKS_TITLE = "Peaks: how high did each rank go?"
+PLAN_TITLE = "Peaks: was the plan right?"
 _RANKS_EMPTY = 'Each rank\'s peak beside the<br>predicted one and the budget.<br>Run t.shuffle("key").'
 _PLAN_EMPTY = "Predicted beside measured<br>peak of each operation.<br>Run one, or more."
 MOST_OPERATIONS = 5
@@ -20,15 +20,12 @@ _MOST_NAMED_VERBS = 3
 _ROOM, _NUMBERS_AT = 1.3, 0.87
 
 
-def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> Panel:
+def peak_ranks_panel(view: View, theme: Theme) -> Panel:
     """Return the panel of one operation: measured peak, predicted peak and budget of each rank.
 
-    Parameters
-    ----------
-    number : int, optional
-        The operation's number; by default the latest that has a peak.
+    The operation is the one chosen, else the latest that has a peak.
     """
-    op = _chosen(view, number)
+    op = _chosen(view, view.operation)
     records = dict(sorted(op.records.items())) if op else {}
     values = {name: [_bytes(r, name) for r in records.values()] for name in _FIELDS}
     top, unit, name, hidden = _scale(values)
@@ -45,8 +42,9 @@ def peak_ranks_panel(view: View, theme: Theme, *, number: int | None = None) -> 
         value, rank = op.largest("measured_peak_bytes")
         notes.append(corner_note(f"most: rank {rank}, {readable(value)}", theme))
     return Panel(
-        "peak_ranks", f"{RANKS_TITLE} in {op.name}" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
-        {"title": "rank" if ranks else "", **_NAMED}, {"title": name, "range": [0.0, top]}, annotations=notes,
+        "peak_ranks", f"Peaks: how high in {op.name}?" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
+        {"title": "rank" if ranks else "", **_NAMED, **_rank_ticks(ranks)},
+        {"title": name, "range": [0.0, top]}, annotations=notes,
     )  # fmt: skip
 
 
@@ -72,6 +70,10 @@ def plan_panel(view: View, theme: Theme) -> Panel:
 
 # Where all traces are replaced, plotly forgets an axis' type and guesses it: text that looks like a number is text.
 _NAMED = {"type": "category", "autotypenumbers": "strict"}
+
+def _rank_ticks(ranks: list[int]) -> dict[str, Any]:
+    return {"tickmode": "array", "tickvals": [str(ranks[i]) for i in few_of(len(ranks))]}
+
 
 _FIELDS = ("measured_peak_bytes", "predicted_peak_bytes", "budget_bytes")
 

@@ -3,42 +3,58 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from ..units import format_seconds
-from .panel import Panel, Trace, empty_note
-from .series import merge_intervals, percent
+from .panel import Panel, Trace, empty_note, rounded
+from .series import Floats, few_of, merge_intervals, percent
 from .theme import PHASES, Theme, phase_style
 from .view import Snapshot, View
 
 TITLE = "Phases: where does the time go?"
 OTHER = "your own"
+NAMES = (*PHASES, OTHER)
 MOST_LANES = 8
 _EMPTY = 'What each rank does, a lane a rank: it appears<br>while an operation runs, for example t.shuffle("key").'
 _ROWS = 4
 _THINNEST = 0.2
 _RESOLUTION = 500
+_CELLS = 160
 
 Spans = dict[str, list[tuple[float, float]]]
 Intervals = dict[str, list[tuple[float, float, float]]]
 
 
 def phases_panel(view: View, theme: Theme) -> Panel:
-    """Return the panel; above 8 ranks only the lanes of the 8 that were busy longest."""
-    intervals = {int(s["rank"]): _intervals(s, view) for s in view.snapshots}
-    lanes = _lanes(intervals)
-    title = TITLE if len(lanes) == len(intervals) else f"{TITLE} (the {len(lanes)} busiest of {len(intervals)} ranks)"
-    traces = [_trace(name, {r: intervals[r].get(name, []) for r in lanes}) for name in (*PHASES, OTHER)]
-    nothing = not any(trace["x"] for trace in traces)
+    """Return the panel: bars in a lane for each rank; above 8 ranks a thin lane each, in the colour of its phase."""
+    spans = spans_of(view)
+    ranks = list(spans)
+    many = len(ranks) > MOST_LANES
+    gap = (view.end_s - view.start_s) / _RESOLUTION
+    lanes: dict[int, Intervals] = {
+        rank: {} if many else {name: merge_intervals(found, gap) for name, found in by.items()}
+        for rank, by in spans.items()
+    }
+    traces = [_trace(name, {r: by.get(name, []) for r, by in lanes.items()}) for name in NAMES]
+    if many:
+        present = {name for by in spans.values() for name, found in by.items() if found}
+        traces = [_sign(trace) if trace["name"] in present else trace for trace in traces]
+        traces.append(_map(spans, view))
+    nothing = not any(trace["x"] for trace in traces if trace["meta"] != "phase-map")
+    ticks = few_of(len(ranks))
     return Panel(
         "phases",
-        title,
+        TITLE,
         traces,
         {"title": "s"},
         {
             "title": "",
-            "range": [max(len(lanes), 1) - 0.5, -0.5],
-            "tickvals": list(range(len(lanes))),
-            "ticktext": [f"rank {rank}" for rank in lanes],
+            "range": [max(len(ranks), 1) - 0.5, -0.5],
+            "tickvals": ticks,
+            "ticktext": [f"rank {ranks[i]}" for i in ticks],
         },
         annotations=[empty_note(_EMPTY, theme)] if nothing else [],
         note=_hidden_note(view),
@@ -51,11 +67,76 @@ def _hidden_note(view: View) -> str:
     return next((f"transfers hidden in {name}: {percent(share)}" for name, share in known if share is not None), "")
 
 
-def _intervals(snapshot: Snapshot, view: View) -> Intervals:
+def lanes_height(view: View) -> int:
+    """Return the pixels that a lane for each rank needs."""
+    return 0 if len(view.ranks) <= MOST_LANES else min(3 * len(view.ranks), 260)
+
+
+def phase_at(spans: Spans, edges: Floats) -> npt.NDArray[np.int64]:
+    """Return for each cell of a grid the place in `NAMES` of what took most of it; -1 where nothing was done."""
+    spent = np.zeros((len(NAMES), len(edges) - 1))
+    for name, found in spans.items():
+        begun, ended = (np.sort(np.array(side)) for side in zip(*found, strict=True))
+        spent[NAMES.index(name)] = np.diff(_passed(begun, edges) - _passed(ended, edges))
+    most = spent.argmax(axis=0)
+    return np.where(spent.max(axis=0) > 0, most, -1)
+
+
+def _passed(times: Floats, edges: Floats) -> Floats:
+    """Return for each edge the sum of the time since all that lies before it."""
+    before = np.searchsorted(times, edges)
+    sums = np.concatenate(([0.0], np.cumsum(times)))
+    passed: Floats = before * edges - sums[before]
+    return passed
+
+
+def grid_of(view: View, cells: int = _CELLS) -> Floats:
+    """Return where the cells begin and end that a map over the view's time has."""
+    return np.linspace(view.start_s, max(view.end_s, view.start_s + 1e-3), cells + 1)
+
+
+def spans_of(view: View) -> dict[int, Spans]:
+    """Return each rank's spans by phase, on the view's axis."""
+    return {int(s["rank"]): _spans(s, view) for s in view.snapshots}
+
+
+def phase_scale() -> dict[str, Any]:
+    """Return what a heat map of places in `NAMES` needs for its colours."""
+    scale = [[edge / len(NAMES), phase_style(name).colour] for i, name in enumerate(NAMES) for edge in (i, i + 1)]
+    return {"zmin": -0.5, "zmax": len(NAMES) - 0.5, "colorscale": scale, "showscale": False, "hoverongaps": False}
+
+
+def _map(spans: dict[int, Spans], view: View) -> Trace:
+    edges = grid_of(view)
+    rows = [[None if p < 0 else p for p in phase_at(by, edges).tolist()] for by in spans.values()]
+    return {
+        "type": "heatmap",
+        "meta": "phase-map",
+        "name": "phases",
+        "x": rounded((edges[1:] + edges[:-1]) / 2, 3),
+        "y": list(range(len(rows))),
+        "z": rows,
+        "hovertemplate": "rank %{y}<extra></extra>",
+        **phase_scale(),
+    }
+
+
+def _sign(trace: Trace) -> Trace:
+    """Return a trace that draws nothing, for the legend."""
+    return trace | {"x": [None], "y": [None], "text": [""], "showlegend": True}
+
+
+def _spans(snapshot: Snapshot, view: View) -> Spans:
     found: Spans = defaultdict(list)
-    for name, category, start_ns, end_ns, *_ in snapshot["spans"]:
+    older = 0
+    for name, category, start_ns, end_ns, *_ in reversed(snapshot["spans"]):
         end = view.seconds(end_ns)
-        if end < view.start_s or not (name in PHASES or category == "user"):
+        if end < view.start_s:
+            # They come about in the order of their ends.
+            if (older := older + 1) > 256:
+                break
+            continue
+        if not (name in PHASES or category == "user"):
             continue
         key = name if name in PHASES else OTHER
         found[key].append((max(view.seconds(start_ns), view.start_s), end))
@@ -63,19 +144,7 @@ def _intervals(snapshot: Snapshot, view: View) -> Intervals:
     if current and current.get("phase") in PHASES:
         started = view.seconds(current["since_ns"])
         found[current["phase"]].append((max(started, view.start_s), max(view.seconds(snapshot["now_ns"]), started)))
-    gap = (view.end_s - view.start_s) / _RESOLUTION
-    return {name: merge_intervals(spans, gap) for name, spans in found.items()}
-
-
-def _lanes(intervals: dict[int, Intervals]) -> list[int]:
-    if len(intervals) <= MOST_LANES:
-        return sorted(intervals)
-
-    def busy(rank: int) -> float:
-        worked = [spans for name, spans in intervals[rank].items() if name != "waiting"]
-        return sum((b - a) * part for spans in worked for a, b, part in spans)
-
-    return sorted(sorted(intervals, key=lambda r: (-busy(r), r))[:MOST_LANES])
+    return found
 
 
 def _trace(name: str, by_lane: dict[int, list[tuple[float, float, float]]]) -> Trace:

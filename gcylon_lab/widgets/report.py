@@ -13,7 +13,18 @@ from .. import __version__
 from ..profiling.report import HIDDEN_MEANS, summary
 from .figures import figure_dict
 from .memory_panel import TITLE as MEMORY_TITLE
-from .numbers import Table, gpu_table, html_table, operation_table, phase_table, rank_table, tier_table
+from .numbers import (
+    Table,
+    gpu_table,
+    html_table,
+    operation_table,
+    phase_table,
+    rank_table,
+    sent_table,
+    staging_table,
+    tier_table,
+    traffic_table,
+)
 from .series import readable
 from .theme import DARK, LIGHT
 from .view import Snapshot, make_view
@@ -96,6 +107,7 @@ def report_html(
     data = json.dumps(figures, allow_nan=False).replace("<", "\\u003c")
     sections = [_section(heading, table) for heading, table in (tables or {}).items()]
     sections += [_section("Operations", operation_table(snapshots)), *_hidden_note(snapshots)]
+    sections += [_section("Traffic: who sent what to whom", traffic_table(snapshots))]
     sections += [_section("GPUs, as the driver tells (NVML)", gpu_table(snapshots))] if view.gpus else []
     sections += [_folded(name, make(snapshots)) for name, make in _DETAILS.items()]
     return "".join(
@@ -112,6 +124,8 @@ def report_html(
 
 
 _DETAILS: dict[str, Callable[[Sequence[Snapshot]], Table]] = {
+    "Who sent what to whom in the latest operation with an exchange": sent_table,
+    "What each rank staged": staging_table,
     "Each rank's memory, by tier": tier_table,
     "Each rank": rank_table,
     "Each phase": phase_table,

@@ -100,6 +100,19 @@ def percent(share: float) -> str:
     return "under 1%" if 0 < share < 0.005 else f"{share:.0%}"
 
 
+def few_of(count: int, most: int = 8) -> list[int]:
+    """Return evenly spaced places from 0 on, at most so many, for the ticks of an axis with as many ranks."""
+    return list(range(0, count, max(1, -(-count // most))))
+
+
+def round_step(largest: float, most: int = 3) -> float:
+    """Return a step of 1, 2 or 5 times a power of ten, of which at most so many reach ``largest``."""
+    if largest <= 0:
+        return 1.0
+    power = 10.0 ** np.floor(np.log10(largest / most))
+    return float(next(power * k for k in (1, 2, 5, 10) if power * k * most >= largest))
+
+
 def merge_intervals(intervals: Sequence[tuple[float, float]], gap: float) -> list[tuple[float, float, float]]:
     """Return (start, end, covered) in order, joined where no more than ``gap`` lies between two.
 

@@ -10,10 +10,12 @@ import numpy as np
 
 from ..profiling.events import hidden_share
 from ..profiling.gpus import GpuSeries, gpus_of
-from .series import Floats, clean
+from ..profiling.traffic import Traffic, traffic_of
+from .series import Floats, clean, on_grid
 
 Snapshot = dict[str, Any]
 
+_OVERVIEW_CELLS = 200
 _SERIES = ("used_bytes", "limit_bytes", "disk_bytes", "pinned_bytes", "rss_bytes")
 
 
@@ -87,6 +89,11 @@ class Operation:
         return sum(_int(record.get(name)) for record in self.records.values())
 
     @property
+    def traffic(self) -> Traffic | None:
+        """Return who sent how much to whom; None where it is not known."""
+        return traffic_of(self.records)
+
+    @property
     def hidden(self) -> float | None:
         """Return the part of all ranks' transfers that was not waited for; None where none were timed."""
         copies, waits = (
@@ -99,7 +106,10 @@ class Operation:
 class View:
     """What the panels draw: a stretch of time, the ranks in it, the operations in it.
 
-    Times are seconds since ``origin_ns`` of the ranks' common clock.
+    Times are seconds since ``origin_ns`` of the ranks' common clock. ``overview`` is the
+    largest share of its budget that any rank used, in percent, over all time that is known.
+    What a person chose: ``operation``, whose peaks and traffic are shown (None is the
+    latest), and whether only the memory of the worst rank is.
     """
 
     origin_ns: int
@@ -109,6 +119,9 @@ class View:
     operations: list[Operation]
     snapshots: list[Snapshot]
     gpus: list[GpuLines] = field(default_factory=list)
+    overview: tuple[Floats, Floats] = (np.zeros(0), np.zeros(0))
+    operation: int | None = None
+    worst_only: bool = False
 
     @property
     def empty(self) -> bool:
@@ -132,7 +145,14 @@ def origin_of(snapshots: Sequence[Snapshot]) -> int:
     return min(firsts, default=0)
 
 
-def make_view(snapshots: Sequence[Snapshot], *, window_s: float | None = None, origin_ns: int | None = None) -> View:
+def make_view(
+    snapshots: Sequence[Snapshot],
+    *,
+    window_s: float | None = None,
+    origin_ns: int | None = None,
+    operation: int | None = None,
+    worst_only: bool = False,
+) -> View:
     """Return the view of the ranks' snapshots.
 
     Parameters
@@ -144,24 +164,41 @@ def make_view(snapshots: Sequence[Snapshot], *, window_s: float | None = None, o
     origin_ns : int, optional
         Where the axis begins, for a view that is drawn again and again while old
         samples fall out; by default the earliest of the samples.
+    operation, worst_only : optional
+        What a person chose, see `View`.
     """
     ordered = sorted(snapshots, key=lambda s: int(s["rank"]))
     origin = origin_of(ordered) if origin_ns is None else origin_ns
     end = max(((int(s["now_ns"]) - origin) / 1e9 for s in ordered), default=0.0)
     start = 0.0 if window_s is None else max(0.0, end - window_s)
-    ranks = [_rank_series(s, origin, start) for s in ordered]
+    whole = [_rank_series(s, origin) for s in ordered]
+    ranks = [RankSeries(r.rank, r.host, {name: _since(start, *xy) for name, xy in r.series.items()}) for r in whole]
     operations = [op for op in _operations(ordered, origin, end) if op.end_s >= start]
     if window_s is None:
         firsts = [float(r.of("used_bytes")[0][0]) for r in ranks if len(r.of("used_bytes")[0])]
         start = min(firsts + [op.start_s for op in operations], default=0.0)
     gpus = [_gpu_lines(told, origin, start) for told in gpus_of(ordered)]
-    return View(origin, start, max(end, start), ranks, operations, ordered, gpus)
+    overview = _overview(whole, end)
+    return View(origin, start, max(end, start), ranks, operations, ordered, gpus, overview, operation, worst_only)
 
 
-def _rank_series(snapshot: Snapshot, origin: int, start: float) -> RankSeries:
+def _overview(whole: Sequence[RankSeries], end: float) -> tuple[Floats, Floats]:
+    told = [r for r in whole if len(r.of("used_bytes")[0])]
+    if not told:
+        return np.zeros(0), np.zeros(0)
+    start = min(float(r.of("used_bytes")[0][0]) for r in told)
+    edges = np.linspace(start, max(end, start + 1e-3), _OVERVIEW_CELLS + 1)
+    share = np.zeros(_OVERVIEW_CELLS)
+    for series in told:
+        used, limit = (on_grid(*series.of(name), edges) for name in ("used_bytes", "limit_bytes"))
+        share = np.maximum(share, np.divide(100 * used, limit, out=np.zeros(_OVERVIEW_CELLS), where=limit > 0))
+    return edges[1:], share
+
+
+def _rank_series(snapshot: Snapshot, origin: int) -> RankSeries:
     samples = snapshot["samples"]
     t = _seconds(samples["t_ns"], origin)
-    series = {name: _since(start, *clean(t, samples.get(name) or np.zeros(len(t)))) for name in _SERIES}
+    series = {name: clean(t, samples.get(name) or np.zeros(len(t))) for name in _SERIES}
     return RankSeries(int(snapshot["rank"]), str(snapshot["host"]), series)
 
 

@@ -7,7 +7,9 @@ import pytest
 from exchanges import LAYOUTS, exchange, make_frame, rows_of, whole
 from worlds import World
 
+import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
 
 TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]
@@ -108,3 +110,27 @@ def test_inputs_stay_as_they_were(several: World) -> None:
     results = several.run(exchange, "shuffle", "even", {"on": "k"}, "staged", TIGHT)
     for rank, result in enumerate(results):
         pd.testing.assert_frame_equal(result["input"], make_frame("even", rank, several.size))
+
+
+def keys_on_few_ranks(hot: bool) -> tuple[list[int], int, int]:
+    """Bytes to each rank, in all and received, of a shuffle of 1,000 rows of 16 bytes; ``hot``: all of one key."""
+    context = current()
+    keys = [7] * 1000 if hot else list(range(1000))
+    table = gl.from_local(pd.DataFrame({"k": keys, "x": 0.5}))
+    table.shuffle("k", config=GcylonConfig(chunk_size_bytes=4096, min_chunk_rows=1))
+    record = context.recorder.operations[-1]
+    return record.sent_to.tolist(), record.sent_bytes, record.received_bytes
+
+
+@pytest.mark.parametrize("hot", [False, True], ids=["spread keys", "one key"])
+def test_an_operation_says_how_much_it_sent_to_whom(several: World, hot: bool) -> None:
+    told = several.run(keys_on_few_ranks, hot)
+    for sent_to, sent_bytes, _ in told:
+        assert len(sent_to) == several.size and sum(sent_to) == sent_bytes == 16_000
+    arrived = [sum(sent_to[rank] for sent_to, _, _ in told) for rank in range(several.size)]
+    assert arrived == [received for _, _, received in told]
+    shares = sorted(n / 16_000 / several.size for n in arrived)
+    if hot:
+        assert shares == [0] * (several.size - 1) + [1], "all rows of one key meet on one rank"
+    else:
+        assert shares[0] > 0.5 / several.size

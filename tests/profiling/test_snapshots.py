@@ -28,7 +28,7 @@ from gcylon_lab.profiling import (
 
 KEYS = {
     "version", "rank", "host", "pid", "clock_offset_ns", "now_ns", "limit_bytes", "samples", "gpu", "operations",
-    "spans", "span_threads", "threads", "marks", "progress", "dropped_events", "event_cost_ns", "sampler_cpu_ns",
+    "spans", "span_threads", "threads", "marks", "progress", "copy_rates", "dropped_events", "event_cost_ns", "sampler_cpu_ns",
 }  # fmt: skip
 
 
@@ -116,6 +116,23 @@ def test_samples_are_on_the_clock_of_rank_0_and_the_limit_is_the_latest() -> Non
     assert taken["limit_bytes"] == 80
     later = take_snapshot(recorder, sampling, 0, "h", since_ns=taken["samples"]["t_ns"][0])
     assert later["samples"]["limit_bytes"] == [80]
+
+
+def test_traffic_is_kept_of_the_latest_operations_only() -> None:
+    recorder, kept = Recorder(), snapshot.TRAFFIC_OPERATIONS
+    with recording(recorder):
+        for number in range(1, kept + 4):
+            with operation("shuffle", number) as record:
+                record.add_sent(np.array([number, 2]))
+                record.add_sent(np.array([0, 5]))
+    taken = take_snapshot(recorder, None, 0, "h")
+    assert [row["sent_to"] for row in taken["operations"]] == [[]] * 3 + [[n, 7] for n in range(4, kept + 4)]
+    assert [row["sent_bytes"] for row in taken["operations"]][:4] == [8, 9, 10, 11]
+    later = copy.deepcopy(taken)
+    for row in later["operations"]:
+        row["number"] += 100
+    merged = merge([taken], [later])[0]["operations"]
+    assert sum(bool(row["sent_to"]) for row in merged) == kept
 
 
 def test_since_leaves_out_what_ended_long_before() -> None:

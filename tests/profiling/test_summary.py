@@ -90,7 +90,7 @@ def test_there_is_never_a_nan(clock: Any) -> None:
     taken = take_snapshot(recorder, None, 0, "h")
     text = json.dumps(summary([taken]), allow_nan=False)
     assert json.loads(text)["phases"][0]["gb_per_s"] is None
-    assert json.dumps(summary([]), allow_nan=False) == '{"operations": [], "ranks": [], "phases": []}'
+    assert json.dumps(summary([]), allow_nan=False) == '{"operations": [], "ranks": [], "phases": [], "traffic": []}'
 
 
 def test_phases_come_in_their_own_order_then_by_name() -> None:
@@ -114,6 +114,24 @@ def test_the_text_says_what_matters(clock: Any) -> None:
     assert len({len(line) for line in lines[:4]}) == len({len(line) for line in lines[5:11]}) == 1
     assert "nan" not in "".join(lines)
     assert format_summary([]) == "No operations were recorded."
+
+
+def test_traffic_by_hand(clock: Any) -> None:
+    ranks = two_ranks(clock)
+    assert summary(ranks)["traffic"] == [] and "between ranks" not in format_summary(ranks)
+    ranks[0]["operations"][0]["sent_to"] = [100, 300]
+    ranks[1]["operations"][0]["sent_to"] = [1_000_000, 600]
+    (row,) = summary(ranks)["traffic"]
+    assert row == {
+        "number": 1, "verb": "shuffle", "sent": [[100, 300], [1_000_000, 600]], "between_bytes": 1_000_300,
+        "kept_bytes": 700, "heaviest_from": 1, "heaviest_to": 0, "heaviest_bytes": 1_000_000, "most_to": 0,
+        "most_to_bytes": 1_000_100, "receive_skew": pytest.approx(2 * 1_000_100 / 1_001_000),
+    }  # fmt: skip
+    lines = [line.split() for line in format_summary(ranks).splitlines()]
+    assert "operation between ranks kept heaviest most to of the mean".split() in lines
+    assert "1 shuffle 977 KiB 700 B 1 to 0, 977 KiB rank 0, 977 KiB 200%".split() in lines
+    ranks[1]["operations"][0]["sent_to"] = []  # not told, or too old
+    assert summary(ranks)["traffic"][0]["sent"] == [[100, 300], None]
 
 
 def test_a_failed_operation_has_no_rate() -> None:

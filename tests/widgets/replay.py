@@ -69,8 +69,17 @@ class Replay:
             "rows_out": 1_000_000, "bytes_in": 32 * MIB, "bytes_out": 32 * MIB, "sent_bytes": 24 * MIB,
             "received_bytes": 24 * MIB, "staged_bytes": 32 * MIB if strategy == "staged" else 0,
             "unstaged_bytes": 0, "error": "", "phases": {}, "phase_bytes": {},
+            "sent_to": self._sent_to(rank, number),
             **self._copies(rank, strategy, rounds),
         }  # fmt: skip
+
+    def _sent_to(self, rank: int, number: int) -> list[int]:
+        """24 MiB in all; in the third operation half of it to rank 1, else even but for what stays."""
+        weights = [4 + 2 * (to == rank) + (rank + to) % 3 for to in range(self.ranks)]
+        if number == 3 and self.ranks > 1:
+            weights[1] = sum(weights)
+        sent = [24 * MIB * weight // sum(weights) for weight in weights]
+        return [*sent[:-1], 24 * MIB - sum(sent[:-1])]
 
     def _copies(self, rank: int, strategy: str, rounds: int) -> dict[str, int]:
         """What a record says of copies: on GPUs 60 ms of exchange a round, a third of it or more waited for."""
@@ -116,7 +125,8 @@ class Replay:
             "gpu": self._gpu(rank, seconds) if self.gpus else None,
             "spans": spans, "span_threads": [0] * len(spans), "threads": ["main"], "marks": [],
             "progress": self._progress(rank, running[0], now) if running else None,
-            "dropped_events": 0, "event_cost_ns": 900, "sampler_cpu_ns": 1000,
+            "copy_rates": {"disk": {"down": 1.9e9, "up": 3.1e9}}, "dropped_events": 0,
+            "event_cost_ns": 900, "sampler_cpu_ns": 1000,
         }  # fmt: skip
         return made
 

@@ -1,0 +1,45 @@
+"""The brush: all that is known of the run at a glance, to look back at a stretch of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .panel import Panel, line
+from .theme import Theme
+from .view import View
+
+_LEAD = "the whole run: drag the handles to look back; a double click above follows time again"
+# The plot itself has no use beside its slider: its line lies outside its own scale.
+_NOWHERE, _PERCENT = [1000.0, 1001.0], [0.0, 110.0]
+
+
+def brush_panel(view: View, theme: Theme) -> Panel:
+    """Return the panel: the largest share of its budget that any rank used, with a slider over the time shown."""
+    t, share = view.overview
+    trace = line(
+        "brush", "most of a budget", (t, share), legend=False, hoverinfo="skip", fill="tozeroy",
+        line={"color": theme.faint, "width": 1, "shape": "hv"},
+    )  # fmt: skip
+    slider: dict[str, Any] = {
+        "visible": len(t) > 1,
+        "range": _whole(view),
+        "bgcolor": "rgba(0,0,0,0)",
+        "bordercolor": theme.faint,
+        "borderwidth": 1,
+        "yaxis9": {"rangemode": "fixed", "range": _PERCENT},
+    }
+    return Panel(
+        "brush",
+        "",
+        [trace],
+        {"title": "", "matches": "x", "showspikes": False, "showgrid": False, "rangeslider": slider},
+        {"title": "", "range": _NOWHERE, "showgrid": False, "zeroline": False, "showline": False, "tickvals": []},
+        lead=_LEAD if len(t) else "",
+    )
+
+
+def _whole(view: View) -> list[float]:
+    """Return the slider's ends: they hold the stretch that is shown too, else plotly shades all of it."""
+    t, _ = view.overview
+    first = float(2 * t[0] - t[1]) if len(t) > 1 else 0.0
+    return [round(min(first, view.start_s), 3), round(max(view.end_s, view.start_s + 1e-3), 3)]

@@ -1,0 +1,141 @@
+"""One panel of the dashboard, live, in a cell of its own."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+import ipywidgets as w
+
+from .dashboard import as_source
+from .figures import check_panel, only_worst, panel_dict
+from .following import Follower
+from .live import LiveFigure
+from .style import CSS
+from .theme import NEUTRAL, Theme
+from .tuner import close_tree
+from .view import View, make_view
+
+_LATEST = "the latest operation"
+_RANKS = {"all ranks": "all", "the worst rank": "worst"}
+_OF_ONE_OPERATION = ("peaks", "peak_ranks", "traffic")
+_WITHOUT_TIME = (*_OF_ONE_OPERATION, "plan")
+_MOST_OPERATIONS = 20
+
+
+class Panel(Follower):
+    """One panel of the dashboard, live.
+
+    It begins to listen when it is first shown, sends at most ten updates a
+    second, none while it is off the screen, and is freed by `close`.
+
+    Parameters
+    ----------
+    source : Cluster or Source
+        Whose ranks to show.
+    name : {"memory", "peaks", "staging", "phases", "traffic", "gpus", "peak_ranks", "plan"}
+    operation : int, optional
+        The operation whose peaks or traffic to show; by default the latest that has some.
+    ranks : {"all", "worst"}, optional
+        Whose memory to show: "worst" is the rank that came closest to its budget.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such panel, or no such choice of ranks.
+    GcylonError
+        If the source is neither a cluster nor a source.
+
+    Examples
+    --------
+    >>> gl.Panel(lab, "traffic")                                     # doctest: +SKIP
+    """
+
+    def __init__(self, source: Any, name: str, *, operation: int | None = None, ranks: str = "all") -> None:
+        self.name = check_panel(name)
+        self._operation, self._worst = operation, only_worst(ranks)
+        super().__init__(as_source(source))
+        self.live = LiveFigure(self.figure(make_view([]), NEUTRAL))
+        self.errors = w.HTML()
+        layout = w.Layout(width="190px")
+        chosen = list(_RANKS)[self._worst]
+        self.ranks = w.Dropdown(options=list(_RANKS), value=chosen, layout=layout, tooltip="Whose memory to show")
+        self.operation = w.Dropdown(options=self._operations([]), value=operation, layout=layout)
+        for control in (self.ranks, self.operation):
+            control.observe(self._choice_changed, "value")
+        self._root = w.VBox(
+            [
+                w.HTML(CSS, layout=w.Layout(display="none")), self.page, w.HBox(self._controls()), self.live.widget,
+                self.errors,
+            ],
+            layout=w.Layout(width="100%"),
+        )  # fmt: skip
+        self._root.add_class("gcylon-dashboard")
+
+    def _controls(self) -> list[Any]:
+        controls = [] if self.name in _WITHOUT_TIME else [self.window]
+        controls += [self.ranks] if self.name == "memory" else []
+        controls += [self.operation] if self.name in _OF_ONE_OPERATION else []
+        return [*controls, self.freeze]
+
+    @property
+    def widget(self) -> Any:
+        """The widget; asking for it begins the live view."""
+        self.start()
+        return self._root
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        if self._closed:
+            return {"text/plain": "<Panel, closed>"}
+        self.start()
+        bundle = dict(self._root._repr_mimebundle_(**kwargs))
+        return bundle | {"text/plain": f"<Panel {self.name}, live while its kernel runs; see html_report>"}
+
+    def close(self) -> None:
+        """End the live view, take it off the page, free everything. Idempotent."""
+        if self._closed:
+            return
+        self.stop_following()
+        for control in (self.window, self.ranks, self.operation):
+            close_tree(control)
+        close_tree(self._root)
+
+    def figure(self, view: View, theme: Theme) -> dict[str, Any]:
+        """Return what the figure shows."""
+        return panel_dict(self.name, view, theme)
+
+    def draw(self) -> None:
+        """Bring the figure up to date with the latest snapshots; runs on the worker."""
+        if self._closed:
+            return
+        view = self.draw_figure(operation=self._operation, worst_only=self._worst)
+        options = self._operations([(op.name, op.number) for op in view.operations[::-1]])
+        # A list is not changed under the pointer.
+        if not self.page.busy and list(self.operation.options) != options:
+            self._offer(options)
+        self.draws += 1
+
+    def _window_s(self) -> float | None:
+        return None if self.name in _WITHOUT_TIME else super()._window_s()
+
+    def _offer(self, options: list[tuple[str, int | None]]) -> None:
+        # New options take the choice back to the first one, and say so as if a hand had.
+        with self.operation.hold_trait_notifications():
+            self.operation.unobserve(self._choice_changed, "value")
+            self.operation.options = options
+            self.operation.value = self._operation
+        self.operation.observe(self._choice_changed, "value")
+
+    def _operations(self, known: list[tuple[str, int]]) -> list[tuple[str, int | None]]:
+        """The choices, the newest first; the chosen one is always among them."""
+        options: list[tuple[str, int | None]] = [(_LATEST, None), *dict.fromkeys(known[:_MOST_OPERATIONS])]
+        if self._operation not in [number for _, number in options]:
+            options.append((f"#{self._operation}", self._operation))
+        return options
+
+    def _choice_changed(self, _change: Any) -> None:
+        self._operation, self._worst = self.operation.value, _RANKS[self.ranks.value] == "worst"
+        self._ask_for_drawing()
+
+    def _failed(self, error: Exception) -> None:
+        self.errors.value = f'<div class="gcylon-error">{escape(type(error).__name__)}: {escape(str(error))}</div>'
