@@ -10,7 +10,6 @@ from typing import Any
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from ..cluster.client import Cluster
-from ..cluster.handle import DistTable
 from ..config import GcylonConfig
 from .settings import changed
 from .shown import refuse, show
@@ -91,7 +90,7 @@ class Clusters:
             return next(iter(found.items()))
         if found:
             raise refuse(f"There are several clusters: name one of {', '.join(sorted(found))}.")
-        raise refuse("There is no cluster. Start one with %lab up 2 (ranks).")
+        raise refuse("There is no cluster. Start one, for example of 2 ranks: %lab up 2")
 
     def is_there(self) -> bool:
         """Whether `named` would give one."""
@@ -116,11 +115,6 @@ class Clusters:
 def is_open(value: Any) -> bool:
     """Whether a value is a cluster that has not been closed."""
     return isinstance(value, Cluster) and not value._session.closed
-
-
-def owner_of(table: DistTable, cluster: Cluster) -> bool:
-    """Whether a table is on this cluster."""
-    return table._session is cluster._session
 
 
 def _ranks(words: Sequence[str]) -> int | None:

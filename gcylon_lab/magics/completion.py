@@ -18,7 +18,8 @@ def complete(shell: Any, event: Any) -> list[str]:
         return list(SUBCOMMANDS)
     last = "" if text[-1:].isspace() else words[-1]
     if words[1] in ("config", "up"):
-        return _settings(last) + (list(UP_OPTIONS) if words[1] == "up" else list(PRESETS))
+        others = UP_OPTIONS if words[1] == "up" else PRESETS
+        return _settings(last) + ([] if "=" in last else list(others))
     return sorted(name for name, value in shell.user_ns.items() if is_open(value) and not name.startswith("_"))
 
 

@@ -108,6 +108,8 @@ class LabMagics(Magics):
         seconds = time.monotonic() - start
         if self.clusters.is_there():
             self._show_profile(marks, seconds, options)
+        else:
+            show(profile([], seconds, ["There is no cluster."]))
         error = result.error_before_exec or result.error_in_exec
         if error is not None:
             raise CellFailed(f"the cell ended in {type(error).__name__} after {format_seconds(seconds)}.") from None

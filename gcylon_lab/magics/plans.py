@@ -10,6 +10,7 @@ from typing import Any
 
 from ..cluster.client import Cluster
 from ..cluster.handle import DistTable
+from ..errors import GcylonError
 from ..ops.plan import Plan
 from ..verbs.grouping import GroupBy
 from ..widgets.plan_text import plan_html
@@ -93,7 +94,12 @@ def _refuse_work(node: ast.AST, namespace: Mapping[str, Any]) -> None:
 
 def _evaluate(node: ast.expr, namespace: Mapping[str, Any]) -> Any:
     code = compile(ast.Expression(node), "<%lab_plan>", "eval")
-    return eval(code, dict(namespace))
+    try:
+        return eval(code, dict(namespace))
+    except GcylonError:
+        raise
+    except Exception as error:
+        raise refuse(f"%lab_plan cannot compute {ast.unparse(node)}: {type(error).__name__}: {error}.") from None
 
 
 def _arguments(call: ast.Call, namespace: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
