@@ -85,3 +85,13 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Give a shell the magics ``%lab``, ``%lab_plan`` and ``%%lab_profile``; what ``%load_ext gcylon_lab`` calls."""
+    import_module(".magics", __name__).load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take the magics away again; clusters go on."""
+    import_module(".magics", __name__).unload(shell)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ipyparallel.error import CompositeError
+from IPython.core.error import UsageError
 
 from .failures import gist, name_ranks
 
 if TYPE_CHECKING:
     from .channel import Channel
 
+_OURS = re.compile(r"^[ \t]*(%lab|%lab_plan|%%lab_profile)(?!\w)", re.MULTILINE)
+_LONG_LINES = 12
 _ECHO = "Revoked"  # what ranks raise because another one failed
 
 Entry = tuple[str, str, str, dict[str, Any]]
@@ -29,9 +33,10 @@ class FoldedError(CompositeError):  # type: ignore[misc]
         return "\n".join(filter(None, [super().__str__(), self.note]))
 
     def render_traceback(self, excid: int | None = None) -> list[str]:
-        """Lines of the tracebacks and of the note, for IPython."""
+        """Lines for IPython: what was raised and by whom, then the tracebacks."""
         lines: list[str] = super().render_traceback(excid)
-        return [*lines, self.note] if self.note else lines
+        top = [f"{name}: {text}" for name, text, _, _ in self.elist]
+        return [*top, *([self.note] if self.note else []), "", *lines]
 
 
 def fold_cell(sent: Any, channel: Channel) -> None:
@@ -60,6 +65,22 @@ def fold_cell(sent: Any, channel: Channel) -> None:
 
     sent._iopub_streaming_output_callback = shown.on_message
     sent.get = folded_get
+
+
+def refuse_magics(code: str) -> None:
+    """Refuse a cell for the ranks that holds a magic of the notebook's: there it would only be unknown.
+
+    Raises
+    ------
+    UsageError
+        Which IPython shows as one line.
+    """
+    found = _OURS.search(code)
+    if found is not None:
+        raise UsageError(
+            f"{found[1]} belongs to the notebook, and this cell goes to the ranks. "
+            "Leave %autopx by %autopx first, or take it out of the %%px cell."
+        )
 
 
 def fold_entries(entries: Sequence[Entry], engine_ids: Sequence[int]) -> tuple[list[Entry], str]:
@@ -98,6 +119,7 @@ class _Shown:
                 return
             self._seen.add(gist(name, text))
             self.count += 1
+            message["content"]["traceback"] = _with_top(name, text, message["content"]["traceback"])
         self._show(engine, future, message)
 
     def flush(self) -> None:
@@ -105,6 +127,12 @@ class _Shown:
         if self.held and not self.count:
             self._show(*self.held[0])
         self.held.clear()
+
+
+def _with_top(name: str, text: str, traceback: list[str]) -> list[str]:
+    """A traceback that is long says first what it is about."""
+    is_long = sum(part.count("\n") + 1 for part in traceback) > _LONG_LINES
+    return [f"{name}: {text}\n", *traceback] if is_long else traceback
 
 
 def _ranks(entries: Sequence[Entry], engine_ids: Sequence[int]) -> list[int]:

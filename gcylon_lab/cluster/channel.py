@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, from_
 from .failures import dress, fold, name_ranks
 from .lookout import Lookout
 from .messages import CONTROL_REQUEST, Reply, Request, deliver
+from .turns import Turns
 from .views import OrderedView
 from .waiting import FREED_S, Waiter
 
@@ -39,8 +39,8 @@ class Channel:
         Whether the engines cannot be reached any more, because the controller is gone.
     revocable : bool
         Whether the MPI library can free ranks from a collective.
-    lock : RLock, optional
-        One to go on using after a restart.
+    turns : Turns, optional
+        Those to go on using after a restart.
     """
 
     def __init__(
@@ -51,9 +51,10 @@ class Channel:
         describe_loss: Callable[[int], str],
         is_cut_off: Callable[[], bool],
         revocable: bool,
-        lock: threading.RLock | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        self.lock = threading.RLock() if lock is None else lock
+        self.turns = Turns() if turns is None else turns
+        self.lock = self.turns.lock
         self.client = client
         self.engine_ids = list(engine_ids)
         self.lost: dict[int, float] = {}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ConfigError
+from .async_verbs import with_async
 from .failures import name_ranks
 from .feed import Feed
 from .homes import find_running
@@ -35,9 +36,15 @@ T = TypeVar("T")
 
 _clusters: dict[str, Cluster] = {}
 
+# What needs no turn of its own, or cannot wait for one.
+_NOT_LATER = ("status", "snapshots", "on_progress", "interrupt", "recover", "restart", "detach", "close")
 
+
+@with_async(but=_NOT_LATER)
 class Cluster(Readers):
     """N engines, one MPI rank each, and the tables on them.
+
+    Readers, `table`, `memory` and `run` have one with ``_async`` at their end, which returns at once; see `VerbFuture`.
 
     Starting it takes some seconds. Of several clusters of one name in a process
     the newest counts: it closes the one before.
@@ -315,6 +322,10 @@ class Cluster(Readers):
         return cluster_card(self.name, self.ranks, mpi, len(self._session.infos))
 
     # --- inside ---
+
+    @property
+    def _spoken_name(self) -> str:
+        return self.name
 
     def _give_way(self) -> None:
         """Close for another cluster of the same name, and say what goes with it."""

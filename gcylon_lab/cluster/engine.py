@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter_ns
 from typing import Any
 
 from .. import __version__
@@ -184,7 +185,11 @@ class Engine:
 
     def state(self) -> dict[str, Any]:
         """What this rank is doing; from any thread."""
-        progress = self.context.recorder.progress
+        recorder = self.context.recorder
+        progress, record = recorder.progress, recorder.active
+        moved = {}
+        if record is not None:
+            moved = {"sent_bytes": record.sent_bytes, "spent_s": (perf_counter_ns() - record.start_ns) / 1e9}
         return {
             "rank": self.rank,
             "pid": os.getpid(),
@@ -192,7 +197,7 @@ class Engine:
             "revoked": self.revoked,
             "requests": self.requests,
             "operation": self.context.workspace.operation_number,
-            "progress": None if progress is None else progress._asdict(),
+            "progress": None if progress is None else progress._asdict() | moved,
         }
 
     def forget_frames(self, error: BaseException | None) -> None:

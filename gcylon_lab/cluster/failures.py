@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import ClusterError, GcylonError, RankError, RankLost, Revoked, from_message, to_message
 from .messages import Reply
+from .tracebacks import shown_folded
 
 # These follow from somebody else's failure; they are the cause only if there is nothing else.
 _CONSEQUENCES = ("RankLost", "DeadlineExceeded", "CommError", "Revoked")
@@ -48,6 +49,7 @@ def dress(error: GcylonError, ranks: Sequence[int], remote_traceback: str, other
     told = str(error.numbers.get("traceback", ""))
     remote_traceback = told if "Traceback" in told else remote_traceback
     error.remote_traceback = remote_traceback  # type: ignore[attr-defined]
+    shown_folded(error, name_ranks(ranks))
     for line in others:
         error.add_note(line)
     if isinstance(error, RankError):

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_COLLECTIVE = "Collective: all ranks call it. "
+COLLECTIVE = "Collective: all ranks call it. "
 
 
 class Forwarding:
@@ -82,5 +82,5 @@ def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
 
 def _as_method(verb: Callable[..., Any], call: Callable[..., Any]) -> Any:
     method = functools.wraps(verb)(call)
-    method.__doc__ = (verb.__doc__ or "").replace(_COLLECTIVE, "", 1)
+    method.__doc__ = (verb.__doc__ or "").replace(COLLECTIVE, "", 1)
     return method

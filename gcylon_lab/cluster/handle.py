@@ -7,8 +7,10 @@ import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ArgumentError, HandleReleased
-from ..units import format_bytes, format_count
+from ..errors import ArgumentError, BudgetExceeded, HandleReleased
+from ..memory.available import available_bytes
+from ..units import MIB, format_bytes, format_count
+from .async_verbs import with_async
 from .handle_verbs import HandleVerbs
 from .messages import Reply, Request, TableRef
 
@@ -21,8 +23,11 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_LIMIT = 10_000
+_COPIES = 2  # the ranks' frames, and the one that is made of them
+_ALWAYS_BYTES = 64 * MIB
 
 
+@with_async(but=("info", "explain", "release", "groupby"))
 class DistTable(HandleVerbs):
     """A table on the ranks of a cluster. The rows stay there.
 
@@ -31,6 +36,8 @@ class DistTable(HandleVerbs):
     a cell ran or a table was given up, which may have changed it. It is alive
     until `release`, until it is collected, or until the cluster is restarted
     or closed; using it later raises `HandleReleased`.
+
+    Each verb has one with ``_async`` at its end, which returns at once; see `VerbFuture`.
 
     Made by a `Cluster` and by verbs.
     """
@@ -119,7 +126,14 @@ class DistTable(HandleVerbs):
         return self.last_plan.describe()
 
     def local(self) -> list[pd.DataFrame]:
-        """Return every rank's rows as a frame, in rank order. All of them come to the notebook."""
+        """Return every rank's rows as a frame, in rank order. All of them come to the notebook.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the notebook's memory has no room for them.
+        """
+        self._check_room(self.num_rows, "local()")
         return [reply.value for reply in self._request("local")]
 
     def to_pandas(self, limit: int | None = _DEFAULT_LIMIT) -> pd.DataFrame:
@@ -133,11 +147,17 @@ class DistTable(HandleVerbs):
         Returns
         -------
         pandas.DataFrame
+
+        Raises
+        ------
+        BudgetExceeded
+            If the notebook's memory has no room for them.
         """
         import pandas as pd
 
         if limit is not None and limit < 0:
             raise ArgumentError(f"limit={limit} is negative.", advice="Give a number of rows, or None for all.")
+        self._check_room(self.num_rows if limit is None else limit, f"to_pandas(limit={limit})")
         if limit is None or limit >= self.num_rows:
             return pd.concat(self.local(), ignore_index=True)
         if limit == _DEFAULT_LIMIT:
@@ -198,6 +218,22 @@ class DistTable(HandleVerbs):
         return gone_card(repr(self)) if self.released else table_card(self._name, self._infos)
 
     # ---- inside
+
+    def _check_room(self, rows: int, what: str) -> None:
+        """Refuse to bring more rows to the notebook than its memory holds: it would die of them."""
+        needed = _COPIES * self.nbytes * min(rows, self.num_rows) // max(1, self.num_rows)
+        if needed < _ALWAYS_BYTES or needed <= (free := available_bytes()):
+            return
+        raise BudgetExceeded(
+            f"{what} of {self._name} would take about {format_bytes(needed)} of the notebook's memory, of which "
+            f"{format_bytes(free)} are free.",
+            advice=f"Give a smaller limit (about {format_count(rows * free // needed // 2)} rows), or write_parquet.",
+            needed_bytes=needed, free_bytes=free,
+        )  # fmt: skip
+
+    @property
+    def _spoken_name(self) -> str:
+        return self._name
 
     def _reference(self, session: Session) -> TableRef:
         """What stands for this table in a request to a cluster.

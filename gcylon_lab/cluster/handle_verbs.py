@@ -6,18 +6,36 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
+from ..ops.keys import listed
+from ..tables.schema import Label
 from ..verbs.distinct import DistinctVerbs
 from ..verbs.exchanging import ExchangingVerbs
-from ..verbs.grouping import GroupingVerbs, groupby
+from ..verbs.grouping import GroupBy, GroupingVerbs
 from ..verbs.joining import JoiningVerbs, Keys
 from ..verbs.looks import LookingVerbs
 from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
 from ..verbs.sorting import SortingVerbs
+from .async_verbs import with_async
 from .forwarding import Forwarding, answered, forwarded
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
+    from .session import Session
+
+
+@with_async(but=("plan",))
+class HandleGroupBy(GroupBy[Any]):
+    """A `GroupBy` of a handle, with `agg_async` and `size_async`."""
+
+    @property
+    def _session(self) -> Session:
+        session: Session = self._table._session
+        return session
+
+    @property
+    def _spoken_name(self) -> str:
+        return f"{self._table._spoken_name}.groupby({', '.join(map(repr, self._by))})"
 
 
 class HandleVerbs(Forwarding):
@@ -41,7 +59,22 @@ class HandleVerbs(Forwarding):
     isin = forwarded(RowVerbs.isin)
     map_parts = forwarded(RowVerbs.map_parts)
 
-    groupby = groupby
+    def groupby(self, by: Label | Sequence[Label], *, dropna: bool = True) -> HandleGroupBy:
+        """Name the keys of a group-by; `GroupBy.agg` of what comes back does it, `agg_async` begins it.
+
+        Parameters
+        ----------
+        by : label or sequence of labels
+            Key columns. All missing values of a key are one.
+        dropna : bool, default True
+            Leave out rows with a missing key.
+
+        Returns
+        -------
+        GroupBy
+        """
+        return HandleGroupBy(self, listed(by), dropna=dropna)
+
     group_agg = forwarded(GroupingVerbs.group_agg)
     join = forwarded(JoiningVerbs.join)
     merge = forwarded(JoiningVerbs.join)

@@ -6,8 +6,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
-from ..errors import to_message
+from ..errors import GcylonError, to_message
 from .messages import CONTROL_REPLY, CONTROL_REQUEST
+from .tracebacks import shown_folded
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -33,8 +34,11 @@ def _wrap_showtraceback(engine: Engine, shell: Any) -> None:
     original = shell.showtraceback
 
     def showtraceback(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> Any:
+        error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
         # Making a traceback for people can take a second: the peers do not wait for that.
-        engine.failed(exc_tuple[1] if exc_tuple else sys.exc_info()[1])
+        engine.failed(error)
+        if isinstance(error, GcylonError):
+            shown_folded(error)
         return original(exc_tuple, *args, **kwargs)
 
     shell.showtraceback = showtraceback

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..config import GcylonConfig
 from ..errors import ClusterError, ClusterStartError, GcylonError
@@ -15,12 +15,16 @@ from .attaching import wait_until_idle
 from .channel import Channel
 from .failures import name_ranks
 from .feed import Feed
+from .futures import Later, VerbFuture
 from .identity import RankRecord, check_complete, check_identities
 from .launcher import Launcher
 from .lease import Keeper
 from .messages import Reply, Request, ask
 from .progress import Waiting
+from .turns import Turns
 from .views import activate
+
+T = TypeVar("T")
 
 _MAX_KEEP_S = 5.0
 _LAST_WORDS_S = 0.5  # the launcher learns of an end a moment after the controller
@@ -56,6 +60,8 @@ class Session:
         self._keeper = Keeper(launcher.lease, max(0.5, min(_MAX_KEEP_S, launcher.grace_s / 4)))
         self.waiting = Waiting(lambda: self.channel.ask({"ask": "state"}, timeout_s=0.5), show=progress)
         self.feed = Feed(lambda: self.channel)
+        self.turns = Turns()
+        self._later = Later()
 
     def start(self) -> None:
         """Start the engines and check them; on failure nothing is left behind.
@@ -152,10 +158,27 @@ class Session:
     ) -> list[Reply]:
         """Run a request on all ranks; return their replies in rank order. See `Channel.call`."""
         self.check_open()
+        self.turns.wait()
+        self.waiting.begin()
         try:
-            return self.channel.call(request, function, each=each, timeout_s=timeout_s)
-        finally:
-            self.waiting.done()
+            replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
+        except BaseException as error:
+            self.waiting.done(error)
+            raise
+        self.waiting.done()
+        return replies
+
+    def later(self, what: str, function: Callable[[], T]) -> VerbFuture[T]:
+        """Let a function that makes requests run after all that was asked for before.
+
+        Parameters
+        ----------
+        what : str
+            In words.
+        function : callable
+        """
+        self.check_open()
+        return self._later.put(lambda: VerbFuture(self, what, function), self.waiting.hide_here)
 
     def drop_later(self, table: str) -> None:
         """Forget a table on the engines with the next request; safe in finalizers."""
@@ -169,7 +192,9 @@ class Session:
 
     def refresh(self) -> None:
         """Learn what the ranks hold where it may have changed since they last told; never waits for other work."""
-        if self.closed or not self.channel.has_news or not self.channel.lock.acquire(blocking=False):
+        if self.closed or not self.channel.has_news or self.turns.anybody_waits:
+            return
+        if not self.channel.lock.acquire(blocking=False):
             return
         try:
             if not self.channel.is_busy():
@@ -244,7 +269,7 @@ class Session:
             describe_loss=self._describe_loss,
             is_cut_off=lambda: not self.launcher.has_controller(),
             revocable=self.launcher.mpi.revocable,
-            lock=self.channel.lock if self.generation else None,
+            turns=self.turns,
         )
 
     def _identities(self, engines: Sequence[int]) -> list[dict[str, Any]]:

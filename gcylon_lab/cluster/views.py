@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ipyparallel import AsyncResult, DirectView
 from traitlets import Any as AnyTrait
 
-from .cells import fold_cell
+from .cells import fold_cell, refuse_magics
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -62,6 +62,7 @@ class OrderedView(DirectView):  # type: ignore[misc]
 
     def _really_apply(self, f: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         block = options.pop("block", None)
+        self._channel.turns.wait()
         with self._channel.lock:
             self._channel.prepare()
             sent = super()._really_apply(f, args, kwargs, block=False, **options)
@@ -72,6 +73,8 @@ class OrderedView(DirectView):  # type: ignore[misc]
         self, code: str, silent: bool = True, targets: Any = None, block: bool | None = None, label: Any = None
     ) -> Any:
         """Run code in the engines' namespaces; as `ipyparallel.DirectView.execute`."""
+        refuse_magics(code)
+        self._channel.turns.wait()
         with self._channel.lock:
             self._channel.prepare()
             sent = super().execute(code, silent=silent, targets=targets, block=False, label=label)

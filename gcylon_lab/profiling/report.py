@@ -255,7 +255,7 @@ def _rate(gb_per_s: float | None) -> str:
 
 def _operations_table(rows: Sequence[Row]) -> list[str]:
     head = [name for name, _ in _OPERATION_COLUMNS]
-    return _table(head, ([show(row) for _, show in _OPERATION_COLUMNS] for row in rows))
+    return format_table(head, ([show(row) for _, show in _OPERATION_COLUMNS] for row in rows))
 
 
 def _phases_table(rows: dict[str, list[Row]]) -> list[str]:
@@ -268,7 +268,7 @@ def _phases_table(rows: dict[str, list[Row]]) -> list[str]:
         cells = ["-" if seconds is None else format_seconds(seconds) for seconds in spent]
         cells += [format_seconds(row["other_s"]), _share(row["hidden"])]
         lines.append([f"{row['number']} {row['verb']}", f"{row['rank']}", *cells])
-    return _table(["operation", "rank", *names, "other", "hidden"], lines)
+    return format_table(["operation", "rank", *names, "other", "hidden"], lines)
 
 
 _TRAFFIC_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
@@ -289,10 +289,10 @@ def _heaviest(row: Row) -> str:
 
 def _traffic_table(rows: Sequence[Row]) -> list[str]:
     head = [name for name, _ in _TRAFFIC_COLUMNS]
-    return _table(head, ([show(row) for _, show in _TRAFFIC_COLUMNS] for row in rows))
+    return format_table(head, ([show(row) for _, show in _TRAFFIC_COLUMNS] for row in rows))
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Lines with aligned columns: the first to the left, the others to the right."""
     lines = [head, *rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(head))]

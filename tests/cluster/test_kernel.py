@@ -108,3 +108,46 @@ def test_a_notebook(notebook: Notebook, runtime_dir: str) -> None:
     assert wait_until(lambda: not alive(pids), 12)
     assert wait_until(lambda: not of_home(str(home)), 12)
     assert not home.exists()
+
+
+TICKS = """
+import asyncio, time
+ticks = 0
+async def tick():
+    global ticks
+    while True:
+        await asyncio.sleep(0.02)
+        ticks += 1
+ticker = asyncio.ensure_future(tick())
+await lab.run_async(time.sleep, 1.8)
+ticker.cancel()
+print("ticks:", ticks)
+"""
+
+
+def test_magics_and_awaits(notebook: Notebook) -> None:
+    started = notebook.run("%load_ext gcylon_lab\n%lab up 2 gpu_memory_limit=64MiB")
+    assert started["status"] == "ok" and "<b>Cluster default</b>" in started["text"], started["text"]
+    notebook.run("import pandas as pd\nt = lab.from_pandas(pd.DataFrame({'k': range(1000)})).bind('t')")
+    assert "gcylon-plan" in notebook.run("%lab_plan t.shuffle('k', strategy='staged')")["text"]
+    profiled = notebook.run("%%lab_profile\n%%px\nu = t.shuffle('k', strategy='staged')\nu.num_rows")
+    assert profiled["status"] == "ok", profiled["text"]
+    assert "gcylon-numbers" in profiled["text"] and "1 operation took" in profiled["text"]
+    await_in_it = notebook.run("%%lab_profile\nawait t.shuffle_async('k')")
+    assert "cannot hold an await" in await_in_it["text"]
+
+    notebook.run("%autopx")
+    notebook.run("rows = t.num_rows")
+    assert "%lab belongs to the notebook" in notebook.run("%lab status")["text"]
+    notebook.run("%autopx")
+    assert "[500, 500]" in notebook.run("print(lab.view['rows'])")["text"]
+
+    # While a cell awaits the ranks the kernel's loop goes on; interrupting it frees them.
+    awaited = notebook.run(TICKS)
+    assert int(awaited["text"].rpartition("ticks: ")[2].split()[0]) >= 25, awaited["text"]
+    assert "run: 1" in awaited["text"] and "run done in" in awaited["text"], "no progress in the cell that awaits"
+    start = time.monotonic()
+    assert notebook.run("await lab.run_async(time.sleep, 60)", interrupt_after_s=1.5)["status"] == "error"
+    assert "1000" in notebook.run("print(t.shuffle('k').num_rows)")["text"]
+    assert time.monotonic() - start < 10
+    assert "Closed lab" in notebook.run("%lab down")["text"]

@@ -1,0 +1,54 @@
+"""How IPython shows an error of the ranks: the cause and the advice on top, then the person's own lines."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from ..errors import GcylonError
+
+_OURS = __name__.partition(".")[0]
+
+
+def shown_folded(error: GcylonError, who: str = "") -> None:
+    """Let IPython show an error in its own way; Python alone shows it as any other.
+
+    Parameters
+    ----------
+    error : GcylonError
+        Changed in place.
+    who : str, optional
+        Which ranks raised it.
+    """
+    error._render_traceback_ = lambda: _lines(error, who)  # type: ignore[attr-defined]
+
+
+def headline(name: str, message: str, advice: str, who: str = "") -> str:
+    """What stands on top: the error and who raised it, and what to change."""
+    first = f"{name}{f' on {who}' if who else ''}: {message}"
+    return f"{first}\n  What helps: {advice}\n" if advice else f"{first}\n"
+
+
+def persons_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """A traceback without this package's own frames at its end: where a person's code called it."""
+    frames = []
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    while frames and str(frames[-1].tb_frame.f_globals.get("__name__", "")).partition(".")[0] == _OURS:
+        frames.pop()
+    kept: TracebackType | None = None
+    for each in reversed(frames):
+        kept = TracebackType(kept, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return kept
+
+
+def _lines(error: GcylonError, who: str) -> list[str]:
+    from IPython import get_ipython
+
+    shell: Any = get_ipython()
+    top = headline(type(error).__name__, error.message, error.advice, who)
+    traceback = persons_frames(error.__traceback__)
+    if shell is None:
+        return [top]
+    return [top, *shell.InteractiveTB.structured_traceback(type(error), error, traceback)]
