@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
-from ..tables.schema import Label
+from ..tables.schema import Label, Schema
 from .groups import Grouping, expected_groups
 from .keys import check_columns, check_keys
 from .local import LocalWork
@@ -92,7 +92,15 @@ def shared_checks() -> Iterator[None]:
         raise agreed(error) from None
 
 
-def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna: bool) -> Part:
+def group_rows(
+    operation: Operation,
+    part: Part,
+    steps: Aggregations,
+    *,
+    dropna: bool,
+    schema: Schema | None = None,
+    giving: Sequence[Part] = (),
+) -> Part:
     """Collective: all ranks call it. Put rows with equal keys together, inside an operation.
 
     Parameters
@@ -105,6 +113,10 @@ def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna:
         Of `plan_aggregations`, or made for the purpose.
     dropna : bool
         Whether rows with a missing key are left out.
+    schema : Schema, optional
+        Of the rows, agreed; the operation's by default.
+    giving : sequence of Part
+        Parts that the operation has made, which give way where work does not fit.
 
     Returns
     -------
@@ -118,8 +130,10 @@ def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna:
     """
     keys = list(steps.keys)
     work = LocalWork(operation, "Grouping rows")
+    for made in giving:
+        work.adopt(made)
     with shared_checks():
-        grouping = Grouping(work, steps, operation.schema, dropna=dropna)
+        grouping = Grouping(work, steps, operation.schema if schema is None else schema, dropna=dropna)
     work.make_room(grouping.result_schema.row_bytes, 0)
     together = is_together(part, keys, operation.size)
     complete = False
