@@ -92,6 +92,7 @@ def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Par
     workspace, work = operation.workspace, LocalWork(operation, "Appending tables")
     work.make_room(0.0, 0)
     chunks = [chunk for part in parts for chunk in _shown(work, part, schema).chunks]
+    work.expect(0)
     check_values(workspace, chunks, schema)
     result = Part(workspace, schema, chunks, spread_of(parts, operation.size))
     operation.plan = local_plan(operation, result, result, "because each rank appends its own rows")
@@ -119,7 +120,7 @@ def _shown(work: LocalWork, part: Part, schema: Schema) -> ShownPart:
 
 def _in_global_order(operation: Operation, parts: Sequence[Part], schema: Schema, rows: Int64s) -> Part:
     """Collective: all ranks call it. Cut the tables, one after the other, evenly over the ranks."""
-    work, rank, size = LocalWork(operation, "Appending tables"), operation.rank, operation.size
+    work, rank = LocalWork(operation, "Appending tables"), operation.rank
     work.make_room(0.0, 0)
     edges = np.concatenate(([0], np.cumsum(target_rows([int(n) for n in rows.sum(axis=0)], None))))
     made: list[Part] = []

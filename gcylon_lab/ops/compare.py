@@ -104,7 +104,7 @@ def _compared(operation: Operation, left: Part, right: Part, sides: Sides, order
 
 
 def _cut_alike(operation: Operation, right: Part, sides: Sides) -> Part:
-    """Collective: all ranks call it. The other table's rows on the ranks on which this one's rows of their place are."""
+    """Collective: all ranks call it. The other table's rows on the ranks that hold the rows of their place here."""
     target, there = sides.rows
     if (target == there).all():
         return right
@@ -148,9 +148,7 @@ def _first_here(work: LocalWork, left: Part, right: Part, schema: Schema) -> tup
     return None
 
 
-def _side_by_side(
-    work: LocalWork, left: Part, right: Part, schema: Schema, rows: int
-) -> Iterator[tuple[Data, Data]]:
+def _side_by_side(work: LocalWork, left: Part, right: Part, schema: Schema, rows: int) -> Iterator[tuple[Data, Data]]:
     """The rows of two parts in pieces of the same rows."""
     backend = work.backend
     others = work.pieces(right, schema, rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..config import GcylonConfig
@@ -36,6 +36,7 @@ def groupby(
     strategy: str = "auto",
     config: GcylonConfig | None = None,
     timeout_s: float | None = None,
+    check: Callable[[], None] | None = None,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Aggregate rows with equal keys.
 
@@ -50,7 +51,7 @@ def groupby(
         Leave out rows with a missing key.
     deterministic : bool, default False
         Refuse what may give other bits in another run.
-    strategy, config, timeout_s
+    strategy, config, timeout_s, check
         See `Request`.
 
     Returns
@@ -68,11 +69,13 @@ def groupby(
     asked = [(one.name, one.function, one.column, one.argument) for one in aggregations]
     arguments = {"by": keys, "aggregations": asked, "dropna": dropna, "deterministic": deterministic}
 
-    def check() -> None:
+    def checked() -> None:
+        if check is not None:
+            check()
         check_keys(part, keys, "by")
         check_columns(part, [one.column for one in aggregations if one.column is not None])
 
-    request = Request("groupby", arguments, part, strategy, config, timeout_s, check=check)
+    request = Request("groupby", arguments, part, strategy, config, timeout_s, check=checked)
 
     def body(operation: Operation) -> Part:
         with shared_checks():

@@ -112,7 +112,7 @@ class _SetOperation:
 
 
 class Counted:
-    """The distinct rows of two tables, and how often each stands in both: of ``part``, columns ``first`` and ``second``.
+    """The distinct rows of two tables, and how often each stands there: columns ``first`` and ``second``.
 
     With ``every`` these are the number of all and that of the other table's, otherwise the least and the greatest
     number of a table that has the row: 0 is this one, 1 the other.
@@ -130,9 +130,7 @@ class Counted:
         here, there = col(self.first) - col(self.second), col(self.second)
         return here.where(here < there, there) if verb == "intersect" else (here - there).clip(lower=0)
 
-    def chosen(
-        self, work: LocalWork, condition: Expression, schema: Schema
-    ) -> Iterator[tuple[Data, Reservation]]:
+    def chosen(self, work: LocalWork, condition: Expression, schema: Schema) -> Iterator[tuple[Data, Reservation]]:
         """Some of the rows, as columns of a schema, each piece under a claim; the part is used up."""
         backend, part = work.backend, self.part
         scratch = backend.evaluating_row_bytes(part.schema, [condition])
@@ -231,6 +229,9 @@ def _repeated(
     times = new_label(part.schema.names, "times")
     scratch = backend.evaluating_row_bytes(part.schema, [wanted]) + 32
     rows = work.piece_rows(part.nbytes / max(part.rows, 1), scratch)
+    row_bytes = part.nbytes / max(part.rows, 1)
+    block = _block_rows(work, row_bytes)
+    work.expect(min(rows, part.rows) * (row_bytes + scratch) + block * (2 * row_bytes + 16) + part.largest_staged_bytes)
     for piece in work.pieces(part, part.schema, rows, using_up=True):
         with work.claim(piece.rows * scratch):
             ends = backend.repetitions(backend.evaluate(piece, [(times, wanted)]), times)
@@ -239,9 +240,13 @@ def _repeated(
             yield from _blocks(work, backend.select(piece, schema.names), ends, count, row_bytes)
 
 
+def _block_rows(work: LocalWork, row_bytes: float) -> int:
+    return work.piece_rows(row_bytes, row_bytes + 16)
+
+
 def _blocks(work: LocalWork, data: Data, ends: Any, count: int, row_bytes: float) -> Iterator[tuple[Data, Reservation]]:
     """The repeated rows of a piece, block by block; where one does not fit, its halves."""
-    step = max(1, work.piece_rows(row_bytes, row_bytes + 16))
+    step = _block_rows(work, row_bytes)
     waiting = [(start, min(start + step, count)) for start in range(0, count, step)][::-1]
     while waiting:
         start, stop = waiting.pop()
@@ -258,4 +263,3 @@ def _blocks(work: LocalWork, data: Data, ends: Any, count: int, row_bytes: float
             waiting += [((start + stop) // 2, stop), (start, (start + stop) // 2)]
             continue
         yield made, claim
-

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +116,7 @@ def _common_column(sides: Sides, what: Sequence[str], name: Label) -> Column:
 
 
 def spread_of(parts: Sequence[Part], size: int) -> Partitioning | None:
-    """How the rows of several tables are spread together, where all are spread alike: hashes do not depend on dtypes."""
+    """How the rows of several tables are spread together, where all are spread alike: hashes know no dtypes."""
     spread = parts[0].partitioning
     if spread is None or spread.size != size or any(part.partitioning != spread for part in parts):
         return None
@@ -130,12 +130,10 @@ def new_label(taken: Sequence[Label], name: str) -> str:
     return name
 
 
-def first_rows(operation: Operation, data: Data, count: int) -> list[dict[str, Any]]:
+def first_rows(operation: Operation, data: Data, count: int) -> list[dict[Any, Any]]:
     """Some rows as plain values, for texts."""
     from ..tables.interop import to_frame
 
     frame = to_frame(operation.workspace.backend.to_host(operation.workspace.backend.slice(data, 0, count)))
-    records: list[dict[str, Any]] = frame.to_dict("records")
+    records: list[dict[Any, Any]] = frame.to_dict("records")
     return records
-
-

@@ -52,9 +52,12 @@ def _unlike(column: Column, a: Array, b: Array) -> Bools:
     if column.kind in _NESTED:
         pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
         return np.fromiter((not _alike(x, y) for x, y in pairs), np.bool_, len(one))
-    absent = [pc.is_null(array, nan_is_null=column.kind == "float").to_numpy(zero_copy_only=False) for array in (one, other)]
+    absent = [
+        pc.is_null(array, nan_is_null=column.kind == "float").to_numpy(zero_copy_only=False) for array in (one, other)
+    ]
     unequal = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)
-    return (unequal & ~absent[0] & ~absent[1]) | (absent[0] != absent[1])
+    unlike = (unequal & ~absent[0] & ~absent[1]) | (absent[0] != absent[1])
+    return unlike
 
 
 def _alike(x: Any, y: Any) -> bool:
@@ -93,5 +96,3 @@ def _same_dtype(a: Column, b: Column) -> bool:
     if a.kind == "category":
         return same_category(a, b)
     return a == b or (a.kind, a.describe(), a.tz) == (b.kind, b.describe(), b.tz)
-
-

@@ -147,7 +147,7 @@ class SetVerbs(Verbs):
             If no dtype holds the values of all tables, by the column's name.
         """
         given = [others] if isinstance(others, Verbs) or not isinstance(others, (list, tuple)) else list(others)
-        tables = [self, *(table for table in given if isinstance(table, Verbs))]
+        tables: list[Verbs] = [self, *(table for table in given if isinstance(table, Verbs))]
 
         def check() -> None:
             for table in given:
