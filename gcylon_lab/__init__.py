@@ -23,6 +23,7 @@ _HOMES = {
     ".sources": ("from_local", "from_pandas", "read_csv", "read_json", "read_parquet"),
     ".table": ("Table",),
     ".tables.expressions": ("col", "lit"),
+    ".verbs.sets": ("concat",),
     ".profiling": ("add_category", "mark", "span"),
     ".widgets": ("Dashboard", "Panel", "html_report"),
     ".errors": ("GcylonError",),
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from .sources import from_local, from_pandas, read_csv, read_json, read_parquet
     from .table import Table
     from .tables.expressions import col, lit
+    from .verbs.sets import concat
     from .widgets import Dashboard, Panel, html_report
 
 __all__ = [
@@ -54,6 +56,7 @@ __all__ = [
     "__version__",
     "add_category",
     "col",
+    "concat",
     "config",
     "current",
     "errors",

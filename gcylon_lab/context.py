@@ -17,7 +17,7 @@ from .comm.threads import ThreadsWorld
 from .comm.transport import Transport
 from .config import GcylonConfig
 from .equipment import bind_gpu, equip, gpu_probe
-from .errors import CommError, ConfigError, GcylonError
+from .errors import ArgumentError, CommError, ConfigError, GcylonError
 from .ops.workspace import Workspace
 from .profiling import Recorder, Sampler, set_recorder
 from .profiling.clock import estimate_offset_ns
@@ -26,6 +26,8 @@ from .profiling.sampler import Sample, read_rss_bytes
 from .profiling.snapshot import RankSnapshot, take_snapshot
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from .table import Table
 
 T = TypeVar("T")
@@ -185,6 +187,7 @@ def set_current(context: Context | None, *, process: bool = False) -> None:
 def initialize(
     config: GcylonConfig | None = None,
     *,
+    comm: MPI.Comm | None = None,
     transport: Transport | None = None,
     sample_hz: float = 20.0,
     engine: str = "",
@@ -195,6 +198,9 @@ def initialize(
     ----------
     config : GcylonConfig, optional
         The live config, which also fixes the ceiling; the environment and defaults otherwise.
+    comm : mpi4py.MPI.Comm, optional
+        The ranks that belong together, of which all call this; COMM_WORLD by default. It is duplicated and stays the
+        caller's, but its errors are returned from now on (``MPI.ERRORS_RETURN``).
     transport : Transport, optional
         Another way to reach the other ranks.
     sample_hz : float, default 20
@@ -211,7 +217,19 @@ def initialize(
     -----
     Under a plain ``mpiexec`` an exception that nobody catches ends all ranks,
     since the others would wait for ever.
+
+    Raises
+    ------
+    ArgumentError
+        If ``comm`` is no communicator, or a transport is given too.
     """
+    if comm is not None:
+        if transport is not None or not hasattr(comm, "Dup"):
+            raise ArgumentError(
+                f"comm={comm!r} is no communicator, or a transport was given too.",
+                advice="Give one of mpi4py, for example MPI.COMM_WORLD, and no transport.",
+            )
+        transport = _mpi_transport(comm)
     if transport is None:
         transport = _mpi_transport() if any(name in os.environ for name in _MPI_VARIABLES) else SingleTransport()
     context = Context(transport, config, sample_hz=sample_hz, engine=engine)
@@ -289,10 +307,10 @@ def local_rank(transport: Transport) -> int:
     return hosts[: transport.rank].count(transport.host.encode())
 
 
-def _mpi_transport() -> Transport:
+def _mpi_transport(comm: MPI.Comm | None = None) -> Transport:
     from .comm.mpi import MpiTransport
 
-    transport = MpiTransport()
+    transport = MpiTransport(comm)
     bind_gpu(local_rank(transport))
     before = sys.excepthook
 

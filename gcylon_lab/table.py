@@ -20,6 +20,7 @@ from .verbs.joining import JoiningVerbs
 from .verbs.looks import LookingVerbs
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
+from .verbs.sets import SetVerbs
 from .verbs.sorting import SortingVerbs
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ if TYPE_CHECKING:
 
 
 class Table(
-    ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs
-):
+    ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
+    SetVerbs,
+):  # fmt: skip
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory

@@ -67,6 +67,8 @@ def _table(engine: Engine, name: str) -> Any:
 
 
 def _resolved(engine: Engine, value: Any) -> Any:
+    if isinstance(value, list) and any(isinstance(one, TableRef) for one in value):
+        return [_resolved(engine, one) for one in value]
     return _table(engine, value.table) if isinstance(value, TableRef) else value
 
 

@@ -272,7 +272,9 @@ class DistTable(HandleVerbs):
 
 
 def as_reference(session: Session, value: Any) -> Any:
-    """A handle as what stands for it in a request; anything else as it is."""
+    """A handle as what stands for it in a request, also in a list; anything else as it is."""
+    if isinstance(value, (list, tuple)) and any(isinstance(one, DistTable) for one in value):
+        return [as_reference(session, one) for one in value]
     return value._reference(session) if isinstance(value, DistTable) else value
 
 

@@ -15,6 +15,7 @@ from ..verbs.joining import JoiningVerbs, Keys
 from ..verbs.looks import LookingVerbs
 from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
+from ..verbs.sets import SetVerbs
 from ..verbs.sorting import SortingVerbs
 from .async_verbs import with_async
 from .forwarding import Forwarding, answered, forwarded
@@ -82,6 +83,13 @@ class HandleVerbs(Forwarding):
     drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
     unique = forwarded(DistinctVerbs.unique)
     value_counts = forwarded(DistinctVerbs.value_counts)
+
+    union = forwarded(SetVerbs.union)
+    intersect = forwarded(SetVerbs.intersect)
+    difference = forwarded(SetVerbs.difference)
+    concat = forwarded(SetVerbs.concat)
+    equals = answered(SetVerbs.equals)
+    why_not_equal = answered(SetVerbs.why_not_equal)
 
     tail = answered(LookingVerbs.tail)
     sample = forwarded(LookingVerbs.sample)

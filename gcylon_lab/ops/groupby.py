@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
-from ..tables.schema import Label
+from ..tables.schema import Label, Schema
 from .groups import Grouping, expected_groups
 from .keys import check_columns, check_keys
 from .local import LocalWork
@@ -36,6 +36,7 @@ def groupby(
     strategy: str = "auto",
     config: GcylonConfig | None = None,
     timeout_s: float | None = None,
+    check: Callable[[], None] | None = None,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Aggregate rows with equal keys.
 
@@ -50,7 +51,7 @@ def groupby(
         Leave out rows with a missing key.
     deterministic : bool, default False
         Refuse what may give other bits in another run.
-    strategy, config, timeout_s
+    strategy, config, timeout_s, check
         See `Request`.
 
     Returns
@@ -68,11 +69,13 @@ def groupby(
     asked = [(one.name, one.function, one.column, one.argument) for one in aggregations]
     arguments = {"by": keys, "aggregations": asked, "dropna": dropna, "deterministic": deterministic}
 
-    def check() -> None:
+    def checked() -> None:
+        if check is not None:
+            check()
         check_keys(part, keys, "by")
         check_columns(part, [one.column for one in aggregations if one.column is not None])
 
-    request = Request("groupby", arguments, part, strategy, config, timeout_s, check=check)
+    request = Request("groupby", arguments, part, strategy, config, timeout_s, check=checked)
 
     def body(operation: Operation) -> Part:
         with shared_checks():
@@ -92,7 +95,15 @@ def shared_checks() -> Iterator[None]:
         raise agreed(error) from None
 
 
-def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna: bool) -> Part:
+def group_rows(
+    operation: Operation,
+    part: Part,
+    steps: Aggregations,
+    *,
+    dropna: bool,
+    schema: Schema | None = None,
+    giving: Sequence[Part] = (),
+) -> Part:
     """Collective: all ranks call it. Put rows with equal keys together, inside an operation.
 
     Parameters
@@ -105,6 +116,10 @@ def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna:
         Of `plan_aggregations`, or made for the purpose.
     dropna : bool
         Whether rows with a missing key are left out.
+    schema : Schema, optional
+        Of the rows, agreed; the operation's by default.
+    giving : sequence of Part
+        Parts that the operation has made, which give way where work does not fit.
 
     Returns
     -------
@@ -118,8 +133,10 @@ def group_rows(operation: Operation, part: Part, steps: Aggregations, *, dropna:
     """
     keys = list(steps.keys)
     work = LocalWork(operation, "Grouping rows")
+    for made in giving:
+        work.adopt(made)
     with shared_checks():
-        grouping = Grouping(work, steps, operation.schema, dropna=dropna)
+        grouping = Grouping(work, steps, operation.schema if schema is None else schema, dropna=dropna)
     work.make_room(grouping.result_schema.row_bytes, 0)
     together = is_together(part, keys, operation.size)
     complete = False

@@ -20,6 +20,7 @@ from .part import Chunk, Part
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
+_LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
 
 
 class Grouping:
@@ -53,8 +54,11 @@ class Grouping:
         if not rows:
             return 0, 0
         backend, found = self.work.backend, Schema([self.rows_schema[key] for key in keys])
-        starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * _SAMPLE_ROWS else {0}
-        length = _SAMPLE_ROWS if len(starts) > 1 else rows
+        length = self._sample_rows(part)
+        starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * length else {0}
+        length = length if len(starts) > 1 else rows
+        looks = min(rows, len(starts) * length)
+        self.work.expect(looks * (self._scratch + 2 * _row_bytes(part)) + part.largest_staged_bytes)
         pieces: list[Data] = []
         with ExitStack() as held:
             first = 0
@@ -67,6 +71,11 @@ class Grouping:
             with self.work.claim(whole.rows * self._scratch):
                 distinct = backend.distinct(whole, keys, keep="first")
         return whole.rows, distinct.rows
+
+    def _sample_rows(self, part: Part) -> int:
+        """Rows of each place that is looked at: fewer where that would take much of the budget."""
+        share = self.work.workspace.budget.limit_bytes // _LOOKS_IN_LIMIT
+        return max(1, min(_SAMPLE_ROWS, int(share / (4 * _row_bytes(part) + self._scratch) / _SAMPLES)))
 
     def _looked_at(
         self, chunk: Chunk, starts: Sequence[int], length: int, schema: Schema, held: ExitStack

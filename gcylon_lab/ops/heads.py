@@ -45,7 +45,7 @@ def rows_on_host(workspace: Workspace, part: Part) -> Columns:
     return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
 
 
-def take_tail(workspace: Workspace, part: Part, limit: int) -> Part:
+def take_tail(workspace: Workspace, part: Part, limit: int, timeout_s: float | None = None) -> Part:
     """Collective: all ranks call it. Give this rank's share of the last ``limit`` rows; see `take_head`."""
 
     def check() -> None:
@@ -56,7 +56,9 @@ def take_tail(workspace: Workspace, part: Part, limit: int) -> Part:
         wanted = max(0, limit - sum(operation.rows[operation.rank + 1 :]))
         return _cut(workspace, part, wanted, skip=max(0, part.rows - wanted))
 
-    return run_verb(workspace, Request("tail", {"n": limit}, part, check=check), body, quiet=True)[0]
+    return run_verb(workspace, Request("tail", {"n": limit}, part, timeout_s=timeout_s, check=check), body, quiet=True)[
+        0
+    ]
 
 
 def _cut(workspace: Workspace, part: Part, rows: int, skip: int = 0) -> Part:

@@ -257,7 +257,7 @@ class LocalWork:
         if chunk.tier == "device":
             held.callback(lambda kept: None, chunk)  # the claim on a chunk that was used up ends with it
             return chunk.data
-        held.enter_context(self.claim(chunk.region.nbytes))
+        held.enter_context(self.claim(chunk.nbytes))
         return chunk.read(self.workspace)
 
     def apply(

@@ -94,8 +94,7 @@ class Chunk:
         if self._region is None:
             yield self.data
             return
-        nbytes = self._region.nbytes
-        with workspace.budget.reserve(nbytes, "Reading a staged chunk"):
+        with workspace.budget.reserve(self.nbytes, "Reading a staged chunk"):
             yield self.read(workspace)
 
     def read(self, workspace: Workspace) -> Data:

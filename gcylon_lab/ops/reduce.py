@@ -41,6 +41,7 @@ def reduce_columns(
     kinds: Sequence[str] | None,
     functions: Sequence[tuple[str, float]],
     config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
 ) -> dict[tuple[str, float], dict[Label, Any]]:
     """Collective: all ranks call it. Values of functions of columns, the same on every rank.
 
@@ -55,7 +56,7 @@ def reduce_columns(
         The kinds of columns that are looked at; the others are left out.
     functions : sequence of (str, float)
         Functions of `gcylon_lab.tables.aggregation.FUNCTIONS`, each with its argument.
-    config : GcylonConfig, optional
+    config, timeout_s
         See `Request`.
 
     Returns
@@ -90,11 +91,11 @@ def reduce_columns(
         return part
 
     arguments = {"columns": columns, "kinds": kinds, "functions": list(functions)}
-    run_verb(workspace, Request(verb, arguments, part, config=config, check=check), body)
+    run_verb(workspace, Request(verb, arguments, part, "auto", config, timeout_s, check), body)
     return found
 
 
-def count_rows(workspace: Workspace, part: Part) -> int:
+def count_rows(workspace: Workspace, part: Part, timeout_s: float | None = None) -> int:
     """Collective: all ranks call it. How many rows all ranks hold together."""
     counts: list[int] = []
 
@@ -102,7 +103,7 @@ def count_rows(workspace: Workspace, part: Part) -> int:
         counts.append(sum(operation.rows))
         return part
 
-    run_verb(workspace, Request("count_rows", {}, part), body, quiet=True)
+    run_verb(workspace, Request("count_rows", {}, part, timeout_s=timeout_s), body, quiet=True)
     return counts[0]
 
 

@@ -26,7 +26,12 @@ _EACH_ROW = "because each rank works on its own rows"
 
 
 def filtered(
-    workspace: Workspace, part: Part, condition: Expression, strategy: str, config: GcylonConfig | None
+    workspace: Workspace,
+    part: Part,
+    condition: Expression,
+    strategy: str,
+    config: GcylonConfig | None,
+    timeout_s: float | None = None,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. The rows of which a condition holds."""
 
@@ -44,9 +49,8 @@ def filtered(
 
         return _each_piece(operation, part, temporary, 0, work, operation.schema, part.partitioning)
 
-    return run_operation(
-        workspace, Request("filter", {"condition": condition}, part, strategy, config, check=check), body
-    )
+    request = Request("filter", {"condition": condition}, part, strategy, config, timeout_s, check=check)
+    return run_operation(workspace, request, body)
 
 
 def assigned(
@@ -56,6 +60,7 @@ def assigned(
     expressions: Sequence[tuple[Label, Expression]],
     strategy: str,
     config: GcylonConfig | None,
+    timeout_s: float | None = None,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Columns made anew, or more of them; the others are not copied."""
 
@@ -66,7 +71,8 @@ def assigned(
         return _assigned(operation, part, expressions)
 
     text = [(name, repr(expression)) for name, expression in expressions]
-    return run_operation(workspace, Request(verb, {"columns": text}, part, strategy, config, check=check), body)
+    request = Request(verb, {"columns": text}, part, strategy, config, timeout_s, check=check)
+    return run_operation(workspace, request, body)
 
 
 def _assigned(operation: Operation, part: Part, expressions: Sequence[tuple[Label, Expression]]) -> Part:
@@ -186,6 +192,7 @@ def relabelled(
     verb: str,
     arguments: dict[str, Any],
     names: Callable[[Schema], Mapping[Label, Label]],
+    timeout_s: float | None = None,
 ) -> Part:
     """Collective: all ranks call it. Some columns, perhaps under other names, without a copy.
 
@@ -198,6 +205,7 @@ def relabelled(
         As called.
     names : callable
         Gives the new name of each column that stays, in the new order; raises where it cannot.
+    timeout_s : float, optional
     """
     chosen: dict[Label, Label] = {}
 
@@ -209,7 +217,7 @@ def relabelled(
         chunks: list[Chunk] = [ChunkView(chunk, chosen, workspace) for chunk in part.chunks]
         return Part(workspace, renamed(operation.schema, chosen), chunks, _renamed_spread(part.partitioning, chosen))
 
-    return run_verb(workspace, Request(verb, arguments, part, check=check), body, quiet=True)[0]
+    return run_verb(workspace, Request(verb, arguments, part, timeout_s=timeout_s, check=check), body, quiet=True)[0]
 
 
 def _renamed_spread(spread: Partitioning | None, names: Mapping[Label, Label]) -> Partitioning | None:
@@ -221,7 +229,13 @@ def _renamed_spread(spread: Partitioning | None, names: Mapping[Label, Label]) -
 
 
 def mapped(
-    workspace: Workspace, part: Part, function: Callable[[Any], Any], *, by_chunk: bool, config: GcylonConfig | None
+    workspace: Workspace,
+    part: Part,
+    function: Callable[[Any], Any],
+    *,
+    by_chunk: bool,
+    config: GcylonConfig | None,
+    timeout_s: float | None = None,
 ) -> Part:
     """Collective: all ranks call it. What a function makes of each rank's rows, as a frame of the rank's library."""
     backend, budget = workspace.backend, workspace.budget
@@ -242,7 +256,7 @@ def mapped(
             yield made
 
     name = getattr(function, "__qualname__", type(function).__name__)
-    request = Request("map_parts", {"f": name, "by_chunk": by_chunk}, part, config=config, check=check)
+    request = Request("map_parts", {"f": name, "by_chunk": by_chunk}, part, "auto", config, timeout_s, check)
     return take_in(workspace, request, make)
 
 

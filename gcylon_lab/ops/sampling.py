@@ -31,6 +31,7 @@ def sample(
     seed: int,
     strategy: str,
     config: GcylonConfig | None,
+    timeout_s: float | None = None,
 ) -> tuple[Part, Plan]:
     """Collective: all ranks call it. Take rows by chance, each at most once; they stay in order, where they are.
 
@@ -68,7 +69,7 @@ def sample(
         operation.plan = local_plan(operation, part, result, "because each rank works on its own rows")
         return result
 
-    request = Request("sample", {"n": n, "frac": frac, "seed": seed}, part, strategy, config, check=check)
+    request = Request("sample", {"n": n, "frac": frac, "seed": seed}, part, strategy, config, timeout_s, check)
     return run_operation(workspace, request, body)
 
 

@@ -13,7 +13,7 @@ from .part import Part, Partitioning
 from .partition import HashRoute
 from .plan import Plan
 from .shapes import Shapes
-from .views import PartView
+from .views import ShownPart
 from .votes import VoteKind
 
 
@@ -25,14 +25,14 @@ class Step(Operation):
     outer : Operation
         Opened.
     part : Part
-        The rows of this rank that travel: their schema is the same on all ranks. Where it is a `PartView`, the
-        part behind it is what gives way.
+        The rows of this rank that travel: their schema is the same on all ranks. Where it is a `ShownPart`, the
+        parts behind it are what gives way.
     verb : str
         What the exchange costs: one of `gcylon_lab.ops.shapes.VERBS`.
     """
 
     def __init__(self, outer: Operation, part: Part, verb: str = "shuffle") -> None:
-        behind = (part.source,) if isinstance(part, PartView) else ()
+        behind = part.behind if isinstance(part, ShownPart) else ()
         request = replace(outer.request, part=part, others=(*outer.request.others, *behind))
         super().__init__(outer.workspace, request, outer.record)
         self.verb = verb

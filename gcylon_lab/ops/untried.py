@@ -13,7 +13,8 @@ UNTRIED_VARIABLE = "GCYLON_UNTRIED"
 _UNTRIED = frozenset(
     (
         "groupby drop_duplicates unique value_counts join sort_values filter assign astype fillna isin dropna "
-        "map_parts sample tail sum mean min max count any all var std median quantile nunique describe"
+        "map_parts sample tail sum mean min max count any all var std median quantile nunique describe "
+        "union intersect difference concat equals why_not_equal"
     ).split()
 )
 

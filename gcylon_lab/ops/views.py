@@ -1,13 +1,15 @@
-"""Some columns of a part, without a copy."""
+"""Some columns of a part, or several parts as one, without a copy."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from ..memory.budget import Reservation
 from ..tables.backend import Data
+from ..tables.column import Column
 from ..tables.schema import Label, Schema
-from .part import Chunk, Part
+from .part import Chunk, Part, Partitioning
 from .workspace import Workspace
 
 
@@ -49,8 +51,119 @@ class ChunkView(Chunk):
         return backend.relabel(backend.select(self._whole.read(workspace), self._names), self.schema)
 
 
-class PartView(Part):
-    """Some columns of another part, whose chunks it shows as they are now: when they give way, they give way there.
+class MarkedChunk(Chunk):
+    """A chunk with further columns, which have one value in all rows, or none: made at once where its rows are on the
+    device tier, and whenever they are read back otherwise.
+
+    Parameters
+    ----------
+    whole : Chunk
+    marks : sequence of (Column, int or None)
+        Fixed columns of one item, or columns in which all values are missing.
+    workspace : Workspace
+    claim : callable
+        Reserves bytes.
+    """
+
+    __slots__ = ("_marks", "_whole")
+
+    def __init__(
+        self,
+        whole: Chunk,
+        marks: Sequence[tuple[Column, int | None]],
+        workspace: Workspace,
+        claim: Callable[[int], Reservation],
+    ) -> None:
+        schema = Schema([*whole.schema, *(column for column, _ in marks)])
+        self._whole, self._marks = whole, tuple(marks)
+        more = whole.rows * sum(1 if c.dtype is None else c.dtype.itemsize for c, _ in marks)
+        if whole.tier == "device":
+            held = claim(more)
+            data = self._marked(workspace, whole.data, schema)
+            held.resize(max(0, data.nbytes - whole.nbytes))
+            super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=(whole.claim, held))
+        else:
+            super().__init__(schema, whole.rows, whole.nbytes + more, region=whole.region)
+
+    def read(self, workspace: Workspace) -> Data:
+        """Give the rows without a reservation."""
+        if self._region is None:
+            return self.data
+        return self._marked(workspace, self._whole.read(workspace), self.schema)
+
+    def _marked(self, workspace: Workspace, data: Data, schema: Schema) -> Data:
+        backend, parts = workspace.backend, [data]
+        for column, value in self._marks:
+            if value is None:
+                parts.append(backend.lacking(Schema([column]), data.rows))
+            else:
+                parts.append(backend.constant(column, value, data.rows))
+        return backend.beside(parts, schema)
+
+
+class ShownPart(Part):
+    """Parts that show the chunks of others, as they are now: when they give way, they give way there.
+
+    Parameters
+    ----------
+    workspace : Workspace
+    schema : Schema
+        Of what is shown; chunks are brought to it when they are used.
+    sources : sequence of Part
+        Their rows follow each other.
+    show : callable
+        What stands here for a chunk of a source, of which the number is given.
+    partitioning : Partitioning, optional
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        schema: Schema,
+        sources: Sequence[Part],
+        show: Callable[[int, Chunk], Chunk],
+        partitioning: Partitioning | None = None,
+    ) -> None:
+        self.sources = tuple(sources)
+        self._show = show
+        self._seen: list[list[Chunk]] = [[] for _ in sources]
+        self._shown: list[list[Chunk]] = [[] for _ in sources]
+        super().__init__(workspace, schema, (), partitioning)
+        workspace.parts.discard(self)  # only the parts behind it hold memory
+
+    @property
+    def behind(self) -> tuple[Part, ...]:
+        """The parts that hold the memory."""
+        return tuple(part for one in self.sources for part in (one.behind if isinstance(one, ShownPart) else (one,)))
+
+    @property
+    def chunks(self) -> list[Chunk]:
+        """What is shown."""
+        for place, source in enumerate(self.sources):
+            if source.chunks != self._seen[place]:  # by identity: chunks have no other equality
+                before = dict(zip(map(id, self._seen[place]), self._shown[place], strict=True))
+                shown = [before.get(id(chunk)) or self._show(place, chunk) for chunk in source.chunks]
+                self._seen[place], self._shown[place] = list(source.chunks), shown
+        return [chunk for shown in self._shown for chunk in shown]
+
+    @chunks.setter
+    def chunks(self, chunks: list[Chunk]) -> None:
+        if chunks:
+            raise ValueError("a view has no chunks of its own")
+        self._seen, self._shown = [[] for _ in self.sources], [[] for _ in self.sources]
+
+    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
+        """Move chunks of the parts behind down, one part after the other."""
+        freed = 0
+        for place, source in enumerate(self.sources):
+            if freed < wanted_bytes:
+                self._seen[place], self._shown[place] = [], []
+                freed += source.stage(workspace, wanted_bytes - freed, slice_bytes)
+        return freed
+
+
+class PartView(ShownPart):
+    """Some columns of another part.
 
     Parameters
     ----------
@@ -61,32 +174,12 @@ class PartView(Part):
     """
 
     def __init__(self, workspace: Workspace, source: Part, names: Sequence[Label]) -> None:
-        self.source = source
-        self._workspace = workspace
-        self._names = list(names)
-        self._seen: list[Chunk] = []
-        self._shown: list[Chunk] = []
-        super().__init__(workspace, source.schema.select(names), (), source.partitioning)
-        workspace.parts.discard(self)  # only the part behind it holds memory
+        same = {name: name for name in names}
 
-    @property
-    def chunks(self) -> list[Chunk]:
-        """Views of the other part's chunks."""
-        if self.source.chunks != self._seen:  # by identity: chunks have no other equality
-            same = {name: name for name in self._names}
-            self._seen = list(self.source.chunks)
-            self._shown = [ChunkView(chunk, same, self._workspace) for chunk in self._seen]
-        return self._shown
+        def show(place: int, chunk: Chunk) -> Chunk:
+            return ChunkView(chunk, same, workspace)
 
-    @chunks.setter
-    def chunks(self, chunks: list[Chunk]) -> None:
-        if chunks:
-            raise ValueError("a view has no chunks of its own")
-
-    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
-        """Move chunks of the part behind down."""
-        self._seen, self._shown = [], []
-        return self.source.stage(workspace, wanted_bytes, slice_bytes)
+        super().__init__(workspace, source.schema.select(names), (source,), show, source.partitioning)
 
 
 def view_of(workspace: Workspace, part: Part, names: Sequence[Label]) -> Part:

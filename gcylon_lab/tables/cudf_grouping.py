@@ -69,6 +69,14 @@ class CudfGrouping:
             values, valid = numbers(column, array, np.float64 if column.kind == "decimal" else _own_type(column, array))
         return to_bits((values if valid is None else values[valid]).get())
 
+    def repetitions(self, data: Any, times: Label) -> Any:
+        counts, _ = numbers(data.schema[times], data.array(times), np.int64)
+        return cupy.cumsum(counts)
+
+    def repeated(self, data: Any, ends: Any, start: int, stop: int) -> DeviceColumns:
+        rows = cupy.searchsorted(ends, cupy.arange(start, stop), side="right")
+        return take(data, rows, data.schema.names)
+
     def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         return _ROW_BYTES
 

@@ -62,6 +62,14 @@ class PandasGrouping:
         values, valid = plain_values(data.schema[name], data.array(name))
         return to_bits(values if valid is None else values[valid])
 
+    def repetitions(self, data: Any, times: Label) -> Int64s:
+        counts, _ = plain_values(data.schema[times], data.array(times))
+        return np.cumsum(counts, dtype=np.int64)
+
+    def repeated(self, data: Any, ends: Int64s, start: int, stop: int) -> Columns:
+        rows = np.searchsorted(ends, np.arange(start, stop), side="right")
+        return take(data, rows, data.schema.names)
+
     def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         orders = any(kernel.function in ("median", "quantile") for kernel in kernels)
         return _ROW_BYTES + (_ORDERING_ROW_BYTES if orders else 0)

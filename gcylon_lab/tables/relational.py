@@ -7,7 +7,7 @@ given: nothing is kept, nothing is known of other ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .aggregation import Kernel
 from .expressions import Expression
@@ -107,5 +107,22 @@ class SelectingBackend(Protocol):
         ...
 
 
-class RelationalBackend(RowBackend, GroupingBackend, SelectingBackend, JoiningBackend, SortingBackend, Protocol):
+class RepeatingBackend(Protocol):
+    """Rows as often as is asked for."""
+
+    def repetitions(self, data: Data, times: Label) -> Any:
+        """How many rows there are, up to and with each, where each stands as often as a column of ints says.
+
+        They are the library's own array, of which ``int(ends[-1])`` is the number of all.
+        """
+        ...
+
+    def repeated(self, data: Data, ends: Any, start: int, stop: int) -> Data:
+        """Rows [start, stop) of the repeated ones, copied; ``ends`` are of `repetitions`."""
+        ...
+
+
+class RelationalBackend(
+    RowBackend, GroupingBackend, SelectingBackend, RepeatingBackend, JoiningBackend, SortingBackend, Protocol
+):
     """All local work."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from ..errors import ArgumentError
 from ..ops.part import Part
 from ..ops.plan import Plan
 from ..ops.workspace import Workspace
@@ -36,3 +37,19 @@ class Verbs:
     @property
     def _workspace(self) -> Workspace:
         return self._context.workspace
+
+
+def other_table(verb: str, value: Any) -> Verbs:
+    """A table that was given to a verb.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none.
+    """
+    if not isinstance(value, Verbs):
+        raise ArgumentError(
+            f"{verb} takes another table, but this is a {type(value).__name__}.",
+            advice="Make one of it before, for example with gl.from_pandas.",
+        )
+    return value

@@ -7,9 +7,8 @@ from typing import Self
 
 from ..config import GcylonConfig
 from ..ops.distinct import drop_duplicates as _drop_duplicates
-from ..ops.groupby import groupby as _groupby
+from ..ops.frequencies import value_counts as _value_counts
 from ..ops.keys import listed
-from ..tables.aggregation import Aggregation
 from ..tables.schema import Label
 from .base import Verbs
 
@@ -91,6 +90,9 @@ class DistinctVerbs(Verbs):
         self,
         columns: Label | Sequence[Label] | None = None,
         *,
+        normalize: bool = False,
+        sort: bool = True,
+        ascending: bool = False,
         dropna: bool = True,
         strategy: str = "auto",
         config: GcylonConfig | None = None,
@@ -102,20 +104,36 @@ class DistinctVerbs(Verbs):
         ----------
         columns : label or sequence of labels, optional
             All by default.
+        normalize : bool, default False
+            Give the part of the rows that are counted, instead of their number.
+        sort : bool, default True
+            Whether the most frequent come first, in global order; otherwise there is no particular order. It costs a
+            sort of the distinct rows.
+        ascending : bool, default False
+            Whether the least frequent come first instead.
         dropna : bool, default True
-            Leave out rows with a missing value.
+            Leave out rows with a missing value; they are not counted then.
         strategy, config, timeout_s
-            As for `shuffle`.
+            As for `shuffle`; the deadline holds for each of its steps.
 
         Returns
         -------
         Table
-            The columns, and ``count``; in no particular order.
+            The columns, and ``count``, or ``proportion`` where it is normalized. Rows that stand there equally often
+            are in no particular order.
+
+        Raises
+        ------
+        ColumnMissing
+            If one is no column.
+        UnsupportedDtype
+            If values of a column have no equality here (lists, structs).
         """
         keys = list(self._live().schema.names) if columns is None else listed(columns)
+        how = {"strategy": strategy, "config": config, "timeout_s": timeout_s}
         return self._made(
-            *_groupby(
-                self._workspace, self._live(), keys, [Aggregation("count", "size")], dropna=dropna,
-                strategy=strategy, config=config, timeout_s=timeout_s,
+            *_value_counts(
+                self._workspace, self._live(), keys, normalize=normalize, sort=sort, ascending=ascending,
+                dropna=dropna, how=how,
             )
         )  # fmt: skip

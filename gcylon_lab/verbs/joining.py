@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
 from ..ops.join import join as _join
 from ..ops.join_foresight import plan_join as _plan_join
 from ..ops.plan import Plan
 from ..tables.join_columns import JoinSpec, join_spec
 from ..tables.schema import Label
-from .base import Verbs
+from .base import Verbs, other_table
 
 Keys = Label | Sequence[Label]
 
@@ -86,7 +85,7 @@ class JoiningVerbs(Verbs):
         keys = on, left_on, right_on
 
         def specify() -> JoinSpec:
-            names = self._live().schema.names, _table(right)._live().schema.names
+            names = self._live().schema.names, other_table("join", right)._live().schema.names
             return join_spec(*names, how, *keys, suffixes, indicator, validate)
 
         other = right._live() if isinstance(right, Verbs) else self._live()
@@ -114,17 +113,11 @@ class JoiningVerbs(Verbs):
         given = _given(how, on, left_on, right_on, ("_x", "_y"), False, validate)
 
         def specify() -> JoinSpec:
-            names = self._live().schema.names, _table(right)._live().schema.names
+            names = self._live().schema.names, other_table("join", right)._live().schema.names
             return join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
 
         infos = self.info(), (right if isinstance(right, Verbs) else self).info()
         return _plan_join(self._workspace, self._live(), infos, given, specify, config, strategy)
-
-
-def _table(value: Any) -> Verbs:
-    if not isinstance(value, Verbs):
-        raise ArgumentError(f"join takes another table, but this is a {type(value).__name__}.")
-    return value
 
 
 def _given(*values: Any) -> dict[str, Any]:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 class LookingVerbs(Verbs):
     """tail, sample."""
 
-    def tail(self, n: int = 5) -> pd.DataFrame:
+    def tail(self, n: int = 5, *, timeout_s: float | None = None) -> pd.DataFrame:
         """Collective: all ranks call it. Return the last ``n`` rows in global order, on every rank."""
         workspace = self._workspace
-        tail = take_tail(workspace, self._live(), n)
+        tail = take_tail(workspace, self._live(), n, timeout_s)
         try:
-            gathered = self._made(allgather(workspace, tail)[0])
+            gathered = self._made(allgather(workspace, tail, timeout_s=timeout_s)[0])
         finally:
             tail.release()  # an error that is kept would hold it
         frame = pandas_frame(rows_on_host(workspace, gathered._live()))
@@ -38,6 +38,7 @@ class LookingVerbs(Verbs):
         seed: int = 0,
         strategy: str = "auto",
         config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
     ) -> Self:
         """Collective: all ranks call it. Take rows by chance, each at most once.
 
@@ -49,7 +50,7 @@ class LookingVerbs(Verbs):
             Or which part of them, in [0, 1].
         seed : int, default 0
             The same seed takes the same rows of the whole table, on any number of ranks.
-        strategy, config
+        strategy, config, timeout_s
             As for `filter`.
 
         Returns
@@ -62,4 +63,4 @@ class LookingVerbs(Verbs):
         ArgumentError
             If neither or both are given, or there are fewer rows.
         """
-        return self._made(*_sample(self._workspace, self._live(), n, frac, seed, strategy, config))
+        return self._made(*_sample(self._workspace, self._live(), n, frac, seed, strategy, config, timeout_s))

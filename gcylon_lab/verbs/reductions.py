@@ -23,7 +23,14 @@ _NUMBERS = ("int", "float", "decimal")
 class ReductionVerbs(Verbs):
     """sum, mean, min, max, count, std, var, median, quantile, nunique, any, all, describe, count_rows."""
 
-    def sum(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+    def sum(
+        self,
+        columns: Labels = None,
+        *,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Collective: all ranks call it. Add up columns over all ranks.
 
         Parameters
@@ -34,6 +41,8 @@ class ReductionVerbs(Verbs):
             Leave out columns that hold no numbers.
         config : GcylonConfig, optional
             The same on all ranks.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
 
         Returns
         -------
@@ -47,31 +56,59 @@ class ReductionVerbs(Verbs):
         UnsupportedDtype
             If a column has no such function, by its name.
         """
-        return self._reduced("sum", 0.0, columns, numeric_only, config)
+        return self._reduced("sum", 0.0, columns, numeric_only, config, timeout_s)
 
-    def mean(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+    def mean(
+        self,
+        columns: Labels = None,
+        *,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Collective: all ranks call it. The mean of columns; see `sum`."""
-        return self._reduced("mean", 0.0, columns, numeric_only, config)
+        return self._reduced("mean", 0.0, columns, numeric_only, config, timeout_s)
 
-    def min(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+    def min(
+        self,
+        columns: Labels = None,
+        *,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Collective: all ranks call it. The least value of columns; see `sum`."""
-        return self._reduced("min", 0.0, columns, numeric_only, config)
+        return self._reduced("min", 0.0, columns, numeric_only, config, timeout_s)
 
-    def max(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+    def max(
+        self,
+        columns: Labels = None,
+        *,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Collective: all ranks call it. The greatest value of columns; see `sum`."""
-        return self._reduced("max", 0.0, columns, numeric_only, config)
+        return self._reduced("max", 0.0, columns, numeric_only, config, timeout_s)
 
-    def count(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+    def count(
+        self,
+        columns: Labels = None,
+        *,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Collective: all ranks call it. How many values columns have, without missing ones; see `sum`."""
-        return self._reduced("count", 0.0, columns, numeric_only, config)
+        return self._reduced("count", 0.0, columns, numeric_only, config, timeout_s)
 
-    def any(self, columns: Labels = None, *, config: GcylonConfig | None = None) -> Any:
+    def any(self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None) -> Any:
         """Collective: all ranks call it. Whether any value of columns is true; see `sum`."""
-        return self._reduced("any", 0.0, columns, False, config)
+        return self._reduced("any", 0.0, columns, False, config, timeout_s)
 
-    def all(self, columns: Labels = None, *, config: GcylonConfig | None = None) -> Any:
+    def all(self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None) -> Any:
         """Collective: all ranks call it. Whether all values of columns are true; see `sum`."""
-        return self._reduced("all", 0.0, columns, False, config)
+        return self._reduced("all", 0.0, columns, False, config, timeout_s)
 
     def var(
         self,
@@ -80,9 +117,10 @@ class ReductionVerbs(Verbs):
         ddof: int = 1,
         numeric_only: bool = False,
         config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. The variance of columns, divided by their count less ``ddof``; see `sum`."""
-        return self._reduced("var", float(ddof), columns, numeric_only, config)
+        return self._reduced("var", float(ddof), columns, numeric_only, config, timeout_s)
 
     def std(
         self,
@@ -91,13 +129,21 @@ class ReductionVerbs(Verbs):
         ddof: int = 1,
         numeric_only: bool = False,
         config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. The square root of `var`; see `sum`."""
-        return self._reduced("std", float(ddof), columns, numeric_only, config)
+        return self._reduced("std", float(ddof), columns, numeric_only, config, timeout_s)
 
-    def median(self, columns: Labels = None, *, numeric_only: bool = False, config: GcylonConfig | None = None) -> Any:
+    def median(
+        self,
+        columns: Labels = None,
+        *,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
         """Collective: all ranks call it. The median of columns, exact; see `sum`."""
-        return self._reduced("median", 0.0, columns, numeric_only, config)
+        return self._reduced("median", 0.0, columns, numeric_only, config, timeout_s)
 
     def quantile(
         self,
@@ -106,6 +152,7 @@ class ReductionVerbs(Verbs):
         *,
         numeric_only: bool = False,
         config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
     ) -> Any:
         """Collective: all ranks call it. A quantile of columns, exact, on a line between two values; see `sum`.
 
@@ -113,20 +160,24 @@ class ReductionVerbs(Verbs):
         ----------
         q : float, default 0.5
             In [0, 1].
-        columns, numeric_only, config
+        columns, numeric_only, config, timeout_s
             As for `sum`.
         """
-        return self._reduced("quantile", float(q), columns, numeric_only, config)
+        return self._reduced("quantile", float(q), columns, numeric_only, config, timeout_s)
 
-    def nunique(self, columns: Labels = None, *, config: GcylonConfig | None = None) -> Any:
+    def nunique(
+        self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None
+    ) -> Any:
         """Collective: all ranks call it. How many different values columns have, without missing ones; see `sum`."""
-        return self._reduced("nunique", 0.0, columns, False, config)
+        return self._reduced("nunique", 0.0, columns, False, config, timeout_s)
 
-    def count_rows(self) -> int:
+    def count_rows(self, *, timeout_s: float | None = None) -> int:
         """Collective: all ranks call it. How many rows all ranks hold together."""
-        return _count_rows(self._workspace, self._live())
+        return _count_rows(self._workspace, self._live(), timeout_s)
 
-    def describe(self, columns: Labels = None, *, config: GcylonConfig | None = None) -> pd.DataFrame:
+    def describe(
+        self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None
+    ) -> pd.DataFrame:
         """Collective: all ranks call it. Count, mean, std, min, quartiles and max of columns of numbers.
 
         Parameters
@@ -135,6 +186,8 @@ class ReductionVerbs(Verbs):
             All that hold ints, floats or decimals by default.
         config : GcylonConfig, optional
             The same on all ranks.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
 
         Returns
         -------
@@ -147,19 +200,25 @@ class ReductionVerbs(Verbs):
         functions = [("count", 0.0), ("mean", 0.0), ("std", 1.0), ("min", 0.0), *quartiles, ("max", 0.0)]
         names = ["count", "mean", "std", "min", "25%", "50%", "75%", "max"]
         chosen, kinds = (None, _NUMBERS) if columns is None else (listed(columns), None)
-        found = reduce_columns(self._workspace, self._live(), "describe", chosen, kinds, functions, config)
+        found = reduce_columns(self._workspace, self._live(), "describe", chosen, kinds, functions, config, timeout_s)
         values = {label: [found[one][label] for one in functions] for label in found[functions[0]]}
         return pd.DataFrame(values, index=names).astype("float64")
 
     def _reduced(
-        self, function: str, argument: float, columns: Labels, numeric_only: bool, config: GcylonConfig | None
+        self,
+        function: str,
+        argument: float,
+        columns: Labels,
+        numeric_only: bool,
+        config: GcylonConfig | None,
+        timeout_s: float | None,
     ) -> Any:
         import pandas as pd
 
         chosen = None if columns is None else listed(columns)
         kinds = (*_NUMBERS, "bool") if numeric_only else None
         one = (function, argument)
-        values = reduce_columns(self._workspace, self._live(), function, chosen, kinds, [one], config)[one]
+        values = reduce_columns(self._workspace, self._live(), function, chosen, kinds, [one], config, timeout_s)[one]
         if isinstance(columns, (str, int)):
             return values[columns]
         return pd.Series(list(values.values()), index=list(values), dtype=None if values else "float64")

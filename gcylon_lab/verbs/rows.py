@@ -17,12 +17,14 @@ from .base import Verbs
 class RowVerbs(Verbs):
     """select, drop, rename, filter, assign, astype, fillna, dropna, isin, map_parts."""
 
-    def select(self, columns: Label | Sequence[Label]) -> Self:
+    def select(self, columns: Label | Sequence[Label], *, timeout_s: float | None = None) -> Self:
         """Collective: all ranks call it. Keep only some columns, in the order given; nothing is copied.
 
         Parameters
         ----------
         columns : label or sequence of labels
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
 
         Returns
         -------
@@ -39,14 +41,18 @@ class RowVerbs(Verbs):
             check_keys(self._live(), names, "columns")
             return {name: name for name in names}
 
-        return self._made(rowwise.relabelled(self._workspace, self._live(), "select", {"columns": names}, chosen))
+        return self._made(
+            rowwise.relabelled(self._workspace, self._live(), "select", {"columns": names}, chosen, timeout_s)
+        )
 
-    def drop(self, columns: Label | Sequence[Label]) -> Self:
+    def drop(self, columns: Label | Sequence[Label], *, timeout_s: float | None = None) -> Self:
         """Collective: all ranks call it. Leave out some columns; nothing is copied.
 
         Parameters
         ----------
         columns : label or sequence of labels
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
 
         Returns
         -------
@@ -58,15 +64,19 @@ class RowVerbs(Verbs):
             check_keys(self._live(), names, "columns")
             return {name: name for name in schema.names if name not in names}
 
-        return self._made(rowwise.relabelled(self._workspace, self._live(), "drop", {"columns": names}, chosen))
+        return self._made(
+            rowwise.relabelled(self._workspace, self._live(), "drop", {"columns": names}, chosen, timeout_s)
+        )
 
-    def rename(self, columns: Mapping[Label, Label]) -> Self:
+    def rename(self, columns: Mapping[Label, Label], *, timeout_s: float | None = None) -> Self:
         """Collective: all ranks call it. Give columns other names; nothing is copied.
 
         Parameters
         ----------
         columns : mapping of label to label
             Old names and new ones; the other columns keep theirs.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
 
         Returns
         -------
@@ -83,9 +93,18 @@ class RowVerbs(Verbs):
             check_keys(self._live(), list(names), "columns")
             return {name: names.get(name, name) for name in schema.names}
 
-        return self._made(rowwise.relabelled(self._workspace, self._live(), "rename", {"columns": names}, chosen))
+        return self._made(
+            rowwise.relabelled(self._workspace, self._live(), "rename", {"columns": names}, chosen, timeout_s)
+        )
 
-    def filter(self, condition: Expression, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Self:
+    def filter(
+        self,
+        condition: Expression,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
         """Collective: all ranks call it. Keep the rows of which a condition holds, in order, where they are.
 
         Parameters
@@ -96,6 +115,8 @@ class RowVerbs(Verbs):
             Whether the result is held on the device tier; ``auto`` does as long as a part of the budget is free.
         config : GcylonConfig, optional
             The same on all ranks.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
 
         Returns
         -------
@@ -108,7 +129,7 @@ class RowVerbs(Verbs):
         ArgumentError
             If it is no condition, or cannot be computed of these dtypes.
         """
-        return self._made(*rowwise.filtered(self._workspace, self._live(), condition, strategy, config))
+        return self._made(*rowwise.filtered(self._workspace, self._live(), condition, strategy, config, timeout_s))
 
     def assign(
         self,
@@ -117,6 +138,7 @@ class RowVerbs(Verbs):
         *,
         strategy: str = "auto",
         config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
         **named: Any,
     ) -> Self:
         """Collective: all ranks call it. Add columns, or make them anew, of expressions; the others are not copied.
@@ -125,7 +147,7 @@ class RowVerbs(Verbs):
         ----------
         columns : mapping of label to Expression or value, optional
             For labels that are no names.
-        strategy, config
+        strategy, config, timeout_s
             As for `filter`.
         **named
             Columns by name: ``total=gl.col("price") * gl.col("count")``. All see the columns as they were.
@@ -137,16 +159,18 @@ class RowVerbs(Verbs):
         """
         wanted = [*(columns or {}).items(), *named.items()]
         expressions = [(name, one if isinstance(one, Expression) else lit(one)) for name, one in wanted]
-        return self._assigned("assign", expressions, strategy, config)
+        return self._assigned("assign", expressions, strategy, config, timeout_s)
 
-    def astype(self, dtype: Any, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Self:
+    def astype(
+        self, dtype: Any, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
+    ) -> Self:
         """Collective: all ranks call it. Convert columns.
 
         Parameters
         ----------
         dtype : dtype or mapping of label to dtype
             For all columns, or for some.
-        strategy, config
+        strategy, config, timeout_s
             As for `filter`.
 
         Returns
@@ -160,17 +184,19 @@ class RowVerbs(Verbs):
         """
         wanted = dtype if isinstance(dtype, Mapping) else dict.fromkeys(self._live().schema.names, dtype)
         return self._assigned(
-            "astype", [(name, col(name).astype(one)) for name, one in wanted.items()], strategy, config
+            "astype", [(name, col(name).astype(one)) for name, one in wanted.items()], strategy, config, timeout_s
         )
 
-    def fillna(self, value: Any, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Self:
+    def fillna(
+        self, value: Any, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
+    ) -> Self:
         """Collective: all ranks call it. Put values where there are none.
 
         Parameters
         ----------
         value : scalar or mapping of label to scalar
             For all columns, or for some.
-        strategy, config
+        strategy, config, timeout_s
             As for `filter`.
 
         Returns
@@ -184,7 +210,7 @@ class RowVerbs(Verbs):
         """
         wanted = value if isinstance(value, Mapping) else dict.fromkeys(self._live().schema.names, value)
         return self._assigned(
-            "fillna", [(name, col(name).fillna(one)) for name, one in wanted.items()], strategy, config
+            "fillna", [(name, col(name).fillna(one)) for name, one in wanted.items()], strategy, config, timeout_s
         )
 
     def dropna(
@@ -194,6 +220,7 @@ class RowVerbs(Verbs):
         how: str = "any",
         strategy: str = "auto",
         config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
     ) -> Self:
         """Collective: all ranks call it. Leave out rows with missing values.
 
@@ -203,7 +230,7 @@ class RowVerbs(Verbs):
             The columns that matter; all by default.
         how : {"any", "all"}
             Whether one missing value is enough.
-        strategy, config
+        strategy, config, timeout_s
             As for `filter`.
 
         Returns
@@ -217,7 +244,7 @@ class RowVerbs(Verbs):
             condition = reduce(lambda a, b: a & b if how == "any" else a | b, there)
         elif not there:
             condition = lit(True)
-        return self.filter(condition, strategy=strategy, config=config)
+        return self.filter(condition, strategy=strategy, config=config, timeout_s=timeout_s)
 
     def isin(
         self,
@@ -225,6 +252,7 @@ class RowVerbs(Verbs):
         *,
         strategy: str = "auto",
         config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
     ) -> Self:
         """Collective: all ranks call it. Say of each value whether it is among some: a table of bools.
 
@@ -232,7 +260,7 @@ class RowVerbs(Verbs):
         ----------
         values : iterable, or mapping of label to iterable
             For all columns, or for each; a column without an entry has none of them.
-        strategy, config
+        strategy, config, timeout_s
             As for `filter`.
 
         Returns
@@ -244,9 +272,18 @@ class RowVerbs(Verbs):
             given = {name: list(values.get(name, ())) for name in names}
         else:
             given = dict.fromkeys(names, list(values))
-        return self._assigned("isin", [(name, col(name).isin(given[name])) for name in names], strategy, config)
+        return self._assigned(
+            "isin", [(name, col(name).isin(given[name])) for name in names], strategy, config, timeout_s
+        )
 
-    def map_parts(self, f: Callable[[Any], Any], *, by_chunk: bool = False, config: GcylonConfig | None = None) -> Self:
+    def map_parts(
+        self,
+        f: Callable[[Any], Any],
+        *,
+        by_chunk: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
         """Collective: all ranks call it. Make a table of what a function makes of each rank's rows.
 
         Parameters
@@ -256,8 +293,8 @@ class RowVerbs(Verbs):
             outside the budget.
         by_chunk : bool, default False
             Call it with one chunk after the other, instead of all rows at once.
-        config : GcylonConfig, optional
-            The same on all ranks.
+        config, timeout_s
+            As for `filter`.
 
         Returns
         -------
@@ -269,9 +306,18 @@ class RowVerbs(Verbs):
         RankError
             What the function raised, on all ranks.
         """
-        return self._made(rowwise.mapped(self._workspace, self._live(), f, by_chunk=by_chunk, config=config))
+        return self._made(
+            rowwise.mapped(self._workspace, self._live(), f, by_chunk=by_chunk, config=config, timeout_s=timeout_s)
+        )
 
     def _assigned(
-        self, verb: str, expressions: Sequence[tuple[Label, Expression]], strategy: str, config: GcylonConfig | None
+        self,
+        verb: str,
+        expressions: Sequence[tuple[Label, Expression]],
+        strategy: str,
+        config: GcylonConfig | None,
+        timeout_s: float | None,
     ) -> Self:
-        return self._made(*rowwise.assigned(self._workspace, self._live(), verb, expressions, strategy, config))
+        return self._made(
+            *rowwise.assigned(self._workspace, self._live(), verb, expressions, strategy, config, timeout_s)
+        )
