@@ -5,7 +5,8 @@ from __future__ import annotations
 from .arrow_tables import from_arrow, to_arrow
 from .csv_files import CsvPlan, plan_csv, read_csv_chunks
 from .json_files import JsonPlan, plan_json, read_json_chunks
-from .parquet_files import ParquetPlan, plan_parquet, read_parquet_chunks
+from .parquet_files import read_parquet_chunks
+from .parquet_plans import ParquetPlan, plan_parquet
 from .parquet_writing import prepare_folder, remove_leftovers, write_parquet
 
 __all__ = [

@@ -15,7 +15,7 @@ from ..errors import GcylonError, WriteError
 from .arrow_tables import to_arrow
 from .data import Columns, empty_columns
 from .interop import to_frame
-from .parquet_files import PARQUET_SUFFIXES
+from .parquet_plans import PARQUET_SUFFIXES
 from .schema import Schema
 
 _PART = re.compile(r"part-(\d{5,})\.parquet")
