@@ -14,11 +14,12 @@ from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
 from .exact_numbers import first_rounded, rounded, rounded_columns, type_of_integers
+from .file_columns import require_columns
 from .filesystems import Storage
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .schema import require_distinct
 from .text_blocks import COMPRESSED, Place, blocks, first_line, first_lines, text_notes, text_size, unreadable
-from .text_types import Types, asked_types, plain_type, require_columns, settled, widened
+from .text_types import Types, asked_types, plain_type, settled, widened
 
 CSV_SUFFIXES = tuple(f"{end}{packed}" for end in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED))
 _NULLS = [
@@ -114,7 +115,7 @@ def _names(path: str, storage: Storage, delimiter: str, header: bool, quotes: bo
     if not line.strip():
         raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise ReadError(f"{path} is written in UTF-16", advice="Convert it to UTF-8 before, such as with iconv.", path=path)
+        raise ReadError(f"{path} is written in UTF-16", advice="Convert it to UTF-8, as iconv does.", path=path)
     if b"\r" in (re.sub(rb'"[^"]*"', b"", line) if quotes else line).rstrip(b"\r\n"):
         raise ReadError(
             f"{path} has lines that end in a carriage return alone, where a rank's share cannot be cut",
@@ -231,8 +232,7 @@ def read_csv_chunks(
     ReadError
         If a file cannot be read, has other columns than the first, or holds values that do not fit the types.
     """
-    wanted = list(plan.names if columns is None else columns)
-    require_columns(plan.first, plan.names, wanted)
+    wanted = require_columns(plan.first, plan.names, columns)
     any_rows = False
     for piece in plan.pieces:
         for table in _tables(piece, plan, wanted, max(4096, max_bytes // 4)):  # text grows when it becomes numbers

@@ -14,10 +14,11 @@ from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
 from .exact_numbers import first_rounded_number, fits_uint64, json_numbers, rounded, rounded_columns
+from .file_columns import require_columns
 from .filesystems import Storage
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .text_blocks import COMPRESSED, Place, blocks, first_lines, text_notes, text_size, unreadable
-from .text_types import Types, asked_types, plain_type, require_columns, settled, widened
+from .text_types import Types, asked_types, plain_type, settled, widened
 
 JSON_SUFFIXES = tuple(f"{end}{packed}" for end in (".json", ".jsonl", ".ndjson") for packed in ("", *COMPRESSED))
 
@@ -142,8 +143,7 @@ def read_json_chunks(
     ReadError
         If a file cannot be read, or holds columns or values that the first megabytes do not let expect.
     """
-    wanted = list(plan.types if columns is None else columns)
-    require_columns(plan.first, plan.types, wanted)
+    wanted = require_columns(plan.first, plan.types, columns)
     any_rows = False
     for piece in plan.pieces:
         for place, block in blocks(piece, plan.storage, 0, max(4096, max_bytes // 4), False):

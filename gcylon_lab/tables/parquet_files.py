@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from ..errors import GcylonError, ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
+from .file_columns import require_columns
 from .filesystems import Storage, is_url
 from .hive import FolderColumns
 from .parquet_plans import ParquetPlan, unreadable_parquet
@@ -75,15 +76,7 @@ def _open(path: str, storage: Storage) -> Any:
 def _wanted(plan: ParquetPlan, columns: Sequence[str] | None) -> list[str]:
     names = [name for name in plan.schema.names if not re.fullmatch(r"__index_level_\d+__", name)]
     names += plan.folders.types
-    missing = [name for name in columns or () if name not in names]
-    if missing:
-        raise ReadError(
-            f"{plan.first} has no column {missing[0]!r}; its columns are {names}",
-            advice="Name one of them.",
-            path=plan.first,
-            column=missing[0],
-        )
-    return names if columns is None else list(columns)
+    return require_columns(plan.first, names, columns)
 
 
 def _batches(plan: ParquetPlan, wanted: list[str], max_bytes: int, max_rows: int | None) -> Iterator[Any]:

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import GcylonError, ReadError, SchemaMismatch
+from ..errors import GcylonError, ReadError
 from ..units import format_count
-from .arrow_types import TypeClash, held_type, kind_of, merge_types
 from .column import Label
 from .expressions import Expression
+from .file_columns import pandas_dtypes, require_same_columns, require_types_of_one_kind
 from .filesystems import Storage
 from .hive import FolderColumns, folder_columns
 from .promotion import masked_name
@@ -63,6 +63,7 @@ class _File:
     def __init__(self, path: str, footer: Any) -> None:
         self.path = path
         self.footer = footer
+        self.rows = footer.num_rows
         self.schema = footer.schema.to_arrow_schema()
         self.groups = [footer.row_group(place) for place in range(footer.num_row_groups)]
         self.leaves = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
@@ -108,8 +109,8 @@ def plan_parquet(
     storage = storage or Storage()
     found = find_files(paths, PARQUET_SUFFIXES, storage)
     files = [_File(file.path, _footer(file.path, storage)) for file in found]
-    _require_same_columns(files, columns)
-    _require_types_of_one_kind(files, columns)
+    require_same_columns(files, columns)
+    require_types_of_one_kind(files, columns)
     schema = files[0].schema
     folders = folder_columns(found, schema)
     weighed = [
@@ -151,9 +152,8 @@ def _notes(files: Sequence[_File], kept: Sequence[tuple[Any, ...]], condition: E
         return (f"{_count(groups, 'row group')} in {_count(len(files), 'file')}",)
     unread = len({file.path for file in files} - {path for path, *_ in kept})
     return (
-        f"{format_count(groups - len(kept))} of {_count(groups, 'row group')} skipped by their statistics and folders, "
-        f"{format_count(unread)} of {_count(len(files), 'file')} whole; of the others the rows of which "
-        f"{condition!r} holds",
+        f"{format_count(groups - len(kept))} of {_count(groups, 'row group')} skipped by statistics and folders' names, "
+        f"{format_count(unread)} of {_count(len(files), 'file')} whole",
     )
 
 
@@ -176,59 +176,14 @@ def unreadable_parquet(path: str, error: BaseException) -> ReadError:
     return ReadError(f"{path} cannot be read: {error}", advice="Is it a whole parquet file?", path=path)
 
 
-def _require_same_columns(files: Sequence[_File], columns: Sequence[str] | None) -> None:
-    first = files[0].schema.names
-    for file in files:
-        names = file.schema.names
-        different = sorted((set(first) ^ set(names)) & set(columns if columns is not None else [*first, *names]))
-        if different:
-            raise ReadError(
-                f"{file.path} has the columns {names}, but {files[0].path} has {first}; they differ in {different}",
-                advice="Read files with the same columns, or pass columns=[...] that all have.",
-                path=file.path,
-            )
-
-
-def _require_types_of_one_kind(files: Sequence[_File], columns: Sequence[str] | None) -> None:
-    first: dict[str, tuple[str, Any]] = {}
-    for file in files:
-        for column in file.schema:
-            wanted = columns is None or column.name in columns
-            if not wanted or not file.footer.num_rows or kind_of(column.type) in (None, "null"):
-                continue  # categories and the like are looked at with their values
-            known_path, known = first.setdefault(column.name, (file.path, column.type))
-            try:
-                merge_types(held_type(known), held_type(column.type))
-            except TypeClash:
-                raise SchemaMismatch(
-                    f"column {column.name!r} is {known} in {known_path} and {column.type} in {file.path}, which have "
-                    "no common dtype",
-                    advice="Read the files one by one, or leave the column out with columns=[...].",
-                    column=column.name,
-                    paths=[known_path, file.path],
-                ) from None
-
-
 def _dtypes(files: Sequence[_File]) -> dict[str, str]:
     schema = files[0].schema
-    dtypes = from_pandas_metadata(schema)
+    dtypes = pandas_dtypes(schema)
     for name in schema.names:
         type_ = schema.field(name).type
         if name not in dtypes and (pa.types.is_integer(type_) or pa.types.is_boolean(type_)):
             dtypes[name] = _dtype_with_nulls(files, name, type_)
     return dtypes
-
-
-def from_pandas_metadata(schema: Any) -> dict[str, str]:
-    """Nullable and string dtypes of a frame that pandas wrote."""
-    known: dict[str, str] = {}
-    for entry in (schema.pandas_metadata or {}).get("columns", []):
-        text, name = entry.get("numpy_type", ""), entry.get("field_name")
-        if text.startswith(("Int", "UInt", "Float", "boolean", "string[")) or text.endswith("[pyarrow]"):
-            known[name] = text
-        elif text == "string":
-            known[name] = "string[pyarrow]"
-    return known
 
 
 def _dtype_with_nulls(files: Sequence[_File], name: str, type_: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from .filesystems import Storage, is_url
 
 
 def column_list(option: str, value: str | Iterable[str] | None) -> list[str] | None:
@@ -26,6 +27,24 @@ def column_list(option: str, value: str | Iterable[str] | None) -> list[str] | N
             f"{option}={value!r} names no columns.", advice=f"Give names, for example {option}=['price', 'day']."
         )
     return names
+
+
+def storage_of(paths: Any, options: Mapping[str, Any] | None) -> Storage:
+    """How paths are reached.
+
+    Raises
+    ------
+    ArgumentError
+        If the options are no mapping, or there is no URL that they could be for.
+    """
+    if options is None:
+        return Storage()
+    if not isinstance(options, Mapping):
+        raise ArgumentError(f"storage_options={options!r} is no dict.", advice="Give one, such as {'anon': True}.")
+    listed = paths if isinstance(paths, (list, tuple)) else [paths]
+    if options and not any(is_url(str(path)) for path in listed):
+        raise ArgumentError(f"storage_options= is for URLs, and {listed!r} holds none.", advice="Leave it out.")
+    return Storage(options)
 
 
 def dtype_texts(dtype: Mapping[str, Any] | None) -> dict[str, str] | None:

@@ -76,7 +76,9 @@ def read_columns(columns: Sequence[str] | None, condition: Expression | None) ->
     return list(dict.fromkeys([*columns, *map(str, condition.columns())]))
 
 
-def filtered(pieces: Iterator[Columns], condition: Expression | None, columns: Sequence[str] | None) -> Iterator[Columns]:
+def filtered(
+    pieces: Iterator[Columns], condition: Expression | None, columns: Sequence[str] | None
+) -> Iterator[Columns]:
     """The rows of pieces of which a condition holds, as `gcylon_lab.Table.filter` gives them; of these columns alone.
 
     Raises
