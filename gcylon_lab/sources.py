@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .config import GcylonConfig
-from .context import Context, current
+from .context import current
 from .errors import ArgumentError
 from .ops.foresight import check_root
 from .ops.intake import empty_part, take_in

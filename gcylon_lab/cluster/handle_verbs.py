@@ -14,7 +14,8 @@ from ..verbs.looks import LookingVerbs
 from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
 from ..verbs.sorting import SortingVerbs
-from .forwarding import Forwarding, answered, forwarded
+from ..verbs.writing import WritingVerbs
+from .forwarding import Forwarding, answered, collected, forwarded
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
@@ -67,6 +68,11 @@ class HandleVerbs(Forwarding):
     nunique = answered(ReductionVerbs.nunique)
     describe = answered(ReductionVerbs.describe)
     count_rows = answered(ReductionVerbs.count_rows)
+
+    write_parquet = collected(WritingVerbs.write_parquet)
+    write_csv = collected(WritingVerbs.write_csv)
+    write_json = collected(WritingVerbs.write_json)
+    write_ipc = collected(WritingVerbs.write_ipc)
 
     # ---- plans: of what is known here already, so that no rank is asked
 

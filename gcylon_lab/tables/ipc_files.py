@@ -197,7 +197,8 @@ def _table(arrays: list[Any], names: list[str], rows: int) -> Any:
 
 
 def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[Any]:
-    path, at, batches = "", 0, iter(())
+    path, at = "", 0
+    batches: Iterator[Any] = iter(())
     batch: Any = None
     for piece in plan.pieces:
         try:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from json import loads
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +22,7 @@ from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .text_blocks import COMPRESSED, Place, blocks, first_lines, text_notes, text_size, unreadable
 from .text_types import Types, asked_types, plain_type, settled, widened
 
+_LOOKED_AT = 100
 JSON_SUFFIXES = tuple(f"{end}{packed}" for end in (".json", ".jsonl", ".ndjson") for packed in ("", *COMPRESSED))
 
 
@@ -86,7 +89,14 @@ def _first_types(place: Place, block: bytes, asked: Types) -> Types:
     for name in rounded_columns(found, asked):
         if pa.types.is_floating(types[name]) and fits_uint64(json_numbers(block, name)):
             types[name] = pa.uint64()
-    return types
+    return {name: types[name] for name in dict.fromkeys([*_names(block), *types]) if name in types}
+
+
+def _names(block: bytes) -> list[str]:
+    """Columns in the order in which the first lines have them: Arrow gives those that were asked for first."""
+    lines = (line for line in block.split(b"\n", _LOOKED_AT) if line.strip())
+    objects = (loads(line) for line in islice(lines, _LOOKED_AT - 1))
+    return list(dict.fromkeys(name for one in objects if isinstance(one, dict) for name in one))
 
 
 def _parse(place: Place, block: bytes, types: Types) -> Any:

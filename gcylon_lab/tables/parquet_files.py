@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import GcylonError, ReadError
+from ..errors import GcylonError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
 from .file_columns import require_columns

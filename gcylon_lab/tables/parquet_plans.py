@@ -119,7 +119,7 @@ def plan_parquet(
         for place, group in enumerate(file.groups)
         if condition is None or _may_hold(file, group, condition, folders)
     ]
-    dtypes = _dtypes(files) | folders.dtypes
+    dtypes = _dtypes(files) | dict(folders.dtypes)
     notes = _notes(files, weighed, condition)
     return [
         ParquetPlan(
@@ -152,7 +152,7 @@ def _notes(files: Sequence[_File], kept: Sequence[tuple[Any, ...]], condition: E
         return (f"{_count(groups, 'row group')} in {_count(len(files), 'file')}",)
     unread = len({file.path for file in files} - {path for path, *_ in kept})
     return (
-        f"{format_count(groups - len(kept))} of {_count(groups, 'row group')} skipped by statistics and folders' names, "
+        f"{format_count(groups - len(kept))} of {_count(groups, 'row group')} skipped by statistics and folders, "
         f"{format_count(unread)} of {_count(len(files), 'file')} whole",
     )
 

@@ -91,7 +91,7 @@ def _expand(path: str, suffixes: tuple[str, ...], storage: Storage) -> list[Foun
         if storage.is_file(path):
             return [FoundFile(path)]
         if storage.is_folder(path):
-            files = _in_folder(path, suffixes, storage)
+            files = files_in(path, suffixes, storage)
             if not files:
                 raise ReadError(f"the folder {path} holds no {' or '.join(suffixes)} file", path=path)
             return [FoundFile(file, path) for file in files]
@@ -110,10 +110,11 @@ def _expand(path: str, suffixes: tuple[str, ...], storage: Storage) -> list[Foun
 def _matched(path: str, suffixes: tuple[str, ...], storage: Storage) -> list[str]:
     if path.rsplit("/", 1)[-1].startswith("."):
         return []
-    return _in_folder(path, suffixes, storage) if storage.is_folder(path) else [path]
+    return files_in(path, suffixes, storage) if storage.is_folder(path) else [path]
 
 
-def _in_folder(folder: str, suffixes: tuple[str, ...], storage: Storage) -> list[str]:
+def files_in(folder: str, suffixes: tuple[str, ...], storage: Storage) -> list[str]:
+    """Files of a folder and of those below that count as a table's, in the order of their names."""
     below = ((file, file[len(folder) :].strip("/").split("/")) for file in storage.below(folder))
     return [file for file, names in below if file.endswith(suffixes) and not any(map(_is_hidden, names))]
 

@@ -48,8 +48,7 @@ def _bounds(low: Any, high: Any, type_: Any, *, missing: bool) -> Bounds | None:
     if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
         return Bounds(low, high, missing, True) if isinstance(low, int) else None
     if pa.types.is_timestamp(type_) and isinstance(low, (dt.datetime, pd.Timestamp, np.datetime64)):
-        times = [_time(value, type_.tz) for value in (low, high)]
-        return Bounds(*times, missing, True)
+        return Bounds(_time(low, type_.tz), _time(high, type_.tz), missing, True)
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         return Bounds(low, high, missing) if isinstance(low, str) else None  # long ones are cut
     if pa.types.is_date32(type_) or pa.types.is_decimal(type_):
