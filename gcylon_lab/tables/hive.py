@@ -79,7 +79,8 @@ def folder_columns(files: Sequence[FoundFile], schema: Any) -> FolderColumns:
             )
     known = _known_types(schema)
     arrays = {name: _array(name, [text[name] for text in texts], known) for name in names}
-    dtypes = {c.name: c.pandas for c in from_arrow(pa.table(arrays)).schema} if arrays else {}
+    texts_of = {name: text for name, (_, text) in known.items()}
+    dtypes = {c.name: c.pandas for c in from_arrow(pa.table(arrays), texts_of).schema} if arrays else {}
     columns = [array.to_pylist() for array in arrays.values()]
     values = {file.path: tuple(column[at] for column in columns) for at, file in enumerate(files)}
     return FolderColumns(
@@ -92,9 +93,9 @@ def _texts(file: FoundFile) -> dict[str, str | None]:
     return {unquote(name): None if text == NO_VALUE else unquote(text) for name, text in pairs}
 
 
-def _array(name: str, texts: list[str | None], known: Mapping[str, Any]) -> Any:
+def _array(name: str, texts: list[str | None], known: Mapping[str, tuple[Any, str]]) -> Any:
     plain = pa.array(texts, pa.string())
-    type_ = known.get(name) or _type_of([text for text in texts if text is not None])
+    type_ = known[name][0] if name in known else _type_of([text for text in texts if text is not None])
     try:
         return plain.cast(type_)
     except pa.ArrowException:
@@ -112,15 +113,16 @@ def _type_of(texts: list[str]) -> Any:
     return pa.large_string()
 
 
-def types_metadata(schema: Any) -> bytes:
-    """What a file says of the columns that its folders name."""
-    return "\n".join(f"{quote(field.name)} {_type_text(field.type)}" for field in schema).encode()
+def types_metadata(schema: Any, dtypes: Sequence[str]) -> bytes:
+    """What a file says of the columns that its folders name: their Arrow types, and what pandas calls them."""
+    pairs = zip(schema, dtypes, strict=True)
+    return "\n".join(f"{quote(f.name)} {_type_text(f.type)} {quote(text)}" for f, text in pairs).encode()
 
 
-def _known_types(schema: Any) -> dict[str, Any]:
+def _known_types(schema: Any) -> dict[str, tuple[Any, str]]:
     text = (schema.metadata or {}).get(TYPES_KEY, b"").decode()
-    pairs = [line.split(" ") for line in text.splitlines()]
-    return {unquote(name): _text_type(type_) for name, type_ in pairs}
+    lines = [line.split(" ") for line in text.splitlines()]
+    return {unquote(name): (_text_type(type_), unquote(dtype)) for name, type_, dtype in lines}
 
 
 def folder_of(names: Sequence[str], texts: Sequence[str | None]) -> str:

@@ -77,7 +77,8 @@ def plan_ipc(
     require_same_columns(files, columns)
     require_types_of_one_kind(files, columns)
     first, count = files[0], sum(len(file.batches) for file in files)
-    notes = (f"{format_count(count)} record batch{'es' * (count != 1)} in {format_count(len(files))} files",)
+    many = f"{format_count(len(files))} file{'s' * (len(files) != 1)}"
+    notes = (f"{format_count(count)} record batch{'es' * (count != 1)} in {many}",)
     plan = IpcPlan((), first.path, first.schema, _dtypes(first.schema), storage, notes)
     batches = [(file.path, place, rows, rows) for file in files for place, rows in enumerate(file.batches)]
     return [replace(plan, pieces=tuple(share)) for share in spread_rows(batches, size)]

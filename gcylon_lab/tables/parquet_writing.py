@@ -66,8 +66,15 @@ class _OneFile:
             self._stream.close()
 
     def abandon(self) -> None:
-        with suppress(OSError, pa.ArrowException):
-            self._stream.close()
+        _abandon(self._writer, self._stream)
+
+
+def _abandon(writer: Any, stream: Any) -> None:
+    with suppress(OSError, pa.ArrowException, ValueError):
+        writer.close()
+    writer.is_open = False  # its finalizer would write to the closed file
+    with suppress(OSError, pa.ArrowException):
+        stream.close()
 
 
 class _Folders:
@@ -85,7 +92,9 @@ class _Folders:
             [pa.field(f.name, plain_values(pa.array([], f.type)).type) for f in file_schema(schema.select(keys))]
         )
         arrow = file_schema(schema.select(others))
-        self._arrow = arrow.with_metadata((arrow.metadata or {}) | {TYPES_KEY: types_metadata(self._types)})
+        dtypes = ["" if column.kind == "category" else column.pandas for column in schema.select(keys)]
+        said = {TYPES_KEY: types_metadata(self._types, dtypes)}
+        self._arrow = arrow.with_metadata((arrow.metadata or {}) | said)
         self._open: dict[str, tuple[Any, Any]] = {}
         if nobody_has_rows:  # so that the columns are known to those who read it
             self._writer(folder_of(keys, [None] * len(keys)))
@@ -124,9 +133,8 @@ class _Folders:
                 stream.close()
 
     def abandon(self) -> None:
-        for stream, _ in self._open.values():
-            with suppress(OSError, pa.ArrowException):
-                stream.close()
+        for stream, writer in self._open.values():
+            _abandon(writer, stream)
 
 
 def _check_keys(schema: Schema, keys: list[str], others: list[Any]) -> None:

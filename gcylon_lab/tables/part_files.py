@@ -134,7 +134,9 @@ def _told(path: str, what: str) -> Iterator[None]:
         if isinstance(error, GcylonError):
             raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise WriteError(f"{path} {what}: {reason}", path=path) from None
+        full = "No space left" in str(reason)
+        advice = "Make room, or choose a place with more; what stood there is as it was." if full else ""
+        raise WriteError(f"{path} {what}: {reason}", advice=advice, path=path) from None
 
 
 def writing_to(path: str) -> Any:
