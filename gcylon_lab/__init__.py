@@ -20,7 +20,7 @@ _HOMES = {
     ".cluster.handle": ("DistTable",),
     ".config": ("GcylonConfig",),
     ".context": ("current", "initialize", "run_threads"),
-    ".sources": ("from_local", "from_pandas", "read_csv", "read_json", "read_parquet"),
+    ".sources": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
     ".table": ("Table",),
     ".tables.expressions": ("col", "lit"),
     ".verbs.sets": ("concat",),
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .context import current, initialize, run_threads
     from .errors import GcylonError
     from .profiling import add_category, mark, span
-    from .sources import from_local, from_pandas, read_csv, read_json, read_parquet
+    from .sources import from_local, from_pandas, read_csv, read_ipc, read_json, read_parquet
     from .table import Table
     from .tables.expressions import col, lit
     from .verbs.sets import concat
@@ -68,6 +68,7 @@ __all__ = [
     "mark",
     "profiling",
     "read_csv",
+    "read_ipc",
     "read_json",
     "read_parquet",
     "run_threads",

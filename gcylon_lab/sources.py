@@ -3,36 +3,57 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .config import GcylonConfig
-from .context import Context, current
+from .context import current
 from .errors import ArgumentError
 from .ops.foresight import check_root
-from .ops.intake import empty_part, piece_bytes, reserved, take_in
+from .ops.intake import empty_part, take_in
 from .ops.operation import Request
+from .ops.reading import read_files
 from .ops.repartition import repartition
 from .table import Table
 from .tables import io
 from .tables.backend import Data
-from .tables.reader_options import check_frame, column_list, csv_options, other_delimiter, text_options
+from .tables.reader_options import (
+    check_frame,
+    column_list,
+    csv_options,
+    other_delimiter,
+    storage_of,
+    text_options,
+)
+from .tables.row_filters import Filters, condition_of, read_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def read_parquet(
-    paths: str | Sequence[str], columns: str | Sequence[str] | None = None, *, config: GcylonConfig | None = None
+    paths: str | Sequence[str],
+    columns: str | Sequence[str] | None = None,
+    *,
+    filters: Filters = None,
+    storage_options: Mapping[str, Any] | None = None,
+    config: GcylonConfig | None = None,
 ) -> Table:
     """Collective: all ranks call it. Read parquet files, row groups spread evenly over the ranks in file order.
 
     Parameters
     ----------
     paths : str or sequence of str
-        Files, folders or patterns such as ``"lineitem/*.parquet"``; the same on all ranks.
+        Files, folders or patterns such as ``"lineitem/*.parquet"``, or URLs of such that fsspec knows; the same on
+        all ranks. Folders ``key=value`` below a folder or pattern become columns, the last ones: ints, bools, days
+        or text.
     columns : str or sequence of str, optional
         Only these.
+    filters : Expression or list, optional
+        Only rows of which it holds, as `Table.filter` gives them: ``gl.col("x") > 3``, or tuples as pandas takes them.
+        Row groups and files that statistics and folders' names rule out are not read; `Table.explain` says how many.
+    storage_options : mapping, optional
+        For the filesystem of URLs, as fsspec takes them.
     config : GcylonConfig, optional
         The same on all ranks; rank 0's live one by default.
 
@@ -46,14 +67,12 @@ def read_parquet(
     ReadError
         On all ranks, if a file is missing or cannot be read, naming it.
     """
-    context = current()
-    wanted = column_list("columns", columns)
-
-    def make(max_bytes: int) -> Iterator[Data]:
-        plan = io.plan_parquet(paths, context.size, columns=wanted)[context.rank]
-        return io.read_parquet_chunks(plan, columns=wanted, max_bytes=max_bytes)
-
-    return _read("read_parquet", {"paths": _listed(paths), "columns": wanted}, context, config, make)
+    storage = storage_of(paths, storage_options)
+    read = _Reading("read_parquet", paths, columns, filters, storage, config)
+    return read.table(
+        lambda size: io.plan_parquet(paths, size, columns=read.columns, condition=read.condition, storage=storage),
+        io.read_parquet_chunks,
+    )
 
 
 def read_csv(
@@ -66,6 +85,8 @@ def read_csv(
     parse_dates: str | Sequence[str] = (),
     newlines_in_values: bool = False,
     quotes: bool = True,
+    filters: Filters = None,
+    storage_options: Mapping[str, Any] | None = None,
     config: GcylonConfig | None = None,
 ) -> Table:
     """Collective: all ranks call it. Read csv files; each file is split over the ranks at line ends.
@@ -73,7 +94,8 @@ def read_csv(
     Parameters
     ----------
     paths : str or sequence of str
-        Files, folders or patterns; the same on all ranks.
+        Files, folders or patterns, or URLs of such; the same on all ranks. Compressed files are known by their
+        ending (.gz, .bz2, .zst, .lz4, .br), and each is read by one rank.
     columns : str or sequence of str, optional
         Only these.
     delimiter : str, default ","
@@ -88,6 +110,10 @@ def read_csv(
         Whether quoted values may hold line ends; such files each go to one rank whole.
     quotes : bool, default True
         Whether double quotes enclose values.
+    filters : Expression or list, optional
+        Only rows of which it holds; see `read_parquet`.
+    storage_options : mapping, optional
+        For the filesystem of URLs, as fsspec takes them.
     config : GcylonConfig, optional
         As for `read_parquet`.
 
@@ -100,20 +126,16 @@ def read_csv(
     ReadError
         On all ranks, if a file is missing or cannot be read, naming it.
     """
-    context = current()
-    wanted = column_list("columns", columns)
     options = csv_options(
         delimiter=delimiter, header=header, dtype=dtype, parse_dates=parse_dates,
         newlines_in_values=newlines_in_values, quotes=quotes,
     )  # fmt: skip
-
-    def make(max_bytes: int) -> Iterator[Data]:
-        plan = io.plan_csv(paths, context.size, **options)[context.rank]
-        return io.read_csv_chunks(plan, columns=wanted, max_bytes=max_bytes)
-
-    table = _read("read_csv", {"paths": _listed(paths), "columns": wanted, **options}, context, config, make)
+    storage = storage_of(paths, storage_options)
+    table = _Reading("read_csv", paths, columns, filters, storage, config, options).table(
+        lambda size: io.plan_csv(paths, size, **options, storage=storage), io.read_csv_chunks
+    )
     hint = other_delimiter(table.columns, delimiter)
-    if hint and context.rank == 0:
+    if hint and current().rank == 0:
         warnings.warn(hint, stacklevel=2)
     return table
 
@@ -124,6 +146,8 @@ def read_json(
     *,
     dtype: Mapping[str, Any] | None = None,
     parse_dates: str | Sequence[str] = (),
+    filters: Filters = None,
+    storage_options: Mapping[str, Any] | None = None,
     config: GcylonConfig | None = None,
 ) -> Table:
     """Collective: all ranks call it. Read files of one JSON object a line; each file is split over the ranks.
@@ -131,11 +155,16 @@ def read_json(
     Parameters
     ----------
     paths : str or sequence of str
-        Files, folders or patterns; the same on all ranks.
+        Files, folders or patterns, or URLs of such; the same on all ranks. Compressed files are known by their
+        ending (.gz, .bz2, .zst, .lz4, .br), and each is read by one rank.
     columns : str or sequence of str, optional
         Only these.
     dtype, parse_dates
         As for `read_csv`.
+    filters : Expression or list, optional
+        Only rows of which it holds; see `read_parquet`.
+    storage_options : mapping, optional
+        For the filesystem of URLs, as fsspec takes them.
     config : GcylonConfig, optional
         As for `read_parquet`.
 
@@ -148,15 +177,51 @@ def read_json(
     ReadError
         On all ranks, if a file is missing or cannot be read, naming it.
     """
-    context = current()
-    wanted = column_list("columns", columns)
     options = text_options(dtype=dtype, parse_dates=parse_dates)
+    storage = storage_of(paths, storage_options)
+    return _Reading("read_json", paths, columns, filters, storage, config, options).table(
+        lambda size: io.plan_json(paths, size, **options, storage=storage), io.read_json_chunks
+    )
 
-    def make(max_bytes: int) -> Iterator[Data]:
-        plan = io.plan_json(paths, context.size, **options)[context.rank]
-        return io.read_json_chunks(plan, columns=wanted, max_bytes=max_bytes)
 
-    return _read("read_json", {"paths": _listed(paths), "columns": wanted, **options}, context, config, make)
+def read_ipc(
+    paths: str | Sequence[str],
+    columns: str | Sequence[str] | None = None,
+    *,
+    filters: Filters = None,
+    storage_options: Mapping[str, Any] | None = None,
+    config: GcylonConfig | None = None,
+) -> Table:
+    """Collective: all ranks call it. Read Arrow IPC files (Feather) and streams, spread evenly over the ranks by rows.
+
+    Parameters
+    ----------
+    paths : str or sequence of str
+        Files, folders or patterns, or URLs of such; the same on all ranks.
+    columns : str or sequence of str, optional
+        Only these.
+    filters : Expression or list, optional
+        Only rows of which it holds; see `read_parquet`.
+    storage_options : mapping, optional
+        For the filesystem of URLs, as fsspec takes them.
+    config : GcylonConfig, optional
+        As for `read_parquet`.
+
+    Returns
+    -------
+    Table
+        A record batch that is compressed is unpacked whole, outside the budget; all else is read piece by piece.
+
+    Raises
+    ------
+    ReadError
+        On all ranks, if a file is missing or cannot be read, naming it.
+    """
+    storage = storage_of(paths, storage_options)
+    read = _Reading("read_ipc", paths, columns, filters, storage, config)
+    return read.table(
+        lambda size: io.plan_ipc(paths, size, columns=read.columns, storage=storage), io.read_ipc_chunks
+    )
 
 
 def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonConfig | None = None) -> Table:
@@ -232,16 +297,37 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
     return Table(spread, context, plan)
 
 
-def _read(verb: str, arguments: dict[str, Any], context: Context, config: GcylonConfig | None, make: Any) -> Table:
-    workspace = context.workspace
-    request = Request(verb, arguments, empty_part(workspace), config=config)
+class _Reading:
+    """One call of a reader on this rank."""
 
-    def pieces() -> Iterator[Data]:
-        # Asked for inside the operation: its limit, which may be the live config's, holds by then.
-        max_bytes = piece_bytes(workspace.budget.limit_bytes)
-        return reserved(workspace, (workspace.backend.from_host(piece) for piece in make(max_bytes)), max_bytes)
+    def __init__(
+        self,
+        verb: str,
+        paths: str | Sequence[str],
+        columns: str | Sequence[str] | None,
+        filters: Filters,
+        storage: io.Storage,
+        config: GcylonConfig | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._context = current()
+        self._asked = column_list("columns", columns)
+        self.condition = condition_of(filters)
+        self.columns = read_columns(self._asked, self.condition)
+        said = {"paths": _listed(paths), "columns": self._asked, **(options or {})}
+        more = {"filters": self.condition, "storage_options": sorted(storage.options) or None}
+        said |= {name: value for name, value in more.items() if value is not None}
+        self._request = Request(verb, said, empty_part(self._context.workspace), config=config)
 
-    return Table(take_in(workspace, request, pieces), context)
+    def table(self, plan: Callable[[int], Sequence[Any]], chunks: Callable[..., Iterator[Any]]) -> Table:
+        """Read."""
+
+        def read(share: Any, max_bytes: int) -> Iterator[Any]:
+            return chunks(share, columns=self.columns, max_bytes=max_bytes)
+
+        workspace = self._context.workspace
+        part, made = read_files(workspace, self._request, plan, read, self.condition, self._asked)
+        return Table(part, self._context, made)
 
 
 def _listed(paths: str | Sequence[str]) -> list[str]:

@@ -10,7 +10,6 @@ from .ops.collect import allgather
 from .ops.heads import take_head
 from .ops.part import Part, Partitioning
 from .ops.plan import Plan
-from .ops.writing import write_parquet as _write_parquet
 from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
 from .verbs.distinct import DistinctVerbs
@@ -22,6 +21,7 @@ from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sets import SetVerbs
 from .verbs.sorting import SortingVerbs
+from .verbs.writing import WritingVerbs
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 class Table(
     ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
-    SetVerbs,
+    SetVerbs, WritingVerbs,
 ):  # fmt: skip
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
@@ -184,28 +184,6 @@ class Table(
     def head(self, n: int = 5) -> pd.DataFrame:
         """Collective: all ranks call it. Return the first ``n`` rows in global order, on every rank."""
         return self.to_pandas(limit=n)
-
-    def write_parquet(self, path: str, *, overwrite: bool = False) -> list[str]:
-        """Collective: all ranks call it. Write one file a rank into a folder.
-
-        Parameters
-        ----------
-        path : str
-            The folder; made where it is missing.
-        overwrite : bool, default False
-            Replace parquet files that stand there. Otherwise they are an error, on all ranks.
-
-        Returns
-        -------
-        list of str
-            This rank's file.
-
-        Raises
-        ------
-        WriteError
-            If something stands there already, or the disk is full.
-        """
-        return _write_parquet(self._context.workspace, self._live(), path, overwrite=overwrite)
 
     def release(self) -> None:
         """Give back this rank's memory and disk. Idempotent; the table cannot be used afterwards."""

@@ -14,7 +14,7 @@ from .messages import Reply, Request, TableRef
 if TYPE_CHECKING:
     from .engine import Engine
 
-READERS = ("read_parquet", "read_csv", "read_json")
+READERS = ("read_parquet", "read_csv", "read_json", "read_ipc")
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -78,6 +79,33 @@ def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
 
     method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
     return method
+
+
+def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concatenate[Any, P], list[R]]:
+    """A verb of `Table` that gives each rank a list, as a handle's method that gives them one after the other.
+
+    Its first argument is a path: that of the notebook's folder, wherever the engines are.
+    """
+    signature = inspect.signature(verb)
+
+    def call(self: Forwarding, *args: Any, **kwargs: Any) -> list[R]:
+        bound = signature.bind(self, *args, **kwargs)
+        _, path, *rest = bound.args
+        replies = self._send(verb.__name__, (absolute(path), *rest), bound.kwargs)
+        return [value for reply in replies for value in reply.value]
+
+    method: Callable[Concatenate[Any, P], list[R]] = _as_method(verb, call)
+    return method
+
+
+def absolute(paths: Any) -> Any:
+    """Paths as the engines find them, wherever the notebook has gone since they started."""
+    if isinstance(paths, (list, tuple)):
+        return [absolute(path) for path in paths]
+    from ..tables.filesystems import is_url
+
+    text = os.fspath(paths) if isinstance(paths, os.PathLike) else str(paths)
+    return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
 
 
 def _as_method(verb: Callable[..., Any], call: Callable[..., Any]) -> Any:

@@ -173,13 +173,6 @@ class DistTable(HandleVerbs):
         frame: pd.DataFrame = self._request("first_rows", n)[0].value
         return frame
 
-    def write_parquet(self, path: str, *, overwrite: bool = False) -> list[str]:
-        """Write one file a rank into a folder, as the ranks see it; return the files in rank order."""
-        import os
-
-        folder = path if "://" in path else os.path.abspath(os.path.expanduser(path))
-        return [file for reply in self._request("write_parquet", folder, overwrite=overwrite) for file in reply.value]
-
     def bind(self, name: str) -> DistTable:
         """Give the table a name in every engine's namespace, for ``%px``; returns this handle.
 

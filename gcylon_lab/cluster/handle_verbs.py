@@ -17,8 +17,9 @@ from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
 from ..verbs.sets import SetVerbs
 from ..verbs.sorting import SortingVerbs
+from ..verbs.writing import WritingVerbs
 from .async_verbs import with_async
-from .forwarding import Forwarding, answered, forwarded
+from .forwarding import Forwarding, answered, collected, forwarded
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
@@ -108,6 +109,11 @@ class HandleVerbs(Forwarding):
     nunique = answered(ReductionVerbs.nunique)
     describe = answered(ReductionVerbs.describe)
     count_rows = answered(ReductionVerbs.count_rows)
+
+    write_parquet = collected(WritingVerbs.write_parquet)
+    write_csv = collected(WritingVerbs.write_csv)
+    write_json = collected(WritingVerbs.write_json)
+    write_ipc = collected(WritingVerbs.write_ipc)
 
     # ---- plans: of what is known here already, so that no rank is asked
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
+from .forwarding import absolute
 from .messages import Request
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ..tables.row_filters import Filters
     from .handle import DistTable
     from .session import Session
 
@@ -27,12 +28,27 @@ class Readers:
         paths: str | Sequence[str],
         columns: str | Sequence[str] | None = None,
         *,
+        filters: Filters = None,
+        storage_options: Mapping[str, Any] | None = None,
         config: GcylonConfig | None = None,
     ) -> DistTable:
-        """Read parquet files, row groups spread evenly over the ranks in file order; as `gcylon_lab.read_parquet`."""
-        from ..tables.reader_options import column_list
+        """Read parquet files, row groups spread evenly over the ranks in file order; as `gcylon_lab.read_parquet`.
 
-        return self._make("read_parquet", _absolute(paths), column_list("columns", columns), config=config)
+        Parameters
+        ----------
+        paths : str or sequence of str
+            Files, folders or patterns, or URLs of such that fsspec knows. Folders ``key=value`` become columns.
+        columns : str or sequence of str, optional
+            Only these.
+        filters : Expression or list, optional
+            Only rows of which it holds: ``gl.col("x") > 3``, or tuples as pandas takes them. Row groups and files that
+            statistics and folders' names rule out are not read; `DistTable.explain` says how many.
+        storage_options : mapping, optional
+            For the filesystem of URLs, as fsspec takes them.
+        config : GcylonConfig, optional
+            The live one by default.
+        """
+        return self._read("read_parquet", paths, columns, filters, storage_options, config)
 
     def read_csv(
         self,
@@ -45,6 +61,8 @@ class Readers:
         parse_dates: str | Sequence[str] = (),
         newlines_in_values: bool = False,
         quotes: bool = True,
+        filters: Filters = None,
+        storage_options: Mapping[str, Any] | None = None,
         config: GcylonConfig | None = None,
     ) -> DistTable:
         """Read csv files, each split over the ranks at line ends; as `gcylon_lab.read_csv`.
@@ -66,17 +84,18 @@ class Readers:
             Whether quoted values may hold line ends; such files each go to one rank whole.
         quotes : bool, default True
             Whether double quotes enclose values.
+        filters, storage_options
+            As for `read_parquet`.
         config : GcylonConfig, optional
             The live one by default.
         """
-        from ..tables.reader_options import column_list, csv_options, other_delimiter
+        from ..tables.reader_options import csv_options, other_delimiter
 
         options = csv_options(
             delimiter=delimiter, header=header, dtype=dtype, parse_dates=parse_dates,
             newlines_in_values=newlines_in_values, quotes=quotes,
         )  # fmt: skip
-        wanted = column_list("columns", columns)
-        table = self._make("read_csv", _absolute(paths), wanted, **options, config=config)
+        table = self._read("read_csv", paths, columns, filters, storage_options, config, options)
         hint = other_delimiter(table.columns, delimiter)
         if hint:
             warnings.warn(hint, stacklevel=2)
@@ -89,13 +108,27 @@ class Readers:
         *,
         dtype: Mapping[str, Any] | None = None,
         parse_dates: str | Sequence[str] = (),
+        filters: Filters = None,
+        storage_options: Mapping[str, Any] | None = None,
         config: GcylonConfig | None = None,
     ) -> DistTable:
         """Read files of one JSON object a line; as `gcylon_lab.read_json`, with its options."""
-        from ..tables.reader_options import column_list, text_options
+        from ..tables.reader_options import text_options
 
         options = text_options(dtype=dtype, parse_dates=parse_dates)
-        return self._make("read_json", _absolute(paths), column_list("columns", columns), **options, config=config)
+        return self._read("read_json", paths, columns, filters, storage_options, config, options)
+
+    def read_ipc(
+        self,
+        paths: str | Sequence[str],
+        columns: str | Sequence[str] | None = None,
+        *,
+        filters: Filters = None,
+        storage_options: Mapping[str, Any] | None = None,
+        config: GcylonConfig | None = None,
+    ) -> DistTable:
+        """Read Arrow IPC files and streams, spread evenly over the ranks by rows; as `gcylon_lab.read_ipc`."""
+        return self._read("read_ipc", paths, columns, filters, storage_options, config)
 
     def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
         """Spread a frame of the notebook evenly over the ranks, in order. Its index is not carried.
@@ -111,16 +144,26 @@ class Readers:
         replies = self._session.call(request, each=cut_evenly(frame, self._session.launcher.n))
         return DistTable(self._session, result, replies)
 
+    def _read(
+        self,
+        reader: str,
+        paths: str | Sequence[str],
+        columns: str | Sequence[str] | None,
+        filters: Filters,
+        storage_options: Mapping[str, Any] | None,
+        config: GcylonConfig | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> DistTable:
+        from ..tables.reader_options import column_list, storage_of
+        from ..tables.row_filters import condition_of
+
+        wanted, condition = column_list("columns", columns), condition_of(filters)
+        storage_of(paths, storage_options)  # what cannot be used is said here, without asking the ranks
+        more = {"filters": condition, "storage_options": storage_options, "config": config}
+        return self._make(reader, absolute(paths), wanted, **(options or {}), **more)
+
     def _make(self, action: str, *args: Any, **kwargs: Any) -> DistTable:
         from .handle import DistTable
 
         result = self._session.new_id()
         return DistTable(self._session, result, self._session.call(Request(action, "", result, args, kwargs)))
-
-
-def _absolute(paths: str | Sequence[str]) -> Any:
-    """Paths as the engines find them, wherever the notebook has gone since they started."""
-    if isinstance(paths, (list, tuple)):
-        return [_absolute(path) for path in paths]
-    text = str(paths)
-    return text if "://" in text else os.path.abspath(os.path.expanduser(text))

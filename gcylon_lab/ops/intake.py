@@ -52,17 +52,20 @@ def take_in(
         If a rank holds values that the dtype common to all ranks does not.
     """
 
-    def body(operation: Operation) -> Part:
-        if operation.may_stage:
-            _make_room(workspace, request.part)
-        intake = Intake(workspace, may_stage=operation.may_stage)
-        for data in make():
-            intake.add(data)
-        schema = operation.agree_result_schema(intake.schema, intake.rows, only=only)
-        check_values(workspace, intake.chunks, schema)
-        return Part(workspace, schema, intake.chunks)
+    return run_verb(workspace, request, lambda operation: taken(operation, make, only=only))[0]
 
-    return run_verb(workspace, request, body)[0]
+
+def taken(operation: Operation, make: Callable[[], Iterable[Data]], *, only: int | None = None) -> Part:
+    """Collective: all ranks call it. The body of a verb that takes rows in; see `take_in`."""
+    workspace, request = operation.workspace, operation.request
+    if operation.may_stage:
+        _make_room(workspace, request.part)
+    intake = Intake(workspace, may_stage=operation.may_stage)
+    for data in make():
+        intake.add(data)
+    schema = operation.agree_result_schema(intake.schema, intake.rows, only=only)
+    check_values(workspace, intake.chunks, schema)
+    return Part(workspace, schema, intake.chunks)
 
 
 def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) -> None:

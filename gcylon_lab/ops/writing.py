@@ -1,56 +1,96 @@
-"""Writing a table: one file a rank."""
+"""Writing a table: one file a rank, seen only once all ranks have written."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from ..profiling import span
 from ..tables import io
+from .intake import piece_bytes
 from .operation import Operation, Request
 from .part import Part
 from .running import run_verb
+from .votes import VoteKind
 from .workspace import Workspace
 
 
-def write_parquet(workspace: Workspace, part: Part, path: str, *, overwrite: bool) -> list[str]:
-    """Collective: all ranks call it. Write this rank's rows, chunk by chunk, into a file of its own in a folder.
+def write_files(
+    workspace: Workspace, request: Request, folder: str, form: io.Format, storage: io.Storage, *, overwrite: bool
+) -> list[str]:
+    """Collective: all ranks call it. Write this rank's rows, piece by piece, into files of its own in a folder.
 
     Parameters
     ----------
-    workspace, part
-        This rank's means and rows.
-    path : str
-        The folder, the same on all ranks.
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call; its part has the rows.
+    folder : str
+        The same on all ranks.
+    form : Format
+        How rows become files.
+    storage : Storage
+        How the folder is reached.
     overwrite : bool
-        Whether parquet files that stand there are replaced.
+        Whether a table of the same format that stands there is replaced.
 
     Returns
     -------
     list of str
-        The file that this rank wrote.
+        The files that this rank wrote.
 
     Raises
     ------
     WriteError
-        On all ranks, if one could not write.
+        On all ranks, if one could not write; nothing that stood there has changed then.
     """
     written: list[str] = []
     rank, size = workspace.transport.rank, workspace.transport.size
 
     def body(operation: Operation) -> Part:
+        files = io.PartFiles(folder, rank, size, form.ending, form.suffixes, storage)
+        files.look(overwrite=overwrite)
         # Looked at by all before anyone writes, so that no rank sees another's new file as one of before.
-        io.prepare_folder(path, overwrite=overwrite)
-        operation.agree_result_schema(operation.schema, part.rows)
-        if overwrite and rank == 0:
-            io.remove_leftovers(path, size)
+        operation.vote(VoteKind.COUNT)
+        try:
+            _write(operation, files, form)
+            operation.vote(VoteKind.COUNT)
+            written.extend(files.finish())
+        except BaseException:
+            files.discard()
+            raise
+        return request.part
 
-        def pieces() -> Iterator[Any]:
-            for chunk in part.chunks:
-                with chunk.load(workspace) as data, operation.cast(data) as cast:
-                    yield workspace.backend.to_host(cast)
-
-        written.append(io.write_parquet(path, rank, operation.schema, pieces()))
-        return part
-
-    run_verb(workspace, Request("write_parquet", {"path": str(path), "overwrite": overwrite}, part), body)
+    run_verb(workspace, request, body)
     return written
+
+
+def _write(operation: Operation, files: io.PartFiles, form: io.Format) -> None:
+    writer = form.open(files, operation.schema, not any(operation.rows))
+    try:
+        for piece in _pieces(operation):
+            with span("write", "io", bytes=piece.nbytes):
+                writer.write(piece)
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+
+
+def _pieces(operation: Operation) -> Iterator[Any]:
+    """This rank's rows on the host, in pieces that leave room for what a format makes of them."""
+    workspace, part, record = operation.workspace, operation.request.part, operation.record
+    budget = workspace.budget
+    most_bytes = piece_bytes(budget.limit_bytes)
+    rows = max(1, int(part.rows * most_bytes / max(1, part.nbytes)))
+    done, record.rounds = 0, 100  # percent, for those who watch
+    for data in part.pieces(workspace, rows):
+        with (
+            operation.cast(data) as cast,
+            budget.reserve(min(2 * cast.nbytes, budget.remaining_bytes), "Writing a piece"),
+        ):
+            yield workspace.backend.to_host(cast)
+        done += data.rows
+        record.rounds_done = min(99, 100 * done // max(1, part.rows))
+    record.rounds = record.rounds_done = 0  # nothing was exchanged

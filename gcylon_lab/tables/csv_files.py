@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +14,14 @@ from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
 from .exact_numbers import first_rounded, rounded, rounded_columns, type_of_integers
+from .file_columns import require_columns
+from .filesystems import Storage
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .schema import require_distinct
-from .text_blocks import COMPRESSED, blocks, first_line, first_lines, text_size, unreadable
-from .text_types import Types, asked_types, plain_type, require_columns, settled, widened
+from .text_blocks import COMPRESSED, Place, blocks, first_line, first_lines, text_notes, text_size, unreadable
+from .text_types import Types, asked_types, plain_type, settled, widened
 
+CSV_SUFFIXES = tuple(f"{end}{packed}" for end in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED))
 _NULLS = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
@@ -41,6 +44,8 @@ class CsvPlan:
     delimiter: str
     header: bool
     quotes: bool
+    storage: Storage = field(default_factory=Storage)
+    notes: tuple[str, ...] = ()
 
 
 def plan_csv(
@@ -53,10 +58,12 @@ def plan_csv(
     parse_dates: Sequence[str] = (),
     newlines_in_values: bool = False,
     quotes: bool = True,
+    storage: Storage | None = None,
 ) -> list[CsvPlan]:
     """Share the lines of csv files out evenly by bytes, in file order.
 
-    Types come from the first megabytes of the first file, which every rank looks at, so that all decide alike.
+    Types come from the first megabytes of the first file with rows, which every rank looks at, so that all decide
+    alike.
 
     Parameters
     ----------
@@ -76,6 +83,8 @@ def plan_csv(
         Whether quoted values may hold line ends where a file would be cut. Each then goes to one rank whole.
     quotes : bool
         Whether double quotes enclose values; otherwise they are plain characters.
+    storage : Storage, optional
+        How URLs are reached.
 
     Returns
     -------
@@ -88,23 +97,25 @@ def plan_csv(
     DuplicateColumns
         If a label stands twice.
     """
-    files = expand_paths(paths, (".csv", ".tsv", ".txt", *(f".csv{end}" for end in COMPRESSED)))
+    storage = storage or Storage()
+    files = expand_paths(paths, CSV_SUFFIXES, storage)
     asked = asked_types(dtype, tuple(parse_dates))
-    names = _names(files[0], delimiter, header, quotes)
+    names = _names(files[0], storage, delimiter, header, quotes)
     require_columns(files[0], names, asked)
-    plan = CsvPlan((), files[0], names, asked, asked, delimiter, header, quotes)
-    types = _first_types(files[0], plan) | asked
-    sizes = [(file, text_size(file), not (newlines_in_values or file.endswith(COMPRESSED))) for file in files]
-    return [
-        CsvPlan(tuple(share), files[0], names, types, asked, delimiter, header, quotes)
-        for share in spread_bytes(sizes, size)
-    ]
+    plan = CsvPlan((), files[0], names, asked, asked, delimiter, header, quotes, storage)
+    types = _first_types(files, plan) | asked
+    cuttable = [not (newlines_in_values or file.endswith(COMPRESSED)) for file in files]
+    sizes = [(file, text_size(file, storage), cut) for file, cut in zip(files, cuttable, strict=True)]
+    plan = replace(plan, types=types, notes=text_notes(sizes))
+    return [replace(plan, pieces=tuple(share)) for share in spread_bytes(sizes, size)]
 
 
-def _names(path: str, delimiter: str, header: bool, quotes: bool) -> tuple[str, ...]:
-    line = first_line(path)
+def _names(path: str, storage: Storage, delimiter: str, header: bool, quotes: bool) -> tuple[str, ...]:
+    line = first_line(path, storage)
     if not line.strip():
         raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
+    if line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise ReadError(f"{path} is written in UTF-16", advice="Convert it to UTF-8, as iconv does.", path=path)
     if b"\r" in (re.sub(rb'"[^"]*"', b"", line) if quotes else line).rstrip(b"\r\n"):
         raise ReadError(
             f"{path} has lines that end in a carriage return alone, where a rank's share cannot be cut",
@@ -117,33 +128,39 @@ def _names(path: str, delimiter: str, header: bool, quotes: bool) -> tuple[str, 
             csv.ReadOptions(autogenerate_column_names=not header),
             csv.ParseOptions(delimiter=delimiter, quote_char='"' if quotes else False),
         )
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise unreadable(path, error) from None
     names = tuple(table.schema.names) if header else tuple(map(str, range(table.num_columns)))
     require_distinct(names)
     return names
 
 
-def _first_types(path: str, plan: CsvPlan) -> Types:
-    """Types of the columns that the first block tells; those without a value there are left open."""
-    skip = len(first_line(path)) if plan.header else 0
-    block = first_lines(path, plan.quotes)[skip:]
-    if not block.strip():
-        return {}
-    found = _parse(path, block, plan.names, plan.types, plan)
+def _first_types(files: Sequence[str], plan: CsvPlan) -> Types:
+    """Types of the columns that the first block with rows tells; those without a value there are left open."""
+    for path in files:
+        skip = len(first_line(path, plan.storage)) if plan.header else 0
+        block = first_lines(path, plan.storage, plan.quotes)[skip:]
+        if block.strip():
+            names = _names(path, plan.storage, plan.delimiter, True, plan.quotes) if plan.header else plan.names
+            return _types_in(Place(path, plan.storage, skip), block, names, plan)
+    return {}
+
+
+def _types_in(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan) -> Types:
+    found = _parse(place, block, names, plan.types, plan)
     types = {field.name: plain_type(field.type) for field in found.schema}
     for name in rounded_columns(found, plan.asked):
-        types[name] = type_of_integers(_texts(path, block, plan.names, name, plan)) or types[name]
+        types[name] = type_of_integers(_texts(place, block, names, name, plan)) or types[name]
     return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
 
 
-def _texts(path: str, block: bytes, names: Sequence[str], name: str, plan: CsvPlan) -> Any:
+def _texts(place: Place, block: bytes, names: Sequence[str], name: str, plan: CsvPlan) -> Any:
     """One column as it stands in the file, less missing values."""
-    return _parse(path, block, names, {name: pa.string()}, plan, only=[name]).column(0).drop_null()
+    return _parse(place, block, names, {name: pa.string()}, plan, only=[name]).column(0).drop_null()
 
 
 def _parse(
-    path: str, block: bytes, names: Sequence[str], types: Types, plan: CsvPlan, only: Sequence[str] | None = None
+    place: Place, block: bytes, names: Sequence[str], types: Types, plan: CsvPlan, only: Sequence[str] | None = None
 ) -> Any:
     # As in pandas, 1 and 0 are bools only where bools are asked for.
     ones = any(pa.types.is_boolean(type_) for type_ in plan.asked.values())
@@ -165,11 +182,15 @@ def _parse(
         )
     except pa.ArrowInvalid as error:
         advice = _advice(str(error), names, types, quoted=plan.quotes and b'"' in block)
-        raise ReadError(f"{path} cannot be read: {error}", advice=advice, path=path) from None
+        row = re.search(r"Row #(\d+)", str(error))
+        line = place.line(block, int(row[1]), plan.quotes) if row else None
+        raise unreadable(place.path, error, advice, line=line) from None
 
 
 def _advice(reason: str, names: Sequence[str], types: Types, *, quoted: bool) -> str:
     """What to change, by what arrow says went wrong."""
+    if "invalid UTF8" in reason:
+        return "It has to be written in UTF-8: convert it before, such as with iconv."
     value = re.search(r"column #(\d+).*conversion error", reason)
     if value is not None:
         name = names[int(value[1])]
@@ -211,8 +232,7 @@ def read_csv_chunks(
     ReadError
         If a file cannot be read, has other columns than the first, or holds values that do not fit the types.
     """
-    wanted = list(plan.names if columns is None else columns)
-    require_columns(plan.first, plan.names, wanted)
+    wanted = require_columns(plan.first, plan.names, columns)
     any_rows = False
     for piece in plan.pieces:
         for table in _tables(piece, plan, wanted, max(4096, max_bytes // 4)):  # text grows when it becomes numbers
@@ -226,15 +246,15 @@ def read_csv_chunks(
 def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes: int) -> Iterator[Any]:
     names, skip = plan.names, 0
     if plan.header:
-        skip = len(first_line(piece.path))
-        names = _names(piece.path, plan.delimiter, True, plan.quotes)
+        skip = len(first_line(piece.path, plan.storage))
+        names = _names(piece.path, plan.storage, plan.delimiter, True, plan.quotes)
         if set(names) != set(plan.names):
             raise ReadError(
                 f"{piece.path} has the columns {list(names)}, but the first file has {list(plan.names)}",
                 advice="Read files with the same columns.",
                 path=piece.path,
             )
-    for block in blocks(piece, skip, block_bytes, plan.quotes):
+    for place, block in blocks(piece, plan.storage, skip, block_bytes, plan.quotes):
         # A block ends outside quotes, if it began there. Where a cut between ranks fell inside quotes, the first such
         # cut ends a piece that began outside, so the quotes of its last block are odd.
         if plan.quotes and block.count(b'"') % 2:
@@ -243,20 +263,20 @@ def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes:
                 advice=_QUOTES,
                 path=piece.path,
             )
-        table = _typed(piece.path, block, names, plan).select(wanted)
+        table = _typed(place, block, names, plan).select(wanted)
         for name in rounded_columns(table, plan.asked):
-            value = first_rounded(_texts(piece.path, block, names, name, plan))
+            value = first_rounded(_texts(place, block, names, name, plan))
             if value is not None:
                 raise rounded(piece.path, name, value, text_can_be_asked_for=True)
         if table.num_rows:
             yield table
 
 
-def _typed(path: str, block: bytes, names: Sequence[str], plan: CsvPlan) -> Any:
+def _typed(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan) -> Any:
     try:
-        table = _parse(path, block, names, plan.types, plan)
+        table = _parse(place, block, names, plan.types, plan)
     except ReadError as error:
-        found = {field.name: plain_type(field.type) for field in _parse(path, block, names, {}, plan).schema}
-        table = _parse(path, block, names, widened(path, plan.types, found, error.message), plan)
+        found = {field.name: plain_type(field.type) for field in _parse(place, block, names, {}, plan).schema}
+        table = _parse(place, block, names, widened(place.path, plan.types, found, error.message), plan)
     again = settled(table.schema, plan.types)
-    return table if again is None else _parse(path, block, names, again, plan)
+    return table if again is None else _parse(place, block, names, again, plan)

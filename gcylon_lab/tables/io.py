@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from .arrow_tables import from_arrow, to_arrow
 from .csv_files import CsvPlan, plan_csv, read_csv_chunks
+from .filesystems import Storage
+from .ipc_files import IpcPlan, plan_ipc, read_ipc_chunks
+from .ipc_writing import ipc_format
 from .json_files import JsonPlan, plan_json, read_json_chunks
-from .parquet_files import ParquetPlan, plan_parquet, read_parquet_chunks
-from .parquet_writing import prepare_folder, remove_leftovers, write_parquet
+from .parquet_files import read_parquet_chunks
+from .parquet_plans import ParquetPlan, plan_parquet
+from .parquet_writing import parquet_format
+from .part_files import PartFiles
+from .row_writers import Format
+from .text_writing import csv_format, json_format
 
 __all__ = [
-    "CsvPlan", "JsonPlan", "ParquetPlan", "from_arrow", "plan_csv", "plan_json", "plan_parquet", "prepare_folder",
-    "read_csv_chunks", "read_json_chunks", "read_parquet_chunks", "remove_leftovers", "to_arrow", "write_parquet",
+    "CsvPlan", "Format", "IpcPlan", "JsonPlan", "ParquetPlan", "PartFiles", "Storage", "csv_format", "from_arrow",
+    "ipc_format", "json_format", "parquet_format", "plan_csv", "plan_ipc", "plan_json", "plan_parquet",
+    "read_csv_chunks", "read_ipc_chunks", "read_json_chunks", "read_parquet_chunks", "to_arrow",
 ]  # fmt: skip

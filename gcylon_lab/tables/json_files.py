@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from json import loads
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +16,14 @@ from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
 from .exact_numbers import first_rounded_number, fits_uint64, json_numbers, rounded, rounded_columns
+from .file_columns import require_columns
+from .filesystems import Storage
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
-from .text_blocks import COMPRESSED, blocks, first_lines, text_size
-from .text_types import Types, asked_types, plain_type, require_columns, settled, widened
+from .text_blocks import COMPRESSED, Place, blocks, first_lines, text_notes, text_size, unreadable
+from .text_types import Types, asked_types, plain_type, settled, widened
+
+_LOOKED_AT = 100
+JSON_SUFFIXES = tuple(f"{end}{packed}" for end in (".json", ".jsonl", ".ndjson") for packed in ("", *COMPRESSED))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +34,21 @@ class JsonPlan:
     first: str
     types: Types
     asked: Types  # those among the types that a user named
+    storage: Storage = field(default_factory=Storage)
+    notes: tuple[str, ...] = ()
 
 
 def plan_json(
-    paths: Paths, size: int, *, dtype: Mapping[str, str] | None = None, parse_dates: Sequence[str] = ()
+    paths: Paths,
+    size: int,
+    *,
+    dtype: Mapping[str, str] | None = None,
+    parse_dates: Sequence[str] = (),
+    storage: Storage | None = None,
 ) -> list[JsonPlan]:
     """Share the lines of JSON files out evenly by bytes, in file order.
 
-    Columns and types come from the first megabytes of the first file, which every rank looks at.
+    Columns and types come from the first megabytes of the first file with rows, which every rank looks at.
 
     Parameters
     ----------
@@ -46,6 +60,8 @@ def plan_json(
         Where the first megabytes do not tell, and for columns that they do not have.
     parse_dates : sequence of str
         Columns that are times; they become datetime64[us].
+    storage : Storage, optional
+        How URLs are reached.
 
     Returns
     -------
@@ -56,24 +72,34 @@ def plan_json(
     ReadError
         If a file is missing or cannot be read.
     """
-    files = expand_paths(paths, (".json", ".jsonl", ".ndjson", *(f".jsonl{end}" for end in COMPRESSED)))
+    storage = storage or Storage()
+    files = expand_paths(paths, JSON_SUFFIXES, storage)
     asked = asked_types(dtype, tuple(parse_dates))
-    block = first_lines(files[0], False)
-    types = (_first_types(files[0], block, asked) if block.strip() else {}) | asked
-    sizes = [(file, text_size(file), not file.endswith(COMPRESSED)) for file in files]
-    return [JsonPlan(tuple(share), files[0], types, asked) for share in spread_bytes(sizes, size)]
+    firsts = ((file, first_lines(file, storage, False)) for file in files)
+    first = next(((file, block) for file, block in firsts if block.strip()), None)
+    types = (_first_types(Place(first[0], storage), first[1], asked) if first else {}) | asked
+    sizes = [(file, text_size(file, storage), not file.endswith(COMPRESSED)) for file in files]
+    plan = JsonPlan((), first[0] if first else files[0], types, asked, storage, text_notes(sizes))
+    return [replace(plan, pieces=tuple(share)) for share in spread_bytes(sizes, size)]
 
 
-def _first_types(path: str, block: bytes, asked: Types) -> Types:
-    found = _parse(path, block, asked)
+def _first_types(place: Place, block: bytes, asked: Types) -> Types:
+    found = _parse(place, block, asked)
     types = {field.name: plain_type(field.type) for field in found.schema}
     for name in rounded_columns(found, asked):
         if pa.types.is_floating(types[name]) and fits_uint64(json_numbers(block, name)):
             types[name] = pa.uint64()
-    return types
+    return {name: types[name] for name in dict.fromkeys([*_names(block), *types]) if name in types}
 
 
-def _parse(path: str, block: bytes, types: Types) -> Any:
+def _names(block: bytes) -> list[str]:
+    """Columns in the order in which the first lines have them: Arrow gives those that were asked for first."""
+    lines = (line for line in block.split(b"\n", _LOOKED_AT) if line.strip())
+    objects = (loads(line) for line in islice(lines, _LOOKED_AT - 1))
+    return list(dict.fromkeys(name for one in objects if isinstance(one, dict) for name in one))
+
+
+def _parse(place: Place, block: bytes, types: Types) -> Any:
     known = pa.schema([pa.field(name, type_) for name, type_ in types.items() if not pa.types.is_null(type_)])
     try:
         return json.read_json(
@@ -82,7 +108,9 @@ def _parse(path: str, block: bytes, types: Types) -> Any:
             json.ParseOptions(explicit_schema=known, unexpected_field_behavior="infer"),
         )
     except pa.ArrowInvalid as error:
-        raise ReadError(f"{path} cannot be read: {error}", advice=_advice(str(error), types), path=path) from None
+        row = re.search(r"in row (\d+)", str(error))
+        line = place.line(block, int(row[1]) + 1, False) if row else None
+        raise unreadable(place.path, error, _advice(str(error), types), line=line) from None
 
 
 def _advice(reason: str, types: Types) -> str:
@@ -125,14 +153,13 @@ def read_json_chunks(
     ReadError
         If a file cannot be read, or holds columns or values that the first megabytes do not let expect.
     """
-    wanted = list(plan.types if columns is None else columns)
-    require_columns(plan.first, plan.types, wanted)
+    wanted = require_columns(plan.first, plan.types, columns)
     any_rows = False
     for piece in plan.pieces:
-        for block in blocks(piece, 0, max(4096, max_bytes // 4), False):
+        for place, block in blocks(piece, plan.storage, 0, max(4096, max_bytes // 4), False):
             if block.strip():
                 any_rows = True
-                table = _typed(piece.path, block, plan.types).select(wanted)
+                table = _typed(place, block, plan.types).select(wanted)
                 for name in rounded_columns(table, plan.asked):
                     value = first_rounded_number(json_numbers(block, name))
                     if value is not None:
@@ -143,23 +170,23 @@ def read_json_chunks(
         yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
 
 
-def _typed(path: str, block: bytes, types: Types) -> Any:
+def _typed(place: Place, block: bytes, types: Types) -> Any:
     known = {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
     try:
-        table = _parse(path, block, known)
+        table = _parse(place, block, known)
     except ReadError as error:
-        found = {field.name: plain_type(field.type) for field in _parse(path, block, {}).schema}
-        known = widened(path, known, found, error.message)
-        table = _parse(path, block, known)
+        found = {field.name: plain_type(field.type) for field in _parse(place, block, {}).schema}
+        known = widened(place.path, known, found, error.message)
+        table = _parse(place, block, known)
     again = settled(table.schema, known)
     if again is not None:
-        table = _parse(path, block, again)
+        table = _parse(place, block, again)
     unknown = [name for name in table.schema.names if name not in types]
     if unknown:
         raise ReadError(
-            f"{path} has a column {unknown[0]!r} that does not stand in the first megabytes of the first file",
+            f"{place.path} has a column {unknown[0]!r} that does not stand in the first megabytes of the first file",
             advice=f"Pass its dtype, for example dtype={{{unknown[0]!r}: 'str'}}.",
-            path=path,
+            path=place.path,
             column=unknown[0],
         )
     arrays = [table.column(n) if n in table.schema.names else pa.nulls(table.num_rows, types[n]) for n in types]

@@ -1,124 +1,165 @@
-"""Writing a table as parquet: a folder with one file a rank."""
+"""Writing a rank's rows as parquet: into one file, or one for each value of some columns, in a folder of its name."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import GcylonError, WriteError
+from ..errors import ArgumentError, WriteError
 from .arrow_tables import to_arrow
-from .data import Columns, empty_columns
-from .interop import to_frame
-from .parquet_files import PARQUET_SUFFIXES
+from .data import Columns
+from .hive import TYPES_KEY, folder_of, types_metadata
+from .parquet_plans import PARQUET_SUFFIXES
+from .part_files import PartFiles, writing_to
+from .row_writers import Format, RowWriter, file_schema, plain_values, refuse_kinds, require_columns_to_write
 from .schema import Schema
 
-_PART = re.compile(r"part-(\d{5,})\.parquet")
+_MOST_FOLDERS = 500  # each has an open file
+_KEY_KINDS = ("int", "bool", "str", "date", "datetime", "category")
+_MIDNIGHT = r" 00:00:00(\.0+)?$"
 
 
-def prepare_folder(path: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Make a folder for one file a rank, or refuse it; changes nothing that stands there.
-
-    All ranks call it, and agree, before one of them writes.
-
-    Raises
-    ------
-    WriteError
-        If parquet files stand there and ``overwrite`` is False, if there are any that are not parts of a table
-        written before, or if it cannot be made.
-    """
-    path = os.fspath(path)
-    try:
-        os.makedirs(path, exist_ok=True)
-        names = sorted(name for name in os.listdir(path) if name.endswith(PARQUET_SUFFIXES))
-    except OSError as error:
-        raise WriteError(f"{path} cannot be a folder to write to: {error.strerror or error}", path=path) from None
-    foreign = [name for name in names if not _PART.fullmatch(name)]
-    if foreign or (names and not overwrite):
-        found = foreign or names
-        raise WriteError(
-            f"the folder {path} already holds {len(found)} parquet file{'s' if len(found) > 1 else ''}, "
-            f"for example {found[0]}",
-            advice="Choose another folder." if foreign else "Choose another folder, or pass overwrite=True.",
-            path=path,
-        )
-
-
-def remove_leftovers(path: str | os.PathLike[str], size: int) -> None:
-    """Remove parts that a table of more ranks left in a folder; one rank calls it."""
-    for name in os.listdir(path):
-        part = _PART.fullmatch(name)
-        if part and int(part[1]) >= size:
-            with suppress(FileNotFoundError):
-                os.remove(os.path.join(path, name))
-
-
-def write_parquet(path: str | os.PathLike[str], rank: int, schema: Schema, pieces: Iterable[Columns]) -> str:
-    """Write one rank's rows into a file of its own, piece by piece.
+def parquet_format(*, compression: str = "snappy", partition_on: Sequence[str] = ()) -> Format:
+    """Parquet files.
 
     Parameters
     ----------
-    path : path
-        A folder that `prepare_folder` has made.
-    rank : int
-    schema : Schema
-        Of all pieces.
-    pieces : iterable of Columns
-        May be empty: the file then has the columns and no rows.
-
-    Returns
-    -------
-    str
-        The file, ``part-00000.parquet`` for rank 0. It appears under its name only once it is whole.
-
-    Raises
-    ------
-    WriteError
-        If it cannot be written, or has rows and no columns; nothing is left behind then.
-    UnsupportedDtype
-        If parquet has no such type (complex, period).
+    compression : str
+        What Arrow's writer knows: snappy, zstd, gzip, brotli, lz4 or none.
+    partition_on : sequence of str
+        Columns that stand in the names of folders and not in the files.
     """
-    target = os.path.join(os.fspath(path), f"part-{rank:05d}.parquet")
-    unfinished = os.path.join(os.fspath(path), f".part-{rank:05d}.{os.getpid()}.unfinished")
-    arrow = _file_schema(schema)
-    try:
-        with pq.ParquetWriter(unfinished, arrow) as writer:
-            for piece in pieces:
-                if piece.rows:
-                    _require_columns(schema, target)
-                    writer.write_table(to_arrow(piece).replace_schema_metadata(arrow.metadata))
-        os.replace(unfinished, target)
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, GcylonError):  # from the pieces
-            raise
-        raise WriteError(f"{target} cannot be written: {error}", path=target) from None
-    finally:
-        with suppress(OSError):
-            os.remove(unfinished)
-    return target
+
+    def open_(files: PartFiles, schema: Schema, nobody_has_rows: bool) -> RowWriter:
+        if partition_on:
+            return _Folders(files, schema, list(partition_on), compression, nobody_has_rows=nobody_has_rows)
+        return _OneFile(files, schema, compression)
+
+    return Format(".parquet", PARQUET_SUFFIXES, open_)
 
 
-def _require_columns(schema: Schema, target: str) -> None:
-    if not len(schema):
-        raise WriteError(
-            f"{target} cannot be written: the table has rows and no columns, and parquet keeps only what is in columns",
-            advice="Give it a column before.",
-            path=target,
+class _OneFile:
+    def __init__(self, files: PartFiles, schema: Schema, compression: str) -> None:
+        self._schema = schema
+        self._target = files.target()
+        self._arrow = file_schema(schema)
+        self._stream: Any = None
+        with writing_to(self._target):
+            self._stream = files.create()
+            self._writer = pq.ParquetWriter(self._stream, self._arrow, compression=compression)
+
+    def write(self, piece: Columns) -> None:
+        require_columns_to_write(self._schema, piece, self._target)
+        if piece.rows:
+            with writing_to(self._target):
+                self._writer.write_table(to_arrow(piece).replace_schema_metadata(self._arrow.metadata))
+
+    def close(self) -> None:
+        with writing_to(self._target):
+            self._writer.close()
+            self._stream.close()
+
+    def abandon(self) -> None:
+        _abandon(self._writer, self._stream)
+
+
+def _abandon(writer: Any, stream: Any) -> None:
+    with suppress(OSError, pa.ArrowException, ValueError):
+        writer.close()
+    writer.is_open = False  # its finalizer would write to the closed file
+    with suppress(OSError, pa.ArrowException):
+        stream.close()
+
+
+class _Folders:
+    """One file for each combination of values of some columns."""
+
+    def __init__(
+        self, files: PartFiles, schema: Schema, keys: list[str], compression: str, *, nobody_has_rows: bool
+    ) -> None:
+        self._files = files
+        self._keys = keys
+        self._compression = compression
+        others = [name for name in schema.names if name not in keys]
+        _check_keys(schema, keys, others)
+        self._types = pa.schema(
+            [pa.field(f.name, plain_values(pa.array([], f.type)).type) for f in file_schema(schema.select(keys))]
+        )
+        arrow = file_schema(schema.select(others))
+        dtypes = ["" if column.kind == "category" else column.pandas for column in schema.select(keys)]
+        said = {TYPES_KEY: types_metadata(self._types, dtypes)}
+        self._arrow = arrow.with_metadata((arrow.metadata or {}) | said)
+        self._open: dict[str, tuple[Any, Any]] = {}
+        if nobody_has_rows:  # so that the columns are known to those who read it
+            self._writer(folder_of(keys, [None] * len(keys)))
+
+    def write(self, piece: Columns) -> None:
+        if not piece.rows:
+            return
+        table = to_arrow(piece)
+        texts = [_text(plain_values(table.column(key).combine_chunks())) for key in self._keys]
+        order, starts = _runs(texts)
+        sorted_ = table.select(self._arrow.names).take(pa.array(order)).replace_schema_metadata(self._arrow.metadata)
+        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+            folder = folder_of(self._keys, [text[int(order[start])].as_py() for text in texts])
+            with writing_to(self._files.target(folder)):
+                self._writer(folder).write_table(sorted_.slice(start, stop - start))
+
+    def _writer(self, folder: str) -> Any:
+        if folder not in self._open:
+            target = self._files.target(folder)
+            if len(self._open) >= _MOST_FOLDERS:
+                raise WriteError(
+                    f"{target} cannot be written: this rank's rows have more than {_MOST_FOLDERS} different values of "
+                    f"{self._keys}, each of which has a file",
+                    advice="Write by a column of fewer values, or shuffle the table by these columns before.",
+                    path=target,
+                )
+            with writing_to(target):
+                stream = self._files.create(folder)
+                self._open[folder] = stream, pq.ParquetWriter(stream, self._arrow, compression=self._compression)
+        return self._open[folder][1]
+
+    def close(self) -> None:
+        for folder, (stream, writer) in self._open.items():
+            with writing_to(self._files.target(folder)):
+                writer.close()
+                stream.close()
+
+    def abandon(self) -> None:
+        for stream, writer in self._open.values():
+            _abandon(writer, stream)
+
+
+def _check_keys(schema: Schema, keys: list[str], others: list[Any]) -> None:
+    refuse = set(column.kind for column in schema.select(keys)) - set(_KEY_KINDS)
+    refuse_kinds(schema.select(keys), sorted(refuse), "the name of a folder", "Leave it out of partition_on.")
+    if not others:
+        raise ArgumentError(
+            f"partition_on={keys} names all columns, and no column is left for the files.", advice="Leave one out."
         )
 
 
-def _file_schema(schema: Schema) -> Any:
-    """The Arrow schema, with what pandas needs to restore its dtypes."""
-    empty = empty_columns(schema)
-    arrow = to_arrow(empty).schema
-    if len(set(arrow.names)) < len(arrow.names):
-        raise WriteError(f"the labels {list(schema.names)} are not distinct as text", advice="Rename a column.")
-    frame = to_frame(empty)
-    frame.columns = frame.columns.map(str)
-    metadata = pa.Schema.from_pandas(frame, preserve_index=False).metadata if len(schema) else None
-    return arrow.with_metadata(metadata)
+def _text(array: Any) -> Any:
+    """Values as they stand in the name of a folder."""
+    text = array.cast(pa.string())
+    times = pa.types.is_timestamp(array.type) and not array.type.tz
+    return pc.replace_substring_regex(text, _MIDNIGHT, "") if times else text
+
+
+def _runs(texts: list[Any]) -> tuple[Any, list[int]]:
+    """An order in which rows with equal values are together, and where each run of them begins."""
+    codes = np.zeros(len(texts[0]), np.int64)
+    for text in texts:
+        encoded = text.dictionary_encode(null_encoding="encode")
+        pairs = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        codes = np.unique(pairs, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    changes = np.flatnonzero(np.diff(codes[order])) + 1
+    return order, [0, *map(int, changes)]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from .filesystems import Storage, is_url
 
 
 def column_list(option: str, value: str | Iterable[str] | None) -> list[str] | None:
@@ -26,6 +27,24 @@ def column_list(option: str, value: str | Iterable[str] | None) -> list[str] | N
             f"{option}={value!r} names no columns.", advice=f"Give names, for example {option}=['price', 'day']."
         )
     return names
+
+
+def storage_of(paths: Any, options: Mapping[str, Any] | None) -> Storage:
+    """How paths are reached.
+
+    Raises
+    ------
+    ArgumentError
+        If the options are no mapping, or there is no URL that they could be for.
+    """
+    if options is None:
+        return Storage()
+    if not isinstance(options, Mapping):
+        raise ArgumentError(f"storage_options={options!r} is no dict.", advice="Give one, such as {'anon': True}.")
+    listed = paths if isinstance(paths, (list, tuple)) else [paths]
+    if options and not any(is_url(str(path)) for path in listed):
+        raise ArgumentError(f"storage_options= is for URLs, and {listed!r} holds none.", advice="Leave it out.")
+    return Storage(options)
 
 
 def dtype_texts(dtype: Mapping[str, Any] | None) -> dict[str, str] | None:
@@ -57,6 +76,47 @@ def _text(value: Any) -> str:
     return str(value)
 
 
+def check_delimiter(delimiter: str) -> str:
+    """A delimiter that can be used.
+
+    Raises
+    ------
+    ArgumentError
+        For others.
+    """
+    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
+        raise ArgumentError(
+            f"delimiter={delimiter!r} cannot be used.",
+            advice="It is one character of one byte, such as ',', ';' or '\\t'.",
+        )
+    return delimiter
+
+
+def check_flags(**flags: bool) -> None:
+    """Refuse options that are no bools.
+
+    Raises
+    ------
+    ArgumentError
+        Naming the first one.
+    """
+    for name, value in flags.items():
+        if not isinstance(value, bool):
+            raise ArgumentError(f"{name}={value!r} is no bool.", advice="It is True or False.")
+
+
+def check_choice(option: str, value: Any, choices: Sequence[Any]) -> None:
+    """Refuse what is not among some values.
+
+    Raises
+    ------
+    ArgumentError
+        Naming them.
+    """
+    if value not in choices:
+        raise ArgumentError(f"{option}={value!r} is none.", advice=f"It is one of {', '.join(map(repr, choices))}.")
+
+
 def csv_options(
     *,
     delimiter: str,
@@ -73,15 +133,9 @@ def csv_options(
     ArgumentError
         Naming the option that cannot be used.
     """
-    if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
-        raise ArgumentError(
-            f"delimiter={delimiter!r} cannot be used.",
-            advice="It is one character of one byte, such as ',', ';' or '\\t'.",
-        )
     flags = {"header": header, "newlines_in_values": newlines_in_values, "quotes": quotes}
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise ArgumentError(f"{name}={value!r} is no bool.", advice="It is True or False.")
+    check_delimiter(delimiter)
+    check_flags(**flags)
     return {"delimiter": delimiter, **flags, **text_options(dtype=dtype, parse_dates=parse_dates)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -67,25 +67,6 @@ def settled(schema: Any, known: Types) -> Types | None:
     if all(pa.types.is_string(field.type) or field.type == plain_type(field.type) for field in open_):
         return None
     return known | {field.name: plain_type(field.type) for field in open_ if not pa.types.is_null(field.type)}
-
-
-def require_columns(path: str, names: Iterable[str], wanted: Iterable[str]) -> None:
-    """Refuse names that are not among a file's columns.
-
-    Raises
-    ------
-    ReadError
-        Naming the first such column and the file.
-    """
-    names = list(names)
-    for name in wanted:
-        if name not in names:
-            raise ReadError(
-                f"{path} has no column {name!r}; its columns are {names}",
-                advice="Name one of them.",
-                path=path,
-                column=name,
-            )
 
 
 def widened(path: str, known: Types, found: Types, reason: str) -> Types:

@@ -14,13 +14,7 @@ from reading import backend, read_all
 from test_round_trip import mixed_frame, same
 
 from gcylon_lab.errors import ReadError, SchemaMismatch, UnsupportedDtype, WriteError
-from gcylon_lab.tables.io import (
-    plan_parquet,
-    prepare_folder,
-    read_parquet_chunks,
-    remove_leftovers,
-    write_parquet,
-)
+from gcylon_lab.tables.io import PartFiles, Storage, parquet_format, plan_parquet, read_parquet_chunks
 
 
 def read(path: object, size: int, **how: object) -> pd.DataFrame:
@@ -30,9 +24,31 @@ def read(path: object, size: int, **how: object) -> pd.DataFrame:
 def write(folder: Path, frame: pd.DataFrame, rank: int = 0, pieces: int = 1) -> str:
     data = backend.from_frame(frame)
     cuts = [data.rows * i // pieces for i in range(pieces + 1)]
-    prepare_folder(folder, overwrite=True)
     slices = (backend.slice(data, a, b) for a, b in zip(cuts, cuts[1:], strict=False))
-    return write_parquet(folder, rank, data.schema, slices)
+    return write_slices(folder, data.schema, slices, rank)
+
+
+def files_of(folder: Path, rank: int = 0, size: int = 9) -> PartFiles:
+    return PartFiles(str(folder), rank, size, ".parquet", (".parquet",), Storage())
+
+
+def write_slices(folder: Path, schema: object, slices: object, rank: int = 0) -> str:
+    """As `ops.writing` does it on one rank."""
+    files = files_of(folder, rank)
+    files.look(overwrite=True)
+    try:
+        writer = parquet_format().open(files, schema, False)
+        try:
+            for piece in slices:
+                writer.write(piece)
+            writer.close()
+        finally:
+            writer.abandon()
+        (written,) = files.finish()
+    except BaseException:
+        files.discard()
+        raise
+    return written
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7])
@@ -192,20 +208,24 @@ def test_labels_become_text_and_stay_distinct(tmp_path: Path) -> None:
 
 
 def test_what_stands_there_is_not_lost(tmp_path: Path) -> None:
-    prepare_folder(tmp_path / "new" / "deep", overwrite=False)
+    files_of(tmp_path / "new" / "deep").look(overwrite=False)
     for rank in range(4):
         write(tmp_path, pd.DataFrame({"k": [rank]}), rank)
     with pytest.raises(WriteError, match="already holds 4 parquet files.*overwrite=True"):
-        prepare_folder(tmp_path, overwrite=False)
-    prepare_folder(tmp_path, overwrite=True)
+        files_of(tmp_path).look(overwrite=False)
+    smaller = [files_of(tmp_path, rank, 2) for rank in range(2)]
+    for files in smaller:
+        files.look(overwrite=True)
     assert len(list(tmp_path.glob("*.parquet"))) == 4
-    remove_leftovers(tmp_path, 2)
+    for files in smaller:
+        files.create().close()
+        files.finish()
     assert sorted(path.name for path in tmp_path.glob("*.parquet")) == ["part-00000.parquet", "part-00001.parquet"]
     (tmp_path / "mine.parquet").touch()
     with pytest.raises(WriteError, match=r"for example mine\.parquet"):
-        prepare_folder(tmp_path, overwrite=True)
+        files_of(tmp_path).look(overwrite=True)
     with pytest.raises(WriteError, match="cannot be a folder"):
-        prepare_folder(tmp_path / "mine.parquet", overwrite=True)
+        files_of(tmp_path / "mine.parquet").look(overwrite=True)
 
 
 def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
@@ -213,24 +233,19 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 
     def pieces():
         yield data
-        raise dt_error
+        raise RuntimeError("from the pieces")
 
-    dt_error = RuntimeError("from the pieces")
     with pytest.raises(RuntimeError, match="from the pieces"):
-        write_parquet(tmp_path, 0, data.schema, pieces())
+        write_slices(tmp_path, data.schema, pieces())
     assert os.listdir(tmp_path) == []
-    with pytest.raises(WriteError, match="cannot be written"):
-        write_parquet(tmp_path / "not there", 0, data.schema, [data])
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gcylon_lab.tables import parquet_writing
-
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
     os.symlink("/dev/full", tmp_path / f".part-00000.{os.getpid()}.unfinished")
     data = backend.from_frame(pd.DataFrame({"k": np.arange(100_000)}))
     with pytest.raises(WriteError, match="No space left"):
-        parquet_writing.write_parquet(tmp_path, 0, data.schema, [data])
+        write_slices(tmp_path, data.schema, [data])
     assert os.listdir(tmp_path) == []
 
 

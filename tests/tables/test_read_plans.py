@@ -15,31 +15,39 @@ SIZES = st.integers(1, 9)
 
 @given(GROUPS, SIZES)
 def test_every_row_is_read_once_in_order(rows: list[int], size: int) -> None:
-    groups = [(f"file{i // 3}", i % 3, count) for i, count in enumerate(rows)]
+    groups = [(f"file{i // 3}", i % 3, count, size * count) for i, count in enumerate(rows)]
     shares = spread_rows(groups, size)
     assert len(shares) == size
     pieces = [piece for share in shares for piece in share]
     read = [(piece.path, piece.group, row) for piece in pieces for row in range(piece.start, piece.stop)]
-    assert read == [(path, group, row) for path, group, count in groups for row in range(count)]
+    assert read == [(path, group, row) for path, group, count, _ in groups for row in range(count)]
 
 
 @given(GROUPS, SIZES)
 def test_rows_are_even(rows: list[int], size: int) -> None:
-    shares = spread_rows([("file", i, count) for i, count in enumerate(rows)], size)
+    shares = spread_rows([("file", i, count, 8 * count) for i, count in enumerate(rows)], size)
     share = sum(rows) / size
     for pieces in shares:
         assert abs(sum(piece.stop - piece.start for piece in pieces) - share) <= share / 2 + 1
 
 
 def test_boundaries_move_to_the_edges_of_small_groups() -> None:
-    shares = spread_rows([("file", i, 10) for i in range(99)], 4)
+    shares = spread_rows([("file", i, 10, 80) for i in range(99)], 4)
     assert all(piece.start == 0 and piece.stop == 10 for pieces in shares for piece in pieces)
     assert [len(pieces) for pieces in shares] in ([25, 25, 24, 25], [25, 24, 25, 25], [25, 25, 25, 24])
 
 
 def test_one_large_group_is_cut() -> None:
-    shares = spread_rows([("file", 0, 1000)], 4)
+    shares = spread_rows([("file", 0, 1000, 9)], 4)
+    cuts = [(p.start, p.stop) for pieces in shares for p in pieces]
+    assert cuts == [(0, 222), (222, 444), (444, 666), (666, 1000)], "of nine bytes, two are a quarter"
+    shares = spread_rows([("file", 0, 1000, 1 << 20)], 4)
     assert [(p.start, p.stop) for pieces in shares for p in pieces] == [(0, 250), (250, 500), (500, 750), (750, 1000)]
+
+
+def test_bytes_count_not_rows() -> None:
+    shares = spread_rows([("narrow", 0, 1000, 1000), ("wide", 0, 10, 1000)], 2)
+    assert [[piece.path for piece in share] for share in shares] == [["narrow"], ["wide"]]
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), st.booleans()), max_size=10), SIZES)
@@ -70,7 +78,7 @@ def test_paths_folders_and_patterns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path, reason", [
-    ("nothing.parquet", "there is no file"), ("*.none", "no file matches"), ("s3://bucket/x", "not a local path"),
+    ("nothing.parquet", "there is no file"), ("*.none", "no file matches"), ("memory://none/x", "there is no file"),
 ])  # fmt: skip
 def test_what_is_not_there_is_named(path: str, reason: str) -> None:
     with pytest.raises(ReadError, match=reason) as caught:

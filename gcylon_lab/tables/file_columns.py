@@ -1,0 +1,108 @@
+"""Whether several files hold the columns of one table, by what they say of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol
+
+from ..errors import ReadError, SchemaMismatch
+from .arrow_types import TypeClash, held_type, kind_of, merge_types
+
+
+class FileSchema(Protocol):
+    """What is known of a file before its rows are read."""
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        ...
+
+    @property
+    def schema(self) -> Any:
+        """Its Arrow schema."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        ...
+
+
+def require_same_columns(files: Sequence[FileSchema], columns: Sequence[str] | None) -> None:
+    """Refuse files with other columns than the first, less those that nobody reads.
+
+    Raises
+    ------
+    ReadError
+        Naming the file and the columns.
+    """
+    first = files[0].schema.names
+    for file in files:
+        names = file.schema.names
+        different = sorted((set(first) ^ set(names)) & set(columns if columns is not None else [*first, *names]))
+        if different:
+            raise ReadError(
+                f"{file.path} has the columns {names}, but {files[0].path} has {first}; they differ in {different}",
+                advice="Read files with the same columns, or pass columns=[...] that all have.",
+                path=file.path,
+            )
+
+
+def require_types_of_one_kind(files: Sequence[FileSchema], columns: Sequence[str] | None) -> None:
+    """Refuse files with types of a column that have nothing in common.
+
+    Raises
+    ------
+    SchemaMismatch
+        Naming both files.
+    """
+    first: dict[str, tuple[str, Any]] = {}
+    for file in files:
+        for column in file.schema:
+            wanted = columns is None or column.name in columns
+            if not wanted or not file.rows or kind_of(column.type) in (None, "null"):
+                continue  # categories and the like are looked at with their values
+            known_path, known = first.setdefault(column.name, (file.path, column.type))
+            try:
+                merge_types(held_type(known), held_type(column.type))
+            except TypeClash:
+                raise SchemaMismatch(
+                    f"column {column.name!r} is {known} in {known_path} and {column.type} in {file.path}, which have "
+                    "no common dtype",
+                    advice="Read the files one by one, or leave the column out with columns=[...].",
+                    column=column.name,
+                    paths=[known_path, file.path],
+                ) from None
+
+
+def pandas_dtypes(schema: Any) -> dict[str, str]:
+    """Nullable and string dtypes of a frame that pandas wrote, as a file's metadata has them."""
+    known: dict[str, str] = {}
+    for entry in (schema.pandas_metadata or {}).get("columns", []):
+        text, name = entry.get("numpy_type", ""), entry.get("field_name")
+        if text.startswith(("Int", "UInt", "Float", "boolean", "string[")) or text.endswith("[pyarrow]"):
+            known[name] = text
+        elif text == "string":
+            known[name] = "string[pyarrow]"
+    return known
+
+
+def require_columns(path: str, names: Iterable[str], wanted: Iterable[str] | None) -> list[str]:
+    """The columns wanted; all where None.
+
+    Raises
+    ------
+    ReadError
+        If a file does not have one of them, naming the first such and the file.
+    """
+    names = list(names)
+    wanted = names if wanted is None else list(wanted)
+    for name in wanted:
+        if name not in names:
+            raise ReadError(
+                f"{path} has no column {name!r}; its columns are {names}",
+                advice="Name one of them.",
+                path=path,
+                column=name,
+            )
+    return wanted

@@ -1,0 +1,215 @@
+"""Which rows of parquet files each rank reads: row groups shared out evenly, less those that no filter lets through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import GcylonError, ReadError
+from ..units import format_count
+from .column import Label
+from .expressions import Expression
+from .file_columns import pandas_dtypes, require_same_columns, require_types_of_one_kind
+from .filesystems import Storage
+from .hive import FolderColumns, folder_columns
+from .promotion import masked_name
+from .read_plans import Paths, RowPiece, find_files, spread_rows
+from .row_filters import Bounds, may_hold
+from .row_group_bounds import bounds_of, bounds_of_value
+
+PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
+_EXACT_IN_FLOAT = 2**53
+_NO_FOLDERS = FolderColumns({}, {}, {})
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetPlan:
+    """What one rank reads.
+
+    Attributes
+    ----------
+    pieces : tuple of RowPiece
+        In order; empty where there are more ranks than rows.
+    first : str
+        The first file of all.
+    schema : pyarrow.Schema
+        Its columns, which a rank without rows takes.
+    dtypes : dict
+        dtypes that the Arrow types do not tell, the same on all ranks.
+    folders : FolderColumns
+        Columns that the files do not have, but the folders they are in.
+    storage : Storage
+    notes : tuple of str
+        What all ranks read together, and what was skipped, in words.
+    """
+
+    pieces: tuple[RowPiece, ...]
+    first: str
+    schema: Any
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    folders: FolderColumns = _NO_FOLDERS
+    storage: Storage = field(default_factory=Storage)
+    notes: tuple[str, ...] = ()
+
+
+class _File:
+    """A file's footer."""
+
+    def __init__(self, path: str, footer: Any) -> None:
+        self.path = path
+        self.footer = footer
+        self.rows = footer.num_rows
+        self.schema = footer.schema.to_arrow_schema()
+        self.groups = [footer.row_group(place) for place in range(footer.num_row_groups)]
+        self.leaves = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+
+
+def plan_parquet(
+    paths: Paths,
+    size: int,
+    *,
+    columns: Sequence[str] | None = None,
+    condition: Expression | None = None,
+    storage: Storage | None = None,
+) -> list[ParquetPlan]:
+    """Share the rows of parquet files out evenly by the bytes of the columns wanted, in file order.
+
+    Reads the footers of all files: dtypes that depend on values (ints with nulls are float64 in pandas) are
+    decided from the statistics of all of them, so that every rank decides alike.
+
+    Parameters
+    ----------
+    paths : path or sequence of paths
+        Files, folders or patterns, or URLs of such. Folders ``key=value`` below them become columns.
+    size : int
+        Number of ranks.
+    columns : sequence of str, optional
+        Those that will be read; files may differ in the others.
+    condition : Expression, optional
+        Row groups of which it cannot hold, by their statistics, are left out.
+    storage : Storage, optional
+        How URLs are reached.
+
+    Returns
+    -------
+    list of ParquetPlan, shape (size,)
+
+    Raises
+    ------
+    ReadError
+        If a file is missing, is no parquet file, or has other columns than the first.
+    SchemaMismatch
+        If a column's types in two files have nothing in common, naming both.
+    """
+    storage = storage or Storage()
+    found = find_files(paths, PARQUET_SUFFIXES, storage)
+    files = [_File(file.path, _footer(file.path, storage)) for file in found]
+    require_same_columns(files, columns)
+    require_types_of_one_kind(files, columns)
+    schema = files[0].schema
+    folders = folder_columns(found, schema)
+    weighed = [
+        (file.path, place, group.num_rows, _bytes_of(group, columns))
+        for file in files
+        for place, group in enumerate(file.groups)
+        if condition is None or _may_hold(file, group, condition, folders)
+    ]
+    dtypes = _dtypes(files) | dict(folders.dtypes)
+    notes = _notes(files, weighed, condition)
+    return [
+        ParquetPlan(
+            tuple(share), files[0].path, schema, dtypes, folders.only({p.path for p in share}), storage, notes
+        )
+        for share in spread_rows(weighed, size)
+    ]
+
+
+def _may_hold(file: _File, group: Any, condition: Expression, folders: FolderColumns) -> bool:
+    def bounds(name: Label) -> Bounds | None:
+        if name in folders.types:
+            return bounds_of_value(folders.value(file.path, str(name)))
+        leaf = file.leaves.get(str(name))
+        return None if leaf is None else bounds_of(group, leaf, file.schema.field(name).type)
+
+    return group.num_rows > 0 and may_hold(condition, bounds)
+
+
+def _bytes_of(group: Any, columns: Sequence[str] | None) -> int:
+    if columns is None:
+        return int(group.total_byte_size)
+    chunks = (group.column(i) for i in range(group.num_columns))
+    return sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in columns)
+
+
+def _notes(files: Sequence[_File], kept: Sequence[tuple[Any, ...]], condition: Expression | None) -> tuple[str, ...]:
+    groups = sum(len(file.groups) for file in files)
+    if condition is None:
+        return (f"{_count(groups, 'row group')} in {_count(len(files), 'file')}",)
+    unread = len({file.path for file in files} - {path for path, *_ in kept})
+    return (
+        f"{format_count(groups - len(kept))} of {_count(groups, 'row group')} skipped by statistics and folders, "
+        f"{format_count(unread)} of {_count(len(files), 'file')} whole",
+    )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{format_count(n)} {what}{'s' * (n != 1)}"
+
+
+def _footer(path: str, storage: Storage) -> Any:
+    try:
+        with storage.open(path) as file:
+            return pq.read_metadata(file)
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, GcylonError):
+            raise
+        raise unreadable_parquet(path, error) from None
+
+
+def unreadable_parquet(path: str, error: BaseException) -> ReadError:
+    """The error for a parquet file that cannot be read."""
+    return ReadError(f"{path} cannot be read: {error}", advice="Is it a whole parquet file?", path=path)
+
+
+def _dtypes(files: Sequence[_File]) -> dict[str, str]:
+    schema = files[0].schema
+    dtypes = pandas_dtypes(schema)
+    for name in schema.names:
+        type_ = schema.field(name).type
+        if name not in dtypes and (pa.types.is_integer(type_) or pa.types.is_boolean(type_)):
+            dtypes[name] = _dtype_with_nulls(files, name, type_)
+    return dtypes
+
+
+def _dtype_with_nulls(files: Sequence[_File], name: str, type_: Any) -> str:
+    """What ints and bools with nulls become, as in pandas; "" where there are none, nullable ints where not exact."""
+    nulls = False
+    low: float = 0
+    high: float = 0
+    for statistics in _statistics(files, name):
+        if statistics is None or not statistics.has_null_count:
+            return ""  # unknown: decided chunk by chunk
+        nulls |= statistics.null_count > 0
+        if statistics.has_min_max:
+            if not isinstance(statistics.min, (int, float)):
+                return ""  # another file holds something else under this name; it is not read, or refused
+            low, high = min(low, statistics.min), max(high, statistics.max)
+    if not nulls:
+        return ""
+    if pa.types.is_boolean(type_):
+        return "object"
+    exact = -_EXACT_IN_FLOAT <= low and high <= _EXACT_IN_FLOAT
+    return "float64" if exact else masked_name(np.dtype(type_.to_pandas_dtype()))
+
+
+def _statistics(files: Sequence[_File], name: str) -> Iterator[Any]:
+    for file in files:
+        leaf = file.leaves.get(name)
+        for group in file.groups:
+            if group.num_rows:
+                yield None if leaf is None else group.column(leaf).statistics

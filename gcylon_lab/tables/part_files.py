@@ -1,0 +1,144 @@
+"""A folder with one file a rank: hidden until all ranks have written, whole when it can be seen."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import GcylonError, WriteError
+from .filesystems import Storage, is_url
+from .read_plans import files_in
+
+
+class PartFiles:
+    """The files that one rank writes of a table.
+
+    Parameters
+    ----------
+    folder : str
+        Of `plain_path`.
+    rank, size : int
+    ending : str
+        Of their names, such as ``.parquet``.
+    suffixes : tuple of str
+        Endings of files that a reader of the folder would take for files of the table.
+    storage : Storage
+
+    Notes
+    -----
+    First all ranks `look`, and agree; then each writes into `create`\\ d files; then all agree again, and `finish`.
+    Until then nothing that stands there has changed, and what was written is hidden from readers.
+    """
+
+    def __init__(
+        self, folder: str, rank: int, size: int, ending: str, suffixes: tuple[str, ...], storage: Storage
+    ) -> None:
+        self.folder = folder
+        self.storage = storage
+        self._rank = rank
+        self._size = size
+        self._ending = ending
+        self._suffixes = suffixes
+        self._written: dict[str, str] = {}  # hidden name of each file by the name it will have
+        self._old: list[str] = []
+
+    def target(self, inside: str = "") -> str:
+        """The file of this rank in a folder below the table's."""
+        return "/".join([self.folder, *([inside] if inside else []), f"part-{self._rank:05d}{self._ending}"])
+
+    def look(self, *, overwrite: bool) -> None:
+        """Make the folder, or refuse it; changes nothing that stands there.
+
+        Raises
+        ------
+        WriteError
+            If files of the same format stand there and ``overwrite`` is False, if there are any that are not parts of
+            a table written before, or if it cannot be made.
+        """
+        with _told(self.folder, "cannot be a folder to write to"):
+            if self.storage.is_file(self.folder):
+                raise WriteError(f"{self.folder} cannot be a folder to write to: it is a file", path=self.folder)
+            self.storage.make_folder(self.folder)
+            there = files_in(self.folder, self._suffixes, self.storage)
+        names = [path[len(self.folder) :].strip("/") for path in there]
+        foreign = [name for name in names if self._number(name) is None]
+        if foreign or (names and not overwrite):
+            found = foreign or names
+            raise WriteError(
+                f"the folder {self.folder} already holds {len(found)} {self._suffixes[0][1:]} "
+                f"file{'s' if len(found) > 1 else ''}, for example {found[0]}",
+                advice="Choose another folder." if foreign else "Choose another folder, or pass overwrite=True.",
+                path=self.folder,
+            )
+        numbers = [self._number(name) for name in names]
+        mine = (n == self._rank or (self._rank == 0 and (n or 0) >= self._size) for n in numbers)
+        self._old = [path for path, is_mine in zip(there, mine, strict=True) if is_mine]
+
+    def _number(self, name: str) -> int | None:
+        """Whose part a file is; None where it is none."""
+        *folders, last = name.split("/")
+        part = re.fullmatch(r"part-(\d{5,})(\.\w+)+", last)
+        return int(part[1]) if part and all("=" in folder for folder in folders) else None
+
+    def create(self, inside: str = "") -> Any:
+        """Open a new file for writing, in a folder below the table's; the caller closes it."""
+        target = self.target(inside)
+        folder = target.rpartition("/")[0]
+        hidden = f"{folder}/.part-{self._rank:05d}.{os.getpid()}.unfinished"
+        if inside:
+            self.storage.make_folder(folder)
+        self._written[target] = hidden
+        return self.storage.create(hidden)
+
+    def finish(self) -> list[str]:
+        """Give all files their names, in place of those of a table before; returns them.
+
+        Raises
+        ------
+        WriteError
+            If that cannot be done.
+        """
+        for target, hidden in self._written.items():
+            with _told(target, "cannot be written"):
+                self.storage.rename(hidden, target)
+        with _told(self.folder, "cannot be cleared of files of before"):
+            for path in self._old:
+                if path not in self._written:
+                    self.storage.remove(path)
+        return list(self._written)
+
+    def discard(self) -> None:
+        """Remove what was written and is not finished."""
+        for target, hidden in self._written.items():
+            with suppress(OSError):
+                self.storage.remove(hidden)
+            folder = target.rpartition("/")[0]
+            while folder != self.folder and not is_url(folder):
+                with suppress(OSError):
+                    os.rmdir(folder)  # only where it is empty
+                folder = folder.rpartition("/")[0]
+        self._written.clear()
+
+
+@contextmanager
+def _told(path: str, what: str) -> Iterator[None]:
+    """Errors of files, and of what Arrow makes of them, as a `WriteError` with the path."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        if isinstance(error, GcylonError):
+            raise
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        full = "No space left" in str(reason)
+        advice = "Make room, or choose a place with more; what stood there is as it was." if full else ""
+        raise WriteError(f"{path} {what}: {reason}", advice=advice, path=path) from None
+
+
+def writing_to(path: str) -> Any:
+    """A context in which errors of files are told with the file that was to be written."""
+    return _told(path, "cannot be written")
