@@ -21,9 +21,13 @@ def add(parser: argparse.ArgumentParser) -> None:
     join = _new(commands, "join", "our join beside dask's merge", _join)
     _add_case(join)
     join.add_argument("--no-peers", action="store_true", help="leave dask out")
-    sort = _new(commands, "sort", "our sort beside dask's", _sort)
+    sort = _new(commands, "sort", "our sort beside dask's and pandas'", _sort)
     _add_case(sort)
-    sort.add_argument("--peers", default="dask", help="comma-separated; '' for none (default: dask)")
+    sort.add_argument("--peers", default="dask,pandas", help="comma-separated; '' for none (default: dask,pandas)")
+    groupby = _new(commands, "groupby", "our group-by beside dask's and pandas'", _groupby)
+    _add_case(groupby)
+    groupby.add_argument("--keys", type=int, default=100_000, help="different keys (default: 100000)")
+    groupby.add_argument("--peers", default="dask,pandas", help="comma-separated; '' for none (default: dask,pandas)")
     _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
     cluster = _new(commands, "cluster", "start and round trip beside ipyparallel's own", _cluster)
     cluster.add_argument("--ranks", type=int, default=2)
@@ -84,6 +88,16 @@ def _sort(arguments: argparse.Namespace) -> int:
     case = _case(arguments)
     case = SortCase(ranks=case.ranks, rows=case.rows, repeats=case.repeats, warmup=case.warmup)
     return _finish(arguments, run(case, _peers(arguments, PEERS)), format_shuffle)
+
+
+def _groupby(arguments: argparse.Namespace) -> int:
+    from .groupby import PEERS, GroupbyCase, format_groupby, run
+
+    given = _case(arguments)
+    case = GroupbyCase(
+        ranks=given.ranks, rows=given.rows, repeats=given.repeats, warmup=given.warmup, keys=max(1, arguments.keys)
+    )
+    return _finish(arguments, run(case, _peers(arguments, PEERS)), format_groupby)
 
 
 def _peers(arguments: argparse.Namespace, known: tuple[str, ...]) -> tuple[str, ...]:
