@@ -54,8 +54,9 @@ class Grouping:
         if not rows:
             return 0, 0
         backend, found = self.work.backend, Schema([self.rows_schema[key] for key in keys])
-        starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * _SAMPLE_ROWS else {0}
-        length = _SAMPLE_ROWS if len(starts) > 1 else rows
+        length = self._sampled_rows(part)
+        starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * length else {0}
+        length = length if len(starts) > 1 else rows
         pieces: list[Data] = []
         with ExitStack() as held:
             first = 0
@@ -68,6 +69,11 @@ class Grouping:
             with self.work.claim(whole.rows * self._scratch):
                 distinct = backend.distinct(whole, keys, keep="first")
         return whole.rows, distinct.rows
+
+    def _sampled_rows(self, part: Part) -> int:
+        """Rows of each place: fewer where the budget is small, which holds a staged chunk too while it is looked at."""
+        row_bytes = 3 * _row_bytes(part) + self._scratch
+        return max(1, min(_SAMPLE_ROWS, int(self.work.workspace.budget.limit_bytes / 4 / row_bytes) // _SAMPLES))
 
     def _looked_at(
         self, chunk: Chunk, starts: Sequence[int], length: int, schema: Schema, held: ExitStack
