@@ -67,8 +67,8 @@ def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:
     os.execv(command[0], [*command, *arguments])
 
 
-def make_tpch(folder: str | Path, scale: float) -> list[Path]:
-    """Make ``lineitem.parquet`` and ``orders.parquet`` of TPC-H in a folder, with row groups of about 4 MB.
+def make_tpch(folder: str | Path, scale: float, tables: Sequence[str] = ("lineitem", "orders")) -> list[Path]:
+    """Make a parquet file of each of some tables of TPC-H in a folder, with row groups of about 4 MB.
 
     Parameters
     ----------
@@ -76,11 +76,13 @@ def make_tpch(folder: str | Path, scale: float) -> list[Path]:
         Made where it is missing; files that stand there are replaced.
     scale : float
         TPC-H scale factor; 1 is 6 million rows of lineitem, about 1.1 GiB in memory.
+    tables : sequence of str
+        Their names, which are those of the files.
 
     Returns
     -------
     list of Path
-        The two files.
+        The files, in this order.
 
     Raises
     ------
@@ -91,9 +93,9 @@ def make_tpch(folder: str | Path, scale: float) -> list[Path]:
     program = str(beside) if beside.exists() else shutil.which("tpchgen-cli")
     if program is None:
         raise ReadError("tpchgen-cli is not installed.", advice="pip install tpchgen-cli, or give --files of your own.")
-    what = "-T lineitem,orders --row-group-bytes 4MB --overwrite -q".split()
-    command = [program, "parquet", *what, "-s", f"{scale:g}", "-o", str(folder)]
+    what = "--row-group-bytes 4MB --overwrite -q".split()
+    command = [program, "parquet", "-T", ",".join(tables), *what, "-s", f"{scale:g}", "-o", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode:
         raise ReadError(f"tpchgen-cli ended with {done.returncode}: {done.stderr.strip()[-500:]}")
-    return [Path(folder) / "lineitem.parquet", Path(folder) / "orders.parquet"]
+    return [Path(folder) / f"{table}.parquet" for table in tables]

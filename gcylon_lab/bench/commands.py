@@ -21,9 +21,19 @@ def add(parser: argparse.ArgumentParser) -> None:
     join = _new(commands, "join", "our join beside dask's merge", _join)
     _add_case(join)
     join.add_argument("--no-peers", action="store_true", help="leave dask out")
-    sort = _new(commands, "sort", "our sort beside dask's", _sort)
+    sort = _new(commands, "sort", "our sort beside dask's and pandas'", _sort)
     _add_case(sort)
-    sort.add_argument("--peers", default="dask", help="comma-separated; '' for none (default: dask)")
+    sort.add_argument("--peers", default="dask,pandas", help="comma-separated; '' for none (default: dask,pandas)")
+    groupby = _new(commands, "groupby", "our group-by beside dask's and pandas'", _groupby)
+    _add_case(groupby)
+    groupby.add_argument("--keys", type=int, default=100_000, help="different keys (default: 100000)")
+    groupby.add_argument("--peers", default="dask,pandas", help="comma-separated; '' for none (default: dask,pandas)")
+    tpch = _new(commands, "tpch", "queries of TPC-H beside DuckDB, and in a small budget", _tpch)
+    tpch.add_argument("--scale", type=float, default=1.0, help="1 is 6 million rows of lineitem (default: 1)")
+    tpch.add_argument("--ranks", type=int, default=2)
+    tpch.add_argument("--queries", default="", help="comma-separated numbers; all by default")
+    tpch.add_argument("--budget-share", type=float, default=0.1, help="of the columns read; 0 for none (default: 0.1)")
+    tpch.add_argument("--repeats", type=int, default=3)
     _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
     cluster = _new(commands, "cluster", "start and round trip beside ipyparallel's own", _cluster)
     cluster.add_argument("--ranks", type=int, default=2)
@@ -86,12 +96,39 @@ def _sort(arguments: argparse.Namespace) -> int:
     return _finish(arguments, run(case, _peers(arguments, PEERS)), format_shuffle)
 
 
+def _groupby(arguments: argparse.Namespace) -> int:
+    from .groupby import PEERS, GroupbyCase, format_groupby, run
+
+    given = _case(arguments)
+    case = GroupbyCase(
+        ranks=given.ranks, rows=given.rows, repeats=given.repeats, warmup=given.warmup, keys=max(1, arguments.keys)
+    )
+    return _finish(arguments, run(case, _peers(arguments, PEERS)), format_groupby)
+
+
 def _peers(arguments: argparse.Namespace, known: tuple[str, ...]) -> tuple[str, ...]:
     peers = tuple(name for name in arguments.peers.split(",") if name)
     unknown = sorted(set(peers) - set(known))
     if unknown:
         raise ArgumentError(f"{', '.join(unknown)} is no peer.", advice=f"The peers are {', '.join(known)}.")
     return peers
+
+
+def _tpch(arguments: argparse.Namespace) -> int:
+    from .tpch import TpchCase, format_tpch, is_right, run
+    from .tpch_queries import QUERIES
+
+    numbers = [text.strip() for text in arguments.queries.split(",") if text.strip()]
+    if not all(number.isdigit() for number in numbers):
+        raise ArgumentError(f"--queries {arguments.queries} are no numbers.", advice="Give for example 1,3.")
+    report = run(
+        TpchCase(
+            scale=arguments.scale, ranks=arguments.ranks, queries=tuple(map(int, numbers)) or tuple(QUERIES),
+            budget_share=arguments.budget_share, repeats=arguments.repeats,
+        )  # fmt: skip
+    )
+    _finish(arguments, report, format_tpch)
+    return 0 if is_right(report) else 1
 
 
 def _join(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""``gcylon-lab bench sort``: ours and dask take turns on the same rows."""
+"""``gcylon-lab bench sort``: ours, dask and pandas take turns on the same rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .seats import Contender
 from .sort_cases import SortCase
 from .turns import Say, chosen_by, report_of, take_turns
 
-PEERS = ("dask",)
-_VARIANTS = {"ours": ("auto",), "dask": ("tasks", "p2p")}
+PEERS = ("dask", "pandas")
+_VARIANTS = {"ours": ("auto",), "dask": ("tasks", "p2p"), "pandas": ("quicksort", "stable")}
 
 
 def run(case: SortCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def run(case: SortCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[s
     Parameters
     ----------
     case : SortCase
-    peers : sequence of {"dask"}
+    peers : sequence of {"dask", "pandas"}
     say : callable
         Gets lines of progress.
 
@@ -42,7 +42,7 @@ def run(case: SortCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[s
 
 
 def _start(name: str, case: SortCase) -> Contender:
-    if name == "dask":
-        command = [sys.executable, "-m", "gcylon_lab.bench.sort_dask", str(case.ranks), str(case.rows)]
-        return Contender(name, command, 1)
-    return mpi_contender(name, "gcylon_lab.bench.sort_ours", case.ranks, str(case.rows))
+    if name == "ours":
+        return mpi_contender(name, "gcylon_lab.bench.sort_ours", case.ranks, str(case.rows))
+    command = [sys.executable, "-m", f"gcylon_lab.bench.sort_{name}", str(case.ranks), str(case.rows)]
+    return Contender(name, command, 1)

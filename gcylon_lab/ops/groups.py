@@ -18,6 +18,7 @@ from .local import LocalWork
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
+_ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
 _LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
@@ -111,8 +112,10 @@ class Grouping:
             And whether every key has one row.
         """
         folding = _Folding(self, self.work.new_part(self.partial_schema))
-        rows = self.work.piece_rows(_row_bytes(part), self._scratch + self._made_row_bytes(self.steps.partial))
-        row_bytes = _row_bytes(part) + self._scratch + self._made_row_bytes(self.steps.partial)
+        work_row_bytes = self._scratch + self._made_row_bytes(self.steps.partial)
+        # The whole state is gone through with every piece.
+        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
+        row_bytes = _row_bytes(part) + work_row_bytes
         state_bytes = min(groups, part.rows) * (_row_bytes(part) + self._made_row_bytes(self.steps.partial))
         self.work.expect(min(rows, part.rows) * row_bytes + 4 * state_bytes + part.largest_staged_bytes)
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):

@@ -196,11 +196,12 @@ class LocalWork:
             part.chunks.append(stage(self.workspace, self._file, piece))
         self.workspace.spill.flush()  # the claim on its memory ends now
 
-    def piece_rows(self, row_bytes: float, work_row_bytes: float) -> int:
-        """Rows of a piece, whose work takes so many bytes a row beside the rows themselves."""
+    def piece_rows(self, row_bytes: float, work_row_bytes: float, *, least: float = 0) -> int:
+        """Rows of a piece, whose work takes so many bytes a row beside the rows themselves; where memory and the
+        config let it, at least so many."""
         config, limit = self.operation.config, self.workspace.budget.limit_bytes
         fast = self.workspace.exchange_shapes().get("fast_chunk_bytes", FAST_CHUNK_BYTES)
-        wished = config.chunk_size_bytes or fast
+        wished = config.chunk_size_bytes or max(fast, least * row_bytes)
         rows = max(int(wished / max(row_bytes, 1)), config.min_chunk_rows)
         return max(1, min(rows, int(limit / _PIECES_IN_LIMIT / max(row_bytes + work_row_bytes, 1))))
 

@@ -215,6 +215,10 @@ class TextMethods:
     def __init__(self, of: Expression) -> None:
         self._of = of
 
+    def contains(self, pattern: builtin_str, *, regex: bool = False) -> Expression:
+        """Whether a text is in the value, or with ``regex`` whether a regular expression matches in it."""
+        return Expression("str.contains", self._of, pattern, *([True] if regex else []))
+
     def __getattr__(self, name: builtin_str) -> Callable[..., Expression]:
         if name not in _TEXT_METHODS:
             raise AttributeError(f"there is no .str.{name}; there are {', '.join(_TEXT_METHODS)}")
@@ -262,7 +266,9 @@ def lit(value: Any) -> Expression:
     return Expression("lit", value)
 
 
-def compute(expression: Any, column: Callable[[Label], Any]) -> Any:
+def compute(
+    expression: Any, column: Callable[[Label], Any], shortcut: Callable[[Expression], Any] = lambda step: None
+) -> Any:
     """Compute an expression with the series of a library; a value, where no column is in it.
 
     Parameters
@@ -270,21 +276,28 @@ def compute(expression: Any, column: Callable[[Label], Any]) -> Any:
     expression : Expression or value
     column : callable
         Gives the series of a column.
+    shortcut : callable, optional
+        Gives the series of a step where there is a better way than that of the library, else None.
     """
     if not isinstance(expression, Expression):
         return expression
+    made = shortcut(expression)
+    if made is not None:
+        return made
     operation, arguments = expression.operation, expression.arguments
     if operation == "col":
         return column(arguments[0])
     if operation == "lit":
         return arguments[0]
-    values = [compute(argument, column) for argument in arguments]
+    values = [compute(argument, column, shortcut) for argument in arguments]
     if operation in _SYMBOLS or operation in ("invert", "neg"):
         return getattr(operator, operation)(*values)
     if operation.startswith("dt."):
         return getattr(values[0].dt, operation[3:])
-    if operation in ("str.contains", "str.replace"):
-        return getattr(values[0].str, operation[4:])(*values[1:], regex=False)
+    if operation == "str.contains":
+        return values[0].str.contains(values[1], regex=len(values) > 2)
+    if operation == "str.replace":
+        return values[0].str.replace(*values[1:], regex=False)
     if operation.startswith("str."):
         return getattr(values[0].str, operation[4:])(*values[1:])
     return getattr(values[0], operation)(*values[1:])

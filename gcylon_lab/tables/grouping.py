@@ -72,7 +72,7 @@ def find_groups(data: Columns, keys: Sequence[Label], *, dropna: bool) -> Groups
             total, size = _compressed(total, size)
         total = codes + 1 if size == 1 else total * (count + 1) + (codes + 1)
         size *= count + 1
-    ids, count = _compressed(total, size)
+    ids, count = (total, size) if _is_small(size, data.rows) else _compressed(total, size)
     if dropped is not None:
         ids[dropped] = -1
     return _in_order(ids, count)
@@ -81,11 +81,12 @@ def find_groups(data: Columns, keys: Sequence[Label], *, dropna: bool) -> Groups
 def _in_order(ids: Int64s, count: int) -> Groups:
     """Number groups by the row at which they begin; those without rows are left out."""
     first = first_rows(ids, count)
-    order = np.argsort(first, kind="stable")
-    order = order[np.searchsorted(first[order], 0) :]  # first is -1 where no row is left
+    begins = np.zeros(len(ids), np.bool_)
+    begins[first[first >= 0]] = True  # marked rows are found in order faster than row numbers are sorted
+    rows = np.flatnonzero(begins)
     place = np.full(count + 1, -1, np.int64)  # id -1 finds the last
-    place[order] = np.arange(len(order))
-    return Groups(place[ids], first[order])
+    place[ids[rows]] = np.arange(len(rows))
+    return Groups(place[ids], rows)
 
 
 def first_rows(ids: Int64s, count: int) -> Int64s:
@@ -102,9 +103,14 @@ def last_rows(ids: Int64s, count: int) -> Int64s:
     return rows[:count]
 
 
+def _is_small(size: int, rows: int) -> bool:
+    """Whether a table of so many places is worth it for so many rows."""
+    return size <= max(4 * rows, _TABLE_ROWS)
+
+
 def _compressed(codes: Int64s, size: int) -> tuple[Int64s, int]:
     """Codes in [0, size) as ids without gaps, and how many."""
-    if size <= max(4 * len(codes), _TABLE_ROWS):
+    if _is_small(size, len(codes)):
         present = np.zeros(size, np.bool_)
         present[codes] = True
         place = np.cumsum(present) - 1
@@ -146,7 +152,7 @@ def _int_codes(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) ->
     if not len(some):
         return np.full(len(values), -1, np.int64), 0
     low, high = int(some.min()), int(some.max())
-    if high - low < max(4 * len(values), _TABLE_ROWS):
+    if _is_small(high - low + 1, len(values)):
         wide = values if values.dtype.itemsize == 8 else values.astype(np.int64)
         codes = (wide - wide.dtype.type(low)).astype(np.int64, copy=False)
         return codes, high - low + 1

@@ -44,9 +44,11 @@ class PandasGrouping:
             return _with_keys(key_rows, kernels, arrays)
         both = concat_columns([select(state, keys), key_rows])
         merged = find_groups(both, keys, dropna=False)
+        ids = np.append(merged.ids[state.rows :], -1)[groups.ids]  # -1 finds the last
+        going_on = Groups(ids, merged.first)
         arrays = []
         for kernel, merging in zip(kernels, merge, strict=True):
-            arrays += _gone_on(kernel, merging, groups, data, merged, state)
+            arrays += _gone_on(kernel, merging, groups, data, merged, going_on, state)
         return _with_keys(take(both, merged.first, keys), kernels, arrays)
 
     def finish(self, data: Any, keys: Sequence[Label], kernels: Sequence[Kernel]) -> Columns:
@@ -95,14 +97,12 @@ def _computed(kernel: Kernel, groups: Groups, data: Columns) -> list[Array]:
 
 
 def _gone_on(
-    kernel: Kernel, merging: Kernel, groups: Groups, data: Columns, merged: Groups, state: Columns
+    kernel: Kernel, merging: Kernel, groups: Groups, data: Columns, merged: Groups, going_on: Groups, state: Columns
 ) -> list[Array]:
     """A kernel's results, gone on from those of before."""
-    to = merged.ids[state.rows :]
     if kernel.function in ("total", "merge_total"):
-        ids = np.append(to, -1)[groups.ids]  # -1 finds the last
         before = [state.array(column.name) for column in kernel.outputs]
-        return group_kernels.go_on(kernel, Groups(ids, merged.first), _inputs(kernel, data), before)
+        return group_kernels.go_on(kernel, going_on, _inputs(kernel, data), before)
     outputs = Schema(kernel.outputs)
     own = Columns(outputs, groups.count, tuple(_computed(kernel, groups, data)))
     return _computed(merging, merged, concat_columns([select(state, outputs.names), own]))

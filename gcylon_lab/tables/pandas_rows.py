@@ -14,6 +14,7 @@ from ..errors import ArgumentError
 from .column import Column, Label
 from .data import Array, Columns
 from .expressions import Expression, compute
+from .held_objects import needs_no_objects, objects_made, without_objects
 from .interop import _from_series, _to_values
 from .schema import Schema
 
@@ -49,18 +50,13 @@ class PandasRows:
         return Columns(data.schema, int(mask.sum()), arrays)
 
     def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
-        used = {name for expression in expressions for name in expression.columns()}
-        objects = sum(_is_objects(schema[name]) for name in used if name in schema)
+        objects = len({name for expression in expressions for name in objects_made(expression, schema)})
         steps = sum(expression.size() for expression in expressions)
         return _STEP_ROW_BYTES * (steps + 1) + _OBJECT_ROW_BYTES * objects * (steps + 1)
 
 
 def _pairs(data: Columns) -> Iterable[tuple[Column, Array]]:
     return zip(data.schema.columns, data.arrays, strict=True)
-
-
-def _is_objects(column: Column) -> bool:
-    return not column.fixed and (column.pandas == "object" or column.kind in ("list", "struct", "map"))
 
 
 def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
@@ -71,7 +67,10 @@ def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
             kept[name] = pd.Series(_to_values(data.schema[name], data.array(name)), index=pd.RangeIndex(data.rows))
         return kept[name]
 
-    value: Any = compute(expression, column)
+    def shortcut(step: Expression) -> Any:
+        return without_objects(step, data) if needs_no_objects(step, data.schema) else None
+
+    value: Any = compute(expression, column, shortcut)
     return value if isinstance(value, pd.Series) else pd.Series(value, index=pd.RangeIndex(data.rows))
 
 
