@@ -1,4 +1,4 @@
-"""The tutorials: JupyterLab on a copy of them, and the data that they and the demo use."""
+"""The tutorials: JupyterLab on a copy of them, the data that they and the demo use, and what they measure as a table."""
 
 from __future__ import annotations
 
@@ -8,9 +8,17 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from .errors import ReadError, WriteError
+from .profiling.report import summary
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .cluster.client import Cluster
+
+_MIB = 2**20
 
 
 def tutorials_folder() -> Path:
@@ -99,3 +107,34 @@ def make_tpch(folder: str | Path, scale: float, tables: Sequence[str] = ("lineit
     if done.returncode:
         raise ReadError(f"tpchgen-cli ended with {done.returncode}: {done.stderr.strip()[-500:]}")
     return [Path(folder) / f"{table}.parquet" for table in tables]
+
+
+def latest(lab: Cluster, last: int | None = None) -> pd.DataFrame:
+    """Return what was measured of the latest operations, one row each, with sizes in MiB: a table to read and to plot.
+
+    Parameters
+    ----------
+    lab : Cluster
+    last : int, optional
+        How many; all by default.
+
+    Returns
+    -------
+    pandas.DataFrame
+        operation, strategy, rounds, seconds (of the slowest rank), and of the rank that needed most: predicted MiB and
+        peak MiB of its budget MiB; staged MiB of all ranks together.
+    """
+    import pandas as pd
+
+    rows = summary(lab.snapshots())["operations"]
+    sizes = {
+        "predicted MiB": "predicted_peak_bytes", "peak MiB": "measured_peak_bytes", "budget MiB": "budget_bytes",
+        "staged MiB": "staged_bytes",
+    }  # fmt: skip
+    table = [
+        {"operation": row["verb"], "strategy": row["strategy"] or "-", "rounds": row["rounds"]}
+        | {"seconds": round(row["seconds"], 3)}
+        | {title: round(row[field] / _MIB, 2) for title, field in sizes.items()}
+        for row in rows[-last if last else 0 :]
+    ]
+    return pd.DataFrame(table)

@@ -24,6 +24,18 @@ _FLAGS = [
 _START_S = 60
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "also run every tutorial in Chromium (minutes); only where tests/notebooks is named on the command line"
+    parser.addoption("--all-browsers", action="store_true", help=text)
+
+
+@pytest.fixture
+def all_browsers(request: pytest.FixtureRequest) -> None:
+    """Skips where it was not asked for."""
+    if not request.config.getoption("--all-browsers", default=False):
+        pytest.skip("python -m pytest tests/notebooks --all-browsers runs it")
+
+
 @pytest.fixture(scope="session")
 def chromium() -> str:
     """Where Chromium is; without it browser tests are skipped, but never in CI."""

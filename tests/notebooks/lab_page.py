@@ -27,15 +27,14 @@ class LabPage:
     def __init__(self, page: Any, screenshots: Path) -> None:
         self.page = page
         self.screenshots = screenshots
-        screenshots.mkdir(exist_ok=True)
+        screenshots.mkdir(parents=True, exist_ok=True)
 
-    def open(self, url: str, notebook: str) -> None:
-        """Open a notebook; wait for its kernel, and for cells further down, which JupyterLab fills in later."""
+    def open(self, url: str, notebook: str, cells: int) -> None:
+        """Open a notebook of so many code cells; wait for its kernel, and for cells further down, which come later."""
         self.page.goto(f"{url}/lab/tree/{notebook}?reset", wait_until="domcontentloaded")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", state="attached")
-        self.until(lambda: all(".close()" in text for text in self.sources()[-1:]), "the last cell")
-        self.until(lambda: all(self.sources()), "the text of all cells")
+        self.until(lambda: len(self.sources()) == cells and all(self.sources()), "the text of all cells")
 
     def code_cells(self) -> list[Any]:
         """The code cells now in the notebook, in order."""
@@ -99,6 +98,22 @@ class LabPage:
         self.page.locator(".gcylon-dashboard .noUi-handle").nth(number).focus()
         for _ in range(times):
             self.page.keyboard.press(key)
+
+    def use_application(self) -> None:
+        """Start a cluster with the application's buttons, run a verb, see the figure gain points, and end."""
+        page = self.page
+        press = {name: page.locator(f".jupyter-button >> text=/^{name}$/") for name in ("start", "run", "end")}
+        press["start"].click()
+        page.wait_for_selector("text=Ready: press run.")
+        self.until(lambda: self.points() > 0, "a figure with points")
+        before = self.points()
+        press["run"].click()
+        page.wait_for_selector("text=/100,000 rows. shuffle: direct/")
+        self.until(lambda: self.points() > before, "the figure to gain points")
+        page.wait_for_timeout(500)
+        self.shoot("application")
+        press["end"].click()
+        page.wait_for_selector("text=The cluster is closed")
 
     def shoot(self, name: str) -> None:
         """Keep a picture, for a person to look at."""

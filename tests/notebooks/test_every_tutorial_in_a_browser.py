@@ -1,0 +1,65 @@
+"""Every tutorial under JupyterLab in Chromium, cell by cell, with an eye on the console and the server's log.
+
+This takes minutes, and runs only where it is asked for: ``python -m pytest tests/notebooks --all-browsers``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from lab_page import LabPage
+from test_notebooks import APPLICATION, NOTEBOOKS
+
+pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(500)]
+
+# What JupyterLab, its extensions and the servers behind it say by themselves, without a table or a widget of ours.
+FOREIGN_IN_CONSOLE: tuple[str, ...] = ()
+FOREIGN_IN_LOG: tuple[str, ...] = ()
+
+
+class Listener:
+    """What a page says beside what it shows."""
+
+    def __init__(self, page: Any) -> None:
+        self.said: list[str] = []
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.said.append(f"uncaught {error}"))
+        page.on("requestfailed", lambda request: self.said.append(f"not loaded: {request.url} {request.failure}"))
+
+    def _console(self, message: Any) -> None:
+        if message.type in ("error", "warning", "trace"):
+            self.said.append(f"{message.type}: {message.text}")
+
+
+def without(foreign: tuple[str, ...], lines: list[str]) -> list[str]:
+    return [line for line in lines if not any(re.search(pattern, line) for pattern in foreign)]
+
+
+def complaints(log: Path) -> list[str]:
+    """Warnings and errors in a Jupyter server's log, with the tracebacks below them."""
+    lines = log.read_text().splitlines()
+    return [line for line in lines if re.match(r"\[[WEC] |\s*Traceback|\w*Error\b|.*\| *(WARNING|ERROR|CRITICAL)", line)]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_its_cells_run(path: Path, all_browsers: None, jupyter: str, page: Any, tmp_path: Path):
+    pictures = Path(os.environ.get("GCYLON_SCREENSHOTS", tmp_path / "screenshots")) / path.stem
+    page.set_viewport_size({"width": 1366, "height": 768})
+    said = Listener(page)
+    lab = LabPage(page, pictures)
+    count = sum(cell.cell_type == "code" for cell in nbformat.read(path, 4).cells)
+    lab.open(jupyter, path.name, cells=count)
+    for number, cell in enumerate(lab.code_cells(), 1):
+        lab.run(cell)
+        cell.evaluate("node => node.scrollIntoView({block: 'end'})")
+        page.wait_for_timeout(700)
+        lab.shoot(f"{number:02}")
+    if path == APPLICATION:
+        lab.use_application()
+    assert without(FOREIGN_IN_CONSOLE, said.said) == []
+    assert without(FOREIGN_IN_LOG, complaints(tmp_path / "jupyter.log")) == []
