@@ -24,7 +24,7 @@ _HOMES = {
     ".table": ("Table",),
     ".tables.expressions": ("col", "lit"),
     ".profiling": ("add_category", "mark", "span"),
-    ".widgets": ("Dashboard", "html_report"),
+    ".widgets": ("ClusterCard", "Dashboard", "Tuner", "compare", "html_report"),
     ".errors": ("GcylonError",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -41,18 +41,21 @@ if TYPE_CHECKING:
     from .sources import from_local, from_pandas, read_csv, read_json, read_parquet
     from .table import Table
     from .tables.expressions import col, lit
-    from .widgets import Dashboard, html_report
+    from .widgets import ClusterCard, Dashboard, Tuner, compare, html_report
 
 __all__ = [
     "Cluster",
+    "ClusterCard",
     "Dashboard",
     "DistTable",
     "GcylonConfig",
     "GcylonError",
     "Table",
+    "Tuner",
     "__version__",
     "add_category",
     "col",
+    "compare",
     "config",
     "current",
     "errors",
