@@ -50,22 +50,28 @@ class CompareBox:
 
     def _make_widgets(self) -> None:
         self.button = w.Button(
-            description="compare", icon="balance-scale", layout={"width": "96px"},
+            description="compare", icon="balance-scale", layout={"width": "112px"},
             tooltip="Run this operation in several ways, one after the other. It says first what it will do.",
         )  # fmt: skip
         self.ways = w.Dropdown(
             options=_WAYS, layout={"width": "104px"},
             tooltip="strategies: each with the settings shown. settings: those shown, at the opening, and presets.",
         )  # fmt: skip
+        self.repeat = w.Dropdown(
+            options=[("once each", 1), ("3 times each", 3), ("5 times each", 5)], layout={"width": "116px"},
+            tooltip="Runs of each: the fastest counts, and the largest peak",
+        )  # fmt: skip
         self.start = w.Button(description="run", button_style="primary", icon="play", layout={"width": "80px"})
         self.dismiss = w.Button(description="close", layout={"width": "70px"})
         self.asks, self.table = w.HTML(), w.HTML()
         self._row = w.HBox(
-            [self.ways, self.start, self.dismiss, self.asks], layout={"display": "none", "align_items": "center"}
+            [self.ways, self.repeat, self.start, self.dismiss, self.asks],
+            layout={"display": "none", "align_items": "center"},
         )
         self.box = w.VBox([self._row, self.table], layout={"width": "100%"})
         self.button.on_click(lambda _: self._hands.request("open", self._open))
-        self.ways.observe(lambda _: self._hands.request("open", self._open), "value")
+        for choice in (self.ways, self.repeat):
+            choice.observe(lambda _: self._hands.request("open", self._open), "value")
         self.start.on_click(self._start_clicked)
         self.dismiss.on_click(self._dismiss_clicked)
 
@@ -97,7 +103,7 @@ class CompareBox:
         try:
             text = self._what_it_will_do()
             self.start.disabled = False
-            self.asks.value = f'<span class="gcylon-asks">{escape(text)}</span>'
+            self.asks.value = f'<div class="gcylon-asks">{escape(text)}</div>'
         except GcylonError as error:
             self.start.disabled = True
             self._failed(error)
@@ -110,10 +116,11 @@ class CompareBox:
         names = [variant.name for variant in self._variants(planned)]
         infos = self._source.tables()[planned.table]
         size = f"{format_count(sum(i['rows'] for i in infos))} rows, {readable(sum(i['nbytes'] for i in infos))}"
-        times = f"{len(names)} times" if len(names) != 1 else "once"
+        each = f", {self.repeat.value} times each" if self.repeat.value > 1 else ""
         return (
-            f"Runs {self._code(planned)} on all {len(infos)} ranks ({size}) {times}, one after the other: "
-            f"{', '.join(names)}. Requests of cells wait meanwhile; results are given up, other tables may be staged, settings stay."
+            f"Runs {self._code(planned)} on all {len(infos)} ranks ({size}), one after the other, as: "
+            f"{', '.join(names)}{each}; before that once uncounted. Cells wait meanwhile; results are given up, "
+            "other tables may be staged, settings stay."
         )
 
     def _variants(self, planned: Planned) -> list[Variant]:
@@ -140,7 +147,7 @@ class CompareBox:
         self._begin(len(chosen))
         try:
             call = caller(table, planned.verb, (), arguments)
-            for row in run(table, planned.verb, call, chosen, is_stopped=self._stop.is_set):
+            for row in run(table, planned.verb, call, chosen, self.repeat.value, is_stopped=self._stop.is_set):
                 rows[row["name"]] = row
                 self._show(planned, chosen, rows)
         finally:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import ipywidgets as w
 
 from .controls_style import CONTROLS_CSS
+from .hearing import hear_at_once
 from .page import PageWatcher
 from .source import as_source
 from .style import CSS
@@ -48,6 +49,7 @@ class LiveWidget:
     def _compose(self, *parts: Any) -> None:
         css = w.HTML(CSS + CONTROLS_CSS, layout=w.Layout(display="none"))
         self._root.children = [css, self.page, *parts, self.errors]
+        hear_at_once(self._root)
 
     @property
     def widget(self) -> Any:

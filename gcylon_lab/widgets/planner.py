@@ -128,7 +128,9 @@ class Planner:
         text = ""
         if self.code_button.value:
             line = f"result = {self.planned().code()}" if self.table.value else ""
-            config = f"lab.config = {self._config().as_code()}".replace("(", "(\n    ").replace(", ", ",\n    ")
+            config = f"lab.config = {self._config().as_code()}"
+            if "()" not in config:
+                config = config.replace("(", "(\n    ").replace(", ", ",\n    ")
             text = f'<pre class="gcylon-code">{escape(config)}\n{escape(line)}</pre>'
         set_html(self.code, text)
 

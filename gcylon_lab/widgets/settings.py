@@ -49,7 +49,7 @@ class SettingsForm:
             self.limit, self.fraction, self.chunk, self.rows, self.staging, self.disk, self.pinned, self.host_limit,
             self.spill,
         )  # fmt: skip
-        most = f", up to {readable(ceiling_bytes)}" if ceiling_bytes else ""
+        most = readable(ceiling_bytes) if ceiling_bytes else "1 TiB"
         self.more = w.ToggleButton(
             description="more settings", tooltip="min rows, pinned buffers and their limit, spill folder",
             layout={"width": "124px", "margin": "2px 0 2px 8px"},
@@ -57,8 +57,8 @@ class SettingsForm:
         self._rare = w.VBox([self.rows, self.pinned, self.host_limit, self.spill], layout={"display": "none"})
         self.more.observe(self._show_rare, "value")
         self.widgets = [
-            self.preset, _unit(f"memory limit of each rank, auto or 1 MiB{most}"), self.limit,
-            _unit("if auto, the fraction of free memory, 0.05 to 1"), self.fraction, self.chunk,
+            self.preset, _unit(f"limit of a rank: auto, or 1 MiB to {most}"), self.limit,
+            _unit("if auto: fraction of free memory, 0.05 to 1"), self.fraction, self.chunk,
             self.staging, self.disk, self.more, self._rare,
         ]  # fmt: skip
 

@@ -159,12 +159,12 @@ def headline_html(
     """
     hosts, budget = len({s.host for s in states}), max((int(s["limit_bytes"]) for s in snapshots), default=0)
     parts = [f"<b>{len(states)} rank{'s' * (len(states) != 1)}</b>", f"{hosts} host{'s' * (hosts != 1)}"]
-    parts += [escape(str(status["transport"]))] if status.get("transport") else []
-    parts += [f"rows travel by {escape(route)}"] if route else []
-    parts += [f"budget {readable(budget)} a rank"] if budget else []
-    parts += _outside_texts(snapshots)
     running = next((s["progress"] for s in snapshots if s.get("progress")), None)
     parts += [f"running <b>#{int(running['number'])} {escape(str(running['verb']))}</b>"] if running else []
+    parts += [f"budget {readable(budget)} a rank"] if budget else []
+    parts += _outside_texts(snapshots)
+    parts += [escape(str(status["transport"]))] if status.get("transport") else []
+    parts += [f"rows travel by {escape(route)}"] if route else []
     if status.get("state") not in (None, "ready"):
         parts.append(f'<span class="gcylon-error">{escape(str(status["state"]))}</span>')
     parts += [_near_text(near)] if near else []
