@@ -25,7 +25,7 @@ _HOMES = {
     ".tables.expressions": ("col", "lit"),
     ".verbs.sets": ("concat",),
     ".profiling": ("add_category", "mark", "span"),
-    ".widgets": ("Dashboard", "Panel", "html_report"),
+    ".widgets": ("ClusterCard", "Dashboard", "Panel", "Tuner", "compare", "html_report"),
     ".errors": ("GcylonError",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -43,19 +43,22 @@ if TYPE_CHECKING:
     from .table import Table
     from .tables.expressions import col, lit
     from .verbs.sets import concat
-    from .widgets import Dashboard, Panel, html_report
+    from .widgets import ClusterCard, Dashboard, Panel, Tuner, compare, html_report
 
 __all__ = [
     "Cluster",
+    "ClusterCard",
     "Dashboard",
     "DistTable",
     "GcylonConfig",
     "GcylonError",
     "Panel",
     "Table",
+    "Tuner",
     "__version__",
     "add_category",
     "col",
+    "compare",
     "concat",
     "config",
     "current",

@@ -170,6 +170,12 @@ class Channel:
         if alive:
             self.client.send_signal("SIGINT", targets=alive, block=False)
 
+    def revoke(self) -> None:
+        """Free all ranks from their collectives, by a message that does not queue. Local work goes on."""
+        self.needs_recovery = True
+        for engine in self.engine_ids:
+            self._send_control(engine, {"ask": "revoke"})
+
     def recover(self) -> None:
         """Bring the ranks back together: once nothing runs any more, as a request of its own.
 
@@ -330,9 +336,7 @@ class Channel:
     def _revoke_others(self, sent: Any) -> None:
         """A rank failed and told so by MPI's means; now the others are told by ours. Local work goes on."""
         if not sent.done() and not self.client._closed:
-            self.needs_recovery = True
-            for engine in self.engine_ids:
-                self._send_control(engine, {"ask": "revoke"})
+            self.revoke()
 
     def _free_stranded(self, ranks: Sequence[int], why: str, advice: str) -> None:
         self.needs_recovery = True

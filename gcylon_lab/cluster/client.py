@@ -274,6 +274,14 @@ class Cluster(Readers):
         """Free all ranks from what they are doing; works while another thread waits for them."""
         self._session.channel.interrupt()
 
+    def revoke(self) -> None:
+        """Free ranks that wait for others, with an error; what a rank does by itself goes on until it next meets them.
+
+        Where `interrupt` ends all work at once, this leaves a rank that computes alone in peace: it gets the error when
+        it comes to its next collective. MPI libraries without a revoke (MPICH) have only `interrupt`.
+        """
+        self._session.channel.revoke()
+
     def recover(self) -> None:
         """Bring the ranks back together after a failure. Happens by itself before the next request."""
         self._session.channel.recover()

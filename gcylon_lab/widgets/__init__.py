@@ -1,4 +1,4 @@
-"""What a person sees: figures, the tuner, the dashboard, the HTML report."""
+"""What a person sees: figures, the cluster card, the tuner, the dashboard, comparisons, the HTML report."""
 
 from __future__ import annotations
 
@@ -6,20 +6,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
+    "ClusterCard": ".cluster_card",
     "Dashboard": ".dashboard",
     "Panel": ".panel_widget",
+    "Tuner": ".tuner",
+    "compare": ".comparison",
     "dashboard_figure": ".figures",
     "html_report": ".report",
     "panel_figure": ".figures",
 }
 
 if TYPE_CHECKING:
+    from .cluster_card import ClusterCard
+    from .comparison import compare
     from .dashboard import Dashboard
     from .figures import dashboard_figure, panel_figure
     from .panel_widget import Panel
     from .report import html_report
+    from .tuner import Tuner
 
-__all__ = ["Dashboard", "Panel", "dashboard_figure", "html_report", "panel_figure"]
+__all__ = [
+    "ClusterCard",
+    "Dashboard",
+    "Panel",
+    "Tuner",
+    "compare",
+    "dashboard_figure",
+    "html_report",
+    "panel_figure",
+]
 
 
 def __getattr__(name: str) -> Any:

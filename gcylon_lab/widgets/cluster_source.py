@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ class ClusterSource:
     def __init__(self, lab: Any) -> None:
         self._lab = lab
         self._used: dict[int, int] = {}
+        self._since: dict[int, tuple[tuple[str, str], float]] = {}
 
     @property
     def config(self) -> GcylonConfig:
@@ -36,13 +38,16 @@ class ClusterSource:
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
-        """One a rank: rank, host, device, pid, ceiling_bytes."""
+        """One a rank: rank, host, device, pid, route, ceiling_bytes."""
         memory = self._lab._session.memory
         ceilings = [m.get("ceiling_bytes", 0) for m in memory] or [0] * len(self._lab.ranks)
         return [
-            {"rank": r.rank, "host": r.host, "device": r.device, "pid": r.pid, "ceiling_bytes": ceiling}
+            {
+                "rank": r.rank, "host": r.host, "device": r.device, "pid": r.pid, "route": r.route,
+                "ceiling_bytes": ceiling,
+            }
             for r, ceiling in zip(self._lab.ranks, ceilings, strict=True)
-        ]
+        ]  # fmt: skip
 
     def snapshots(self) -> Sequence[Snapshot]:
         """What is known of every rank."""
@@ -62,9 +67,10 @@ class ClusterSource:
 
     def tables(self) -> Mapping[str, Sequence[Mapping[str, Any]]]:
         """Every rank's ``Table.info()`` with its memory now, by the notebook's names of this cluster's handles."""
-        return {name: self._infos(handle) for name, handle in self._handles().items()}
+        return {name: self._infos(handle) for name, handle in self.handles().items()}
 
-    def _handles(self) -> dict[str, DistTable]:
+    def handles(self) -> dict[str, DistTable]:
+        """This cluster's handles, by the notebook's names of them."""
         interactive = sys.modules.get("IPython")
         shell = interactive.get_ipython() if interactive is not None else None
         names = list(shell.user_ns.items()) if shell is not None else []
@@ -83,20 +89,38 @@ class ClusterSource:
         return [{**info, "used_bytes": self._used.get(rank, info["used_bytes"])} for rank, info in enumerate(merged)]
 
     def interrupt(self) -> None:
-        """End the running operation with an error on all ranks."""
+        """End what the ranks do, with an error on all of them."""
         self._lab.interrupt()
+
+    def revoke(self) -> None:
+        """Free ranks that wait for others; what a rank does by itself goes on."""
+        self._lab.revoke()
 
     def restart(self) -> None:
         """Start all ranks anew."""
         self._lab.restart()
-        self._used = {}
+        self._used, self._since = {}, {}
 
     def status(self) -> dict[str, Any]:
-        """State of the cluster, its transport, and who is gone."""
-        transport = self._lab._session.launcher.mpi.describe().partition(" (")[0]  # without the path
+        """State of the cluster, its transport, who is gone and how, and what each rank does, since when."""
+        launcher = self._lab._session.launcher
+        known = {"transport": launcher.mpi.describe().partition(" (")[0], "revocable": launcher.mpi.revocable}
         try:
             rows = self._lab.status()
         except ClusterError:
-            return {"state": "closed", "transport": transport, "dead": []}
-        gone = [{"rank": row["rank"]} for row in rows if row["state"] == "gone"]
-        return {"state": "a rank is gone: restart" if gone else "ready", "transport": transport, "dead": gone}
+            return {"state": "closed", "dead": [], "ranks": [], **known}
+        gone = [{"rank": row["rank"], "exit": launcher.exit_of(row["rank"])} for row in rows if row["state"] == "gone"]
+        ranks = [{name: row[name] for name in ("rank", "state", "running")} | self._lasting(row) for row in rows]
+        state = "a rank is gone: restart" if gone else "ready"
+        return {"state": state, "dead": gone, "ranks": ranks, **known}
+
+    def _lasting(self, row: Mapping[str, Any]) -> dict[str, float]:
+        """For how long a rank has been seen to do what it does; of one that does nothing it does not matter."""
+        if row["state"] == "idle":
+            self._since.pop(row["rank"], None)
+            return {"since_s": 0.0}
+        now, what = time.monotonic(), (str(row["state"]), str(row["running"]))
+        before = self._since.get(row["rank"])
+        if before is None or before[0] != what:
+            self._since[row["rank"]] = before = (what, now)
+        return {"since_s": now - before[1]}

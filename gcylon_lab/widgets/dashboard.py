@@ -1,34 +1,30 @@
-"""The dashboard: strip, tuner, figure, plan and numbers in one widget, live."""
+"""The dashboard: cluster, tuner, figure, plan and numbers in one widget, live."""
 
 from __future__ import annotations
 
-import time
 from html import escape
 from typing import Any
 
 import ipywidgets as w
 
-from ..errors import GcylonError
+from .cluster_box import ClusterBox
 from .figures import figure_dict
-from .following import Follower
-from .live import LiveFigure
+from .following import WINDOWS, FollowingWidget
+from .live_widget import UPDATE_EVERY_S, set_html
 from .memory_panel import near_budget
 from .numbers import html_table, operation_table
 from .report import html_report
-from .source import Source
-from .strip import chips_html, headline_html, rank_states
-from .style import CSS
-from .theme import NEUTRAL, Theme
-from .tuner import Tuner, close_tree
-from .view import View, make_view
-from .worker import Worker
+from .source import as_source
+from .theme import Theme
+from .tuner import TunerBox
+from .view import View
 
-_STATUS_EVERY_S = 2.0
-_CONFIRM_S = 5.0
+__all__ = ["UPDATE_EVERY_S", "WINDOWS", "Dashboard", "as_source"]
+
 _SHOWN_OPERATIONS = 6
 
 
-class Dashboard(Follower):
+class Dashboard(FollowingWidget):
     """What the ranks of a cluster do, live, and the settings of their next operation.
 
     It begins to listen when it is first shown, sends at most ten updates a
@@ -45,183 +41,73 @@ class Dashboard(Follower):
     """
 
     def __init__(self, source: Any) -> None:
-        super().__init__(as_source(source))
-        self._hands = Worker(self._failed)
-        self._status: dict[str, Any] = {}
-        self._restart_armed = 0.0
-        self._make_widgets()
-
-    # --- parts ---
-
-    def _make_widgets(self) -> None:
-        ranks = self._source.ranks
-        on_cpu = all(str(r.get("device", "cpu")).startswith("cpu") for r in ranks)
-        ceiling = min((int(r.get("ceiling_bytes") or 0) for r in ranks), default=0)
-        self.tuner = Tuner(self._source, self._worker, ceiling_bytes=ceiling, on_cpu=on_cpu)
-        self.live = LiveFigure(self.figure(make_view([]), NEUTRAL))
-        self.headline, self.chips, self.numbers, self.errors = (w.HTML() for _ in range(4))
+        super().__init__(source)
+        self.cluster = ClusterBox(self._source, self._hands, self._forget)
+        self.headline, self.chips = self.cluster.headline, self.cluster.chips
+        self.interrupt, self.revoke, self.restart = self.cluster.interrupt, self.cluster.revoke, self.cluster.restart
+        self.tuner = TunerBox(self._source, self._worker, lambda: self._snapshots)
+        self.numbers = w.HTML()
         self._make_buttons()
         figure_side = w.VBox([self.live.widget], layout=w.Layout(flex="1 1 auto", min_width="0"))
         left = w.VBox([self.tuner.box, self._view_box], layout=w.Layout(flex="0 0 auto"))
-        top = w.HBox(
-            [self.headline, w.HBox([self.interrupt, self.restart], layout=w.Layout(flex="0 0 auto"))],
-            layout=w.Layout(justify_content="space-between", align_items="flex-start"),
+        self._compose(
+            self.cluster.box,
+            w.HBox([left, figure_side], layout=w.Layout(width="100%")),
+            self.tuner.plan_box,
+            self.saved,
+            self.numbers,
         )
-        self._root = w.VBox(
-            [
-                w.HTML(CSS, layout=w.Layout(display="none")), self.page, top, self.chips,
-                w.HBox([left, figure_side], layout=w.Layout(width="100%")),
-                self.tuner.plan_box, self.numbers, self.errors,
-            ],
-            layout=w.Layout(width="100%"),
-        )  # fmt: skip
-        self._root.add_class("gcylon-dashboard")
+
+    # --- parts ---
 
     def _make_buttons(self) -> None:
-        layout = w.Layout(width="118px")
-        self.interrupt = w.Button(
-            description="interrupt", icon="pause", layout=layout,
-            tooltip="The running operation ends with an error on all ranks. Tables stay as they are.",
-        )  # fmt: skip
-        self.restart = w.Button(
-            description="restart", icon="refresh", layout=layout,
-            tooltip="All ranks start anew. Every table on them is lost.",
-        )  # fmt: skip
         self.save = w.Button(
-            description="write HTML report", tooltip="One file with these figures and numbers, readable offline",
-            layout=w.Layout(width="254px"),
+            description="report", icon="file-text-o", layout=w.Layout(width="88px"),
+            tooltip="Write gcylon_lab_report.html: one file with these figures and numbers, readable offline",
         )  # fmt: skip
         self.saved = w.HTML()
+        # It stands with the other buttons of the plan's row.
+        buttons = self.tuner.planner.buttons
+        buttons.children = (*buttons.children, self.save)
         self._view_box = w.VBox(
-            [
-                w.HTML('<span class="gcylon-heading">What is shown</span>'), w.HBox([self.window, self.freeze]),
-                self.save, self.saved,
-            ],
+            [w.HTML('<span class="gcylon-heading">What is shown</span>'), w.HBox([self.window, self.freeze])],
             layout=w.Layout(width="266px"),
-        )  # fmt: skip
-        self.interrupt.on_click(self._interrupt_clicked)
-        self.restart.on_click(self._restart_clicked)
+        )
         self.save.on_click(self._save_clicked)
-
-    @property
-    def widget(self) -> Any:
-        """The composed widget; asking for it begins the live view."""
-        self.start()
-        return self._root
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        if self._closed:
-            return {"text/plain": "<Dashboard, closed>"}
-        self.start()
-        bundle = dict(self._root._repr_mimebundle_(**kwargs))
-        # What a saved notebook shows where there is no kernel behind it.
-        ranks = len(self._source.ranks)
-        return bundle | {"text/plain": f"<Dashboard of {ranks} ranks, live while its kernel runs; see html_report>"}
-
-    # --- life ---
-
-    def close(self) -> None:
-        """End the live view, take it off the page, free everything. Idempotent."""
-        if self._closed:
-            return
-        self.stop_following()
-        self._hands.close()
-        self.tuner.close()
-        close_tree(self._root)
-
-    # --- callbacks: short, from any thread; the work is done on the workers ---
-
-    def _interrupt_clicked(self, _button: Any) -> None:
-        self._hands.request("interrupt", self._interrupt)
-
-    def _restart_clicked(self, _button: Any) -> None:
-        now = time.monotonic()
-        if now - self._restart_armed > _CONFIRM_S:
-            self._restart_armed = now
-            self.restart.description, self.restart.button_style = "lose tables?", "danger"
-            self._worker.request("disarm", self._disarm, delay_s=_CONFIRM_S)
-            return
-        self._restart_armed = 0.0
-        self.restart.disabled = True
-        self._hands.request("restart", self._restart)
-
-    def _save_clicked(self, _button: Any) -> None:
-        self._hands.request("save", self._save)
-
-    def _failed(self, error: Exception) -> None:
-        self.errors.value = f'<div class="gcylon-error">{escape(type(error).__name__)}: {escape(str(error))}</div>'
-
-    # --- on the workers ---
 
     def figure(self, view: View, theme: Theme) -> dict[str, Any]:
         """Return what the figure shows."""
         return figure_dict(view, theme)
 
-    def _interrupt(self) -> None:
-        self._source.interrupt()
+    def _free(self) -> None:
+        self.tuner.close()
+        super()._free()
 
-    def _disarm(self) -> None:
-        self._restart_armed = 0.0
-        self.restart.description, self.restart.button_style, self.restart.disabled = "restart", "", False
+    # --- callbacks: short, from any thread; the work is done on the workers ---
 
-    def _restart(self) -> None:
-        self.restart.description = "restarting …"
-        try:
-            self._source.restart()
-            self._snapshots, self._origin, self._status = [], None, {}
-            self.errors.value = ""
-        finally:
-            self._disarm()
+    def _save_clicked(self, _button: Any) -> None:
+        self._eyes.request("save", self._save)
+
+    # --- on the workers ---
+
+    def _forget(self) -> None:
+        """Other processes: nothing that was known of those before holds."""
+        self._snapshots, self._origin, self._status = [], None, {}
+        self.errors.value = ""
         self._ask_for_drawing()
 
     def _save(self) -> None:
         path = html_report("gcylon_lab_report.html", self._snapshots)
         self.saved.value = f'<div class="gcylon-note">written: {escape(str(path))}</div>'
 
-    def draw(self) -> None:
-        """Bring everything shown up to date with the latest snapshots; runs on the worker."""
-        if self._closed:
-            return
+    def _draw(self) -> None:
         view = self.draw_figure()
-        self._show_texts(view)
-        self._worker.request("status", self._ask_status, every_s=_STATUS_EVERY_S)
-        self.tuner.refresh()
-        self.draws += 1
-
-    def _ask_status(self) -> None:
-        before, self._status = self._status, dict(self._source.status())
-        if self._status != before:
-            self._ask_for_drawing()
-        # A cluster that has ended, or a rank that hangs, sends no news of it.
-        if self.page.visible and self._status.get("state") != "closed":
-            self._worker.request("status", self._ask_status, every_s=_STATUS_EVERY_S)
-
-    def _show_texts(self, view: View) -> None:
-        states = rank_states(self._source.ranks, self._snapshots, self._status.get("dead", ()))
-        _set(self.headline, headline_html(states, self._snapshots, self._status, near_budget(view)))
-        _set(self.chips, chips_html(states))
+        self.cluster.show(self._snapshots, self._status, near_budget(view))
         table = operation_table(self._snapshots, last=_SHOWN_OPERATIONS)
         text = html_table(table, caption="The latest operations") if table[1] else ""
-        _set(self.numbers, f'<div class="gcylon-scroll">{text}</div>')
+        set_html(self.numbers, f'<div class="gcylon-scroll">{text}</div>')
+        self._ask_for_status()
+        self.tuner.refresh()
 
-
-def _set(widget: Any, html: str) -> None:
-    if widget.value != html:
-        widget.value = html
-
-
-def as_source(thing: Any) -> Source:
-    """Return what the dashboard needs of a cluster.
-
-    Raises
-    ------
-    GcylonError
-        If it is neither a cluster nor a source.
-    """
-    from .cluster_source import ClusterSource
-
-    if hasattr(thing, "feed"):
-        return ClusterSource(thing)
-    if all(hasattr(thing, name) for name in ("snapshots", "subscribe", "ranks", "config", "tables")):
-        return thing  # type: ignore[no-any-return]
-    raise GcylonError(f"{thing!r} is no cluster.", advice="Give what gl.Cluster(n) returned.")
+    def _may_look(self) -> bool:
+        return not self.cluster.restarting

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Any
 
 import ipywidgets as w
 
-from .dashboard import as_source
 from .figures import check_panel, only_worst, panel_dict
-from .following import Follower
-from .live import LiveFigure
-from .style import CSS
-from .theme import NEUTRAL, Theme
-from .tuner import close_tree
-from .view import View, make_view
+from .following import FollowingWidget
+from .live_widget import close_tree
+from .theme import Theme
+from .view import View
 
 _LATEST = "the latest operation"
 _RANKS = {"all ranks": "all", "the worst rank": "worst"}
@@ -23,7 +19,7 @@ _WITHOUT_TIME = (*_OF_ONE_OPERATION, "plan")
 _MOST_OPERATIONS = 20
 
 
-class Panel(Follower):
+class Panel(FollowingWidget):
     """One panel of the dashboard, live.
 
     It begins to listen when it is first shown, sends at most ten updates a
@@ -54,23 +50,14 @@ class Panel(Follower):
     def __init__(self, source: Any, name: str, *, operation: int | None = None, ranks: str = "all") -> None:
         self.name = check_panel(name)
         self._operation, self._worst = operation, only_worst(ranks)
-        super().__init__(as_source(source))
-        self.live = LiveFigure(self.figure(make_view([]), NEUTRAL))
-        self.errors = w.HTML()
+        super().__init__(source)
         layout = w.Layout(width="190px")
         chosen = list(_RANKS)[self._worst]
         self.ranks = w.Dropdown(options=list(_RANKS), value=chosen, layout=layout, tooltip="Whose memory to show")
         self.operation = w.Dropdown(options=self._operations([]), value=operation, layout=layout)
         for control in (self.ranks, self.operation):
             control.observe(self._choice_changed, "value")
-        self._root = w.VBox(
-            [
-                w.HTML(CSS, layout=w.Layout(display="none")), self.page, w.HBox(self._controls()), self.live.widget,
-                self.errors,
-            ],
-            layout=w.Layout(width="100%"),
-        )  # fmt: skip
-        self._root.add_class("gcylon-dashboard")
+        self._compose(w.HBox(self._controls()), self.live.widget)
 
     def _controls(self) -> list[Any]:
         controls = [] if self.name in _WITHOUT_TIME else [self.window]
@@ -78,42 +65,22 @@ class Panel(Follower):
         controls += [self.operation] if self.name in _OF_ONE_OPERATION else []
         return [*controls, self.freeze]
 
-    @property
-    def widget(self) -> Any:
-        """The widget; asking for it begins the live view."""
-        self.start()
-        return self._root
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
-        if self._closed:
-            return {"text/plain": "<Panel, closed>"}
-        self.start()
-        bundle = dict(self._root._repr_mimebundle_(**kwargs))
-        return bundle | {"text/plain": f"<Panel {self.name}, live while its kernel runs; see html_report>"}
-
-    def close(self) -> None:
-        """End the live view, take it off the page, free everything. Idempotent."""
-        if self._closed:
-            return
-        self.stop_following()
+    def _free(self) -> None:
+        super()._free()
+        # Those that this panel has no use for stand nowhere.
         for control in (self.window, self.ranks, self.operation):
             close_tree(control)
-        close_tree(self._root)
 
     def figure(self, view: View, theme: Theme) -> dict[str, Any]:
         """Return what the figure shows."""
         return panel_dict(self.name, view, theme)
 
-    def draw(self) -> None:
-        """Bring the figure up to date with the latest snapshots; runs on the worker."""
-        if self._closed:
-            return
+    def _draw(self) -> None:
         view = self.draw_figure(operation=self._operation, worst_only=self._worst)
         options = self._operations([(op.name, op.number) for op in view.operations[::-1]])
         # A list is not changed under the pointer.
         if not self.page.busy and list(self.operation.options) != options:
             self._offer(options)
-        self.draws += 1
 
     def _window_s(self) -> float | None:
         return None if self.name in _WITHOUT_TIME else super()._window_s()
@@ -136,6 +103,3 @@ class Panel(Follower):
     def _choice_changed(self, _change: Any) -> None:
         self._operation, self._worst = self.operation.value, _RANKS[self.ranks.value] == "worst"
         self._ask_for_drawing()
-
-    def _failed(self, error: Exception) -> None:
-        self.errors.value = f'<div class="gcylon-error">{escape(type(error).__name__)}: {escape(str(error))}</div>'

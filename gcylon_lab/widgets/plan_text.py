@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
+from statistics import median
 from typing import Any
 
+from ..profiling.report import summary
 from ..units import format_count
 from .series import percent, readable
 from .theme import BUDGET_COLOUR
+from .view import Snapshot
+
+Speeds = Mapping[str, float]
 
 _MEANS = {
     "direct": "everything stays on the device",
@@ -32,21 +37,46 @@ def plan_sentence(plan: Mapping[str, Any]) -> str:
     return " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in plan.get("notes") or ())])
 
 
-def alternatives_text(plan: Mapping[str, Any]) -> str:
-    """Return what the other strategies would have meant; empty if none is known."""
-    return " ".join(_alternative(other) for other in plan.get("alternatives") or ())
+def alternatives_text(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
+    """Return what the other strategies would have meant; empty if none is known.
+
+    Parameters
+    ----------
+    plan : mapping
+    speeds : mapping, optional
+        GB/s a rank by strategy, as measured; from `measured_speeds`.
+    """
+    known = speeds or {}
+    return " ".join(_alternative(other, plan, known) for other in plan.get("alternatives") or ())
 
 
-def _alternative(other: Mapping[str, Any]) -> str:
+def _alternative(other: Mapping[str, Any], plan: Mapping[str, Any], speeds: Speeds) -> str:
     rounds = int(other["rounds"])
     verdict = "would fit" if other["fits"] else "would not fit"
+    budget = int(plan["budget_bytes"])
+    share = f" ({percent(other['predicted_peak_bytes'] / budget)})" if budget and other["fits"] else ""
     return (
         f"{other['strategy']} {verdict}: {format_count(rounds)} round{'s' * (rounds != 1)}, "
-        f"peak {readable(other['predicted_peak_bytes'])}."
+        f"peak {readable(other['predicted_peak_bytes'])}{share}{_speed(other['strategy'], plan['strategy'], speeds)}."
     )
 
 
-def plan_html(plan: Mapping[str, Any]) -> str:
+def _speed(other: str, chosen: str, speeds: Speeds) -> str:
+    if other not in speeds or not speeds.get(chosen):
+        return ""
+    return f", at {speeds[other] / speeds[chosen]:.2g} × the speed as measured here"
+
+
+def measured_speeds(snapshots: Sequence[Snapshot], verb: str) -> dict[str, float]:
+    """Return GB/s a rank by strategy: the median of what operations of a verb reached in this session."""
+    rates: dict[str, list[float]] = {}
+    for row in summary(snapshots)["operations"]:
+        if row["verb"] == verb and row["done"] and row["gb_per_s"] and row["strategy"]:
+            rates.setdefault(row["strategy"], []).append(row["gb_per_s"])
+    return {strategy: median(found) for strategy, found in rates.items()}
+
+
+def plan_html(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
     """Return the plan as HTML: the sentence, a bar of the predicted peak in the budget, the alternatives."""
     budget = int(plan["budget_bytes"]) or 1
     share = min(100.0, 100 * int(plan["predicted_peak_bytes"]) / budget)
@@ -54,5 +84,5 @@ def plan_html(plan: Mapping[str, Any]) -> str:
         f'<div class="gcylon-bar" title="predicted peak in the budget"><i style="width:{share:.1f}%"></i>'
         f'<b style="border-color:{BUDGET_COLOUR}"></b></div>'
     )
-    others = escape(alternatives_text(plan))
+    others = escape(alternatives_text(plan, speeds))
     return f'<div class="gcylon-plan">{escape(plan_sentence(plan))}{bar}<small>{others}</small></div>'

@@ -10,19 +10,22 @@ import ipywidgets as w
 from ..config import GcylonConfig
 from ..units import parse_bytes
 from .limits import AUTO, format_size, limit_options
+from .series import readable
 
 PRESETS: dict[str, Callable[[], GcylonConfig]] = {
     "default": GcylonConfig.default,
     "low memory": GcylonConfig.low_memory,
 }
-# Fields without a widget, which a preset leaves as they are.
+# What belongs to the machine, which a preset leaves as it is.
 KEPT = ("spill_dir", "host_memory_limit")
 _CHUNKS = (AUTO, "256 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB", "256 MiB")
+_HOST_LIMITS = (AUTO, "1 GiB", "4 GiB", "16 GiB", "64 GiB")
 _WIDTH = "254px"
+_MOST_ROWS = 2**31 - 1
 
 
 class SettingsForm:
-    """The fields of `GcylonConfig` as widgets.
+    """Every field of `GcylonConfig` as a widget; those that are rarely changed behind a button.
 
     Parameters
     ----------
@@ -35,15 +38,28 @@ class SettingsForm:
     def __init__(self, *, ceiling_bytes: int, on_cpu: bool) -> None:
         self._ceiling = ceiling_bytes
         self._shown_limits: set[int] = set()
-        self.preset = _field(w.Dropdown, "preset", "Sets all of the below", options=["custom", *PRESETS])
+        self.preset = _field(
+            w.Dropdown, "preset", "Sets all but spill folder and pinned limit", options=["custom", *PRESETS]
+        )
         self._make_memory()
         self._make_chunks()
         self._make_switches(on_cpu)
-        self.values = (self.limit, self.fraction, self.chunk, self.rows, self.staging, self.disk, self.pinned)
+        self._make_places(on_cpu)
+        self.values = (
+            self.limit, self.fraction, self.chunk, self.rows, self.staging, self.disk, self.pinned, self.host_limit,
+            self.spill,
+        )  # fmt: skip
+        most = readable(ceiling_bytes) if ceiling_bytes else "1 TiB"
+        self.more = w.ToggleButton(
+            description="more settings", tooltip="min rows, pinned buffers and their limit, spill folder",
+            layout={"width": "124px", "margin": "2px 0 2px 8px"},
+        )  # fmt: skip
+        self._rare = w.VBox([self.rows, self.pinned, self.host_limit, self.spill], layout={"display": "none"})
+        self.more.observe(self._show_rare, "value")
         self.widgets = [
-            self.preset, w.HTML("memory limit of each rank"), self.limit,
-            w.HTML("if auto, the fraction of free memory"), self.fraction, self.chunk, self.rows,
-            self.staging, self.disk, self.pinned,
+            self.preset, _unit(f"limit of a rank: auto, or 1 MiB to {most}"), self.limit,
+            _unit("if auto: fraction of free memory, 0.05 to 1"), self.fraction, self.chunk,
+            self.staging, self.disk, self.more, self._rare,
         ]  # fmt: skip
 
     def _make_memory(self) -> None:
@@ -58,20 +74,35 @@ class SettingsForm:
 
     def _make_chunks(self) -> None:
         self.chunk = _field(
-            w.Combobox, "chunk size", "chunk_size_bytes: auto, or a size such as 4 MiB",
+            w.Combobox, "chunk size", "chunk_size_bytes: auto, or a size of at least 1 KiB, such as 4 MiB",
             options=_CHUNKS, ensure_option=False, continuous_update=False,
         )  # fmt: skip
         self.rows = _field(
-            w.IntText, "min rows", "min_chunk_rows: chunks are not made smaller, as long as the budget allows",
+            w.IntText, "min rows",
+            f"min_chunk_rows, 1 to {_MOST_ROWS:,}: chunks are not made smaller, as long as the budget allows",
             continuous_update=False,
         )  # fmt: skip
 
     def _make_switches(self, on_cpu: bool) -> None:
         self.staging = _switch("staging allowed", "allow_cpu_staging: chunks may leave the device tier")
         self.disk = _switch("spill to disk", "allow_disk_spill: chunks may be staged to disk")
-        note = " (GPU only)" if on_cpu else ""
-        self.pinned = _switch(f"pinned buffers{note}", "use_pinned_memory: page-locked staging buffers")
+        self.pinned = _switch(f"pinned buffers{_gpu_only(on_cpu)}", "use_pinned_memory: page-locked staging buffers")
         self.pinned.disabled = on_cpu
+
+    def _make_places(self, on_cpu: bool) -> None:
+        self.host_limit = _field(
+            w.Combobox, "pinned limit",
+            f"host_memory_limit of each rank: auto (half of what is available), or a size{_gpu_only(on_cpu)}",
+            options=_HOST_LIMITS, ensure_option=False, continuous_update=False,
+        )  # fmt: skip
+        self.host_limit.disabled = on_cpu
+        self.spill = _field(
+            w.Text, "spill folder", "spill_dir: a folder on every host; empty for the system's temporary folder",
+            placeholder="temporary folder", continuous_update=False,
+        )  # fmt: skip
+
+    def _show_rare(self, _change: Any) -> None:
+        self._rare.layout.display = "" if self.more.value else "none"
 
     def show(self, config: GcylonConfig) -> None:
         """Bring the widgets to a config."""
@@ -89,31 +120,34 @@ class SettingsForm:
         self.disk.value = config.allow_disk_spill
         self.disk.disabled = not config.allow_cpu_staging
         self.pinned.value = config.use_pinned_memory
+        self.host_limit.value = format_size(config.host_memory_limit)
+        self.spill.value = config.spill_dir
         matching = [name for name in PRESETS if preset(name, config) == config]
         self.preset.value = matching[0] if matching else "custom"
 
     def read(self, before: GcylonConfig) -> GcylonConfig:
-        """Return the config that the widgets say; fields without a widget are those of ``before``.
+        """Return the config that the widgets say, made from the one before.
 
         Raises
         ------
         ConfigError, ValueError
             If a value is out of range, or is no size.
         """
-        chunk = self.chunk.value.strip().lower()
         return before.with_values(
             gpu_memory_limit=self.limit.value,
             gpu_memory_fraction=round(self.fraction.value, 4),
-            chunk_size_bytes=0 if chunk in ("", AUTO) else parse_bytes(chunk),
+            chunk_size_bytes=_size(self.chunk.value),
             min_chunk_rows=self.rows.value,
             allow_cpu_staging=self.staging.value,
             allow_disk_spill=self.disk.value,
             use_pinned_memory=self.pinned.value,
+            host_memory_limit=_size(self.host_limit.value),
+            spill_dir=self.spill.value.strip(),
         )
 
 
 def preset(name: str, config: GcylonConfig) -> GcylonConfig:
-    """Return a preset with the fields of ``config`` that have no widget."""
+    """Return a preset with those fields of ``config`` that belong to the machine."""
     return PRESETS[name]().with_values(**{field: getattr(config, field) for field in KEPT})
 
 
@@ -124,3 +158,16 @@ def _field(kind: Any, label: str, tip: str, **more: Any) -> Any:
 
 def _switch(label: str, tip: str) -> Any:
     return w.Checkbox(description=label, tooltip=tip, indent=False, layout={"width": _WIDTH, "margin": "0 0 0 8px"})
+
+
+def _unit(text: str) -> Any:
+    return w.HTML(f'<span class="gcylon-unit">{text}</span>', layout={"margin": "0 0 0 8px"})
+
+
+def _gpu_only(on_cpu: bool) -> str:
+    return " (GPU only)" if on_cpu else ""
+
+
+def _size(text: str) -> int:
+    text = text.strip().lower()
+    return 0 if text in ("", AUTO) else parse_bytes(text)

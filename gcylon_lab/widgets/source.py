@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..config import GcylonConfig
+from ..errors import GcylonError
 from .view import Snapshot
 
 
@@ -22,7 +23,7 @@ class Source(Protocol):
 
     @property
     def ranks(self) -> Sequence[Mapping[str, Any]]:
-        """One a rank: rank, host, device, pid, and where known ceiling_bytes."""
+        """One a rank: rank, host, device, pid, and where known ceiling_bytes and route (how rows travel, and why)."""
         ...
 
     def snapshots(self) -> Sequence[Snapshot]:
@@ -43,8 +44,16 @@ class Source(Protocol):
         """The tables that a plan can be made for: by name, every rank's ``Table.info()``, without asking a rank."""
         ...
 
+    def handles(self) -> Mapping[str, Any]:
+        """The tables that operations can really be run on, by the names of `tables`; empty where that cannot be."""
+        ...
+
     def interrupt(self) -> object:
-        """End the running operation with an error on all ranks."""
+        """End what the ranks do, with an error on all of them."""
+        ...
+
+    def revoke(self) -> object:
+        """Free ranks that wait for others; what a rank does by itself goes on."""
         ...
 
     def restart(self) -> object:
@@ -52,5 +61,29 @@ class Source(Protocol):
         ...
 
     def status(self) -> Mapping[str, Any]:
-        """state ("ready", or what keeps it from being so), transport, and dead: a list of rank and where known exit."""
+        """How the cluster is: it takes a moment to find out, a second where a rank does not answer.
+
+        Returns
+        -------
+        mapping
+            state ("ready", or what keeps it from being so), transport, dead: a list of rank and where known exit, and
+            where known ranks: a list of rank, state (as `Cluster.status`), since_s and running, and revocable.
+        """
         ...
+
+
+def as_source(thing: Any) -> Source:
+    """Return what the widgets need of a cluster.
+
+    Raises
+    ------
+    GcylonError
+        If it is neither a cluster nor a source.
+    """
+    from .cluster_source import ClusterSource
+
+    if hasattr(thing, "feed"):
+        return ClusterSource(thing)
+    if all(hasattr(thing, name) for name in ("snapshots", "subscribe", "ranks", "config", "tables")):
+        return thing  # type: ignore[no-any-return]
+    raise GcylonError(f"{thing!r} is no cluster.", advice="Give what gl.Cluster(n) returned.")

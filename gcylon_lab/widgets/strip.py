@@ -14,14 +14,19 @@ from .theme import BUDGET_COLOUR, WARNING_COLOUR, rank_style
 from .view import Snapshot
 
 PATIENCE_S = 2.0
+# From worst to best.
+KINDS = ("dead", "stuck", "waiting", "unknown", "working", "idle")
+_SIGNS = {"idle": "○", "working": "●", "waiting": "▲", "stuck": "■", "dead": "✖", "unknown": "?"}
+_TROUBLE = {"waiting": WARNING_COLOUR, "stuck": BUDGET_COLOUR, "dead": BUDGET_COLOUR}
 _MOST_CHIPS = 16
-_SIGNS = {"idle": "○", "working": "●", "waiting": "▲", "dead": "✖", "unknown": "?"}
+_MOST_TOLD = 8
 
 
 @dataclass(frozen=True, slots=True)
 class RankState:
-    """What one rank does: ``kind`` is idle, working, waiting (too long), dead or unknown.
+    """What one rank does: ``kind`` is idle, working, waiting (too long), stuck, dead or unknown.
 
+    A rank is stuck that waits for one which will never come, or that does not answer.
     ``busy`` is the percent of the last moment in which its GPU worked, None where that is not known.
     """
 
@@ -34,7 +39,10 @@ class RankState:
 
 
 def rank_states(
-    ranks: Sequence[Mapping[str, Any]], snapshots: Sequence[Snapshot], dead: Sequence[Mapping[str, Any]] = ()
+    ranks: Sequence[Mapping[str, Any]],
+    snapshots: Sequence[Snapshot],
+    dead: Sequence[Mapping[str, Any]] = (),
+    told: Sequence[Mapping[str, Any]] = (),
 ) -> list[RankState]:
     """Return the state of every rank, in rank order.
 
@@ -46,14 +54,20 @@ def rank_states(
         The latest of each rank.
     dead : sequence of mapping
         rank and exit of those that are gone.
+    told : sequence of mapping
+        rank, state, since_s and running, as `Source.status` gives them.
     """
     by_rank = {int(s["rank"]): s for s in snapshots}
     exits = {int(d["rank"]): d for d in dead}
+    rows = {int(row["rank"]): row for row in told}
     places = {int(r["rank"]): r for r in ranks} | {n: s for n, s in by_rank.items() if n not in {*_numbers(ranks)}}
     busy = {rank: gpu.latest_utilisation for gpu in gpus_of(snapshots) for rank in gpu.ranks}
     states = []
     for rank, place in sorted(places.items()):
-        kind, text = ("dead", _exit(exits[rank])) if rank in exits else _activity(by_rank.get(rank), by_rank)
+        if rank in exits:
+            kind, text = "dead", _exit(exits[rank])
+        else:
+            kind, text = _activity(by_rank.get(rank), by_rank, rows.get(rank, {}), exits)
         where = str(place.get("host", "?")), str(place.get("device", "cpu"))
         states.append(RankState(rank, *where, kind, text, None if kind == "dead" else busy.get(rank)))
     return states
@@ -64,32 +78,54 @@ def _numbers(ranks: Sequence[Mapping[str, Any]]) -> list[int]:
 
 
 def _exit(dead: Mapping[str, Any]) -> str:
-    code = dead.get("exit")
-    return "dead" if code is None else f"dead, exit {code}"
+    how = dead.get("exit")
+    if how is None or how == "":
+        return "dead"
+    return f"dead, exit {how}" if isinstance(how, int) else f"dead, {how}"
 
 
-def _activity(snapshot: Snapshot | None, everyone: Mapping[int, Snapshot]) -> tuple[str, str]:
+def _activity(
+    snapshot: Snapshot | None,
+    everyone: Mapping[int, Snapshot],
+    told: Mapping[str, Any],
+    dead: Mapping[int, Mapping[str, Any]],
+) -> tuple[str, str]:
+    if told.get("state") == "silent" and told.get("since_s", 0) >= PATIENCE_S:
+        return "stuck", f"no answer for {_seconds(told['since_s'])}"
     if snapshot is None:
         return "unknown", "no news yet"
     progress = snapshot.get("progress")
     if not progress:
-        return "idle", "idle"
+        running = told.get("running") if told.get("state") == "busy" else ""
+        return ("working", _RUNNING.get(str(running), str(running))) if running else ("idle", "idle")
     since_s = max(0.0, (int(snapshot["now_ns"]) - int(progress["since_ns"])) / 1e9)
     if progress.get("phase") == "waiting" and since_s > PATIENCE_S:
-        missing = _awaited(snapshot, everyone)
-        whom = f" for {_ranks_text(missing)}" if missing else ""
-        return "waiting", f"waiting {format_seconds(since_s)}{whom}"
+        missing = _awaited(snapshot, everyone, dead)
+        gone = " (dead)" if missing and all(rank in dead for rank in missing) else ""
+        if told.get("state") == "waiting":
+            whom = f": {_ranks_text(missing)} {'are' if len(missing) > 1 else 'is'} idle" if missing else ""
+            return "stuck", f"stuck {_seconds(since_s)} in {progress['verb']}{whom}"
+        whom = f" for {_ranks_text(missing)}{gone}" if missing else ""
+        return "waiting", f"waiting {_seconds(since_s)}{whom}"
     where = f"round {progress['round']}/{progress['rounds']}" if progress.get("rounds") else str(progress["verb"])
     return "working", where
 
 
-def _awaited(waiting: Snapshot, everyone: Mapping[int, Snapshot]) -> list[int]:
+_RUNNING = {"cell": "in a cell", "call": "in a call"}
+
+
+def _seconds(s: float) -> str:
+    """A time that goes on, with no more figures than can be read."""
+    return f"{s:.1f} s" if s < 120 else format_seconds(s)
+
+
+def _awaited(waiting: Snapshot, everyone: Mapping[int, Snapshot], dead: Mapping[int, Any]) -> list[int]:
     """Return the ranks that are not waiting in the same round of the same operation."""
     here = waiting["progress"]
     found = []
     for rank, other in sorted(everyone.items()):
         there = other.get("progress") or {}
-        arrived = there.get("phase") == "waiting" and there.get("number") == here["number"]
+        arrived = there.get("phase") == "waiting" and there.get("number") == here["number"] and rank not in dead
         if rank != waiting["rank"] and not arrived:
             found.append(rank)
     return found
@@ -105,6 +141,7 @@ def headline_html(
     snapshots: Sequence[Snapshot],
     status: Mapping[str, Any],
     near: Sequence[tuple[int, float]] = (),
+    route: str = "",
 ) -> str:
     """Return one line about the cluster: ranks, hosts, transport, budget, what is beside it, what runs, what is wrong.
 
@@ -117,14 +154,17 @@ def headline_html(
         state and transport.
     near : sequence of (rank, share)
         Those above 90% of their budget now, from `memory_panel.near_budget`.
+    route : str
+        How rows travel, and why.
     """
     hosts, budget = len({s.host for s in states}), max((int(s["limit_bytes"]) for s in snapshots), default=0)
     parts = [f"<b>{len(states)} rank{'s' * (len(states) != 1)}</b>", f"{hosts} host{'s' * (hosts != 1)}"]
-    parts += [escape(str(status["transport"]))] if status.get("transport") else []
-    parts += [f"budget {readable(budget)} a rank"] if budget else []
-    parts += _outside_texts(snapshots)
     running = next((s["progress"] for s in snapshots if s.get("progress")), None)
     parts += [f"running <b>#{int(running['number'])} {escape(str(running['verb']))}</b>"] if running else []
+    parts += [f"budget {readable(budget)} a rank"] if budget else []
+    parts += _outside_texts(snapshots)
+    parts += [escape(str(status["transport"]))] if status.get("transport") else []
+    parts += [f"rows travel by {escape(route)}"] if route else []
     if status.get("state") not in (None, "ready"):
         parts.append(f'<span class="gcylon-error">{escape(str(status["state"]))}</span>')
     parts += [_near_text(near)] if near else []
@@ -132,12 +172,36 @@ def headline_html(
 
 
 def chips_html(states: Sequence[RankState]) -> str:
-    """Return a chip for each rank; of many ranks those in trouble first."""
+    """Return a chip for each rank; of many ranks a small tile each, host by host, and chips of those in trouble."""
     many_hosts = len({s.host for s in states}) > 1
-    chips = "".join(_chip(s, many_hosts=many_hosts) for s in _worth_showing(states))
-    rest = len(states) - min(len(states), _MOST_CHIPS)
-    more = f'<span class="gcylon-chip">and {rest} more, no worse</span>' if rest else ""
-    return f'<div class="gcylon-strip">{chips}{more}</div>'
+    if len(states) <= _MOST_CHIPS:
+        return f'<div class="gcylon-strip">{"".join(_chip(s, many_hosts=many_hosts) for s in states)}</div>'
+    worst = sorted((s for s in states if s.kind in _TROUBLE), key=lambda s: (KINDS.index(s.kind), s.rank))
+    chips = "".join(_chip(s, many_hosts=many_hosts) for s in worst[:_MOST_TOLD])
+    rest = len(worst) - _MOST_TOLD
+    chips += f'<span class="gcylon-chip">and {rest} more in trouble</span>' if rest > 0 else ""
+    chips = f'<div class="gcylon-strip">{chips}</div>' if chips else ""
+    return f'<div class="gcylon-strip">{escape(counts_text(states))}</div>{_tiles(states)}{chips}'
+
+
+def counts_text(states: Sequence[RankState]) -> str:
+    """Return how many ranks do what: ``61 idle · 2 waiting · 1 dead``, the worst first."""
+    counts = [(kind, sum(s.kind == kind for s in states)) for kind in KINDS]
+    return " · ".join(f"{_SIGNS[kind]} {count} {kind}" for kind, count in counts if count)
+
+
+def _tiles(states: Sequence[RankState]) -> str:
+    hosts: dict[str, list[str]] = {}
+    for state in states:
+        trouble = _TROUBLE.get(state.kind, "")
+        style = f"border-color:{trouble};background:{trouble};color:#fff;font-weight:600" if trouble else ""
+        title = escape(f"rank {state.rank} on {state.host}, {state.device}: {state.text}")
+        hosts.setdefault(state.host, []).append(
+            f'<span class="gcylon-tile gcylon-{state.kind}" style="{style}" title="{title}">{state.rank} '
+            f"{_SIGNS[state.kind]}</span>"
+        )
+    rows = (f"<div><small>{escape(host)}</small>{''.join(tiles)}</div>" for host, tiles in hosts.items())
+    return f'<div class="gcylon-tiles">{"".join(rows)}</div>'
 
 
 def _outside_texts(snapshots: Sequence[Snapshot]) -> list[str]:
@@ -157,16 +221,9 @@ def _near_text(near: Sequence[tuple[int, float]]) -> str:
     return f'<span class="gcylon-error">{text}</span>'
 
 
-def _worth_showing(states: Sequence[RankState]) -> list[RankState]:
-    if len(states) <= _MOST_CHIPS:
-        return list(states)
-    order = ["dead", "waiting", "unknown", "working", "idle"]
-    return sorted(sorted(states, key=lambda s: (order.index(s.kind), s.rank))[:_MOST_CHIPS], key=lambda s: s.rank)
-
-
 def _chip(state: RankState, *, many_hosts: bool) -> str:
     colour = rank_style(state.rank)[0]
-    trouble = {"waiting": WARNING_COLOUR, "dead": BUDGET_COLOUR}.get(state.kind, "")
+    trouble = _TROUBLE.get(state.kind, "")
     style = f"border-color:{trouble};box-shadow:inset 0 0 0 1px {trouble}" if trouble else ""
     place = " ".join(filter(None, [state.host if many_hosts else "", state.device]))
     sign = f'<span style="color:{trouble or "inherit"}">{_SIGNS[state.kind]}</span>'

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-Job = Callable[[], None]
+Job = Callable[[], object]
 
 
 class Worker:

@@ -250,7 +250,7 @@ class ReplaySource:
             "columns": ["k", "a", "b", "c"], "dtypes": ["int64", *["float64"] * 3], "rows": 1_000_000,
             "nbytes": 32_000_000, "tiers": {"device": 32_000_000, "disk": 0}, "chunks": 1, "largest_staged_bytes": 0,
             "partitioning": None, "row_bytes": 32, "used_bytes": 32_000_000, "limit_bytes": self.replay.budget,
-            "ceiling_bytes": CEILING, "free_at_start_bytes": 2 * CEILING,
+            "ceiling_bytes": CEILING, "free_at_start_bytes": 2 * CEILING, "index_row_bytes": 112,
         }  # fmt: skip
         return {"lineitem": [info] * self.replay.ranks}
 
@@ -262,6 +262,12 @@ class ReplaySource:
 
     def interrupt(self) -> None:
         self.calls.append("interrupt")
+
+    def revoke(self) -> None:
+        self.calls.append("revoke")
+
+    def handles(self) -> dict[str, Any]:
+        return {}
 
     def restart(self) -> None:
         self.calls.append("restart")

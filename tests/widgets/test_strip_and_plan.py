@@ -40,7 +40,7 @@ def test_who_waits_longer_than_two_seconds_is_amber_and_says_for_whom() -> None:
         waiting(snapshots[rank], 3.1)
     states = rank_states(RANKS, snapshots)
     assert [s.kind for s in states] == ["waiting", "waiting", "working", "waiting"]
-    assert states[0].text == "waiting 3.10 s for rank 2"
+    assert states[0].text == "waiting 3.1 s for rank 2"
     assert "▲" in chips_html(states) and "#C77700" in chips_html(states)
 
 
@@ -64,8 +64,11 @@ def test_a_rank_that_never_answered_is_there_all_the_same() -> None:
 def test_of_many_ranks_trouble_is_shown_first() -> None:
     ranks = [{"rank": r, "host": f"h{r // 8}", "device": "GPU0"} for r in range(64)]
     text = chips_html(rank_states(ranks, Replay(64).at(0.5), [{"rank": 61, "exit": 1}]))
-    assert "rank 61" in text and "and 48 more" in text
-    assert text.count("gcylon-chip") == 17
+    assert "✖ 1 dead · ○ 63 idle" in text
+    assert text.count("gcylon-tile ") == 64 and text.count("gcylon-chip") == 1
+    assert "rank 61 <small>h7 GPU0</small>" in text and "dead, exit 1" in text
+    many = chips_html(rank_states(ranks, Replay(64).at(0.5), [{"rank": r, "exit": ""} for r in range(20)]))
+    assert many.count("gcylon-chip") == 9 and "and 12 more in trouble" in many
 
 
 def test_the_headline_says_what_runs_and_what_is_wrong() -> None:

@@ -10,7 +10,7 @@ from replay import CEILING, Replay, ReplaySource, eventually
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ConfigError
 from gcylon_lab.units import MIB
-from gcylon_lab.widgets.tuner import Tuner
+from gcylon_lab.widgets.tuner import TunerBox
 from gcylon_lab.widgets.worker import Worker
 
 
@@ -20,34 +20,34 @@ def failures() -> list[Exception]:
 
 
 @pytest.fixture
-def tuner(source: ReplaySource, failures: list[Exception]) -> Iterator[Tuner]:
+def tuner(source: ReplaySource, failures: list[Exception]) -> Iterator[TunerBox]:
     worker = Worker(failures.append)
-    made = Tuner(source, worker, ceiling_bytes=CEILING, on_cpu=True)
+    made = TunerBox(source, worker, source.snapshots)
     made.refresh()
-    assert eventually(lambda: made.plan.value)
+    assert eventually(lambda: made.planner.plan.value)
     yield made
     worker.close()
     made.close()
     assert failures == []
 
 
-def test_it_opens_with_the_clusters_config(tuner: Tuner) -> None:
+def test_it_opens_with_the_clusters_config(tuner: TunerBox) -> None:
     assert tuner.form.limit.value == 64 * MIB
     assert tuner.form.preset.value == "custom"
     assert tuner.form.fraction.disabled
     assert tuner.form.limit.options[-1][1] == CEILING
 
 
-def test_a_moved_slider_changes_the_plan_at_once_and_the_next_operation(tuner: Tuner, source: ReplaySource) -> None:
-    before = tuner.plan.value
+def test_a_moved_slider_changes_the_plan_at_once_and_the_next_operation(tuner: TunerBox, source: ReplaySource) -> None:
+    before = tuner.planner.plan.value
     tuner.form.limit.value = 256 * MIB
-    assert eventually(lambda: tuner.plan.value != before)
-    assert "direct" in tuner.plan.value and "of 256 MiB" in tuner.plan.value
+    assert eventually(lambda: tuner.planner.plan.value != before)
+    assert "direct" in tuner.planner.plan.value and "of 256 MiB" in tuner.planner.plan.value
     assert eventually(lambda: source.config.gpu_memory_limit == 256 * MIB)
     assert eventually(lambda: "next operation" in tuner.message.value)
 
 
-def test_a_drag_over_many_stops_sets_the_config_once(tuner: Tuner, source: ReplaySource) -> None:
+def test_a_drag_over_many_stops_sets_the_config_once(tuner: TunerBox, source: ReplaySource) -> None:
     for _, size in tuner.form.limit.options[-8:]:
         tuner.form.limit.value = size
     assert eventually(lambda: source.configs)
@@ -63,7 +63,7 @@ def test_a_drag_over_many_stops_sets_the_config_once(tuner: Tuner, source: Repla
     ],
 )
 def test_a_value_out_of_range_is_said_and_changes_nothing(
-    tuner: Tuner, source: ReplaySource, name: str, value: object, said: str
+    tuner: TunerBox, source: ReplaySource, name: str, value: object, said: str
 ) -> None:
     before = tuner.config
     getattr(tuner.form, name).value = value
@@ -73,39 +73,39 @@ def test_a_value_out_of_range_is_said_and_changes_nothing(
     assert "gcylon-error" not in tuner.message.value
 
 
-def test_a_config_that_the_cluster_refuses_is_said(tuner: Tuner, source: ReplaySource) -> None:
+def test_a_config_that_the_cluster_refuses_is_said(tuner: TunerBox, source: ReplaySource) -> None:
     source.refuse = ConfigError("It is above the ceiling.", advice="Restart with this limit.")
     tuner.form.limit.value = CEILING
     assert eventually(lambda: "Not applied. It is above the ceiling. Restart" in tuner.message.value)
 
 
-def test_what_cannot_be_planned_is_said_in_its_place(tuner: Tuner) -> None:
-    tuner.strategy.value = "direct"
+def test_what_cannot_be_planned_is_said_in_its_place(tuner: TunerBox) -> None:
+    tuner.planner.strategy.value = "direct"
     tuner.form.limit.value = MIB
-    assert eventually(lambda: "gcylon-error" in tuner.plan.value)
+    assert eventually(lambda: "gcylon-error" in tuner.planner.plan.value)
     tuner.form.limit.value = 256 * MIB
-    assert eventually(lambda: "direct" in tuner.plan.value)
+    assert eventually(lambda: "direct" in tuner.planner.plan.value)
 
 
-def test_verb_strategy_and_switches_change_the_plan(tuner: Tuner) -> None:
+def test_verb_strategy_and_switches_change_the_plan(tuner: TunerBox) -> None:
     tuner.form.limit.value = 256 * MIB
-    tuner.strategy.value = "staged"
-    assert eventually(lambda: tuner.plan.value.startswith('<div class="gcylon-plan">staged'))
+    tuner.planner.strategy.value = "staged"
+    assert eventually(lambda: tuner.planner.plan.value.startswith('<div class="gcylon-plan">staged'))
     tuner.form.staging.value = False
-    assert eventually(lambda: "has nowhere to put the result" in tuner.plan.value)
+    assert eventually(lambda: "has nowhere to put the result" in tuner.planner.plan.value)
     assert tuner.form.disk.disabled
-    tuner.strategy.value, tuner.verb.value = "auto", "allgather"
-    assert eventually(lambda: "evenly" not in tuner.plan.value and "direct" in tuner.plan.value)
+    tuner.planner.strategy.value, tuner.planner.verb.value = "auto", "allgather"
+    assert eventually(lambda: "evenly" not in tuner.planner.plan.value and "direct" in tuner.planner.plan.value)
 
 
-def test_presets_reset_and_code(tuner: Tuner, source: ReplaySource) -> None:
-    tuner.code_button.value = True
-    assert "lab.config = gl.GcylonConfig(\n    gpu_memory_limit=67108864)" in tuner.code.value
+def test_presets_reset_and_code(tuner: TunerBox, source: ReplaySource) -> None:
+    tuner.planner.code_button.value = True
+    assert "lab.config = gl.GcylonConfig(\n    gpu_memory_limit=67108864)" in tuner.planner.code.value
     tuner.form.preset.value = "low memory"
     assert tuner.config == GcylonConfig.low_memory()
     assert (tuner.form.chunk.value, tuner.form.rows.value, tuner.form.limit.value) == ("4 MiB", 256, 0)
     assert not tuner.form.fraction.disabled
-    assert "gpu_memory_fraction=0.5" in tuner.code.value
+    assert "gpu_memory_fraction=0.5" in tuner.planner.code.value
     tuner.form.rows.value = 300
     assert tuner.form.preset.value == "custom"
     tuner.reset.click()
@@ -117,25 +117,25 @@ def test_fields_without_a_widget_are_kept() -> None:
     source = ReplaySource(Replay(2))
     source._config = GcylonConfig(spill_dir="/fast", host_memory_limit="2GiB")
     worker = Worker(lambda error: None)
-    tuner = Tuner(source, worker)
+    tuner = TunerBox(source, worker)
     tuner.form.preset.value = "low memory"
     worker.close()
     assert (tuner.config.spill_dir, tuner.config.host_memory_limit) == ("/fast", 2 * 1024**3)
     tuner.close()
 
 
-def test_a_config_set_in_code_shows_in_the_widgets(tuner: Tuner, source: ReplaySource) -> None:
+def test_a_config_set_in_code_shows_in_the_widgets(tuner: TunerBox, source: ReplaySource) -> None:
     source._config = GcylonConfig(min_chunk_rows=77, gpu_memory_limit=100 * MIB + 1)
     tuner.refresh()
     assert (tuner.form.rows.value, tuner.form.limit.value) == (77, 100 * MIB + 1)
     assert source.configs == []
 
 
-def test_without_a_table_it_says_how_to_get_a_plan(tuner: Tuner, source: ReplaySource) -> None:
+def test_without_a_table_it_says_how_to_get_a_plan(tuner: TunerBox, source: ReplaySource) -> None:
     source.tables = lambda: {}  # type: ignore[method-assign]
     tuner.refresh()
-    assert eventually(lambda: "lab.read_parquet" in tuner.plan.value)
+    assert eventually(lambda: "lab.read_parquet" in tuner.planner.plan.value)
 
 
-def test_pinned_memory_is_off_limits_on_cpu_engines(tuner: Tuner) -> None:
+def test_pinned_memory_is_off_limits_on_cpu_engines(tuner: TunerBox) -> None:
     assert tuner.form.pinned.disabled and "GPU only" in tuner.form.pinned.description

@@ -75,10 +75,10 @@ def test_the_figure_gains_at_least_five_points_a_second_while_ranks_work(
 
 
 def test_its_plan_is_that_of_the_handle(dashboard: gl.Dashboard, lab: gl.Cluster, table: gl.DistTable) -> None:
-    assert eventually(lambda: list(dashboard.tuner.table.options) == ["trips"], 20)
+    assert eventually(lambda: list(dashboard.tuner.planner.table.options) == ["trips"], 20)
     dashboard.tuner.form.limit.value = 4 * MIB
     strategy = table.plan_shuffle("k", config=lab.config.with_values(gpu_memory_limit=4 * MIB)).strategy
-    assert eventually(lambda: f'gcylon-plan">{strategy},' in dashboard.tuner.plan.value, 20)
+    assert eventually(lambda: f'gcylon-plan">{strategy},' in dashboard.tuner.planner.plan.value, 20)
 
 
 def test_a_moved_slider_holds_for_the_next_operation(

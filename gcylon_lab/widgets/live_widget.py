@@ -1,0 +1,181 @@
+"""What all widgets that stand in a notebook share: they listen once shown, rest while unseen, and are freed."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any, Self
+
+import ipywidgets as w
+
+from .controls_style import CONTROLS_CSS
+from .hearing import hear_at_once
+from .page import PageWatcher
+from .source import as_source
+from .style import CSS
+from .view import Snapshot
+from .worker import Worker
+
+UPDATE_EVERY_S = 0.1
+_STATUS_EVERY_S = 2.0
+_TROUBLE_EVERY_S = 1.0
+
+
+class LiveWidget:
+    """A widget of a cluster. It begins to listen when it is first shown, and `close` frees it.
+
+    Parameters
+    ----------
+    source : Cluster or Source
+        Whose ranks to show.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self._source = as_source(source)
+        # One draws, one does what a hand asked for, and one asks the ranks, which takes long where one is stuck.
+        self._worker, self._hands, self._eyes = (Worker(self._failed) for _ in range(3))
+        self._snapshots: list[Snapshot] = []
+        self._status: dict[str, Any] = {}
+        self._unsubscribe: Callable[[], None] | None = None
+        self._closed = False
+        self.draws = 0
+        self.page = PageWatcher()
+        self.errors = w.HTML()
+        self._root = w.VBox(layout=w.Layout(width="100%"))
+        self._root.add_class("gcylon-dashboard")
+        self.page.observe(self._page_changed, ["theme", "visible", "busy", "tock"])
+
+    def _compose(self, *parts: Any) -> None:
+        css = w.HTML(CSS + CONTROLS_CSS, layout=w.Layout(display="none"))
+        self._root.children = [css, self.page, *parts, self.errors]
+        hear_at_once(self._root)
+
+    @property
+    def widget(self) -> Any:
+        """The composed widget; asking for it begins the live view."""
+        self.start()
+        return self._root
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> Any:
+        name = type(self).__name__
+        if self._closed:
+            return {"text/plain": f"<{name}, closed>"}
+        self.start()
+        bundle = dict(self._root._repr_mimebundle_(**kwargs))
+        # What a saved notebook shows where there is no kernel behind it.
+        ranks = len(self._source.ranks)
+        return bundle | {"text/plain": f"<{name} of {ranks} ranks, live while its kernel runs; see html_report>"}
+
+    # --- life ---
+
+    def start(self) -> None:
+        """Begin to listen; done by showing it. Idempotent."""
+        if self._closed or self._unsubscribe is not None:
+            return
+        # The cluster must not keep a widget alive that nobody has any more.
+        mine = weakref.WeakMethod(self._news)
+
+        def tell(snapshots: Sequence[Snapshot]) -> None:
+            news = mine()
+            if news is not None:
+                news(snapshots)
+
+        self._unsubscribe = self._source.subscribe(tell)
+        self._worker.request("first", self._fetch_first)
+
+    def close(self) -> None:
+        """End the live view, take it off the page, free everything. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+        for worker in (self._worker, self._hands, self._eyes):
+            worker.close()
+        self._free()
+        close_tree(self._root)
+        self._snapshots = []
+
+    def _free(self) -> None:
+        """What a kind of widget has to free beside what stands in it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.close()
+
+    # --- callbacks: short, from any thread; the work is done on the workers ---
+
+    def _news(self, snapshots: Sequence[Snapshot]) -> None:
+        self._snapshots = list(snapshots)
+        if self.page.visible:
+            self._ask_for_drawing()
+
+    def _ask_for_drawing(self) -> None:
+        self._worker.request("draw", self.draw, every_s=UPDATE_EVERY_S)
+
+    def _page_changed(self, change: Any) -> None:
+        if self.page.visible and self._matters(change):
+            self._ask_for_drawing()
+
+    def _matters(self, change: Any) -> bool:
+        """Whether what the page said asks for a drawing."""
+        return change["name"] in ("theme", "visible")
+
+    def _failed(self, error: Exception) -> None:
+        self.errors.value = f'<div class="gcylon-error">{escape(type(error).__name__)}: {escape(str(error))}</div>'
+
+    # --- on the workers ---
+
+    def _fetch_first(self) -> None:
+        known = list(self._source.snapshots())
+        self._snapshots = self._snapshots or known
+        self.draw()
+
+    def draw(self) -> None:
+        """Bring everything shown up to date with the latest snapshots; runs on the worker."""
+        if not self._closed:
+            self._draw()
+            self.draws += 1
+
+    def _draw(self) -> None:
+        raise NotImplementedError
+
+    def _ask_for_status(self) -> None:
+        """Have the ranks asked how they are, on a thread that may wait for one that is stuck."""
+        well = all(row["state"] in ("idle", "busy") for row in self._status.get("ranks", ()))
+        every_s = _STATUS_EVERY_S if well else _TROUBLE_EVERY_S
+        self._eyes.request("status", self._look, every_s=every_s)
+
+    def _may_look(self) -> bool:
+        """Whether the ranks can be asked at all now."""
+        return True
+
+    def _look(self) -> None:
+        if not self._may_look():
+            return
+        before, self._status = self._status, dict(self._source.status())
+        if self._status != before:
+            self._ask_for_drawing()
+        # A cluster that has ended, or a rank that hangs, sends no news of it.
+        if self.page.visible and self._status.get("state") != "closed":
+            self._ask_for_status()
+
+
+def set_html(widget: Any, html: str) -> None:
+    """Show a text, if it is another one: what is equal is not sent."""
+    if widget.value != html:
+        widget.value = html
+
+
+def close_tree(widget: Any) -> None:
+    """Close a widget and all that stand in it, with their callbacks, layouts and styles."""
+    for child in getattr(widget, "children", ()):
+        close_tree(child)
+    widget.unobserve_all()
+    for part in (getattr(widget, "layout", None), getattr(widget, "style", None)):
+        if part is not None and hasattr(part, "close"):
+            part.close()
+    widget.close()

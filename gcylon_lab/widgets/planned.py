@@ -1,0 +1,136 @@
+"""Pure: an operation as it is chosen in the plan panel: its plan, and the code that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..config import GcylonConfig
+from ..errors import ArgumentError, GcylonError
+from ..ops.foresight import foresee
+from ..ops.join_foresight import foresee_join
+from ..ops.plan import STRATEGIES, Alternative, Plan
+from ..tables.join_columns import HOWS, join_spec
+
+Infos = Sequence[Mapping[str, Any]]
+
+VERBS = ("shuffle", "join", "groupby", "sort_values", "allgather", "gather", "broadcast", "repartition")
+WITH_KEYS = ("shuffle", "join", "groupby", "sort_values")
+WITH_ROOT = ("gather", "broadcast")
+JOIN_HOWS = tuple(HOWS)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """An operation on a table that has a name.
+
+    Attributes
+    ----------
+    verb, table, strategy : str
+    keys : tuple of labels
+        Of a shuffle, join, group-by or sort.
+    other, how : str
+        The right side of a join, by its name, and the kind of join.
+    root : int
+        Of gather and broadcast.
+    """
+
+    verb: str
+    table: str
+    keys: tuple[Any, ...] = ()
+    other: str = ""
+    how: str = "inner"
+    root: int = 0
+    strategy: str = "auto"
+
+    def plan(self, tables: Mapping[str, Infos], config: GcylonConfig) -> Plan:
+        """Return the plan; no rank is asked.
+
+        Parameters
+        ----------
+        tables : mapping
+            By name, every rank's ``Table.info()``.
+        config : GcylonConfig
+
+        Raises
+        ------
+        GcylonError
+            As the verb itself would, and where the right side of a join is not chosen.
+        """
+        plan = self._plan(tables, config)
+        return plan if plan.alternatives else replace(plan, alternatives=self._alternatives(plan, tables, config))
+
+    def _plan(self, tables: Mapping[str, Infos], config: GcylonConfig) -> Plan:
+        infos = tables[self.table]
+        if self.verb == "join":
+            if self.other not in tables:
+                raise ArgumentError("A join needs a second table.", advice="Choose one beside the key columns.")
+            right = tables[self.other]
+            spec = join_spec(
+                infos[0]["columns"], right[0]["columns"], self.how, self._on, None, None, ("_x", "_y"), False, None
+            )
+            return foresee_join(spec, infos, right, config, strategy=self.strategy)
+        keys = list(self.keys) if self.verb in WITH_KEYS else []
+        return foresee(self.verb, infos, config, strategy=self.strategy, on=keys, root=self.root)
+
+    def _alternatives(self, plan: Plan, tables: Mapping[str, Infos], config: GcylonConfig) -> tuple[Alternative, ...]:
+        """Plans of verbs that are made of several say nothing of the other strategies: each is planned too."""
+        found = []
+        for name in STRATEGIES[1:] if plan.rounds else ():
+            if name == plan.strategy:
+                continue
+            try:
+                other = replace(self, strategy=name)._plan(tables, config)
+            except GcylonError:
+                continue
+            found.append(Alternative(name, other.predicted_peak_bytes, other.rounds, True))
+        return tuple(found)
+
+    @property
+    def _on(self) -> list[Any] | None:
+        return None if self.how == "cross" else list(self.keys)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what `compare` is called with beside table and verb; a join's right side is its name.
+
+        Raises
+        ------
+        ArgumentError
+            If keys are missing.
+        """
+        if self.verb in WITH_KEYS and not self.keys and not (self.verb == "join" and self.how == "cross"):
+            raise ArgumentError(f"{self.verb} needs key columns.", advice="Write them beside the table's name.")
+        keys: Any = self.keys[0] if len(self.keys) == 1 else list(self.keys)
+        if self.verb == "shuffle":
+            return {"on": keys}
+        if self.verb == "join":
+            return {"right": self.other, "how": self.how} | ({} if self.how == "cross" else {"on": keys})
+        if self.verb in ("groupby", "sort_values"):
+            return {"by": keys}
+        return {"root": self.root} if self.verb in WITH_ROOT else {}
+
+    def code(self) -> str:
+        """Return the line that runs it, with what differs from the defaults."""
+        try:
+            arguments = self.arguments()
+        except GcylonError:
+            arguments = {}
+        right = arguments.pop("right", None)
+        if arguments.get("how") == "inner":
+            arguments.pop("how")
+        if self.verb == "groupby":
+            chosen = [] if self.strategy == "auto" else [f"strategy={self.strategy!r}"]
+            return f"{self.table}.groupby({arguments.get('by', '')!r}).size({', '.join(chosen)})"
+        if self.strategy != "auto":
+            arguments["strategy"] = self.strategy
+        texts = ([] if right is None else [right]) + [f"{name}={value!r}" for name, value in arguments.items()]
+        return f"{self.table}.{self.verb}({', '.join(texts)})"
+
+
+def read_keys(text: str, columns: Sequence[Any]) -> tuple[Any, ...]:
+    """Read column labels from text, several apart by commas; what is no column is kept as it was written."""
+    labels = {str(column): column for column in columns}
+    if text.strip() in labels:
+        return (labels[text.strip()],)
+    return tuple(labels.get(part.strip(), part.strip()) for part in text.split(",") if part.strip())

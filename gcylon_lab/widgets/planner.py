@@ -1,0 +1,206 @@
+"""The plan panel: choose an operation, see how it would run, what would change that, and its code; compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import ipywidgets as w
+
+from ..config import GcylonConfig
+from ..errors import GcylonError
+from ..ops.plan import STRATEGIES, Plan
+from .compare_box import CompareBox
+from .live_widget import set_html
+from .plan_text import measured_speeds, plan_html
+from .planned import JOIN_HOWS, VERBS, WITH_KEYS, WITH_ROOT, Infos, Planned, read_keys
+from .source import Source
+from .view import Snapshot
+from .what_if import limits_text, switches_text, turns, without_ceilings
+from .worker import Worker
+
+_REPLAN_EVERY_S = 0.5
+_NO_TABLE = (
+    '<div class="gcylon-note">The plan of an operation on a table stands here, before it runs. '
+    'Load one: <code>t = lab.read_parquet("...")</code></div>'
+)
+
+
+class Planner:
+    """Chooses an operation and shows its plan under the config that the tuner shows. No rank is asked.
+
+    Parameters
+    ----------
+    source : Source
+        The cluster, whose tables can be planned for.
+    worker : Worker
+        Does the planning.
+    config : callable
+        Gives the config to plan with.
+    snapshots : callable
+        Gives the ranks' latest snapshots: what was measured in this session.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        worker: Worker,
+        config: Callable[[], GcylonConfig],
+        snapshots: Callable[[], Sequence[Snapshot]],
+    ) -> None:
+        self._source, self._worker, self._config, self._snapshots = source, worker, config, snapshots
+        self._changes: tuple[Any, str] = (None, "")
+        self._make_choices()
+        self.plan = w.HTML(layout={"margin": "0"})
+        self.compare_box = CompareBox(source, self.planned, config)
+        self.code_button = w.ToggleButton(
+            description="as code", tooltip="The lines that set these settings and run this operation",
+            layout={"width": "84px"},
+        )  # fmt: skip
+        self.code = w.HTML()
+        self.code_button.observe(lambda _: self.show_code(), "value")
+        self.buttons = w.HBox([self.compare_box.button, self.code_button], layout={"flex": "0 0 auto"})
+        row = w.HBox(
+            [self._choices, self.buttons],
+            layout={"align_items": "flex-start", "justify_content": "space-between", "width": "100%"},
+        )
+        self.box = w.VBox([row, self.plan, self.code, self.compare_box.box], layout={"width": "100%"})
+
+    def _make_choices(self) -> None:
+        self.verb = w.Dropdown(options=VERBS, layout={"width": "112px"})
+        self.table = w.Dropdown(options=[], layout={"width": "130px"})
+        self.keys = w.Combobox(
+            options=[], ensure_option=False, continuous_update=False, placeholder="key columns",
+            tooltip="Key columns; several with commas between them", layout={"width": "120px"},
+        )  # fmt: skip
+        self.other = w.Dropdown(options=[], layout={"width": "130px"}, tooltip="The right side of the join")
+        self.how = w.Dropdown(options=JOIN_HOWS, layout={"width": "78px"}, tooltip="Which rows without a partner stay")
+        ranks = max(len(self._source.ranks), 1)
+        self.root = w.BoundedIntText(
+            min=0, max=ranks - 1, layout={"width": "64px"}, tooltip=f"A rank, 0 to {ranks - 1}"
+        )
+        self.strategy = w.Dropdown(options=STRATEGIES, layout={"width": "92px"})
+        words = {name: w.HTML(name) for name in ("of", "with", "by", "rank", "strategy")}
+        self._shown_for = (
+            (WITH_KEYS, (words["by"], self.keys)), (("join",), (words["with"], self.other, self.how)),
+            (WITH_ROOT, (words["rank"], self.root)),
+        )  # fmt: skip
+        self._choices = w.HBox(
+            [
+                w.HTML('<span class="gcylon-heading">Plan</span>'), self.verb, words["of"], self.table, words["with"],
+                self.other, self.how, words["by"], self.keys, words["rank"], self.root, words["strategy"],
+                self.strategy,
+            ],
+            layout={"align_items": "center", "flex_flow": "row wrap"},
+        )  # fmt: skip
+        self._show_what_matters(None)
+        self.verb.observe(self._show_what_matters, "value")
+        for choice in (self.verb, self.table, self.keys, self.other, self.how, self.root, self.strategy):
+            choice.observe(self._chosen, "value")
+
+    def planned(self) -> Planned:
+        """Return the operation that is chosen."""
+        infos = self._source.tables().get(self.table.value, ())
+        columns = infos[0]["columns"] if infos else ()
+        return Planned(
+            verb=self.verb.value,
+            table=self.table.value or "",
+            keys=read_keys(self.keys.value, columns),
+            other=self.other.value or "",
+            how=self.how.value,
+            root=self.root.value,
+            strategy=self.strategy.value,
+        )
+
+    # --- callbacks ---
+
+    def _chosen(self, _change: Any) -> None:
+        self.request()
+
+    def _show_what_matters(self, _change: Any) -> None:
+        for verbs, parts in self._shown_for:
+            for part in parts:
+                part.layout.display = "" if self.verb.value in verbs else "none"
+
+    def show_code(self) -> None:
+        """Show the lines that set the config and run the operation, if they are asked for."""
+        text = ""
+        if self.code_button.value:
+            line = f"result = {self.planned().code()}" if self.table.value else ""
+            config = f"lab.config = {self._config().as_code()}"
+            if "()" not in config:
+                config = config.replace("(", "(\n    ").replace(", ", ",\n    ")
+            text = f'<pre class="gcylon-code">{escape(config)}\n{escape(line)}</pre>'
+        set_html(self.code, text)
+
+    def request(self) -> None:
+        """Have the plan made anew; returns at once."""
+        self._worker.request("plan", self.show)
+
+    # --- on the worker ---
+
+    def show(self) -> None:
+        """Plan the chosen operation with the config shown."""
+        tables, planned, config = self._source.tables(), self.planned(), self._config()
+        self.show_code()
+        if planned.table not in tables:
+            set_html(self.plan, _NO_TABLE)
+            return
+        plan: Plan | None = None
+        try:
+            plan = planned.plan(tables, config)
+            html = plan_html(plan.as_dict(), measured_speeds(self._snapshots(), planned.verb))
+        except GcylonError as error:
+            html = f'<div class="gcylon-error">{escape(str(error))}</div>'
+        changes = escape(self._what_would_change(planned, tables, config, plan))
+        set_html(self.plan, f'{html}<div class="gcylon-changes">{changes}</div>' if changes else html)
+
+    def _what_would_change(
+        self, planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig, plan: Plan | None
+    ) -> str:
+        """Found anew only where something is other than before: it takes some dozens of plans."""
+        involved = {name: tables[name] for name in (planned.table, planned.other) if name in tables}
+        key = (planned, config, repr(involved))
+        if self._changes[0] != key:
+            self._changes = (key, _changes(planned, involved, config, plan))
+        return self._changes[1]
+
+    def refresh(self) -> None:
+        """Take up tables that came and went, and what is in use by now."""
+        tables = self._source.tables()
+        _offer(self.table, list(tables), last=True)
+        _offer(self.other, [name for name in tables if name != self.table.value], last=False)
+        columns = [str(column) for column in tables[self.table.value][0]["columns"]] if self.table.value else []
+        if list(self.keys.options) != columns:
+            self.keys.options = columns
+        if columns and any(str(key) not in columns for key in read_keys(self.keys.value, columns) or ("",)):
+            self.keys.value = columns[0]
+        # What is in use changes with every operation, and the plan with it.
+        self._worker.request("replan", self.show, every_s=_REPLAN_EVERY_S)
+
+    def close(self) -> None:
+        """End what runs for it; the widgets are closed with what they stand in."""
+        self.compare_box.close()
+
+
+def _changes(planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig, plan: Plan | None) -> str:
+    infos, roomy = tables[planned.table], without_ceilings(tables)
+    nbytes = sum(int(info["nbytes"]) + int(info["used_bytes"]) for part in tables.values() for info in part)
+    try:
+        found = turns(lambda other: planned._plan(roomy, other), config, nbytes)
+        texts = [limits_text(found, config, infos)]
+    except GcylonError:
+        texts = []
+    on_cpu = not infos[0].get("pinned_tier", False)
+    texts.append(switches_text(lambda other: planned._plan(tables, other), config, plan, on_cpu=on_cpu))
+    return " ".join(text for text in texts if text)
+
+
+def _offer(dropdown: Any, names: list[str], *, last: bool) -> None:
+    """Offer names; what was chosen stays chosen as long as it is there."""
+    if names == list(dropdown.options):
+        return
+    chosen = dropdown.value
+    dropdown.options = names
+    dropdown.value = chosen if chosen in names else (names[-1 if last else 0] if names else None)

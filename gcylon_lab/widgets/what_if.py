@@ -1,0 +1,160 @@
+"""Pure: what would change a plan: the limits at which its strategy changes, and the switches that do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..config import GcylonConfig
+from ..errors import GcylonError
+from ..ops.plan import Plan
+from ..units import GIB, KIB, MIB
+from .limits import format_size
+from .series import percent, readable
+
+# From what fits least to what fits best.
+_ORDER = ("staged", "chunked", "direct")
+_LEAST = 64 * KIB
+_PRECISION = 1.02
+_ROOM = 16
+_NO_CEILING = 2**60
+
+PlanAt = Callable[[GcylonConfig], Plan]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """From this limit up the strategy is this one, or a better one."""
+
+    limit_bytes: int
+    strategy: str
+
+
+def without_ceilings(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the tables as on ranks that could have any limit."""
+    return {name: [{**info, "ceiling_bytes": _NO_CEILING} for info in infos] for name, infos in tables.items()}
+
+
+def turns(plan_at: PlanAt, config: GcylonConfig, nbytes: int) -> list[Turn]:
+    """Return the limits at which the strategy changes, smallest first; the first is the least that does at all.
+
+    Parameters
+    ----------
+    plan_at : callable
+        Gives the plan under a config, of ranks without ceilings.
+    config : GcylonConfig
+        Everything but the limit.
+    nbytes : int
+        Of what is involved on all ranks: far above it nothing changes.
+    """
+    most = max(_ROOM * nbytes, GIB)
+    found: list[Turn] = []
+    for wanted in range(len(_ORDER)):
+        limit = _least(lambda n, wanted=wanted: _place(plan_at, config, n) >= wanted, most)  # type: ignore[misc]
+        if limit is None:
+            break
+        strategy = _ORDER[_place(plan_at, config, limit)]
+        if not found or strategy != found[-1].strategy:
+            found.append(Turn(limit, strategy))
+    return found
+
+
+def _place(plan_at: PlanAt, config: GcylonConfig, limit: int) -> int:
+    try:
+        return _ORDER.index(plan_at(config.with_values(gpu_memory_limit=limit)).strategy)
+    except GcylonError:
+        return -1
+
+
+def _least(holds: Callable[[int], bool], most: int) -> int | None:
+    """Return about the smallest limit from which something holds, as a number for people; None where it never does."""
+    low, high = _LEAST, most
+    if not holds(high):
+        return None
+    while high > low * _PRECISION:
+        middle = int((low * high) ** 0.5)
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return next((n for n in (_rounded_up(high), _rounded_up(high * _PRECISION)) if holds(n)), high)
+
+
+def _rounded_up(nbytes: float) -> int:
+    """Return the next size with about two figures, so that it can be said and set."""
+    unit = next(u for u in (GIB, MIB, KIB) if nbytes >= u)
+    step = unit if nbytes >= 10 * unit else unit // 8
+    return int(-(-nbytes // step) * step)
+
+
+def limits_text(found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Mapping[str, Any]]) -> str:
+    """Return the limits around the one in force in a sentence; empty where no limit changes anything.
+
+    Parameters
+    ----------
+    found : sequence of Turn
+        From `turns`.
+    config : GcylonConfig
+        As it is now.
+    infos : sequence of mapping
+        Of the planned table, with their real ceilings.
+    """
+    if not found:
+        return ""
+    ceiling = min(int(info["ceiling_bytes"]) for info in infos)
+    free = min(int(info["free_at_start_bytes"]) for info in infos)
+    now = min(config.limit_bytes(int(i["ceiling_bytes"]), int(i["free_at_start_bytes"])) for i in infos)
+    auto = config.gpu_memory_limit == 0
+    above = [turn for turn in found if turn.limit_bytes > now]
+    below = [turn for turn in found if turn.limit_bytes <= now]
+    texts = [f"{turn.strategy} from {_limit(turn.limit_bytes, ceiling, free, auto=auto)} up" for turn in above]
+    if len(below) > 1:
+        texts.append(f"{below[-2].strategy} below {format_size(below[-1].limit_bytes)}")
+    if below:
+        texts.append(f"nothing fits below {format_size(below[0].limit_bytes)}")
+    return f"By the memory limit ({readable(now)} now): {', '.join(texts)}."
+
+
+def _limit(nbytes: int, ceiling: int, free: int, *, auto: bool) -> str:
+    text = format_size(nbytes)
+    if nbytes > ceiling:
+        return f"{text} (above the ceiling of {readable(ceiling)}: restart with a higher limit)"
+    if auto and free and nbytes <= free:
+        return f"{text} (fraction {max(nbytes / free, 0.01):.2f})"
+    return text
+
+
+def switches_text(plan_at: PlanAt, config: GcylonConfig, now: Plan | None, *, on_cpu: bool) -> str:
+    """Return what the settings other than the limit would change; empty where they change nothing.
+
+    Parameters
+    ----------
+    plan_at : callable
+        Gives the plan under a config.
+    config : GcylonConfig
+        As it is now.
+    now : Plan or None
+        The plan under it; None where nothing fits.
+    on_cpu : bool
+        Whether the disk is the only place to stage to.
+    """
+    tried: list[tuple[str, GcylonConfig]] = []
+    if not config.may_stage(pinned_tier=not on_cpu):
+        staging = config.with_values(allow_cpu_staging=True, allow_disk_spill=config.allow_disk_spill or on_cpu)
+        tried.append(("staging allowed", staging))
+    if config.chunk_size_bytes:
+        tried.append(("chunk size auto", config.with_values(chunk_size_bytes=0)))
+    if config.min_chunk_rows > 1024:
+        tried.append(("min rows 1,024", config.with_values(min_chunk_rows=1024)))
+    texts = [_changed(name, plan_at, other, now) for name, other in tried]
+    return " ".join(text for text in texts if text)
+
+
+def _changed(name: str, plan_at: PlanAt, config: GcylonConfig, now: Plan | None) -> str:
+    try:
+        plan = plan_at(config)
+    except GcylonError:
+        return ""
+    if now is not None and (plan.strategy, plan.rounds) == (now.strategy, now.rounds):
+        return ""
+    rounds = f"{plan.rounds:,} round{'s' * (plan.rounds != 1)}"
+    share = f" ({percent(plan.predicted_peak_bytes / plan.budget_bytes)})" if plan.budget_bytes else ""
+    return f"With {name}: {plan.strategy}, {rounds}, peak {readable(plan.predicted_peak_bytes)}{share}."
