@@ -1,0 +1,136 @@
+"""What ``gcylon-lab bench dashboard`` runs in the notebook's kernel: a cluster, work on it, and what it costs."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import time
+import weakref
+from typing import Any
+
+import psutil
+
+import gcylon_lab as gl
+
+from ..cluster.client import Cluster
+from ..cluster.handle import DistTable
+from ..widgets.dashboard import Dashboard
+
+# What every rank makes its part of, in a cell on all of them.
+_PART = """
+import numpy as np, pandas as pd, gcylon_lab as gl
+_rng = np.random.default_rng(gl.current().rank)
+bench_part = gl.from_local(pd.DataFrame({{"k": _rng.integers(0, 1 << 40, {rows})}}
+                                        | {{name: _rng.random({rows}) for name in "abc"}}))
+"""
+
+
+class Work:
+    """A cluster with a table, whose shuffles are what the dashboard looks at.
+
+    Parameters
+    ----------
+    ranks : int
+    rows : int
+        On each rank, of one int64 and three float64 columns.
+    """
+
+    def __init__(self, ranks: int, rows: int) -> None:
+        self.lab = Cluster(ranks, name=f"bench-dashboard-{os.getpid()}", progress=False)
+        self.lab.view.execute(_PART.format(rows=rows), silent=False)
+        self.table: DistTable = self.lab.table("bench_part")
+        self.dashboard: Dashboard | None = None
+
+    def show(self) -> Dashboard:
+        """A dashboard, to be displayed by the cell that asks for it."""
+        self.dashboard = Dashboard(self.lab)
+        return self.dashboard
+
+    def shuffle(self, strategy: str, chunk: str) -> dict[str, Any]:
+        """Shuffle once; return its time, and the CPU time of engines and kernel meanwhile.
+
+        The engines' main threads do the operation; what the others use more of while
+        somebody looks is the answering.
+        """
+        config = self.lab.config.with_values(chunk_size_bytes=chunk)
+        before, began = self._cpu(), time.monotonic()
+        self.table.shuffle("k", strategy=strategy, config=config).release()
+        seconds = time.monotonic() - began
+        return {"seconds": seconds} | {name: now - before[name] for name, now in self._cpu().items()}
+
+    def _cpu(self) -> dict[str, float]:
+        engines = [psutil.Process(record.pid) for record in self.lab.ranks]
+        threads = [t for engine in engines for t in engine.threads()]
+        mains = {engine.pid for engine in engines}
+        kernel = psutil.Process().cpu_times()
+        return {
+            "engines_s": sum(sum(engine.cpu_times()[:2]) for engine in engines),
+            "engines_beside_s": sum(t.user_time + t.system_time for t in threads if t.id not in mains),
+            "kernel_s": kernel.user + kernel.system,
+        }
+
+    def work(self, seconds: float, chunk: str) -> list[dict[str, Any]]:
+        """Shuffle for so long, into memory and to disk in turn."""
+        until, done = time.monotonic() + seconds, []
+        while time.monotonic() < until:
+            done.append(self.shuffle(("chunked", "staged")[len(done) % 2], chunk))
+        return done
+
+    def clock(self) -> dict[str, float]:
+        """Where the figure's axis begins, on the wall's clock, in seconds.
+
+        Samples carry the monotonic clock of rank 0's process, which all processes of a host share; the page
+        knows only the wall's. The two are read together here, at the time of measuring: the wall's may be set
+        or slewed while a page is open.
+        """
+        origin_ns = 0 if self.dashboard is None or self.dashboard._origin is None else self.dashboard._origin[1]
+        readings = []
+        for _ in range(9):
+            before, wall, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
+            readings.append((after - before, wall - (before + after) // 2))
+        return {"origin_s": origin_ns / 1e9, "wall_s": (min(readings)[1] + origin_ns) / 1e9}
+
+    def samples(self) -> list[list[float]]:
+        """Of each rank when it was sampled, in seconds on the figure's axis."""
+        origin = self.clock()["origin_s"]
+        return [[t / 1e9 - origin for t in s["samples"]["t_ns"]] for s in self.lab.snapshots()]
+
+    def buffers(self) -> dict[str, int]:
+        """How long what is kept has become: the longest of any rank, and of the figure."""
+        snapshots = self.lab.snapshots()
+        longest = {name: max(len(s[name]) for s in snapshots) for name in ("spans", "marks", "operations")}
+        points = 0
+        if self.dashboard is not None:
+            points = max(len(t.x) if t.x is not None else 0 for t in self.dashboard.live.widget.data)
+        return {"samples": max(len(s["samples"]["t_ns"]) for s in snapshots), **longest, "points": points}
+
+    def draws(self) -> dict[str, int]:
+        """How often the dashboard was drawn, and how many messages the figure took."""
+        assert self.dashboard is not None
+        return {"draws": self.dashboard.draws, "messages": self.dashboard.live.messages}
+
+    def close_dashboard(self) -> dict[str, int]:
+        """Close the dashboard; say what of it is still there."""
+        from ipywidgets.widgets import widget as widgets
+
+        made, self.dashboard = self.dashboard, None
+        assert made is not None
+        kept = {
+            "dashboard": weakref.ref(made), "figure": weakref.ref(made.live.widget),
+            "tuner": weakref.ref(made.tuner), "page": weakref.ref(made.page),
+        }  # fmt: skip
+        made.close()
+        del made
+        gc.collect()
+        left = {name: int(reference() is not None) for name, reference in kept.items()}
+        return left | {"widgets": len(widgets._instances)}
+
+    def close(self) -> None:
+        """End the cluster."""
+        self.lab.close()
+
+
+def tell(figures: Any) -> None:
+    """Print what the bench reads."""
+    print(json.dumps({"version": gl.__version__, "pid": os.getpid(), "figures": figures}))

@@ -1,0 +1,222 @@
+"""A notebook in a real JupyterLab, open in a real headless Chromium, and its kernel within reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..errors import GcylonError
+
+FLAGS = [
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+PLOT = "document.querySelector('.gcylon-dashboard .js-plotly-plot')"
+_START_S = 90.0
+
+
+def find_chromium() -> str | None:
+    """Where Chromium is."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@dataclass
+class Lab:
+    """A JupyterLab that serves one notebook: its address, its folder, the process, its log."""
+
+    url: str
+    folder: Path
+    process: subprocess.Popen[bytes]
+
+    @property
+    def log(self) -> str:
+        """What the server and its kernels wrote so far."""
+        return (self.folder / "jupyter.log").read_text(errors="replace")
+
+
+@contextmanager
+def jupyter(folder: Path, cells: Sequence[str], *, dark: bool = False, paths: Sequence[str] = ()) -> Iterator[Lab]:
+    """Serve a notebook of some cells under a theme, with settings and files of its own in a folder.
+
+    Parameters
+    ----------
+    folder : Path
+    cells : sequence of str
+    dark : bool
+        JupyterLab's dark theme, or its light one.
+    paths : sequence of str
+        Where the kernel imports from, beside this package.
+    """
+    _write_settings(folder, dark=dark)
+    _write(folder / "work/live.ipynb", _notebook(cells))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [
+        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
+        "--IdentityProvider.token=", "--ServerApp.password=", f"--notebook-dir={folder / 'work'}",
+    ]  # fmt: skip
+    with (folder / "jupyter.log").open("w") as log:
+        process = subprocess.Popen(command, env=os.environ | _environment(folder, paths), stdout=log, stderr=log)
+        try:
+            _wait(f"http://127.0.0.1:{port}/api", process, folder)
+            yield Lab(f"http://127.0.0.1:{port}/lab/tree/live.ipynb?reset", folder, process)
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def _environment(folder: Path, paths: Sequence[str]) -> dict[str, str]:
+    return {
+        "JUPYTER_CONFIG_DIR": str(folder / "config"), "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"), "IPYTHONDIR": str(folder / "ipython"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "PYTHONPATH": os.pathsep.join([*paths, str(Path(__file__).parents[2])]),
+    }  # fmt: skip
+
+
+def _write_settings(folder: Path, *, dark: bool) -> None:
+    theme = {"theme": "JupyterLab Dark" if dark else "JupyterLab Light"}
+    _write(folder / "settings/@jupyterlab/apputils-extension/themes.jupyterlab-settings", theme)
+    _write(folder / "settings/@jupyterlab/notebook-extension/tracker.jupyterlab-settings", {"windowingMode": "none"})
+    off = {"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}
+    _write(folder / "config/labconfig/page_config.json", off)
+
+
+def _notebook(cells: Sequence[str]) -> dict[str, Any]:
+    made = [
+        {"cell_type": "code", "id": f"c{i}", "source": s, "metadata": {}, "outputs": [], "execution_count": None}
+        for i, s in enumerate(cells)
+    ]
+    spec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return {"cells": made, "metadata": {"kernelspec": spec}, "nbformat": 4, "nbformat_minor": 5}
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content))
+
+
+def _wait(url: str, process: subprocess.Popen[bytes], folder: Path) -> None:
+    until = time.monotonic() + _START_S
+    while process.poll() is None and time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except OSError:
+            time.sleep(0.2)
+    said = (folder / "jupyter.log").read_text(errors="replace")[-2000:]
+    raise GcylonError(f"JupyterLab does not answer (exit status {process.poll()}): {said}")
+
+
+class Kernel:
+    """A second client of the notebook's kernel, as a console on it would be: runs code while the page looks on.
+
+    Parameters
+    ----------
+    lab : Lab
+        Whose only kernel it is.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        from jupyter_client.blocking.client import BlockingKernelClient
+
+        self._client: Any = BlockingKernelClient(connection_file=str(_connection_file(lab)))
+        self._client.load_connection_file()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=_START_S)
+
+    def run(self, code: str, timeout_s: float = 120.0) -> str:
+        """Run code as a cell; return what it printed. An error in it is an error here."""
+        return self.result(self.start(code), timeout_s)
+
+    def start(self, code: str) -> str:
+        """Begin to run code, and return at once."""
+        return str(self._client.execute(code, store_history=False))
+
+    def result(self, sent: str, timeout_s: float = 120.0) -> str:
+        """Wait for the end of what was started; return what it printed."""
+        printed, until = "", time.monotonic() + timeout_s
+        while True:
+            message = self._client.get_iopub_msg(timeout=max(until - time.monotonic(), 0.01))
+            if message["parent_header"].get("msg_id") != sent:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "stream":
+                printed += content["text"]
+            elif kind == "error":
+                raise RuntimeError(f"{content['ename']}: {content['evalue']}")
+            elif kind == "status" and content["execution_state"] == "idle":
+                return printed
+
+    def close(self) -> None:
+        """Leave the kernel to the page."""
+        self._client.stop_channels()
+
+
+def _connection_file(lab: Lab) -> Path:
+    until = time.monotonic() + _START_S
+    while time.monotonic() < until:
+        found = sorted((lab.folder / "runtime").glob("kernel-*.json"))
+        if found and found[0].stat().st_size:
+            return found[0]
+        time.sleep(0.1)
+    raise GcylonError(f"JupyterLab started no kernel. Its log ends: {lab.log[-2000:]}")
+
+
+@dataclass
+class Notebook:
+    """The notebook in a page of the browser, and all that the page complained of."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, lab: Lab) -> None:
+        """Open the notebook, and wait until its kernel is idle."""
+        self.page.on("console", self._heard)
+        self.page.on("pageerror", lambda error: self.complaints.append(f"uncaught: {error}"))
+        self.page.on("requestfailed", lambda r: self.complaints.append(f"failed: {r.url} {r.failure}"))
+        self.page.goto(lab.url, wait_until="domcontentloaded")
+        self.page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", state="attached")
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("warning", "error"):
+            self.complaints.append(f"{message.type}: {message.text}")
+
+    def run_until(self, number: int, condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
+        """Run a cell, and wait until something is so. A notebook says idle a moment before it takes a cell."""
+        cell = self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+        until = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > until:
+                raise TimeoutError(f"waited {timeout_s:g} s for what cell {number} makes")
+            if cell.locator(".jp-InputArea-prompt").first.inner_text() == "[ ]:":
+                cell.locator(".cm-content").click()
+                self.page.keyboard.press("Control+Enter")
+                self.page.wait_for_timeout(400)
+            self.page.wait_for_timeout(100)
+
+    def shows_figure(self) -> bool:
+        """Whether a dashboard is there with points in its figure."""
+        return bool(self.page.evaluate(f"({PLOT}?.data?.[0]?.x?.length || 0) > 0"))
+
+    def look_at_dashboard(self) -> None:
+        """Bring the dashboard onto the screen."""
+        self.page.locator(".gcylon-dashboard").last.evaluate("node => node.scrollIntoView()")
+
+
+def unknown_lines(lines: Sequence[str], known: Sequence[str]) -> list[str]:
+    """Return the lines that none of the known patterns matches as a whole."""
+    return [line for line in lines if line.strip() and not any(re.fullmatch(p, line) for p in known)]
