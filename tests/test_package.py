@@ -89,7 +89,7 @@ def test_public_methods_are_documented(kind):
     "function",
     [
         getattr(gl.Table, verb)
-        for verb in ("shuffle", "allgather", "gather", "broadcast", "repartition", "to_pandas", "head", "write_csv", "write_ipc")
+        for verb in ("shuffle", "allgather", "gather", "broadcast", "repartition", "to_pandas", "head", "write_ipc")
     ]
     + [gl.read_parquet, gl.read_csv, gl.read_json, gl.read_ipc, gl.from_local, gl.from_pandas],
     ids=lambda function: function.__name__,

@@ -172,7 +172,8 @@ def test_values_that_text_does_not_hold(tmp_path: Path) -> None:
         write(pd.DataFrame({"a": [1.0, np.inf]}), "json")
     with pytest.raises(WriteError, match="line end"):
         write(pd.DataFrame({"a\nb": [1.0]}), "csv")
-    for frame in (pd.DataFrame({"only": [1.5, None, 2]}), pd.DataFrame({"only": ["a", None, "b\nc"]})):
+    floats = pd.DataFrame({"f": [1.0, 2.0, None], 'a "b"': ["x", 'y "z"', None]})
+    for frame in (floats, pd.DataFrame({"only": [1.5, None, 2]}), pd.DataFrame({"only": ["a", None, "b\nc"]})):
         (folder,) = {os.path.dirname(file) for file in write(frame, "csv")[0]}
         (got,) = run_threads(1, lambda folder=folder: gl.read_csv(folder).to_pandas())
         pd.testing.assert_frame_equal(got, frame)
