@@ -134,7 +134,7 @@ class Table(
     def explain(self) -> str:
         """Return how this table was made, in words."""
         if self.last_plan is None:
-            return "This table was read or made, not exchanged: there was no plan."
+            return "This table was made, not read or exchanged: there was no plan."
         return self.last_plan.describe()
 
     # ---- looking at rows, and away with them

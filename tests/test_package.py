@@ -89,9 +89,9 @@ def test_public_methods_are_documented(kind):
     "function",
     [
         getattr(gl.Table, verb)
-        for verb in ("shuffle", "allgather", "gather", "broadcast", "repartition", "to_pandas", "head")
+        for verb in ("shuffle", "allgather", "gather", "broadcast", "repartition", "to_pandas", "head", "write_ipc")
     ]
-    + [gl.read_parquet, gl.read_csv, gl.read_json, gl.from_local, gl.from_pandas],
+    + [gl.read_parquet, gl.read_csv, gl.read_json, gl.read_ipc, gl.from_local, gl.from_pandas],
     ids=lambda function: function.__name__,
 )
 def test_collectives_say_that_they_are(function):

@@ -122,7 +122,7 @@ class DistTable(HandleVerbs):
     def explain(self) -> str:
         """Return how this table was made, in words."""
         if self.last_plan is None:
-            return "This table was read or made, not exchanged: there was no plan."
+            return "This table was made, not read or exchanged: there was no plan."
         return self.last_plan.describe()
 
     def local(self) -> list[pd.DataFrame]:

@@ -112,19 +112,21 @@ def _watched(operation: Operation, share: Any, pieces: Iterator[Any]) -> Iterato
     record = operation.record
     total = sum(piece.stop - piece.start for piece in share.pieces)  # rows, or bytes of text
     done = 0
+    by_rows = any(isinstance(one, RowPiece) for one in share.pieces)
     record.rounds = 100
-    while True:
-        with span("read", "io") as reading:
-            piece = next(pieces, None)
-            reading.bytes = 0 if piece is None else piece.nbytes
-        if piece is None:
-            break
-        by_rows = any(isinstance(one, RowPiece) for one in share.pieces)
-        done += piece.rows if by_rows else piece.nbytes
-        record.rounds_done = min(99, 100 * done // max(1, total))
-        yield piece
-        del piece
-    record.rounds = record.rounds_done = 0  # nothing was exchanged
+    try:
+        while True:
+            with span("read", "io") as reading:
+                piece = next(pieces, None)
+                reading.bytes = 0 if piece is None else piece.nbytes
+            if piece is None:
+                return
+            done += piece.rows if by_rows else piece.nbytes
+            record.rounds_done = min(99, 100 * done // max(1, total))
+            yield piece
+            del piece
+    finally:
+        record.rounds = record.rounds_done = 0  # nothing was exchanged
 
 
 def _conditions(condition: Expression | None) -> list[str]:

@@ -85,12 +85,14 @@ def _pieces(operation: Operation) -> Iterator[Any]:
     most_bytes = piece_bytes(budget.limit_bytes)
     rows = max(1, int(part.rows * most_bytes / max(1, part.nbytes)))
     done, record.rounds = 0, 100  # percent, for those who watch
-    for data in part.pieces(workspace, rows):
-        with (
-            operation.cast(data) as cast,
-            budget.reserve(min(2 * cast.nbytes, budget.remaining_bytes), "Writing a piece"),
-        ):
-            yield workspace.backend.to_host(cast)
-        done += data.rows
-        record.rounds_done = min(99, 100 * done // max(1, part.rows))
-    record.rounds = record.rounds_done = 0  # nothing was exchanged
+    try:
+        for data in part.pieces(workspace, rows):
+            with (
+                operation.cast(data) as cast,
+                budget.reserve(min(2 * cast.nbytes, budget.remaining_bytes), "Writing a piece"),
+            ):
+                yield workspace.backend.to_host(cast)
+            done += data.rows
+            record.rounds_done = min(99, 100 * done // max(1, part.rows))
+    finally:
+        record.rounds = record.rounds_done = 0  # nothing was exchanged

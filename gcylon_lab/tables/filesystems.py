@@ -116,7 +116,10 @@ class Storage:
             return open(path, "rb")
         with _as_os_error(path):
             files, inner = self._remote(path)
-            return cast(BinaryIO, _Remote(files.open(inner, "rb"), path))
+            file = files.open(inner, "rb")
+            if isinstance(file, io.BytesIO):  # memory:// gives all who open a file one object, with one position
+                return io.BytesIO(file.getvalue())
+            return cast(BinaryIO, _Remote(file, path))
 
     def create(self, path: str) -> Any:
         """Open a new file for writing, in a folder that is there."""

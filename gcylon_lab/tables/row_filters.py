@@ -51,7 +51,8 @@ def condition_of(filters: Filters) -> Expression | None:
         return filters
     if not isinstance(filters, (list, tuple)) or not filters:
         raise ArgumentError(f"filters={filters!r} is no condition.", advice=_ADVICE)
-    several = filters if all(isinstance(item, list) and item for item in filters) else [filters]
+    alternatives = all(isinstance(item, list) and item and not isinstance(item[0], str) for item in filters)
+    several = filters if alternatives else [filters]
     together = [reduce(lambda a, b: a & b, [_comparison(item) for item in some]) for some in several]
     return reduce(lambda a, b: a | b, together)
 

@@ -27,9 +27,7 @@ def bounds_of(group: Any, leaf: int, type_: Any) -> Bounds | None:
     statistics = group.column(leaf).statistics
     if statistics is None:
         return None
-    # NaN has no place in the statistics of floats, and counts as missing here.
-    floats = pa.types.is_floating(type_)
-    missing = floats or not statistics.has_null_count or statistics.null_count > 0
+    missing = not statistics.has_null_count or statistics.null_count > 0
     if not statistics.has_min_max:
         nothing = statistics.has_null_count and statistics.null_count == group.num_rows
         return Bounds(None, None) if nothing else None
@@ -40,6 +38,7 @@ def bounds_of(group: Any, leaf: int, type_: Any) -> Bounds | None:
 
 
 def _bounds(low: Any, high: Any, type_: Any, *, missing: bool) -> Bounds | None:
+    # NaN has no place in the statistics of floats, and counts as missing here.
     if pa.types.is_float64(type_):
         return Bounds(float(low), float(high), True, True)
     if pa.types.is_float32(type_):  # a value is brought to float32 before it is compared, which may round it

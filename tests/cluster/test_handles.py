@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 import subprocess
 import sys
 import warnings
@@ -133,7 +134,29 @@ def test_files_are_read_and_written(lab: gl.Cluster, frame: pd.DataFrame, tmp_pa
     assert str(lab.read_json(str(tmp_path / "a.json"), dtype={"k": "int16"}).dtypes["k"]) == "int16"
 
 
-@pytest.mark.parametrize("reader", ["read_parquet", "read_csv", "read_json"])
+def test_every_format_goes_out_and_in(lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path) -> None:
+    table = lab.from_pandas(frame)
+    folder = f"file://{tmp_path}"
+    for kind, ending in (("parquet", ".parquet"), ("csv", ".csv"), ("json", ".jsonl"), ("ipc", ".arrow")):
+        files = getattr(table, f"write_{kind}")(f"{folder}/{kind}")
+        assert files == [f"{tmp_path}/{kind}/part-0000{rank}{ending}" for rank in range(2)]
+        again = getattr(lab, f"read_{kind}")(f"{folder}/{kind}", "v", filters=gl.col("k") < 20)
+        assert sorted(again.to_pandas(limit=None)["v"]) == sorted(frame.loc[frame["k"] < 20, "v"])
+        assert "only rows of which (col('k') < 20) holds" in again.explain()
+    with pytest.raises(gl.errors.WriteError, match="already holds 2 csv files.*overwrite=True"):
+        table.write_csv(str(tmp_path / "csv"))
+    table.write_parquet(str(tmp_path / "by"), partition_on="k", compression="zstd")
+    some = lab.read_parquet(str(tmp_path / "by"), filters=[("k", "in", [3, 4])])
+    assert some.columns == ["v", "s", "k"] and some.num_rows == frame["k"].isin([3, 4]).sum()
+    assert len(set(tmp_path.rglob("by/*/part*"))) == int(re.search(r"of (\d+) files whole", some.explain())[1])
+
+
+@pytest.mark.parametrize("verb", ["write_parquet", "write_csv", "write_json", "write_ipc"])
+def test_a_handle_writes_with_the_options_of_the_ranks(verb: str) -> None:
+    assert parameters(getattr(gl.DistTable, verb)) == parameters(getattr(gl.Table, verb))
+
+
+@pytest.mark.parametrize("reader", ["read_parquet", "read_csv", "read_json", "read_ipc"])
 def test_a_cluster_reads_with_the_options_of_the_ranks(reader: str) -> None:
     assert parameters(getattr(gl.Cluster, reader))[1:] == parameters(getattr(gl, reader))
 

@@ -1,0 +1,168 @@
+"""Filters: the rows are those of pandas, and what is skipped holds none of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gcylon_lab as gl
+from gcylon_lab.errors import ArgumentError
+from gcylon_lab.tables.expressions import Expression
+from gcylon_lab.tables.interop import to_frame
+from gcylon_lab.tables.io import plan_parquet, read_parquet_chunks
+from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.tables.row_filters import condition_of, filtered, read_columns
+
+backend = PandasBackend()
+GROUP = 4
+
+
+def write(path: Path, columns: dict[str, Any]) -> None:
+    table = pa.table({name: pa.array(values, type_) for name, (values, type_) in columns.items()})
+    pq.write_table(table, path, row_group_size=GROUP)
+
+
+def read(path: Path, condition: Expression | None, columns: list[str] | None = None) -> tuple[pd.DataFrame, int]:
+    """The rows of which a condition holds, and how many row groups were not read."""
+    wanted = read_columns(columns, condition)
+    (plan,) = plan_parquet(path, 1, columns=wanted, condition=condition)
+    pieces = filtered(read_parquet_chunks(plan, columns=wanted), condition, columns)
+    files = [path] if path.is_file() else path.rglob("*.parquet")
+    groups = sum(pq.ParquetFile(file).num_row_groups for file in files)
+    return to_frame(backend.concat(list(pieces))), groups - len(plan.pieces)
+
+
+DAYS = [dt.datetime(2024, 1, day, 5) for day in range(1, 13)]
+COLUMNS: dict[str, Any] = {
+    "i": ([*range(8), None, 9, 10, 11], pa.int32()),
+    "f": ([0.5, float("nan"), 2, 3, None, None, None, None, 8, 9, 10, 11], pa.float64()),
+    "f32": ([n / 10 for n in range(12)], pa.float32()),
+    "s": (list("abcdefgh") + [None] * 4, pa.string()),
+    "t": (DAYS, pa.timestamp("us")),
+    "z": (DAYS, pa.timestamp("ns", "Europe/Berlin")),
+    "d": ([day.date() for day in DAYS], pa.date32()),
+    "m": ([Decimal(n) / 4 for n in range(12)], pa.decimal128(9, 2)),
+    "b": ([True] * 4 + [False] * 4 + [None] * 4, pa.bool_()),
+    "u": ([2**64 - 1 - n for n in range(12)], pa.uint64()),
+}
+ZONED = pd.Timestamp("2024-01-09 05:00", tz="UTC")
+c = gl.col
+
+
+@pytest.mark.parametrize(
+    ("condition", "skipped"),
+    [
+        (c("i") > 8, 2), (8 < c("i"), 2), (c("i") <= 3, 2), (c("i") == 5, 2), (c("i") != 5, 0), (c("i").isna(), 2),
+        (c("i").isin([1, 2]), 2), (c("i").between(2, 5), 1), (~(c("i") < 4), 1), (c("i") > 2.5, 0), (c("i") >= 4.5, 1),
+        ((c("i") > 8) | (c("s") == "a"), 1), ((c("i") > 8) & (c("s") == "a"), 3), ((c("i") > 8) & (c("s") != "a"), 2),
+        (c("f") >= 8, 2), (c("f").isna(), 0), (c("f") != 3, 0), (c("f").notna(), 1),
+        (~(c("f") >= 0), 0), (~c("f").isna(), 1),
+        (c("f32") == 0.1, 2), (c("f32") > 0.7, 1), (c("s") >= "e", 2), (c("s").isin(["zz", "b"]), 2),
+        (c("t") > "2024-01-09", 2), (c("t") == DAYS[5], 2), (c("t") < pd.Timestamp(2023, 1, 1), 3),
+        (c("z") >= ZONED, 2), (c("d") <= dt.date(2024, 1, 4), 2), (c("m") > Decimal("2.25"), 2), (c("b").isna(), 2),
+        (c("b").isin([True]), 2), (c("u") > 2**64 - 4, 2), (c("s").str.upper() == "A", 0), (c("i") + 1 > 9, 0),
+        (c("i") > c("u"), 0), (gl.lit(8) < c("i"), 2),
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_rows_are_those_of_a_filter_and_groups_are_skipped(tmp_path: Path, condition: Expression, skipped: int) -> None:
+    path = tmp_path / "x.parquet"
+    write(path, COLUMNS)
+    whole, _ = read(path, None)
+    want = to_frame(backend.filter(backend.from_frame(whole), condition))
+    got, left_out = read(path, condition)
+    pd.testing.assert_frame_equal(got, want)
+    assert left_out == skipped
+
+
+VALUES = st.one_of(st.none(), st.integers(-3, 3))
+COMPARISONS = st.builds(
+    lambda name, op, value, flip: getattr(gl.lit(value) if flip else c(name), f"__{op}__")(c(name) if flip else value),
+    st.sampled_from("xyw"), st.sampled_from(["lt", "le", "gt", "ge", "eq", "ne"]),
+    st.one_of(st.integers(-4, 4), st.sampled_from([-0.5, 1.5])), st.booleans(),
+)  # fmt: skip
+OTHERS = st.one_of(
+    st.sampled_from([c("x").isna(), c("y").notna(), c("w").isin([1, 2]), c("x").between(-1, 1), c("y").isin([None, 3])])
+)
+CONDITIONS = st.recursive(
+    COMPARISONS | OTHERS,
+    lambda some: st.one_of(
+        st.builds(lambda a, b: a & b, some, some), st.builds(lambda a, b: a | b, some, some), some.map(lambda a: ~a)
+    ),
+    max_leaves=5,
+)  # fmt: skip
+
+
+@given(rows=st.lists(st.tuples(VALUES, VALUES, VALUES), min_size=1, max_size=16), condition=CONDITIONS)
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+def test_no_row_is_lost_by_skipping(tmp_path: Path, rows: list[tuple[Any, ...]], condition: Expression) -> None:
+    path = tmp_path / "x.parquet"
+    x, y, w = zip(*rows, strict=True)
+    floats = [float("nan") if value == 2 else value for value in y]
+    write(path, {"x": (x, pa.int64()), "y": (floats, pa.float64()), "w": (w, pa.int8())})
+    whole, _ = read(path, None)
+    want = to_frame(backend.filter(backend.from_frame(whole), condition))
+    pd.testing.assert_frame_equal(read(path, condition)[0], want)
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [
+        [("x", ">", 3)], [("x", ">", 1), ("s", "==", "b")], [[("x", "<", 2)], [("s", "!=", "a")]],
+        [("x", "in", {1, 2})], [("x", "not in", [1, 2])], [("s", "=", "a")], [["x", "<=", 2]], [("x", ">=", 2)],
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_tuples_mean_what_they_mean_to_pandas(tmp_path: Path, filters: Any) -> None:
+    path = tmp_path / "x.parquet"
+    frame = pd.DataFrame({"x": [1, 2, 3, 4, 5], "s": ["a", "b", None, "b", "c"]})
+    frame.to_parquet(path)
+    plain = [tuple(item) if not isinstance(item[0], tuple) else item for item in filters]
+    pd.testing.assert_frame_equal(read(path, condition_of(filters))[0], pd.read_parquet(path, filters=plain))
+
+
+def test_only_the_columns_asked_for_come(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    write(path, COLUMNS)
+    assert read(path, c("i") > 8, ["s", "u"])[0].columns.tolist() == ["s", "u"]
+
+
+@pytest.mark.parametrize(
+    ("filters", "words"),
+    [
+        ([], "is no condition"), (3, "is no condition"), ([("x", 3)], "no .column, operator, value."),
+        ([("x", "~", 3)], "'~' is no operator"), ([("x", "in", "abc")], "no list of values"),
+        (gl.lit(True), "no column"),
+    ],
+)  # fmt: skip
+def test_what_is_no_filter(filters: Any, words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        condition_of(filters)
+
+
+def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
+    write(tmp_path / "x.parquet", COLUMNS)
+    with pytest.raises(ArgumentError, match=r"\(col\('s'\) > 3\) cannot be computed"):
+        read(tmp_path / "x.parquet", c("s") > 3)
+
+
+def test_folders_are_columns_and_prune_files(tmp_path: Path) -> None:
+    days = ["2024-01-01"] * 4 + ["2024-01-02"] * 4
+    frame = pd.DataFrame({"x": range(8), "k": [1, 2] * 4, "day": days, "w": list("ab") * 4})
+    frame.to_parquet(tmp_path, partition_cols=["k", "day", "w"])
+    got, _ = read(tmp_path, None)
+    assert got.dtypes.astype(str).to_dict() == {"x": "int64", "k": "int64", "day": "datetime64[us]", "w": "str"}
+    want = frame.assign(day=pd.to_datetime(frame["day"]).astype("datetime64[us]"))
+    pd.testing.assert_frame_equal(got.sort_values("x", ignore_index=True), want)
+    got, skipped = read(tmp_path, (c("k") == 2) & (c("day") >= "2024-01-02") & (c("x") < 99))
+    assert got["x"].tolist() == [5, 7] and skipped == 3
+    assert read(tmp_path, c("w") == "a", ["k"])[0]["k"].tolist() == [1] * 4
