@@ -39,7 +39,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "gcylon_allgather": lambda s: s["everywhere"].local()["x"].tolist() == list(range(20)),
     "gcylon_gather": lambda s: s["gathered"].num_rows == (20 if s["rank"] == 0 else 0),
     "gcylon_broadcast": lambda s: s["told"].local()["x"].tolist() == list(range(10)),
-    "gcylon_distributed_join": lambda s: s["joined"].count_rows() == 12,
+    "gcylon_distributed_join": lambda s: s["joined"].count_rows() == 20,
     "gcylon_distributed_sort": lambda s: s["ordered"].to_pandas()["k"].tolist() == sorted([*range(10)] * 2)[::-1],
     "gcylon_repartition": lambda s: s["cut"].num_rows == [5, 15][s["rank"]],
     "gcylon_status_string": lambda s: s["status"] == ColumnMissing.__name__,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from numbers import Integral
 from typing import Any
+
+import numpy as np
 
 from ..errors import ArgumentError, ColumnMissing
 from ..tables.schema import Label, Schema
@@ -19,7 +20,7 @@ def listed(names: Label | Sequence[Label]) -> list[Label]:
     ArgumentError
         If it is neither.
     """
-    if isinstance(names, (str, Integral)):
+    if isinstance(names, (str, int, np.integer)):
         return [plain_label(names)]
     if not isinstance(names, Iterable):
         raise ArgumentError(f"{names!r} names no column.", advice="Give a label, or a list of labels.")
@@ -28,7 +29,7 @@ def listed(names: Label | Sequence[Label]) -> list[Label]:
 
 def plain_label(name: Any) -> Any:
     """A label as tables have it: numpy's ints are ints."""
-    return int(name) if isinstance(name, Integral) and not isinstance(name, (int, bool)) else name
+    return name if isinstance(name, (str, int)) or not isinstance(name, np.integer) else int(name)
 
 
 def check_keys(part: Part, keys: Sequence[Label], what: str) -> None:
