@@ -9,7 +9,7 @@ from ..errors import ArgumentError
 from ..tables.aggregation import whole_rows
 from ..tables.schema import Label
 from .groupby import group_rows, shared_checks
-from .keys import check_keys
+from .keys import check_keys, require_columns
 from .operation import Operation, Request
 from .part import Part
 from .plan import Plan
@@ -67,6 +67,7 @@ def drop_duplicates(
     def body(operation: Operation) -> Part:
         names = list(operation.schema.names) if keys is None else keys
         with shared_checks():
+            require_columns(operation.schema)
             seen = operation.schema.select(names) if only else operation.schema
             steps = whole_rows(seen, names, keep)
         rows = group_rows(operation, part, steps, dropna=False)

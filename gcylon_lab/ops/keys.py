@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
 
 from ..errors import ArgumentError, ColumnMissing
-from ..tables.schema import Label
+from ..tables.schema import Label, Schema
 from .part import Part
 
 
 def listed(names: Label | Sequence[Label]) -> list[Label]:
-    """Turn one label or several into a list."""
-    return [names] if isinstance(names, (str, int)) else list(names)
+    """Turn one label or several into a list.
+
+    Raises
+    ------
+    ArgumentError
+        If it is neither.
+    """
+    if isinstance(names, (str, int, np.integer)):
+        return [plain_label(names)]
+    if not isinstance(names, Iterable):
+        raise ArgumentError(f"{names!r} names no column.", advice="Give a label, or a list of labels.")
+    return [plain_label(name) for name in names]
+
+
+def plain_label(name: Any) -> Any:
+    """A label as tables have it: numpy's ints are ints."""
+    return name if isinstance(name, (str, int)) or not isinstance(name, np.integer) else int(name)
 
 
 def check_keys(part: Part, keys: Sequence[Label], what: str) -> None:
@@ -50,3 +68,14 @@ def check_columns(part: Part, names: Iterable[Label]) -> None:
         if name not in part.schema.names:
             there = ", ".join(map(repr, part.schema.names))
             raise ColumnMissing(f"There is no column {name!r}.", advice=f"The columns are {there}.", column=str(name))
+
+
+def require_columns(schema: Schema) -> None:
+    """Refuse a table without columns, whose rows have nothing that could be compared.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if not len(schema):
+        raise ArgumentError("There are no columns to compare rows by.", advice="Take a table that has some.")

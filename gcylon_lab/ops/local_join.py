@@ -297,6 +297,8 @@ class LocalJoin:
                 parts.append(backend.gather(one.data, names, one.rows, wanted))
         if self.spec.indicator:
             parts.append(self._indicated(sides, complete, count))
+        if not parts:
+            parts.append(backend.lacking(Schema(()), count))  # two tables without columns: only rows to count
         return backend.beside(parts, schema)
 
     def _indicated(self, sides: dict[str, _Side], complete: str, count: int) -> Data:

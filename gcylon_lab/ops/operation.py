@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
@@ -249,6 +249,27 @@ class Operation:
         data = self.workspace.backend.cast(piece, self.schema)
         with self.workspace.budget.reserve(data.nbytes, "Bringing a chunk to the agreed dtypes"):
             yield data
+
+    def casts(self, piece: Data) -> Iterator[Data]:
+        """As `cast`; where the copy does not fit, its halves one after the other."""
+        with ExitStack() as held:
+            data = self._cast_or_none(piece, held)
+            if data is not None:
+                del piece
+                yield data
+                return
+        half, backend = piece.rows // 2, self.workspace.backend
+        yield from self.casts(backend.slice(piece, 0, half))
+        yield from self.casts(backend.slice(piece, half, piece.rows))
+
+    def _cast_or_none(self, piece: Data, held: ExitStack) -> Data | None:
+        """A piece of the agreed schema; None where its halves may fit, but it does not."""
+        try:
+            return held.enter_context(self.cast(piece))
+        except self.workspace.out_of_memory:
+            if piece.rows <= 1:
+                raise
+            return None
 
     def count_round(self) -> None:
         """Note that a round is done."""

@@ -62,7 +62,7 @@ class HashRoute:
         """Hash the keys of all pieces; add what each rank gets of those whose ids are not kept."""
         backend, size, first = operation.workspace.backend, self._size, 0
         for piece in part.pieces(operation.workspace, chunk_rows):
-            with operation.cast(piece) as data:
+            for data in operation.casts(piece):
                 ids = self.ids_of(operation.workspace, data, first)
                 if self._ids is None:
                     rows += backend.count_ids(ids, size)

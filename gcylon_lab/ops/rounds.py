@@ -109,8 +109,9 @@ def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -
     left, views = len(part.edges(chunk_rows)) - 1, part.gives_views(chunk_rows)
     for piece in part.pieces(workspace, chunk_rows):
         left -= 1
-        with operation.cast(piece) as data:
-            del piece
+        casting = operation.casts(piece)
+        del piece
+        for data in casting:
             rows = data.rows
             first_row += rows
             # Where joining chunks did not fit, there are more pieces than were counted.

@@ -8,16 +8,18 @@ from typing import Any, cast
 import pyarrow as pa
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
+from ..errors import UnsupportedDtype
 from ..memory.budget import Reservation
-from ..tables.aggregation import Aggregations, Kernel, require_keys, whole_rows
+from ..tables.aggregation import Aggregations, Kernel, whole_rows
 from ..tables.backend import Data
 from ..tables.column import Column
 from ..tables.expressions import Expression, col
+from ..tables.hashing import require_hashable
 from ..tables.promotion import fixed_column
 from ..tables.schema import Label, Schema
 from .appending import appended
 from .groupby import group_rows, shared_checks
+from .keys import require_columns
 from .local import LocalWork
 from .operation import Operation, Request
 from .part import Chunk, Part, Partitioning
@@ -104,7 +106,7 @@ class _SetOperation:
 
     def _distinct(self, left: Part, right: Part, sides: Sides) -> Part:
         with shared_checks():
-            require_columns(self.schema)
+            require_equality(self.schema)
             steps = whole_rows(self.schema, self.schema.names, "first")
         parts, moved, spread = meet(self.operation, left, right, sides)
         both = ShownPart(self.operation.workspace, self.schema, parts, lambda place, chunk: chunk, spread)
@@ -143,15 +145,26 @@ class Counted:
             yield from work.apply(piece, lambda data: 3 * data.nbytes + data.rows * scratch, filtered)
 
 
-def require_columns(schema: Schema) -> None:
-    """Refuse tables without columns, whose rows have nothing that could be compared.
+def require_equality(schema: Schema) -> None:
+    """Refuse tables whose rows cannot be compared.
 
     Raises
     ------
     ArgumentError
+        If they have no columns.
+    UnsupportedDtype
+        If values of a column have no equality here, by its name.
     """
-    if not len(schema):
-        raise ArgumentError("The tables have no columns: there is nothing to compare.", advice="Select some columns.")
+    require_columns(schema)
+    for column in schema:
+        try:
+            require_hashable(column)
+        except UnsupportedDtype:
+            raise UnsupportedDtype(
+                f"Column {column.name!r} ({column.describe()}) holds values that rows cannot be compared by.",
+                advice="Drop it or convert it before, for example to text.",
+                column=str(column.name),
+            ) from None
 
 
 def counted_rows(
@@ -160,8 +173,7 @@ def counted_rows(
     """Collective: all ranks call it. Bring equal rows of two tables together, and count them."""
     mark = fixed_column(new_label(schema.names, "table"), pa.int8())
     with shared_checks():
-        require_columns(schema)
-        require_keys(schema, schema.names)
+        require_equality(schema)
         steps = _counting(schema, mark, every=every)
     parts, moved, spread = meet(operation, left, right, sides)
     work = LocalWork(operation, "Telling two tables apart")

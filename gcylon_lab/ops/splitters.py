@@ -30,8 +30,8 @@ _ONE_IN = 128
 _LEAST_A_RANK = 64
 _MOST_A_RANK = 4096
 _MOST_BYTES_A_RANK = 4 * 1024**2  # with long text, fewer
-_SHARE = 0.75  # of the budget, that a sample may take, which costs about so much a row beside its keys
-_ORDER_BYTES = 96
+_SHARE = 0.5  # of the budget, that a sample may take
+_SAMPLED = 1024  # what it costs to order a row is that of so many
 _SEED = 7919  # the same on all ranks: each knows the positions of the others
 _EVERY = np.iinfo(np.int64).max
 
@@ -65,7 +65,8 @@ def sample_rows(shapes: Shapes) -> list[int]:
     wanted = min(max(total // _ONE_IN, _LEAST_A_RANK * size), _MOST_A_RANK * size)
     if total:
         table_row = max(1.0, sum(shapes.nbytes) / total)
-        most = min(_MOST_BYTES_A_RANK * size / table_row, _SHARE * min(shapes.limits) / (2 * table_row + _ORDER_BYTES))
+        a_row = 2 * table_row + sort_scratch_bytes(_SAMPLED, int(_SAMPLED * table_row)) / _SAMPLED
+        most = min(_MOST_BYTES_A_RANK * size / table_row, _SHARE * min(shapes.limits) / a_row)
         wanted = min(wanted, max(int(most), 8 * size))
     wanted = min(wanted, total)
     return [-(-wanted * n // total) if total else 0 for n in shapes.rows]

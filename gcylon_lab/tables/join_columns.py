@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any
 
 import pyarrow as pa
@@ -198,7 +199,11 @@ def _keys(
 
 
 def _listed(keys: Label | Iterable[Label] | None) -> tuple[Label, ...]:
-    return (keys,) if isinstance(keys, (str, int)) else tuple(keys or ())
+    if isinstance(keys, (str, int, Integral)):
+        return (keys if isinstance(keys, (str, int)) else int(keys),)
+    if keys is not None and not isinstance(keys, Iterable):
+        raise ArgumentError(f"{keys!r} names no column.", advice="Give a label, or a list of labels.")
+    return tuple(keys or ())
 
 
 def join_columns(left: Schema, right: Schema, spec: JoinSpec) -> JoinColumns:

@@ -115,13 +115,16 @@ def calling(args: Any, kwargs: Any) -> None:
     size=st.integers(1, 4),
     cuts=st.lists(st.integers(0, 30), min_size=3, max_size=3),
     keep=st.sampled_from(["first", "last"]),
+    strategy=st.sampled_from(["auto", "direct", "chunked", "staged"]),
+    staged=st.booleans(),
 )
-def test_any_rows_on_any_ranks(values: list[Any], size: int, cuts: list[int], keep: str) -> None:
+def test_any_rows_on_any_ranks(
+    values: list[Any], size: int, cuts: list[int], keep: str, strategy: str, staged: bool
+) -> None:
     frame = pd.DataFrame({"v": np.array(values, dtype="float64"), "g": np.arange(len(values))})
     edges = [0, *sorted(min(c, len(frame)) for c in cuts[: size - 1]), len(frame)]
     frames = [frame.iloc[start:stop] for start, stop in zip(edges[:-1], edges[1:], strict=True)]
     config = GcylonConfig(gpu_memory_limit="64 KiB", min_chunk_rows=1)
-    ours = together(
-        World("threads", size).run(on_ranks, Verb("drop_duplicates", "v", keep=keep, config=config), frames)
-    )
+    verb = Verb("drop_duplicates", "v", keep=keep, strategy=strategy, config=config)
+    ours = together(World("threads", size).run(on_ranks, verb, frames, staged))
     assert sorted(ours["g"]) == frame.drop_duplicates("v", keep=keep)["g"].tolist()

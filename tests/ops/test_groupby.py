@@ -334,9 +334,13 @@ _rows = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(
-    rows=_rows, size=st.integers(1, 4), cuts=st.lists(st.integers(0, 40), min_size=3, max_size=3), dropna=st.booleans()
-)
-def test_any_rows_on_any_ranks(rows: list[Any], size: int, cuts: list[int], dropna: bool) -> None:
+    rows=_rows, size=st.integers(1, 4), cuts=st.lists(st.integers(0, 40), min_size=3, max_size=3), dropna=st.booleans(),
+    plan=st.sampled_from([("auto", None), ("direct", None), ("chunked", None), ("staged", TIGHT), ("auto", TIGHT)]),
+    staged=st.booleans(),
+)  # fmt: skip
+def test_any_rows_on_any_ranks(
+    rows: list[Any], size: int, cuts: list[int], dropna: bool, plan: tuple[str, Any], staged: bool
+) -> None:
     frame = pd.DataFrame(
         {
             "a": pd.Series([row[0] for row in rows], dtype="str"),
@@ -353,7 +357,8 @@ def test_any_rows_on_any_ranks(rows: list[Any], size: int, cuts: list[int], drop
     for by in (["a"], ["b"], ["a", "b"], ["v"]):
         chosen = {new: one for new, one in named.items() if one[0] not in by or one[1] == "size"}
         chosen = chosen if by != ["v"] else {"f": ("b", "first"), "n": ("a", "count")}
-        ours = together(World("threads", size).run(on_ranks, Grouped(by, chosen, dropna=dropna), frames))
+        grouped = Grouped(by, chosen, dropna=dropna, strategy=plan[0], config=plan[1])
+        ours = together(World("threads", size).run(on_ranks, grouped, frames, staged))
         if not len(frame):
             assert not len(ours)
             continue

@@ -52,7 +52,8 @@ def sides(draw: Any, size: int) -> tuple[list[pd.DataFrame], list[pd.DataFrame],
 @given(data=st.data(), size=st.sampled_from([1, 2, 3]), how=st.sampled_from(HOWS), tight=st.booleans())
 def test_random_tables(data: Any, size: int, how: str, tight: bool) -> None:
     lefts, rights, on = data.draw(sides(size))
-    strategy = data.draw(st.sampled_from(["auto", "staged"]))
+    # Under so small a limit pairs of all rows may not fit on the device.
+    strategy = data.draw(st.sampled_from(["auto", "staged"] if tight else ["auto", "direct", "chunked", "staged"]))
     arguments = {"how": how, "on": on}
     results = World("threads", size).run(join, lefts, rights, arguments, strategy, TIGHT if tight else None, tight)
     check(results, answer(lefts, rights, **arguments))

@@ -102,7 +102,7 @@ def test_dtypes_are_brought_together() -> None:
         ({"k": [1], "l": [[1]]}, {"k": [1], "l": [[1]]}, UnsupportedDtype, "'l'"),
         ({"t": pd.to_datetime(["2020"])}, {"t": pd.to_datetime(["2020"], utc=True)}, SchemaMismatch, "'t'"),
         ({"k": [2**53 + 1]}, {"k": [0.5]}, SchemaMismatch, "9007199254740993"),
-        ({}, {}, ArgumentError, "no columns"),
+        ({}, {}, ArgumentError, "There are no columns"),
     ],
     ids=["kinds", "columns", "more columns", "lists", "zones", "values", "none"],
 )

@@ -253,7 +253,7 @@ def tables(draw: Any) -> tuple[list[pd.DataFrame], list[str], dict[str, Any]]:
     max_examples=60, deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate],
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
-@given(tables(), st.sampled_from(["direct", "staged"]))
+@given(tables(), st.sampled_from(["auto", "direct", "chunked", "staged"]))
 def test_random_tables(table: tuple[list[pd.DataFrame], list[str], dict[str, Any]], strategy: str) -> None:
     frames, by, how = table
     results = World("threads", 3).run(sort_given, frames, by, how, strategy)
