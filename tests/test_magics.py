@@ -90,7 +90,7 @@ def test_settings_show_what_was_changed() -> None:
         ("%lab_plan unknown.shuffle('k')", "name 'unknown' is not defined"),
         ("%lab_plan 1 + 2", "is no call of a verb"),
         ("%%lab_profile\n  ", "has none"),
-        ("%%lab_profile --repor x\n1", "unrecognized arguments"),
+        ("%%lab_profile --nix x\n1", "unrecognized arguments"),
     ],
 )
 def test_what_is_refused_is_one_line(
@@ -108,10 +108,10 @@ def test_a_name_that_is_missing_is_no_work_for_ranks() -> None:
         planned("t.shuffle('k')", {})
 
 
-def test_help_and_completion(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_and_completion(shell: InteractiveShell) -> None:
     def completed(line: str) -> list[str]:
         with provisionalcompleter():
-            return list(shell.complete(line, line, len(line))[1])
+            return [found.text for found in shell.Completer.completions(line, len(line))]
 
     assert completed("%lab ") == ["up", "status", "config", "restart", "down"]
     assert completed("%lab st") == ["status"]
@@ -127,7 +127,7 @@ def test_unloaded_magics_are_gone(shell: InteractiveShell) -> None:
     shell.run_line_magic("unload_ext", "gcylon_lab")
     assert shell.find_line_magic("lab") is None
     assert shell.find_cell_magic("lab_profile") is None
-    assert not list(shell.strdispatchers["complete_command"].s_matches("%lab"))
+    assert not shell.Completer.custom_matchers
     shell.run_line_magic("load_ext", "gcylon_lab")
     assert shell.find_line_magic("lab_plan") is not None
 

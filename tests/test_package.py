@@ -18,6 +18,7 @@ _HEAVY = ("mpi4py", "cudf", "rmm", "cupy", "pandas", "pyarrow")
 _NOTEBOOK_SIDE = (
     "gcylon_lab.cluster.client",
     "gcylon_lab.cluster.handle",
+    "gcylon_lab.magics.lab",
     "gcylon_lab.widgets.dashboard",
     "gcylon_lab.cli",
 )

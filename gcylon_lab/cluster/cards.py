@@ -13,6 +13,7 @@ _MOST_COLUMNS = 12
 _MOST_RANKS = 16
 _TIERS = {"device": "#4477AA", "pinned": "#66CCEE", "disk": "#CCBB44"}  # apart for the colour-blind too
 _BAR_PX = 240
+_EVEN = 1.1
 _CARD = (
     "border:1px solid var(--jp-border-color1,#bbb);border-radius:4px;padding:6px 10px;display:inline-block;"
     "color:var(--jp-ui-font-color1,inherit);font-size:13px;max-width:100%;overflow-x:auto"
@@ -116,8 +117,17 @@ def _ranks(infos: Sequence[Mapping[str, Any]]) -> str:
     )
     return (
         f'<table style="font-size:12px">{"".join(lines)}</table>{_left(len(infos), "ranks")}'
-        f'<div style="font-size:12px">{legend}</div>'
+        f'<div style="font-size:12px">{legend}{_skew(infos)}</div>'
     )
+
+
+def _skew(infos: Sequence[Mapping[str, Any]]) -> str:
+    """How much more the fullest rank holds than the mean; nothing where all hold about as much."""
+    sizes = [int(info["nbytes"]) for info in infos]
+    most, mean = max(sizes), sum(sizes) / len(sizes)
+    if most <= _EVEN * mean:
+        return ""
+    return f" · rank {sizes.index(most)} holds {most / mean:.1f} × the mean"
 
 
 def _cell(text: str, *, faint: bool = False) -> str:

@@ -61,6 +61,7 @@ class Channel:
         self.needs_recovery = False
         self.on_wait: Callable[[float], None] | None = None
         self.on_replies: Callable[[list[Reply]], None] | None = None
+        self.is_unwanted: Callable[[], bool] = lambda: False
         self._cells_ran = False
         self._describe_loss = describe_loss
         self._is_cut_off = is_cut_off
@@ -228,8 +229,9 @@ class Channel:
 
     def _wait(self, sent: Any, what: str, timeout_s: float | None) -> list[Reply]:
         waiter = Waiter(
-            sent, what, timeout_s, is_lost=lambda: bool(self.lost), is_cut_off=self._is_cut_off, free=self.interrupt
-        )
+            sent, what, timeout_s, is_lost=lambda: bool(self.lost), is_cut_off=self._is_cut_off,
+            is_unwanted=lambda: what != "recover" and self.is_unwanted(), free=self.interrupt,
+        )  # fmt: skip
         replies = waiter.replies(self.on_wait)
         if waiter.stuck and self._is_cut_off():
             self.check_usable()

@@ -80,13 +80,11 @@ class VerbFuture(Generic[T]):
         with self._state:
             if self.done():
                 return self._was_cancelled
+            # While it runs, the thread that waits for the ranks frees them: it has the lock, so nothing else is struck.
             self._was_cancelled = True
             if self._future.cancel():
                 self._turns.leave(self._number)
                 self._function = None
-                return True
-            # It has the lock until `_state` is free again: no other request can be struck.
-            self._session.channel.interrupt()
             return True
 
     def result(self, timeout: float | None = None) -> T:
@@ -159,7 +157,8 @@ class VerbFuture(Generic[T]):
             function, self._function = self._function, None
             assert function is not None
             try:
-                outcome: tuple[T | None, BaseException | None] = function(), None
+                with self._session.on_behalf_of(self):
+                    outcome: tuple[T | None, BaseException | None] = function(), None
             except BaseException as error:
                 outcome = None, error
             self._seconds = time.monotonic() - self._began_at
@@ -241,27 +240,24 @@ class Later:
         self._thread: threading.Thread | None = None
         self._left = 0
 
-    def put(self, make: Callable[[], VerbFuture[T]], prepare: Callable[[], None]) -> VerbFuture[T]:
+    def put(self, make: Callable[[], VerbFuture[T]]) -> VerbFuture[T]:
         """Let a future run after those before it.
 
         Parameters
         ----------
         make : callable
             Makes the future, so that it takes its number in the order of the queue.
-        prepare : callable
-            Called in a new thread first.
         """
         with self._lock:
             future = make()
             self._queue.put(future)
             self._left += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, args=[prepare], name="gcylon-later", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="gcylon-later", daemon=True)
                 self._thread.start()
             return future
 
-    def _run(self, prepare: Callable[[], None]) -> None:
-        prepare()
+    def _run(self) -> None:
         while True:
             self._queue.get().run()
             with self._lock:

@@ -214,7 +214,8 @@ class DistTable(HandleVerbs):
 
     def _check_room(self, rows: int, what: str) -> None:
         """Refuse to bring more rows to the notebook than its memory holds: it would die of them."""
-        needed = _COPIES * self.nbytes * min(rows, self.num_rows) // max(1, self.num_rows)
+        rows = min(rows, self.num_rows)
+        needed = _COPIES * self.nbytes * rows // max(1, self.num_rows)
         if needed < _ALWAYS_BYTES or needed <= (free := available_bytes()):
             return
         raise BudgetExceeded(

@@ -21,6 +21,7 @@ _FIRST_S = 1.0
 _FIRST_IN_NOTEBOOK_S = 0.5
 _EVERY_S = 0.25
 _BAR_CELLS = 20
+_LEFT = ", about "
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def _time_left(progress: dict[str, Any]) -> str:
     done, rounds, spent_s = progress["round"], progress["rounds"], progress.get("spent_s", 0.0)
     if not 0 < done < rounds or not spent_s:
         return ""
-    return f", about {format_seconds(spent_s / done * (rounds - done))} left"
+    return f"{_LEFT}{format_seconds(float(f'{spent_s / done * (rounds - done):.1g}'))} left"
 
 
 def ending(where: Where, elapsed_s: float, error: BaseException | None) -> Where:
@@ -91,8 +92,8 @@ def ending(where: Where, elapsed_s: float, error: BaseException | None) -> Where
     took = format_seconds(elapsed_s)
     if error is None:
         return Where(f"{where.verb} done in {took}", where.verb)
-    cut = isinstance(error, (KeyboardInterrupt, Revoked))
-    return Where(f"{where.verb} {'interrupted' if cut else 'failed'} after {took}; it was at: {where.text}", where.verb)
+    cut, at = isinstance(error, (KeyboardInterrupt, Revoked)), where.text.partition(_LEFT)[0]
+    return Where(f"{where.verb} {'interrupted' if cut else 'failed'} after {took}; it was at: {at}", where.verb)
 
 
 class ProgressLine:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from ..config import GcylonConfig
-from ..errors import ClusterError, ClusterStartError, GcylonError
+from ..errors import ClusterError, ClusterStartError, GcylonError, Revoked
 from . import homes
 from .attaching import wait_until_idle
 from .channel import Channel
@@ -62,6 +63,7 @@ class Session:
         self.feed = Feed(lambda: self.channel)
         self.turns = Turns()
         self._later = Later()
+        self._here = threading.local()
 
     def start(self) -> None:
         """Start the engines and check them; on failure nothing is left behind.
@@ -159,6 +161,8 @@ class Session:
         """Run a request on all ranks; return their replies in rank order. See `Channel.call`."""
         self.check_open()
         self.turns.wait()
+        if self._is_unwanted():
+            raise Revoked(f"{request.action} was cancelled before it was sent.")
         self.waiting.begin()
         try:
             replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
@@ -178,7 +182,21 @@ class Session:
         function : callable
         """
         self.check_open()
-        return self._later.put(lambda: VerbFuture(self, what, function), self.waiting.hide_here)
+        return self._later.put(lambda: VerbFuture(self, what, function))
+
+    @contextlib.contextmanager
+    def on_behalf_of(self, future: VerbFuture[Any]) -> Iterator[None]:
+        """Inside, this thread's requests are a future's: shown where it is awaited, and cancelled with it."""
+        self.waiting.hide_here()
+        self._here.future = future
+        try:
+            yield
+        finally:
+            self._here.future = None
+
+    def _is_unwanted(self) -> bool:
+        future = getattr(self._here, "future", None)
+        return future is not None and future.cancelled()
 
     def drop_later(self, table: str) -> None:
         """Forget a table on the engines with the next request; safe in finalizers."""
@@ -241,6 +259,7 @@ class Session:
         self.channel = self._new_channel([record.engine_id for record in self.ranks])
         self.channel.on_wait = self.waiting.tick
         self.channel.on_replies = self._learn
+        self.channel.is_unwanted = self._is_unwanted
         self.channel.needs_recovery = any(answer["revoked"] for answer in identities)
         self.generation += 1
         self.infos.clear()

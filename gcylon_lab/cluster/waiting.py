@@ -33,6 +33,8 @@ class Waiter:
         Whether a rank's process is gone.
     is_cut_off : callable
         Whether no answer can come any more.
+    is_unwanted : callable
+        Whether nobody wants the answer any more.
     free : callable
         Interrupts all ranks.
 
@@ -50,6 +52,7 @@ class Waiter:
         *,
         is_lost: Callable[[], bool],
         is_cut_off: Callable[[], bool],
+        is_unwanted: Callable[[], bool],
         free: Callable[[], None],
     ) -> None:
         self._sent = sent
@@ -57,6 +60,7 @@ class Waiter:
         self._timeout_s = timeout_s
         self._is_lost = is_lost
         self._is_cut_off = is_cut_off
+        self._is_unwanted = is_unwanted
         self._free = free
         self._failed_at: float | None = None
         self._freed_at: float | None = None
@@ -97,7 +101,7 @@ class Waiter:
         # Verbs end at the ranks' own deadline; a function of the user's has none there.
         grace = 0.0 if self._what == "run" else _LATE_S
         self._overdue = self._timeout_s is not None and elapsed_s > self._timeout_s + grace and not alone
-        if alone or self._overdue:
+        if alone or self._overdue or self._is_unwanted():
             self._free()
             self._freed_at = now
 

@@ -7,6 +7,7 @@ import concurrent.futures
 import gc
 import inspect
 import logging
+import threading
 import time
 
 import pandas as pd
@@ -19,8 +20,6 @@ from gcylon_lab.cluster.futures import VerbFuture
 from gcylon_lab.cluster.turns import Turns
 from gcylon_lab.errors import ColumnMissing, HandleReleased
 from gcylon_lab.table import Table
-
-CANCELLED = (concurrent.futures.CancelledError, asyncio.CancelledError)
 
 
 def nap(seconds: float) -> int:
@@ -192,6 +191,24 @@ def test_what_has_not_begun_is_dropped(lab: gl.Cluster) -> None:
     asyncio.run(main())
     assert lab.run(numbered, 9) == [9, 9]
     assert lab.run(lambda: gl._order_of_tests) == [[9]] * 2
+
+
+@pytest.mark.mpi
+def test_what_is_cancelled_before_it_is_sent_is_not_sent(lab: gl.Cluster) -> None:
+    lab.run(lambda: gl.__dict__.pop("_order_of_tests", None))
+    going, go = threading.Event(), threading.Event()
+
+    def slowly() -> None:
+        going.set()
+        go.wait(10)
+        lab.run(numbered, 1)
+
+    future = lab._session.later("slowly", slowly)
+    going.wait(10)
+    assert future.cancel()
+    go.set()
+    assert lab.run(numbered, 2) == [2, 2]
+    assert lab.run(lambda: gl._order_of_tests) == [[2]] * 2
 
 
 @pytest.mark.mpi

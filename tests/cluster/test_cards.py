@@ -26,6 +26,12 @@ def test_a_table_shows_rows_bytes_and_tiers_of_each_rank() -> None:
     assert "&lt;b&gt;" in html and "<b>k" not in html
     assert "width:240.0px" in html and "width:60.0px" in html  # the larger part fills the bar
     assert "device" in html and "disk" in html and "pinned" not in html
+    assert "rank 0 holds 1.6 × the mean" in html
+
+
+def test_a_table_that_is_spread_evenly_has_no_skew() -> None:
+    assert "mean" not in table_card("t1", [info(10, device=100), info(10, device=110)])
+    assert "mean" not in table_card("t1", [info(0, device=0), info(0, device=0)])
 
 
 def test_many_ranks_and_columns_are_cut() -> None:

@@ -15,8 +15,9 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.cluster import handle
 from gcylon_lab.cluster.handle import DistTable
-from gcylon_lab.errors import ArgumentError, ColumnMissing, ConfigError, HandleReleased, ReadError
+from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError, HandleReleased, ReadError
 from gcylon_lab.table import Table
 
 pytestmark = pytest.mark.mpi
@@ -116,6 +117,20 @@ def test_rows_come_only_as_far_as_asked(lab: gl.Cluster, frame: pd.DataFrame) ->
         assert len(table.to_pandas()) == 1000
     with pytest.raises(ArgumentError, match="negative"):
         table.to_pandas(limit=-1)
+
+
+def test_the_notebook_is_not_filled(lab: gl.Cluster, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = lab.from_pandas(frame)
+    monkeypatch.setattr(handle, "_ALWAYS_BYTES", 0)
+    monkeypatch.setattr(handle, "available_bytes", lambda: table.nbytes)
+    sent = len(lab.client.history)
+    for bring in (table.local, table.to_pandas, lambda: table.to_pandas(limit=None), lambda: table.to_pandas(900)):
+        with pytest.raises(BudgetExceeded, match="of the notebook's memory.*Give a smaller limit"):
+            bring()
+    assert len(lab.client.history) == sent
+    assert len(table.to_pandas(limit=300)) == 300
+    monkeypatch.setattr(handle, "_ALWAYS_BYTES", 2 * table.nbytes + 1)
+    assert len(table.to_pandas()) == 1000
 
 
 def test_files_are_read_and_written(lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path) -> None:

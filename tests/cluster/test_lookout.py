@@ -27,7 +27,7 @@ def test_who_waits_for_whom() -> None:
     stranded = find_stranded(states)
     assert stranded is not None
     assert stranded.describe() == "rank 0 waits in shuffle; ranks 1-2 are idle"
-    assert describe(states, 2.0).startswith("rank 0 waits in shuffle; ranks 1-2 are idle, 2")
+    assert describe(states, 2.0).text.startswith("rank 0 waits in shuffle; ranks 1-2 are idle, 2")
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_an_error_shows_the_advice_on_top_and_no_insides(
 ) -> None:
     shown = said(shell, capsys, "t.head(5)\nt.shuffle('zz')")
     lines = shown.splitlines()
-    assert lines[0] == "ColumnMissing on ranks 0-1: There is no column 'zz'"
+    assert lines[0] == "ColumnMissing on ranks 0-1: There is no column 'zz'."
     assert lines[1] == "  What helps: The columns are 'k', 'v', 's'."
     assert "----> 2 t.shuffle('zz')" in shown and "forwarding.py" not in shown
     in_cell = said(shell, capsys, "t.bind('t')\n%px t.shuffle('zz')")
