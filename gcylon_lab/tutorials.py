@@ -1,4 +1,4 @@
-"""The tutorials: JupyterLab on a copy of them, the data that they and the demo use, and what they measure as a table."""
+"""The tutorials: JupyterLab on a copy of them, data that they and the demo use, and what they measure as a table."""
 
 from __future__ import annotations
 

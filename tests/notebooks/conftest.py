@@ -8,20 +8,18 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lab_page import wait_for
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-_START_S = 60
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,7 +57,7 @@ def jupyter(tmp_path: Path) -> Iterator[str]:
         command, env=os.environ | _settings(tmp_path), stdin=subprocess.DEVNULL, stdout=log, stderr=log
     )
     try:
-        _wait(f"http://127.0.0.1:{port}/api", process, tmp_path / "jupyter.log")
+        wait_for(f"http://127.0.0.1:{port}/api", process, tmp_path / "jupyter.log")
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
@@ -84,17 +82,6 @@ def _settings(folder: Path) -> dict[str, str]:
 def _write(path: Path, content: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(content))
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + _START_S
-    while process.poll() is None and time.monotonic() < until:
-        try:
-            with urllib.request.urlopen(url, timeout=5):
-                return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail(f"JupyterLab does not answer (exit status {process.poll()}):\n{log.read_text()[-3000:]}")
 
 
 @pytest.fixture

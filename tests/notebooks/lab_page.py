@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,21 @@ _POINTS = """() => [...document.querySelectorAll('.gcylon-dashboard .js-plotly-p
     .flatMap(plot => plot._fullData || []).reduce((sum, trace) => sum + (trace.x ? trace.x.length : 0), 0)"""
 _CELL_S = 90
 _TAKEN_S = 4.0
+_START_S = 60.0
+
+
+def wait_for(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until a server answers, whatever it says."""
+    until = time.monotonic() + _START_S
+    while process.poll() is None and time.monotonic() < until:
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except urllib.error.HTTPError:
+            return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError(f"The server does not answer (exit status {process.poll()}):\n{log.read_text()[-3000:]}")
 
 
 class LabPage:
@@ -99,16 +117,19 @@ class LabPage:
         for _ in range(times):
             self.page.keyboard.press(key)
 
-    def use_application(self) -> None:
-        """Start a cluster with the application's buttons, run a verb, see the figure gain points, and end."""
+    def use_application(self, engines: Callable[[], Any] = lambda: True) -> None:
+        """Start a cluster with the application's buttons, choose, run, see the figure gain points, and end."""
         page = self.page
         press = {name: page.locator(f".jupyter-button >> text=/^{name}$/") for name in ("start", "run", "end")}
         press["start"].click()
         page.wait_for_selector("text=Ready: press run.")
+        assert engines(), "there are ranks"
         self.until(lambda: self.points() > 0, "a figure with points")
         before = self.points()
+        page.locator("select:has-text('sort by x')").last.select_option("sort by x")
+        page.locator("select:has-text('500,000')").last.select_option("500,000")
         press["run"].click()
-        page.wait_for_selector("text=/100,000 rows. shuffle: direct/")
+        page.wait_for_selector("text=/500,000 rows. sort_values: direct/")
         self.until(lambda: self.points() > before, "the figure to gain points")
         page.wait_for_timeout(500)
         self.shoot("application")
