@@ -18,10 +18,10 @@ from .comm.transport import Transport
 from .config import GcylonConfig
 from .equipment import bind_gpu, equip, gpu_probe
 from .errors import CommError, ConfigError, GcylonError
+from .memory.rates import CopyRates
 from .ops.workspace import Workspace
 from .profiling import Recorder, Sampler, set_recorder
 from .profiling.clock import estimate_offset_ns
-from .memory.rates import CopyRates
 from .profiling.sampler import Sample, read_rss_bytes
 from .profiling.snapshot import RankSnapshot, take_snapshot
 
