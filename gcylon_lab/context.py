@@ -18,10 +18,10 @@ from .comm.transport import Transport
 from .config import GcylonConfig
 from .equipment import bind_gpu, equip, gpu_probe
 from .errors import ArgumentError, CommError, ConfigError, GcylonError
+from .memory.rates import CopyRates, pinned_rates
 from .ops.workspace import Workspace
 from .profiling import Recorder, Sampler, set_recorder
 from .profiling.clock import estimate_offset_ns
-from .memory.rates import CopyRates
 from .profiling.sampler import Sample, read_rss_bytes
 from .profiling.snapshot import RankSnapshot, take_snapshot
 
@@ -75,7 +75,8 @@ class Context:
             made.transport, made.backend, made.budget, made.tiers, self.recorder, config,
             free_at_start_bytes=made.free_at_start_bytes,
         )  # fmt: skip
-        self._copy_rates = CopyRates(made.copy_rates)
+        pinned = pinned_rates(made.pool) if made.pool is not None and config.use_pinned_memory else {}
+        self._copy_rates = CopyRates({"pinned": pinned})
         self.tables: weakref.WeakSet[Table] = weakref.WeakSet()
         self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0, gpu=gpu_probe(made))
         offset = self._measure_clock()

@@ -16,7 +16,6 @@ from .memory.budget import MemoryBudget
 from .memory.checks import Checks
 from .memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from .memory.lower import LowerTiers
-from .memory.rates import Rates
 from .memory.tiers import SpillStore
 from .ops.untried import UNTRIED_VARIABLE
 from .profiling import GpuProbe, GpuSample, Recorder
@@ -83,8 +82,6 @@ class Equipment:
     around : Neighbourhood
     ahead : PinnedAhead or None
         What page-locks host memory in the background, on GPU engines.
-    copy_rates : dict of str to Rates
-        What was measured of copies at start, by tier.
     """
 
     kind: str
@@ -100,7 +97,6 @@ class Equipment:
     device: Any = None
     pool: Any = None
     ahead: Any = None
-    copy_rates: dict[str, Rates] = field(default_factory=dict)
     closers: list[Any] = field(default_factory=list)
 
     @property
@@ -281,7 +277,6 @@ def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
     from .memory.device_budget import DeviceBudget
     from .memory.device_tiers import DeviceTiers
     from .memory.pinned import Pageable, PinnedPool
-    from .memory.rates import pinned_rates
     from .tables.cudf_backend import CudfBackend
 
     config, share = means.config, means.around.share_bytes
@@ -303,11 +298,9 @@ def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
     backend = CudfBackend()
     with suppress(MemoryError):  # a limit of a few KiB: then the first operation compiles
         backend.warm_up()
-    rates = {"pinned": pinned_rates(pool)} if config.use_pinned_memory else {}
     made = Equipment(
         "gpu", _place(name), "because every rank has a GPU and cuDF", f"{chosen.name}, {why}", chosen, backend,
         DeviceBudget(device), tiers, free, means.around, device, pool, ahead,
-        rates,
     )  # fmt: skip
     made.closers = [device.close, pool.close, tiers.close, ahead.stop]
     return made

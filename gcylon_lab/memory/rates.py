@@ -53,13 +53,13 @@ class CopyRates:
         finally:
             self._measuring.release()
 
-_NBYTES = 16 * MIB
+_NBYTES = 8 * MIB
 _TRIES = 2
 _ANY_KIND = 4  # cudaMemcpyDefault
 
 
 def disk_rates(folder: str, nbytes: int = _NBYTES) -> Rates:
-    """Write a block to a spill file of a folder and read it back, the best of two; it takes some 20 ms.
+    """Write a block to a spill file of a folder and read it back, the best of two.
 
     The way is that of staging, with the system's own caching of files.
     """
@@ -80,7 +80,7 @@ def disk_rates(folder: str, nbytes: int = _NBYTES) -> Rates:
 
 
 def pinned_rates(pool: PinnedPool, nbytes: int = _NBYTES) -> Rates:
-    """Copy a block of device memory to page-locked memory and back, the best of two; it takes some 2 ms.
+    """Copy a block of device memory to page-locked memory and back, the best of two.
 
     On the caller's current device and stream. Empty where there is no room for the block.
     """

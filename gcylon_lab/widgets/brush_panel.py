@@ -9,8 +9,7 @@ from .theme import Theme
 from .view import View
 
 _LEAD = "the whole run: drag the handles to look back; a double click above follows time again"
-# The plot itself has no use beside its slider: its line lies outside its own scale.
-_NOWHERE, _PERCENT = [1000.0, 1001.0], [0.0, 110.0]
+_PERCENT = [0.0, 110.0]
 
 
 def brush_panel(view: View, theme: Theme) -> Panel:
@@ -26,14 +25,13 @@ def brush_panel(view: View, theme: Theme) -> Panel:
         "bgcolor": "rgba(0,0,0,0)",
         "bordercolor": theme.faint,
         "borderwidth": 1,
-        "yaxis9": {"rangemode": "fixed", "range": _PERCENT},
     }
     return Panel(
         "brush",
         "",
         [trace],
         {"title": "", "matches": "x", "showspikes": False, "showgrid": False, "rangeslider": slider},
-        {"title": "", "range": _NOWHERE, "showgrid": False, "zeroline": False, "showline": False, "tickvals": []},
+        {"title": "", "range": _PERCENT, "showgrid": False, "zeroline": False, "showline": False, "tickvals": []},
         lead=_LEAD if len(t) else "",
     )
 

@@ -42,7 +42,7 @@ PLACES = {
     "plan": Place("x3", "y5", "legend5", 40, 110, 52),
     "traffic": Place("x6", "y11", "legend11", 68, 190, 38, grows=2.0),
 }
-# A slider is drawn so far below the plot it belongs to, which itself is not to be seen.
+# A slider is drawn so far below the plot it belongs to, which itself is a pixel high (with less plotly clips nothing).
 _SLIDER_GAP = 15
 _TICKS = 30  # below the lowest panel of a time axis, for its numbers and unit
 

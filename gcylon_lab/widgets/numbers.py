@@ -67,7 +67,7 @@ def traffic_table(snapshots: Sequence[Snapshot]) -> Table:
     rows = [
         [
             f"#{r['number']} {r['verb']}", readable(r["between_bytes"]), readable(r["kept_bytes"]),
-            f"{r['heaviest_from']} → {r['heaviest_to']}, {readable(r['heaviest_bytes'])}" if r["heaviest_bytes"] else "",
+            _heaviest(r),
             f"rank {r['most_to']}, {readable(r['most_to_bytes'])}", f"{r['receive_skew'] or 0:.2f} ×",
         ]
         for r in summary(snapshots)["traffic"]
@@ -174,6 +174,12 @@ def _operation_cells(row: Row) -> list[str]:
         f"rank {row['slowest_rank']}",
         f"{row['skew']:.2f} ×" if row["skew"] is not None else "",
     ]
+
+
+def _heaviest(row: Row) -> str:
+    if not row["heaviest_bytes"]:
+        return ""
+    return f"{row['heaviest_from']} → {row['heaviest_to']}, {readable(row['heaviest_bytes'])}"
 
 
 def _transfer_cells(row: Row) -> list[str]:

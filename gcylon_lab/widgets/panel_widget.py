@@ -87,10 +87,9 @@ class Panel(FollowingWidget):
 
     def _offer(self, options: list[tuple[str, int | None]]) -> None:
         # New options take the choice back to the first one, and say so as if a hand had.
-        with self.operation.hold_trait_notifications():
-            self.operation.unobserve(self._choice_changed, "value")
-            self.operation.options = options
-            self.operation.value = self._operation
+        self.operation.unobserve(self._choice_changed, "value")
+        self.operation.options = options
+        self.operation.value = self._operation
         self.operation.observe(self._choice_changed, "value")
 
     def _operations(self, known: list[tuple[str, int]]) -> list[tuple[str, int | None]]:

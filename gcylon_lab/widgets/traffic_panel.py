@@ -64,7 +64,7 @@ def _said(op: Operation, traffic: Traffic) -> str:
         return f"{first},<br>{readable(traffic.kept_bytes)} stayed on their own"
     most, skew = int(traffic.received.argmax()), traffic.receive_skew or 0.0
     second = f"{readable(traffic.kept_bytes)} stayed; most: {sender} → {receiver}, {readable(nbytes)}"
-    return f"{first}<br>{second}<br>rank {most} got most, {skew:.2g} × the mean"
+    return f"{first}<br>{second}<br>rank {most} got most, {skew:.{1 if skew < 10 else 0}f} × the mean"
 
 
 def _heat(traffic: Traffic | None, unit: float, name: str, theme: Theme, *, numbers: bool) -> Trace:

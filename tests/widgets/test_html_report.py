@@ -66,6 +66,10 @@ def test_its_numbers_stand_as_text(report: Path) -> None:
         assert part in text
     assert f"{record['predicted_peak_bytes'] / MIB:.3g} MiB" in text
     assert "Each rank (20 lines)" in text
+    hot = sum(s["operations"][2]["sent_to"][1] for s in Replay(4).at(16.0))
+    assert "Traffic: who sent what to whom" in text and f"rank 1, {hot / MIB:.3g} MiB {hot / MIB / 24:.2f} ×" in text
+    assert "#5 repartition: from to 0 to 1 to 2 to 3" in " ".join(text.split())
+    assert "What each rank staged (4 lines)" in text and "1.90 GB/s" in text
 
 
 def test_its_figures_are_the_dashboards_in_light_and_dark(report: Path) -> None:

@@ -60,6 +60,7 @@ def test_the_report_opens_offline_and_draws(browser: Any, tmp_path: Path, theme:
     page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(path.as_uri(), timeout=90_000)
     page.wait_for_selector("#figure .scatterlayer path")
+    page.wait_for_selector("#figure .rangeslider-container .scatterlayer path", state="attached")
     keep(page, tmp_path, f"report {theme.name}")
     assert asked == [path.as_uri()]
     assert wrong == []

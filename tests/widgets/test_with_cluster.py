@@ -106,6 +106,24 @@ def test_a_limit_above_the_ceiling_is_said(dashboard: gl.Dashboard, lab: gl.Clus
         lab.config = lab.config.with_values(gpu_memory_limit=4 * ceiling)
 
 
+def test_traffic_of_a_skewed_shuffle(lab: gl.Cluster, table: gl.DistTable) -> None:
+    rows = 50_000
+    hot = lab.from_pandas(pd.DataFrame({"k": np.full(rows, 7), "v": np.zeros(rows)}))
+    hot.shuffle("k", strategy="staged").release()
+    hot.release()
+    with gl.Panel(lab, "traffic") as panel:
+        panel.start()
+        assert eventually(lambda: " shuffle: " in " ".join(a.text for a in panel.live.widget.layout.annotations), 20)
+        assert eventually(lambda: "2.0 × the mean" in panel.live.widget.layout.annotations[1].text, 20)
+    snapshots = lab.snapshots()
+    records = [next(r for r in reversed(s["operations"]) if r["verb"] == "shuffle") for s in snapshots]
+    assert [sum(r["sent_to"]) for r in records] == [r["sent_bytes"] for r in records]
+    received = [sum(r["sent_to"][rank] for r in records) for rank in range(2)]
+    assert received == [r["received_bytes"] for r in records] and sorted(received) == [0, rows * 16]
+    rates = [s["copy_rates"].get("disk", {}) for s in snapshots]
+    assert all(1e7 < rate[way] < 1e12 for rate in rates if rate for way in ("down", "up")) and any(rates)
+
+
 def test_the_report_of_a_cluster(lab: gl.Cluster, table: gl.DistTable, tmp_path: object) -> None:
     html = gl.html_report(f"{tmp_path}/report.html", lab, title="real").read_text()
     assert "#1 from_local" in html and "2 ranks on" in html

@@ -1,0 +1,36 @@
+"""How fast the machine copies: measured for the disk tier, once it has been used, once a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gcylon_lab.memory import rates
+from gcylon_lab.memory.tiers import SpillStore
+
+
+def test_a_disk_is_measured_by_writing_and_reading(tmp_path: Path) -> None:
+    found = rates.disk_rates(str(tmp_path), 1 << 20)
+    assert set(found) == {"down", "up"} and all(1e6 < rate < 1e12 for rate in found.values())
+    assert list(tmp_path.iterdir()) == []
+    assert rates.disk_rates(str(tmp_path / "missing")) == {}
+
+
+def test_only_a_disk_in_use_is_measured_and_once_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    small = rates.disk_rates
+    monkeypatch.setattr(rates, "disk_rates", lambda folder: measured.append(folder) or small(folder, 4096))
+    store, known = SpillStore(str(tmp_path)), rates.CopyRates({"pinned": {}})
+    known.look(store)
+    assert known.known == {} and measured == []
+    region = store.new_file().append([np.ones(10, dtype=np.uint8).data])
+    known.look(store)
+    known.look(store)
+    assert measured == [str(tmp_path)] and known.known["disk"]["down"] > 0
+    other = tmp_path / "other"
+    other.mkdir()
+    store.set_folder(str(other))
+    known.look(store)
+    assert measured == [str(tmp_path), str(other)] and region.nbytes
