@@ -1,4 +1,4 @@
-"""TPC-H with the public verbs: DuckDB's answers, on ranks as they come and in a tenth of the input, and on a cluster."""
+"""TPC-H with the public verbs: DuckDB's answers, on ranks as they are and in a tenth of the input, and on a cluster."""
 
 from __future__ import annotations
 
