@@ -123,8 +123,11 @@ def _tpch(arguments: argparse.Namespace) -> int:
         raise ArgumentError(f"--queries {arguments.queries} are no numbers.", advice="Give for example 1,3.")
     report = run(
         TpchCase(
-            scale=arguments.scale, ranks=arguments.ranks, queries=tuple(map(int, numbers)) or tuple(QUERIES),
-            budget_share=arguments.budget_share, repeats=arguments.repeats,
+            scale=arguments.scale,
+            ranks=arguments.ranks,
+            queries=tuple(map(int, numbers)) or tuple(QUERIES),
+            budget_share=arguments.budget_share,
+            repeats=arguments.repeats,
         )  # fmt: skip
     )
     _finish(arguments, report, format_tpch)

@@ -101,8 +101,8 @@ def format_groupby(report: dict[str, Any]) -> str:
     """The group-by bench as text: every contender, and ours over each peer's best."""
     case = report["case"]
     lines = [
-        f"groupby sum, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key with {case['keys']:,} values "
-        f"and three float64 columns ({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after "
+        f"groupby sum, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key with {case['keys']:,} "
+        f"values and three float64 columns ({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after "
         f"{case['warmup']} warm-ups",
         "",
         format_contenders(report),

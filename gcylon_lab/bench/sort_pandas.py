@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import Literal
 
 import pandas as pd
 
@@ -16,7 +17,7 @@ from .sort_dask import make_frame
 def main(ranks: int, rows: int) -> None:
     """Serve the bench; the order's ``variant`` is pandas' ``kind``."""
 
-    def step(repeat: int, variant: str) -> Answer:
+    def step(repeat: int, variant: Literal["quicksort", "stable"]) -> Answer:
         frame = pd.concat([make_frame(rank, rows, repeat) for rank in range(ranks)], ignore_index=True)
         start = time.perf_counter()
         result = frame.sort_values(KEY, kind=variant, ignore_index=True)

@@ -49,7 +49,8 @@ class TpchCase:
         unknown = [str(number) for number in self.queries if number not in QUERIES]
         if unknown or not self.queries:
             raise ArgumentError(
-                f"Query {', '.join(unknown) or 'none'} is not here.", advice=f"There are {', '.join(map(str, QUERIES))}."
+                f"Query {', '.join(unknown) or 'none'} is not here.",
+                advice=f"There are {', '.join(map(str, QUERIES))}.",
             )
         if self.scale <= 0 or self.ranks < 1 or self.repeats < 1 or not 0 <= self.budget_share <= 1:
             raise ArgumentError("scale is above 0, ranks and repeats are at least 1, budget-share is in [0, 1].")
@@ -153,8 +154,8 @@ def format_tpch(report: dict[str, Any]) -> str:
     text = f"{title}\n\n{format_table(header, map(_cells, report['queries']))}"
     if not case["budget_share"]:
         return text
-    header = ("query", "rows", "seconds", "budget a rank", "peak a rank", "answer")
-    tight = format_table(header, map(_tight_cells, report["queries"]))
+    tight_header = ("query", "rows", "seconds", "budget a rank", "peak a rank", "answer")
+    tight = format_table(tight_header, map(_tight_cells, report["queries"]))
     return f"{text}\n\nwith {case['budget_share']:g} of the columns read as each rank's budget\n\n{tight}"
 
 

@@ -31,7 +31,8 @@ def is_held_as_objects(column: Column) -> bool:
 
 def needs_no_objects(expression: Expression, schema: Schema) -> bool:
     """Whether a step of an expression is computed by `without_objects`: all columns in it are dates, or decimals."""
-    columns, values = [], []
+    columns: list[Any] = []
+    values: list[Any] = []
     for argument in expression.arguments:
         if isinstance(argument, Expression):
             if argument.operation not in ("col", "lit"):

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from .column import Column
 from .data import Columns, one_array
+from .recycling import scratch
 from .sorting import SortKey
 
 Words = npt.NDArray[np.uint64]
@@ -63,7 +64,7 @@ class KeyWords:
         step = block_rows(count)
         if count <= step:
             return self._getters[key](word, rows)
-        words = np.empty(count, np.uint64)
+        words = scratch(count, np.dtype(np.uint64))
         for start in range(0, count, step):
             stop = min(start + step, count)
             block = slice(first + start, first + stop) if isinstance(rows, slice) else rows[start:stop]
@@ -93,6 +94,8 @@ def _fixed_getter(kind: str, array: npt.NDArray[Any], key: SortKey) -> Get:
 def _int_words(values: npt.NDArray[Any]) -> Words:
     if values.dtype.kind in "bu":
         return values.astype(np.uint64)
+    if values.dtype == np.int64:
+        return values.view(np.uint64) ^ _SIGN
     words = values.astype(np.int64).view(np.uint64)
     words ^= _SIGN
     return words

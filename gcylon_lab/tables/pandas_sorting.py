@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from .column import Column
 from .data import Columns, one_array
 from .hashing import id_dtype
 from .key_words import BLOCK_ROWS, KeyWords, Words, block_rows
+from .recycling import scratch
 from .sorting import SortKey, require_sortable
 from .word_order import word_order
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
+NewArray = Callable[[int, np.dtype[Any]], npt.NDArray[Any]]
 
 # Up to so many splitters one comparison with each is faster than a search.
 _COMPARED = 6
@@ -35,7 +37,7 @@ class PandasSorting:
         return sort_order(data, keys, runs=runs)
 
     def take(self, data: Any, rows: Ids) -> Columns:
-        return take_rows(data, rows)
+        return take_rows(data, rows, scratch)  # rows that are sent, or a sample: not there for long
 
     def reorder(self, held: list[Any], order: Ids) -> Columns:
         data = held.pop()
@@ -132,16 +134,16 @@ def _stretches(edges: Words) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _taken(column: Column, array: Any, rows: Ids) -> Any:
+def _taken(column: Column, array: Any, rows: Ids, new: NewArray = np.empty) -> Any:
     if not column.fixed:
         return pa.chunked_array([one_array(array).take(pa.array(rows))], type=column.arrow)
     # Numbers are in range by construction; "clip" lets numpy write to out directly instead of through a buffer.
-    return np.take(array, rows, out=np.empty(len(rows), array.dtype), mode="clip")
+    return np.take(array, rows, out=new(len(rows), array.dtype), mode="clip")
 
 
-def take_rows(data: Columns, rows: Ids) -> Columns:
-    """Rows by number, copied."""
-    arrays = tuple(_taken(c, array, rows) for c, array in zip(data.schema.columns, data.arrays, strict=True))
+def take_rows(data: Columns, rows: Ids, new: NewArray = np.empty) -> Columns:
+    """Rows by number, copied; ``new`` makes the arrays of fixed columns."""
+    arrays = tuple(_taken(c, array, rows, new) for c, array in zip(data.schema.columns, data.arrays, strict=True))
     return Columns(data.schema, len(rows), arrays)
 
 

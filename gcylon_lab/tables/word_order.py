@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .key_words import BLOCK_ROWS, KeyWords, Rows, Words
+from .number_order import sort_numbers
 
 Int64s = npt.NDArray[np.int64]
 
@@ -89,14 +90,17 @@ def _sorted(
     """The order of some rows by as many bits as fit into a number, within groups that are in order already."""
     count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
     row_bits = max(1, (count - 1).bit_length())
-    packed, place, complete = _packed(words, places, rows, groups, place, _BITS - row_bits)
+    packed, used, place, complete = _packed(words, places, rows, groups, place, _BITS - row_bits)
     if packed is None:
         return np.arange(count), _Equal(None, place)
     packed <<= np.uint64(row_bits)
     for start in range(0, count, BLOCK_ROWS):
         stop = min(start + BLOCK_ROWS, count)
         packed[start:stop] |= np.arange(start, stop, dtype=np.uint64)
-    packed.sort(kind="stable" if merge else None)
+    if merge:
+        packed.sort(kind="stable")
+    else:
+        sort_numbers(packed, used + row_bits, row_bits)
     equal = None
     if not complete:
         equal = (packed[1:] ^ packed[:-1]) < np.uint64(1 << row_bits)
@@ -106,8 +110,8 @@ def _sorted(
 
 def _packed(
     words: KeyWords, places: list[tuple[int, int]], rows: Rows, groups: Int64s | None, place: _Place, room: int
-) -> tuple[Words | None, _Place, bool]:
-    """The next bits of the words, at most ``room``; where they end, and whether no more decide."""
+) -> tuple[Words | None, int, _Place, bool]:
+    """The next bits of the words, at most ``room``, and how many; where they end, and whether no more decide."""
     total: Words | None = None
     used = 0
     if groups is not None:
@@ -135,7 +139,7 @@ def _packed(
         used += taken
         place = _Place(place.word + 1) if taken == left else _Place(place.word, low, left - taken)
     complete = place.word >= len(places)
-    return (None, place, True) if used == fresh and complete else (total, place, complete)
+    return (None, used, place, True) if used == fresh and complete else (total, used, place, complete)
 
 
 def _equal_runs(equal: _Equal, where: Any) -> Iterator[_Runs]:
