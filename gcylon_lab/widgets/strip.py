@@ -185,7 +185,7 @@ def chips_html(states: Sequence[RankState]) -> str:
     rest = len(worst) - _MOST_TOLD
     chips += f'<span class="gcylon-chip">and {rest} more in trouble</span>' if rest > 0 else ""
     chips = f'<div class="gcylon-strip">{chips}</div>' if chips else ""
-    return f'<div class="gcylon-strip">{escape(counts_text(states))}</div>{_tiles(states)}{chips}'
+    return f'<div class="gcylon-strip">{escape(counts_text(states))}</div>{chips}{_tiles(states)}'
 
 
 def counts_text(states: Sequence[RankState]) -> str:
