@@ -69,7 +69,12 @@ class ClusterBox:
     # --- what is shown ---
 
     def show(
-        self, snapshots: Sequence[Snapshot], status: Mapping[str, Any], near: Sequence[tuple[int, float]] = ()
+        self,
+        snapshots: Sequence[Snapshot],
+        status: Mapping[str, Any],
+        near: Sequence[tuple[int, float]] = (),
+        *,
+        age_s: float = 0.0,
     ) -> None:
         """Bring it up to date.
 
@@ -81,13 +86,16 @@ class ClusterBox:
             The latest that `Source.status` gave; may be empty.
         near : sequence of (rank, share)
             Those near their budget, from `memory_panel.near_budget`.
+        age_s : float
+            How old the snapshots are.
         """
-        states = rank_states(self._source.ranks, snapshots, status.get("dead", ()), status.get("ranks", ()))
+        told = status.get("ranks", ())
+        states = rank_states(self._source.ranks, snapshots, status.get("dead", ()), told, age_s)
         set_html(self.headline, headline_html(states, snapshots, status, near, self._route))
         set_html(self.chips, chips_html(states))
         self._running = _what_runs(states, snapshots)
         self._show_tips(status)
-        if not self._armed:
+        if not (self._armed or self.restarting):
             set_html(self.said, self._said(states))
 
     def _show_tips(self, status: Mapping[str, Any]) -> None:

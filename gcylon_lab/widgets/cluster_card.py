@@ -42,5 +42,5 @@ class ClusterCard(LiveWidget):
 
     def _draw(self) -> None:
         near = near_budget(make_view(self._snapshots, window_s=_WINDOW_S))
-        self.cluster.show(self._snapshots, self._status, near)
+        self.cluster.show(self._snapshots, self._status, near, age_s=self._age_s)
         self._ask_for_status()

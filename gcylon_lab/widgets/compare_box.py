@@ -50,19 +50,22 @@ class CompareBox:
 
     def _make_widgets(self) -> None:
         self.button = w.Button(
-            description="compare", icon="balance-scale", layout={"width": "112px"},
+            description="compare", icon="balance-scale", layout={"width": "112px", "flex": "0 0 auto"},
             tooltip="Run this operation in several ways, one after the other. It says first what it will do.",
         )  # fmt: skip
         self.ways = w.Dropdown(
-            options=_WAYS, layout={"width": "104px"},
+            options=_WAYS, layout={"width": "104px", "flex": "0 0 auto"},
             tooltip="strategies: each with the settings shown. settings: those shown, at the opening, and presets.",
         )  # fmt: skip
         self.repeat = w.Dropdown(
-            options=[("once each", 1), ("3 times each", 3), ("5 times each", 5)], layout={"width": "116px"},
+            options=[("once each", 1), ("3 times each", 3), ("5 times each", 5)],
+            layout={"width": "116px", "flex": "0 0 auto"},
             tooltip="Runs of each: the fastest counts, and the largest peak",
         )  # fmt: skip
-        self.start = w.Button(description="run", button_style="primary", icon="play", layout={"width": "80px"})
-        self.dismiss = w.Button(description="close", layout={"width": "70px"})
+        self.start = w.Button(
+            description="run", button_style="primary", icon="play", layout={"width": "80px", "flex": "0 0 auto"}
+        )
+        self.dismiss = w.Button(description="close", layout={"width": "70px", "flex": "0 0 auto"})
         self.asks, self.table = w.HTML(), w.HTML()
         self._row = w.HBox(
             [self.ways, self.repeat, self.start, self.dismiss, self.asks],

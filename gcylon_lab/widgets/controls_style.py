@@ -4,8 +4,9 @@ from __future__ import annotations
 
 CONTROLS_CSS = """
 <style>
+.gcylon-dashboard .gcylon-tiles { display: flex; flex-wrap: wrap; column-gap: 16px; }
 .gcylon-dashboard .gcylon-tiles > div { display: flex; flex-wrap: wrap; align-items: center; line-height: 18px; }
-.gcylon-dashboard .gcylon-tiles small { min-width: 56px; opacity: 0.8; overflow: hidden; text-overflow: ellipsis; }
+.gcylon-dashboard .gcylon-tiles small { min-width: 30px; margin-right: 6px; opacity: 0.8; }
 .gcylon-dashboard .gcylon-tile { display: inline-block; width: 42px; margin: 1px 3px 1px 0; text-align: center;
   border: 1px solid var(--jp-border-color1, #999); border-radius: 3px; font-size: 11px; box-sizing: border-box;
   font-variant-numeric: tabular-nums; white-space: nowrap; }

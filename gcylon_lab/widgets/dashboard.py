@@ -102,7 +102,7 @@ class Dashboard(FollowingWidget):
 
     def _draw(self) -> None:
         view = self.draw_figure()
-        self.cluster.show(self._snapshots, self._status, near_budget(view))
+        self.cluster.show(self._snapshots, self._status, near_budget(view), age_s=self._age_s)
         table = operation_table(self._snapshots, last=_SHOWN_OPERATIONS)
         text = html_table(table, caption="The latest operations") if table[1] else ""
         set_html(self.numbers, f'<div class="gcylon-scroll">{text}</div>')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from html import escape
@@ -36,6 +37,7 @@ class LiveWidget:
         # One draws, one does what a hand asked for, and one asks the ranks, which takes long where one is stuck.
         self._worker, self._hands, self._eyes = (Worker(self._failed) for _ in range(3))
         self._snapshots: list[Snapshot] = []
+        self._heard = time.monotonic()
         self._status: dict[str, Any] = {}
         self._unsubscribe: Callable[[], None] | None = None
         self._closed = False
@@ -109,7 +111,7 @@ class LiveWidget:
     # --- callbacks: short, from any thread; the work is done on the workers ---
 
     def _news(self, snapshots: Sequence[Snapshot]) -> None:
-        self._snapshots = list(snapshots)
+        self._snapshots, self._heard = list(snapshots), time.monotonic()
         if self.page.visible:
             self._ask_for_drawing()
 
@@ -126,6 +128,11 @@ class LiveWidget:
 
     def _failed(self, error: Exception) -> None:
         self.errors.value = f'<div class="gcylon-error">{escape(type(error).__name__)}: {escape(str(error))}</div>'
+
+    @property
+    def _age_s(self) -> float:
+        """How old the snapshots are: of ranks that do not answer there are no others."""
+        return time.monotonic() - self._heard
 
     # --- on the workers ---
 

@@ -15,6 +15,8 @@ from .view import Snapshot
 
 Speeds = Mapping[str, float]
 
+_ALIKE = 4
+
 _MEANS = {
     "direct": "everything stays on the device",
     "chunked": "in rounds that keep the peak under the budget, the result on the device",
@@ -67,11 +69,21 @@ def _speed(other: str, chosen: str, speeds: Speeds) -> str:
     return f", at {speeds[other] / speeds[chosen]:.2g} × the speed as measured here"
 
 
-def measured_speeds(snapshots: Sequence[Snapshot], verb: str) -> dict[str, float]:
-    """Return GB/s a rank by strategy: the median of what operations of a verb reached in this session."""
+def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> dict[str, float]:
+    """Return GB/s a rank by strategy: the median of what was reached in this session.
+
+    Parameters
+    ----------
+    snapshots : sequence of dict
+        The latest of each rank.
+    verb : str
+    nbytes : int
+        Of the table on all ranks; operations on much more or much less count not, as their speed is another one.
+    """
     rates: dict[str, list[float]] = {}
     for row in summary(snapshots)["operations"]:
-        if row["verb"] == verb and row["done"] and row["gb_per_s"] and row["strategy"]:
+        alike = nbytes <= _ALIKE * row["bytes_in"] and row["bytes_in"] <= _ALIKE * nbytes
+        if row["verb"] == verb and alike and row["done"] and row["gb_per_s"] and row["strategy"]:
             rates.setdefault(row["strategy"], []).append(row["gb_per_s"])
     return {strategy: median(found) for strategy, found in rates.items()}
 

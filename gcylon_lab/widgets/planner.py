@@ -150,7 +150,8 @@ class Planner:
         plan: Plan | None = None
         try:
             plan = planned.plan(tables, config)
-            html = plan_html(plan.as_dict(), measured_speeds(self._snapshots(), planned.verb))
+            nbytes = sum(int(info["nbytes"]) for info in tables[planned.table])
+            html = plan_html(plan.as_dict(), measured_speeds(self._snapshots(), planned.verb, nbytes))
         except GcylonError as error:
             html = f'<div class="gcylon-error">{escape(str(error))}</div>'
         changes = escape(self._what_would_change(planned, tables, config, plan))

@@ -43,6 +43,7 @@ def rank_states(
     snapshots: Sequence[Snapshot],
     dead: Sequence[Mapping[str, Any]] = (),
     told: Sequence[Mapping[str, Any]] = (),
+    age_s: float = 0.0,
 ) -> list[RankState]:
     """Return the state of every rank, in rank order.
 
@@ -56,6 +57,8 @@ def rank_states(
         rank and exit of those that are gone.
     told : sequence of mapping
         rank, state, since_s and running, as `Source.status` gives them.
+    age_s : float
+        How old the snapshots are.
     """
     by_rank = {int(s["rank"]): s for s in snapshots}
     exits = {int(d["rank"]): d for d in dead}
@@ -67,7 +70,7 @@ def rank_states(
         if rank in exits:
             kind, text = "dead", _exit(exits[rank])
         else:
-            kind, text = _activity(by_rank.get(rank), by_rank, rows.get(rank, {}), exits)
+            kind, text = _activity(by_rank.get(rank), by_rank, rows.get(rank, {}), exits, age_s)
         where = str(place.get("host", "?")), str(place.get("device", "cpu"))
         states.append(RankState(rank, *where, kind, text, None if kind == "dead" else busy.get(rank)))
     return states
@@ -89,6 +92,7 @@ def _activity(
     everyone: Mapping[int, Snapshot],
     told: Mapping[str, Any],
     dead: Mapping[int, Mapping[str, Any]],
+    age_s: float,
 ) -> tuple[str, str]:
     if told.get("state") == "silent" and told.get("since_s", 0) >= PATIENCE_S:
         return "stuck", f"no answer for {_seconds(told['since_s'])}"
@@ -98,7 +102,7 @@ def _activity(
     if not progress:
         running = told.get("running") if told.get("state") == "busy" else ""
         return ("working", _RUNNING.get(str(running), str(running))) if running else ("idle", "idle")
-    since_s = max(0.0, (int(snapshot["now_ns"]) - int(progress["since_ns"])) / 1e9)
+    since_s = max(0.0, (int(snapshot["now_ns"]) - int(progress["since_ns"])) / 1e9) + age_s
     if progress.get("phase") == "waiting" and since_s > PATIENCE_S:
         missing = _awaited(snapshot, everyone, dead)
         gone = " (dead)" if missing and all(rank in dead for rank in missing) else ""
@@ -181,7 +185,7 @@ def chips_html(states: Sequence[RankState]) -> str:
     rest = len(worst) - _MOST_TOLD
     chips += f'<span class="gcylon-chip">and {rest} more in trouble</span>' if rest > 0 else ""
     chips = f'<div class="gcylon-strip">{chips}</div>' if chips else ""
-    return f'<div class="gcylon-strip">{escape(counts_text(states))}</div>{_tiles(states)}{chips}'
+    return f'<div class="gcylon-strip">{escape(counts_text(states))}</div>{chips}{_tiles(states)}'
 
 
 def counts_text(states: Sequence[RankState]) -> str:

@@ -15,7 +15,8 @@ from .series import percent, readable
 
 # From what fits least to what fits best.
 _ORDER = ("staged", "chunked", "direct")
-_LEAST = 64 * KIB
+# Below this nobody looks.
+LEAST = 64 * KIB
 _PRECISION = 1.02
 _ROOM = 16
 _NO_CEILING = 2**60
@@ -69,9 +70,11 @@ def _place(plan_at: PlanAt, config: GcylonConfig, limit: int) -> int:
 
 def _least(holds: Callable[[int], bool], most: int) -> int | None:
     """Return about the smallest limit from which something holds, as a number for people; None where it never does."""
-    low, high = _LEAST, most
+    low, high = LEAST, most
     if not holds(high):
         return None
+    if holds(low):
+        return low
     while high > low * _PRECISION:
         middle = int((low * high) ** 0.5)
         low, high = (low, middle) if holds(middle) else (middle, high)
@@ -108,9 +111,9 @@ def limits_text(found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Map
     texts = [f"{turn.strategy} from {_limit(turn.limit_bytes, ceiling, free, auto=auto)} up" for turn in above]
     if len(below) > 1:
         texts.append(f"{below[-2].strategy} below {format_size(below[-1].limit_bytes)}")
-    if below:
+    if below and below[0].limit_bytes > LEAST:
         texts.append(f"nothing fits below {format_size(below[0].limit_bytes)}")
-    return f"By the memory limit ({readable(now)} now): {', '.join(texts)}."
+    return f"By the memory limit ({readable(now)} now): {', '.join(texts)}." if texts else ""
 
 
 def _limit(nbytes: int, ceiling: int, free: int, *, auto: bool) -> str:

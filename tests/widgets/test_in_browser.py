@@ -26,6 +26,10 @@ _CELLS = [
     "dashboard = Dashboard(source)\n"
     "dashboard",
     "print('SENT', dashboard.live.messages)",
+    "import time\n"
+    "until = time.monotonic() + 30\n"
+    "while source.calls != ['interrupt'] and time.monotonic() < until: time.sleep(0.1)\n"
+    "print('HEARD', source.calls)",
 ]
 _PLOT = "document.querySelector('.gcylon-dashboard .js-plotly-plot')"
 
@@ -159,6 +163,12 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
             seen = hand.stretch()[1]
             hand.until(lambda seen=seen: hand.stretch()[1] > seen, "the axis to go on")
         keep(page, tmp_path, "dashboard after zooming")
+
+        hand.run(2)
+        page.locator(".gcylon-dashboard button:has-text('interrupt')").click()
+        heard = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
+        hand.until(lambda: "HEARD" in "".join(heard.all_inner_texts()), "the end of a cell that waits for a button")
+        assert "HEARD ['interrupt']" in heard.first.inner_text(), "a button was not heard while a cell ran"
 
         page.locator(".gcylon-dashboard").evaluate("node => { node.style.display = 'none' }")
         hand.until(lambda: hand.sent() == hand.sent(after_ms=1500), "no update to be sent that nobody can see")

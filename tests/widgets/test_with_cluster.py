@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -122,6 +123,120 @@ def test_traffic_of_a_skewed_shuffle(lab: gl.Cluster, table: gl.DistTable) -> No
     assert received == [r["received_bytes"] for r in records] and sorted(received) == [0, rows * 16]
     rates = [s["copy_rates"].get("disk", {}) for s in snapshots]
     assert all(1e7 < rate[way] < 1e12 for rate in rates if rate for way in ("down", "up")) and any(rates)
+def test_compare_runs_them_and_marks_the_best(lab: gl.Cluster, table: gl.DistTable) -> None:
+    before, held = lab.config, lab.memory()["table"].nunique()
+    configs = {
+        "roomy": before,
+        "kept": gl.GcylonConfig(gpu_memory_limit=64 * 1024, allow_cpu_staging=False),
+        "tight": gl.GcylonConfig(gpu_memory_limit=1 * MIB),
+    }
+    found = gl.compare(table, "shuffle", on="k", configs=configs, repeat=2)
+    frame = found.frame.set_index("name")
+    assert list(frame.index) == ["roomy", "kept", "tight"]
+    assert (frame.strategy["roomy"], frame.strategy["tight"]) == ("direct", "staged")
+    assert frame.measured_peak_bytes["tight"] <= MIB < frame.measured_peak_bytes["roomy"]
+    assert frame.staged_bytes["roomy"] == 0 < frame.staged_bytes["tight"]
+    assert (frame.runs["roomy"], frame.rounds["roomy"]) == (2, 1) and frame.seconds["roomy"] > 0
+    assert "gpu_memory_limit" in frame.error["kept"] and np.isnan(frame.seconds["kept"])
+    text, html = repr(found), found._repr_html_()
+    assert "shuffle(on='k')" in text and "✖ " in text and "★ nothing" in text
+    assert "<b>★ " in html and html.count("<tr>") == 4
+    assert lab.config == before and lab.memory()["table"].nunique() == held
+
+
+@pytest.mark.parametrize(
+    ("verb", "arguments"),
+    [("groupby", {"by": "k", "agg": {"v": "sum"}}), ("sort_values", {"by": "k"}), ("gather", {"root": 1})],
+)
+def test_other_verbs_are_compared_by_strategy(table: gl.DistTable, verb: str, arguments: dict[str, object]) -> None:
+    frame = gl.compare(table, verb, strategies=["direct", "staged"], **arguments).frame
+    assert list(frame.name) == list(frame.strategy) == ["direct", "staged"]
+    assert frame.error.eq("").all() and (frame.seconds > 0).all()
+
+
+def test_what_cannot_be_compared_is_refused(table: gl.DistTable) -> None:
+    for verb, more, said in (
+        ("sum", {}, "cannot be compared"), ("shuffle", {"strategies": ["best"]}, "is none"),
+        ("shuffle", {"configs": {}}, "nothing to compare"), ("shuffle", {"repeat": 0}, "no number of runs"),
+    ):  # fmt: skip
+        with pytest.raises(GcylonError, match=said):
+            gl.compare(table, verb, on="k", **more)  # type: ignore[arg-type]
+
+
+def test_the_button_says_what_it_will_do_and_shows_the_comparison(
+    dashboard: gl.Dashboard, table: gl.DistTable
+) -> None:
+    planner = dashboard.tuner.planner
+    assert eventually(lambda: planner.table.value == "trips" and planner.keys.value == "k", 20)
+    box = planner.compare_box
+    box.button.click()
+    assert eventually(lambda: "Runs trips.shuffle(on=&#x27;k&#x27;) on all 2 ranks" in box.asks.value, 20)
+    assert box.table.value == ""
+    box.start.click()
+    assert eventually(lambda: "3 ran." in box.asks.value, 60)
+    assert all(f">{name}</th>" in box.table.value for name in ("direct", "chunked", "staged"))
+    box.dismiss.click()
+    assert box.table.value == ""
+
+
+def in_background(work: Callable[[], object]) -> tuple[threading.Thread, list[Exception]]:
+    """Do what blocks as a cell does, on a thread; with the errors it ended in."""
+    errors: list[Exception] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    return thread, errors
+
+
+def test_a_comparison_is_stopped_and_says_what_was_not_run(
+    dashboard: gl.Dashboard, lab: gl.Cluster, table: gl.DistTable
+) -> None:
+    box = dashboard.tuner.planner.compare_box
+    assert eventually(lambda: dashboard.tuner.planner.keys.value == "k", 20)
+    thread, _ = in_background(lambda: lab.run(time.sleep, 4))  # the comparison waits for this
+    assert eventually(lambda: lab.status()[0]["running"] == "run", 20)
+    box.start.click()
+    assert eventually(lambda: box.running, 20)
+    time.sleep(0.5)
+    box.start.click()
+    thread.join(20)
+    assert eventually(lambda: "0 ran" in box.asks.value and "3 not run" in box.asks.value, 30)
+    assert not box.running and box.table.value.count("not run: stopped") == 3
+    assert lab.run(int, 3) == [3, 3]
+
+
+_STRAND = "import gcylon_lab as gl, pandas as pd\nq = gl.from_local(pd.DataFrame({'k': [1]}))\n" + (
+    "if gl.current().rank == 0: q.shuffle('k')"
+)
+
+
+@pytest.mark.parametrize("button", ["revoke", "interrupt"])
+def test_a_rank_that_is_stuck_is_named_and_freed_by_a_button(lab: gl.Cluster, button: str) -> None:
+    with gl.ClusterCard(lab) as card:
+        card.start()
+        thread, errors = in_background(lambda: lab.view.execute(_STRAND, block=True))
+        assert eventually(lambda: "in shuffle: rank 1 is idle" in card.cluster.chips.value, 9)
+        getattr(card.cluster, button).click()
+        thread.join(5)
+        assert not thread.is_alive() and "Revoked" in str(errors[0])
+        assert eventually(lambda: "no rank is at work any more" in card.cluster.said.value, 10)
+        assert "MPI, because" in card.cluster.headline.value
+    assert lab.run(int, 3) == [3, 3]
+
+
+def test_a_revoke_leaves_alone_what_a_rank_does_by_itself(lab: gl.Cluster) -> None:
+    thread, errors = in_background(lambda: lab.run(time.sleep, 1.5))
+    assert eventually(lambda: lab.status()[0]["running"] == "run", 20)
+    lab.revoke()
+    thread.join(10)
+    assert errors == []
+    assert lab.run(int, 3) == [3, 3]
 
 
 def test_the_report_of_a_cluster(lab: gl.Cluster, table: gl.DistTable, tmp_path: object) -> None:

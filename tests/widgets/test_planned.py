@@ -1,0 +1,196 @@
+"""Plans in the panel: every verb, what would change them, and the code that runs them. All of real plans."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from replay import Replay, ReplaySource, eventually
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
+from gcylon_lab.units import GIB, MIB
+from gcylon_lab.widgets.plan_text import measured_speeds
+from gcylon_lab.widgets.planned import VERBS, Planned, read_keys
+from gcylon_lab.widgets.tuner import TunerBox
+from gcylon_lab.widgets.what_if import LEAST, limits_text, switches_text, turns, without_ceilings
+from gcylon_lab.widgets.worker import Worker
+
+TABLES = ReplaySource(Replay(4)).tables()
+TABLES = {"lineitem": TABLES["lineitem"], "parts": [{**i, "rows": 1000, "nbytes": 32_000} for i in TABLES["lineitem"]]}
+LIMIT = 256 * MIB
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_a_plan_and_code(verb: str) -> None:
+    planned = Planned(verb, "lineitem", ("k",), other="parts")
+    plan = planned.plan(TABLES, GcylonConfig(gpu_memory_limit=LIMIT))
+    assert (plan.verb, plan.budget_bytes) == (verb, LIMIT)
+    assert plan.predicted_peak_bytes > 0 and plan.reason
+    assert planned.code().startswith(f"lineitem.{verb}(")
+
+
+def test_a_join_says_what_the_other_strategies_would_take() -> None:
+    plan = Planned("join", "lineitem", ("k",), other="parts").plan(TABLES, GcylonConfig(gpu_memory_limit=LIMIT))
+    assert {other.strategy for other in plan.alternatives} | {plan.strategy} == {"direct", "chunked", "staged"}
+    assert "broadcast join" in plan.notes[0]
+
+
+def test_keys_that_are_no_columns_and_a_join_of_one_table_are_refused() -> None:
+    config = GcylonConfig(gpu_memory_limit=LIMIT)
+    with pytest.raises(ColumnMissing, match="no column 'q'"):
+        Planned("shuffle", "lineitem", ("q",)).plan(TABLES, config)
+    with pytest.raises(ArgumentError, match="second table"):
+        Planned("join", "lineitem", ("k",)).plan(TABLES, config)
+    with pytest.raises(ArgumentError, match="needs key columns"):
+        Planned("shuffle", "lineitem").arguments()
+
+
+@pytest.mark.parametrize(
+    ("planned", "code"),
+    [
+        (Planned("shuffle", "t", ("k",)), "t.shuffle(on='k')"),
+        (Planned("shuffle", "t", ("k", 3), strategy="staged"), "t.shuffle(on=['k', 3], strategy='staged')"),
+        (Planned("join", "t", ("k",), other="u"), "t.join(u, on='k')"),
+        (Planned("join", "t", other="u", how="cross"), "t.join(u, how='cross')"),
+        (Planned("groupby", "t", ("k",), strategy="direct"), "t.groupby('k').size(strategy='direct')"),
+        (Planned("gather", "t", ("k",), root=2), "t.gather(root=2)"),
+        (Planned("allgather", "t", ("k",)), "t.allgather()"),
+    ],
+)
+def test_the_code_of_an_operation(planned: Planned, code: str) -> None:
+    assert planned.code() == code
+
+
+def test_keys_are_read_from_text() -> None:
+    assert read_keys("k, 7,no", ["k", 7, "a, b"]) == ("k", 7, "no")
+    assert read_keys("a, b", ["k", 7, "a, b"]) == ("a, b",)
+    assert read_keys("  ", ["k"]) == ()
+
+
+def plan_at(verb: str, strategy: str = "auto") -> Any:
+    planned = Planned(verb, "lineitem", ("k",), other="parts", strategy=strategy)
+    return lambda config: planned.plan(without_ceilings(TABLES), config)
+
+
+@pytest.mark.parametrize("verb", ["shuffle", "sort_values", "join", "groupby", "allgather"])
+def test_the_limits_at_which_the_strategy_changes_are_where_it_does(verb: str) -> None:
+    config = GcylonConfig(gpu_memory_limit=LIMIT)
+    found = turns(plan_at(verb), config, 128 * MIB)
+    assert len(found) >= 2 and found[-1].strategy == "direct"
+    for before, turn in zip([None, *found], found, strict=False):
+        at = plan_at(verb)(config.with_values(gpu_memory_limit=turn.limit_bytes))
+        assert at.strategy == turn.strategy
+        below = config.with_values(gpu_memory_limit=int(turn.limit_bytes * 0.85))
+        if before is not None:
+            assert plan_at(verb)(below).strategy != turn.strategy
+        elif turn.limit_bytes > LEAST:
+            with pytest.raises(BudgetExceeded):
+                plan_at(verb)(below)
+
+
+def test_where_nothing_may_be_staged_a_limit_is_said_below_which_nothing_fits() -> None:
+    kept = GcylonConfig(gpu_memory_limit=LIMIT, allow_cpu_staging=False)
+    found = turns(plan_at("shuffle"), kept, 128 * MIB)
+    assert [turn.strategy for turn in found] == ["chunked", "direct"]
+    with pytest.raises(BudgetExceeded):
+        plan_at("shuffle")(kept.with_values(gpu_memory_limit=int(found[0].limit_bytes * 0.85)))
+    text = limits_text(found, kept, TABLES["lineitem"])
+    assert f"nothing fits below {found[0].limit_bytes // MIB}" in text
+
+
+def test_the_limits_stand_in_words_beside_the_one_in_force() -> None:
+    found = turns(plan_at("shuffle"), GcylonConfig(), 128 * MIB)
+    assert [turn.strategy for turn in found] == ["staged", "chunked", "direct"]
+    staged, chunked, direct = ((turn.limit_bytes) for turn in found)
+    infos = TABLES["lineitem"]
+    text = limits_text(found, GcylonConfig(gpu_memory_limit=direct + MIB), infos)
+    assert "chunked below" in text and "nothing fits" not in text and "from" not in text
+    text = limits_text(found, GcylonConfig(gpu_memory_limit=chunked - MIB), infos)
+    assert "chunked from" in text and "direct from" in text and "fraction" not in text
+    small = [{**info, "ceiling_bytes": staged + 1} for info in infos]
+    assert "above the ceiling of" in limits_text(found, GcylonConfig(gpu_memory_limit=staged), small)
+    free = [{**info, "free_at_start_bytes": GIB} for info in infos]
+    auto = limits_text(found, GcylonConfig(gpu_memory_fraction=0.05), free)
+    assert f"direct from {direct // MIB} MiB (fraction {direct / GIB:.2f}) up" in auto
+
+
+def test_a_strategy_that_was_asked_for_has_one_limit() -> None:
+    found = turns(plan_at("shuffle", "direct"), GcylonConfig(), 128 * MIB)
+    assert [turn.strategy for turn in found] == ["direct"]
+
+
+def test_switches_that_would_change_a_plan_are_named() -> None:
+    tight = GcylonConfig(gpu_memory_limit=36 * MIB, allow_cpu_staging=False)
+    assert switches_text(plan_at("allgather"), tight, None, on_cpu=True).startswith("With staging allowed: staged,")
+    small = GcylonConfig(gpu_memory_limit=LIMIT, chunk_size_bytes=1 * MIB)
+    now = plan_at("shuffle")(small)
+    assert "With chunk size auto: direct, " in switches_text(plan_at("shuffle"), small, now, on_cpu=True)
+    plain = GcylonConfig(gpu_memory_limit=LIMIT)
+    assert switches_text(plan_at("shuffle"), plain, plan_at("shuffle")(plain), on_cpu=True) == ""
+
+
+def test_speeds_are_those_measured_with_tables_of_about_that_size() -> None:
+    snapshots = Replay(4).at(16.0)
+    speeds = measured_speeds(snapshots, "shuffle", 4 * 32 * MIB)
+    assert set(speeds) == {"direct", "chunked", "staged"} and speeds["direct"] > speeds["staged"] > 0
+    assert measured_speeds(snapshots, "shuffle", 64 * 32 * MIB) == measured_speeds(snapshots, "join", 128 * MIB) == {}
+
+
+@pytest.fixture
+def tuner(source: ReplaySource) -> Iterator[TunerBox]:
+    failures: list[Exception] = []
+    source.tables = lambda: TABLES  # type: ignore[assignment, method-assign, return-value]
+    worker = Worker(failures.append)
+    made = TunerBox(source, worker, lambda: Replay(4).at(16.0))
+    made.refresh()
+    assert eventually(lambda: made.planner.plan.value)
+    yield made
+    worker.close()
+    made.close()
+    assert failures == []
+
+
+def test_the_panel_says_what_would_change_the_plan(tuner: TunerBox) -> None:
+    planner = tuner.planner
+    planner.table.value = "lineitem"
+    assert eventually(lambda: "as measured here" in planner.plan.value)
+    assert "By the memory limit (64 MiB now): direct from" in planner.plan.value
+    tuner.form.limit.value = 512 * MIB
+    assert eventually(lambda: "(512 MiB now): chunked below" in planner.plan.value)
+
+
+def test_the_panel_asks_for_what_a_verb_needs_and_no_more(tuner: TunerBox) -> None:
+    planner = tuner.planner
+    shown = lambda: {  # noqa: E731
+        name for name in ("keys", "other", "how", "root") if getattr(planner, name).layout.display != "none"
+    }
+    needs = {"shuffle": {"keys"}, "join": {"keys", "other", "how"}, "gather": {"root"}, "repartition": set()}
+    for verb, parts in needs.items():
+        planner.verb.value = verb
+        assert shown() == parts
+    planner.verb.value, planner.table.value = "join", "lineitem"
+    assert planner.planned().other == "lineitem"  # until the choice is brought up to date
+    tuner.refresh()
+    assert (planner.planned().other, planner.planned().keys) == ("parts", ("k",))
+    assert eventually(lambda: "broadcast join" in planner.plan.value.lower())
+    planner.keys.value = "k, nothing"
+    assert eventually(lambda: "nothing" in planner.plan.value and "gcylon-error" in planner.plan.value)
+
+
+def test_the_code_sets_the_config_and_runs_the_operation(tuner: TunerBox) -> None:
+    planner = tuner.planner
+    planner.code_button.value = True
+    planner.table.value, planner.strategy.value = "lineitem", "staged"
+    assert eventually(lambda: "result = lineitem.shuffle(on=" in planner.code.value)
+    assert "strategy=" in planner.code.value and "gpu_memory_limit=67108864" in planner.code.value
+    tuner.form.preset.value = "default"
+    assert "lab.config = gl.GcylonConfig()\n" in planner.code.value
+
+
+def test_without_handles_a_comparison_says_so(tuner: TunerBox) -> None:
+    box = tuner.planner.compare_box
+    box.button.click()
+    assert eventually(lambda: "There is no table to run it on" in box.asks.value)
+    assert box.start.disabled and not box.running
