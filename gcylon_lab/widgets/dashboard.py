@@ -22,6 +22,7 @@ from .source import Source
 from .strip import chips_html, headline_html, rank_states
 from .style import CSS
 from .theme import NEUTRAL, THEMES, Theme
+from .thinning import Thinner
 from .tuner import Tuner, close_tree
 from .view import Snapshot, View, make_view, origin_of
 from .worker import Worker
@@ -55,6 +56,7 @@ class Dashboard:
         self._snapshots: list[Snapshot] = []
         self._origin: tuple[tuple[int, ...], int] | None = None
         self._status: dict[str, Any] = {}
+        self._thinner = Thinner()
         self._unsubscribe: Callable[[], None] | None = None
         self._restart_armed = 0.0
         self._late = False
@@ -167,7 +169,7 @@ class Dashboard:
         self.live.close()
         self.tuner.close()
         close_tree(self._root)
-        self._snapshots = []
+        self._snapshots, self._thinner = [], Thinner()
 
     def __enter__(self) -> Dashboard:
         return self
@@ -247,7 +249,9 @@ class Dashboard:
         if self._closed:
             return
         self._late = self.page.behind
-        view = make_view(self._snapshots, window_s=self._window_s(), origin_ns=self._axis_origin())
+        window_s = self._window_s()
+        thin = self._thinner.thin(self._snapshots, window_s)
+        view = make_view(thin, window_s=window_s, origin_ns=self._axis_origin())
         if not (self.page.busy or self.page.behind or self.freeze.value):
             self.live.show(figure_dict(view, self._theme()))
             self.page.ask()
