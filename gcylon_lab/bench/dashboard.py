@@ -25,9 +25,11 @@ _CELLS = (
 # The browser and the server have these to say whatever is in the notebook.
 KNOWN_LINES = (
     r"\[I .*",
-    r"\[W .* ServerApp\] All authentication is disabled\.  Anyone who can connect to this server will be able to run code\.",
+    r"\[W .* ServerApp\] All authentication is disabled\.  Anyone who can connect to this server will be able to "
+    r"run code\.",
     r"\[W .* ServerApp\] Notebook live\.ipynb is not trusted",
-    r"\[W .* ServerApp\] The websocket_ping_timeout \(90000\) cannot be longer than the websocket_ping_interval \(30000\)\.",
+    r"\[W .* ServerApp\] The websocket_ping_timeout \(90000\) cannot be longer than the "
+    r"websocket_ping_interval \(30000\)\.",
     r"    Setting websocket_ping_timeout=30000",
     r"\[W .* ServerApp\] A `_jupyter_server_extension_points` function was not found in \w+\. Instead, a "
     r"`_jupyter_server_extension_paths` function was found and will be used for now\. .*",
@@ -147,7 +149,8 @@ def _live(session: Session) -> dict[str, Any]:
     samples = session.figures(f"work.samples({done['began_s']}, {done['ended_s']})")
     arrivals = arrival_figures(draws, samples, clock["wall_s"])
     during = [d for d in draws if done["began_s"] <= d[0] - clock["wall_s"] <= done["ended_s"]]
-    return arrivals | draw_figures(during) | {"kernel_share": done["kernel_s"] / done["seconds"]} | done
+    shares = {"kernel_share": done["kernel_s"] / done["seconds"]}
+    return {**arrivals, **draw_figures(during), **shares, **done}
 
 
 def _memory(session: Session, seconds: float, say: Callable[[str], None]) -> dict[str, Any]:
@@ -219,7 +222,8 @@ def format_dashboard(report: dict[str, Any]) -> str:
         lines.append("kept at most: " + ", ".join(f"{count:,} {name}" for name, count in memory["buffers"].items()))
     left = {name: count for name, count in report["left"].items() if count}
     lines.append(f"closed: {'nothing is left' if not left else f'left are {left}'}")
-    lines.append(f"console and log: {len(report['complaints'])} lines" + "".join(f"\n  {c}" for c in report["complaints"]))
+    complaints = report["complaints"]
+    lines += [f"console and log: {len(complaints)} lines", *(f"  {line}" for line in complaints)]
     return "\n".join(lines)
 
 

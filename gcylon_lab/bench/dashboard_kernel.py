@@ -74,7 +74,8 @@ class Work:
 
     def work(self, seconds: float, chunk: str) -> list[dict[str, Any]]:
         """Shuffle for so long, into memory and to disk in turn."""
-        until, done = time.monotonic() + seconds, []
+        until = time.monotonic() + seconds
+        done: list[dict[str, Any]] = []
         while time.monotonic() < until:
             done.append(self.shuffle(("chunked", "staged")[len(done) % 2], chunk))
         return done
@@ -119,7 +120,7 @@ class Work:
 
         made, self.dashboard = self.dashboard, None
         assert made is not None
-        kept = {
+        kept: dict[str, weakref.ref[Any]] = {
             "dashboard": weakref.ref(made), "figure": weakref.ref(made.live.widget),
             "tuner": weakref.ref(made.tuner), "page": weakref.ref(made.page),
         }  # fmt: skip

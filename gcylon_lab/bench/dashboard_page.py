@@ -96,7 +96,7 @@ def _write_settings(folder: Path, *, dark: bool) -> None:
 
 
 def _notebook(cells: Sequence[str]) -> dict[str, Any]:
-    made = [
+    made: list[dict[str, Any]] = [
         {"cell_type": "code", "id": f"c{i}", "source": s, "metadata": {}, "outputs": [], "execution_count": None}
         for i, s in enumerate(cells)
     ]

@@ -12,7 +12,7 @@ import ipywidgets as w
 
 from ..errors import GcylonError
 from .figures import figure_dict
-from .hearing import hear_while_cells_run
+from .hearing import hear_at_once
 from .live import LiveFigure
 from .memory_panel import near_budget
 from .numbers import html_table, operation_table
@@ -145,7 +145,7 @@ class Dashboard:
         """Begin to listen; done by showing it. Idempotent."""
         if self._closed or self._unsubscribe is not None:
             return
-        hear_while_cells_run(self._root)
+        hear_at_once(self._root)
         # The cluster must not keep a dashboard alive that nobody has any more.
         mine = weakref.WeakMethod(self._news)
 

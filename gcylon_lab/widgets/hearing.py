@@ -1,30 +1,26 @@
-"""Widgets that hear the page while a cell runs."""
+"""Widgets whose buttons work while a cell runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 
-def hear_while_cells_run(root: Any) -> None:
-    """See to it that what a person does to a widget, or to one that stands in it, never waits for a running cell.
+def hear_at_once(widget: Any) -> None:
+    """Let what a page says of a widget, and of all that stand in it, be heard while a cell runs.
 
-    JupyterLab sends what widgets say to a thread of the kernel's own beside its main one. ipykernel from 7.4 on
-    leads it elsewhere: to where the kernel last spoke to that widget from. That is the main thread for whatever
-    was made in a cell, or told by a thread while a cell ran, so that the button that interrupts a cell
-    would be heard once the cell has ended.
+    JupyterLab sends it to a thread of the kernel that is meant for widgets. ipykernel from 7.4 on gives it to the
+    thread instead that spoke of the widget last, and that is mostly the one in which the cell runs: an interrupt would
+    be heard once it is not needed any more.
+
+    Parameters
+    ----------
+    widget : ipywidgets.Widget
     """
-    for widget in _tree(root):
-        comm = getattr(widget, "comm", None)
-        if hasattr(comm, "_reply_subshell_for"):
-            comm._reply_subshell_for = _as_the_page_says
-
-
-def _as_the_page_says(_data: Any, asked_for: str | None) -> str | None:
-    return asked_for
-
-
-def _tree(widget: Any) -> Iterator[Any]:
-    yield widget
     for child in getattr(widget, "children", ()):
-        yield from _tree(child)
+        hear_at_once(child)
+    if hasattr(widget.comm, "_reply_subshell_for"):
+        widget.comm._reply_subshell_for = _as_the_page_asked
+
+
+def _as_the_page_asked(data: object, subshell_id: str | None) -> str | None:
+    return subshell_id
