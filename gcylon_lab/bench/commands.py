@@ -43,6 +43,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     peak.add_argument("--ranks", type=int, default=4)
     peak.add_argument("--part", default="512MiB", help="bytes on each rank (default: 512MiB)")
     peak.add_argument("--budget", default="64MiB", help="budget of each rank (default: 64MiB)")
+    board = _new(commands, "dashboard", "how live the dashboard is, and what it costs, in a real browser", _dashboard)
+    board.add_argument("--ranks", type=int, default=2)
+    board.add_argument("--rows", type=int, default=2_000_000, help="rows on each rank (default: 2000000)")
+    board.add_argument("--turns", type=int, default=5, help="shuffles with it open and without (default: 5)")
+    board.add_argument("--minutes", type=float, default=2.0, help="how long to watch memory (default: 2)")
     gpu = _new(commands, "gpu", "our verbs on GPUs beside the bare exchange, pinned copies and rapidsmpf", _gpu)
     gpu.add_argument("--ranks", type=int, default=4, help="one GPU each, or sharing what there is (default: 4)")
     gpu.add_argument("--rows", type=float, default=125e6, help="rows on each rank (default: 125e6)")
@@ -162,6 +167,14 @@ def _peak(arguments: argparse.Namespace) -> int:
 
     report = run(arguments.ranks, parse_bytes(arguments.part), parse_bytes(arguments.budget))
     return _finish(arguments, report, format_peak)
+
+
+def _dashboard(arguments: argparse.Namespace) -> int:
+    from .dashboard import check, format_dashboard, run
+
+    case = (arguments.ranks, arguments.rows, arguments.turns, arguments.minutes)
+    check(*case)
+    return _finish(arguments, run(*case), format_dashboard)
 
 
 def _gpu(arguments: argparse.Namespace) -> int:

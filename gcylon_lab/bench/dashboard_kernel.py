@@ -53,11 +53,13 @@ class Work:
         The engines' main threads do the operation; what the others use more of while
         somebody looks is the answering.
         """
-        config = self.lab.config.with_values(chunk_size_bytes=chunk)
+        config = self.lab.config.with_values(chunk_size_bytes=chunk, min_chunk_rows=64)
+        origin = self.clock()["origin_s"]
         before, began = self._cpu(), time.monotonic()
         self.table.shuffle("k", strategy=strategy, config=config).release()
         seconds = time.monotonic() - began
-        return {"seconds": seconds} | {name: now - before[name] for name, now in self._cpu().items()}
+        times = {"seconds": seconds, "began_s": began - origin, "ended_s": began + seconds - origin}
+        return times | {name: now - before[name] for name, now in self._cpu().items()}
 
     def _cpu(self) -> dict[str, float]:
         engines = [psutil.Process(record.pid) for record in self.lab.ranks]
@@ -72,7 +74,8 @@ class Work:
 
     def work(self, seconds: float, chunk: str) -> list[dict[str, Any]]:
         """Shuffle for so long, into memory and to disk in turn."""
-        until, done = time.monotonic() + seconds, []
+        until = time.monotonic() + seconds
+        done: list[dict[str, Any]] = []
         while time.monotonic() < until:
             done.append(self.shuffle(("chunked", "staged")[len(done) % 2], chunk))
         return done
@@ -91,10 +94,11 @@ class Work:
             readings.append((after - before, wall - (before + after) // 2))
         return {"origin_s": origin_ns / 1e9, "wall_s": (min(readings)[1] + origin_ns) / 1e9}
 
-    def samples(self) -> list[list[float]]:
-        """Of each rank when it was sampled, in seconds on the figure's axis."""
+    def samples(self, begin_s: float, end_s: float) -> list[list[float]]:
+        """Of each rank when it was sampled between two times, in seconds on the figure's axis."""
         origin = self.clock()["origin_s"]
-        return [[t / 1e9 - origin for t in s["samples"]["t_ns"]] for s in self.lab.snapshots()]
+        times = [[t / 1e9 - origin for t in s["samples"]["t_ns"]] for s in self.lab.snapshots()]
+        return [[t for t in of_rank if begin_s <= t <= end_s] for of_rank in times]
 
     def buffers(self) -> dict[str, int]:
         """How long what is kept has become: the longest of any rank, and of the figure."""
@@ -116,7 +120,7 @@ class Work:
 
         made, self.dashboard = self.dashboard, None
         assert made is not None
-        kept = {
+        kept: dict[str, weakref.ref[Any]] = {
             "dashboard": weakref.ref(made), "figure": weakref.ref(made.live.widget),
             "tuner": weakref.ref(made.tuner), "page": weakref.ref(made.page),
         }  # fmt: skip

@@ -96,7 +96,7 @@ def _write_settings(folder: Path, *, dark: bool) -> None:
 
 
 def _notebook(cells: Sequence[str]) -> dict[str, Any]:
-    made = [
+    made: list[dict[str, Any]] = [
         {"cell_type": "code", "id": f"c{i}", "source": s, "metadata": {}, "outputs": [], "execution_count": None}
         for i, s in enumerate(cells)
     ]
@@ -195,17 +195,27 @@ class Notebook:
         if message.type in ("warning", "error"):
             self.complaints.append(f"{message.type}: {message.text}")
 
-    def run_until(self, number: int, condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
-        """Run a cell, and wait until something is so. A notebook says idle a moment before it takes a cell."""
+    def run_again(self, number: int) -> None:
+        """Run a cell. A notebook says idle a moment before it takes its first one, and what came then is lost."""
         cell = self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
-        until = time.monotonic() + timeout_s
-        while not condition():
-            if time.monotonic() > until:
-                raise TimeoutError(f"waited {timeout_s:g} s for what cell {number} makes")
-            if cell.locator(".jp-InputArea-prompt").first.inner_text() == "[ ]:":
+        prompt = cell.locator(".jp-InputArea-prompt").first
+        before = prompt.inner_text()
+
+        def taken() -> bool:
+            if prompt.inner_text() == before:
                 cell.locator(".cm-content").click()
                 self.page.keyboard.press("Control+Enter")
                 self.page.wait_for_timeout(400)
+            return bool(prompt.inner_text() != before)
+
+        self.wait(taken, f"cell {number} to be taken")
+
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
+        """Wait until something is so."""
+        until = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > until:
+                raise TimeoutError(f"waited {timeout_s:g} s for {what}")
             self.page.wait_for_timeout(100)
 
     def shows_figure(self) -> bool:

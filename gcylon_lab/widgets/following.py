@@ -9,6 +9,7 @@ import ipywidgets as w
 from .live import LiveFigure
 from .live_widget import LiveWidget
 from .theme import NEUTRAL, THEMES, Theme
+from .thinning import Thinner
 from .view import View, make_view, origin_of
 
 WINDOWS: dict[str, float | None] = {"last 30 s": 30.0, "last 2 min": 120.0, "last 10 min": 600.0, "everything": None}
@@ -28,6 +29,7 @@ class FollowingWidget(LiveWidget):
     def __init__(self, source: Any) -> None:
         super().__init__(source)
         self._origin: tuple[tuple[int, ...], int] | None = None
+        self._thinner = Thinner()
         self._late = False
         self.window = w.Dropdown(options=list(WINDOWS), value="last 2 min", layout=w.Layout(width="124px"))
         self.freeze = w.ToggleButton(
@@ -42,6 +44,7 @@ class FollowingWidget(LiveWidget):
         raise NotImplementedError
 
     def _free(self) -> None:
+        self._thinner = Thinner()
         self.live.close()
 
     def _matters(self, change: Any) -> bool:
@@ -56,7 +59,9 @@ class FollowingWidget(LiveWidget):
     def draw_figure(self, **chosen: Any) -> View:
         """Draw what is known now, unless the figure is in use; returns it, with what of it a person chose."""
         self._late = self.page.behind
-        view = make_view(self._snapshots, window_s=self._window_s(), origin_ns=self._axis_origin(), **chosen)
+        window_s = self._window_s()
+        thin = self._thinner.thin(self._snapshots, window_s)
+        view = make_view(thin, window_s=window_s, origin_ns=self._axis_origin(), **chosen)
         if not (self.page.busy or self.page.behind or self.freeze.value):
             self.live.show(self.figure(view, self._theme()))
             self.page.ask()

@@ -160,7 +160,7 @@ def _operation_cells(row: Row) -> list[str]:
     peak, predicted, budget = row["measured_peak_bytes"], row["predicted_peak_bytes"], row["budget_bytes"]
     done = format_seconds(row["seconds"]) + ("" if row["done"] else " so far")
     return [
-        f"#{row['number']} {row['verb']}" + (" ✖ failed" if row["error"] else ""),
+        f"#{row['number']} {row['verb']}" + (f" ✖ {row['error'].partition(':')[0]}" if row["error"] else ""),
         row["strategy"],
         format_count(row["rounds"]) if row["rounds"] else "",
         done,

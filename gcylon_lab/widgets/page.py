@@ -74,7 +74,12 @@ function render({ model, el }) {
     stops.push(() => clearTimeout(rest));
   }, 0);
 
-  return () => { clearTimeout(started); stops.forEach((stop) => stop()); set("visible", false); };
+  return () => {
+    clearTimeout(started);
+    stops.forEach((stop) => stop());
+    // Where the kernel has closed it, there is nobody left to tell.
+    try { set("visible", false); } catch { }
+  };
 }
 export default { render };
 """
