@@ -78,7 +78,7 @@ function render({ model, el }) {
     clearTimeout(started);
     stops.forEach((stop) => stop());
     // Where the kernel has closed it, there is nobody left to tell.
-    try { set("visible", false); } catch { }
+    if (!model.get("ended")) set("visible", false);
   };
 }
 export default { render };
@@ -91,7 +91,7 @@ class PageWatcher(anywidget.AnyWidget):
     ``theme`` is "" until the page has said "light" or "dark"; ``visible`` is
     whether the dashboard is on the screen; ``busy`` is whether a pointer moves
     or is pressed over a plot; ``tock`` follows ``tick`` once the page has taken
-    all that was sent before.
+    all that was sent before; ``ended`` is told to the page before it is closed.
     """
 
     _esm = _ESM
@@ -100,10 +100,16 @@ class PageWatcher(anywidget.AnyWidget):
     busy: Any = traitlets.Bool(False).tag(sync=True)
     tick: Any = traitlets.Int(0).tag(sync=True)
     tock: Any = traitlets.Int(0).tag(sync=True)
+    ended: Any = traitlets.Bool(False).tag(sync=True)
 
     def __init__(self) -> None:
         super().__init__()
         self._asked = 0.0
+
+    def close(self) -> None:
+        """Take it off the page, which says nothing more."""
+        self.ended = True
+        super().close()
 
     def ask(self) -> None:
         """Have the page say, by ``tock``, when it has taken what was sent up to now."""
