@@ -25,11 +25,11 @@ class Feed:
     ----------
     channel : callable
         Gives the channel in use.
-    hz : float, default 8
+    hz : float, default 5
         Pulls a second while a request runs and somebody is subscribed; one a second otherwise.
     """
 
-    def __init__(self, channel: Callable[[], Channel], *, hz: float = 8.0) -> None:
+    def __init__(self, channel: Callable[[], Channel], *, hz: float = 5.0) -> None:
         self._channel = channel
         self._every_s = 1.0 / min(hz, 10.0)
         self._lock = threading.Lock()

@@ -73,8 +73,10 @@ class LiveWidget:
 
     def start(self) -> None:
         """Begin to listen; done by showing it. Idempotent."""
-        if self._closed or self._unsubscribe is not None:
-            return
+        if not self._closed and self._unsubscribe is None:
+            self._listen()
+
+    def _listen(self) -> None:
         # The cluster must not keep a widget alive that nobody has any more.
         mine = weakref.WeakMethod(self._news)
 
@@ -91,13 +93,18 @@ class LiveWidget:
         if self._closed:
             return
         self._closed = True
-        if self._unsubscribe is not None:
-            self._unsubscribe()
+        self._rest()
         for worker in (self._worker, self._hands, self._eyes):
             worker.close()
         self._free()
         close_tree(self._root)
         self._snapshots = []
+
+    def _rest(self) -> None:
+        """Hear nothing more; what nobody hears the ranks are not asked for."""
+        if self._unsubscribe is not None:
+            self._unsubscribe()
+            self._unsubscribe = None
 
     def _free(self) -> None:
         """What a kind of widget has to free beside what stands in it."""
@@ -119,6 +126,11 @@ class LiveWidget:
         self._worker.request("draw", self.draw, every_s=UPDATE_EVERY_S)
 
     def _page_changed(self, change: Any) -> None:
+        if change["name"] == "visible":
+            # Off the screen the ranks are left alone; back on it, what they did meanwhile is fetched at once.
+            self._rest()
+            if change["new"] and not self._closed:
+                self._listen()
         if self.page.visible and self._matters(change):
             self._ask_for_drawing()
 
