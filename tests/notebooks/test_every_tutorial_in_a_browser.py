@@ -68,5 +68,6 @@ def test_its_cells_run(path: Path, all_browsers: None, jupyter: str, page: Any, 
         lab.shoot(f"{number:02}")
     if path == APPLICATION:
         lab.use_application()
+    (pictures / "said.txt").write_text("\n".join(said.said))
     assert without(FOREIGN_IN_CONSOLE, said.said) == []
     assert without(FOREIGN_IN_LOG, complaints(tmp_path / "jupyter.log")) == []
