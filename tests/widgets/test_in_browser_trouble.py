@@ -151,8 +151,6 @@ def test_neither_console_nor_log_has_a_word_of_it(desk: Desk) -> None:
     assert unknown_lines(desk.lab.log.splitlines(), KNOWN_LINES) == []
 
 
-# One widget still speaks to the kernel after it was closed; which one is not known yet.
-@pytest.mark.xfail(strict=True, reason="closing leaves 'Syncing error: no comm channel defined' in the console")
 def test_closing_says_nothing_in_the_console(desk: Desk) -> None:
     desk.kernel.run("dashboard.close()")
     desk.notebook.page.wait_for_timeout(500)
