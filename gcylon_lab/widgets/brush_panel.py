@@ -8,13 +8,14 @@ from .panel import Panel, line
 from .theme import Theme
 from .view import View
 
-_LEAD = "the whole run: drag the handles to look back; a double click above follows time again"
-_PERCENT = [0.0, 110.0]
+_LEAD = "the whole run: drag to look back, double-click to go on"
+_ROOM = 1.1
 
 
 def brush_panel(view: View, theme: Theme) -> Panel:
     """Return the panel: the largest share of its budget that any rank used, with a slider over the time shown."""
     t, share = view.overview
+    top = round(_ROOM * float(max(share, default=0.0)), 6) or 1.0
     trace = line(
         "brush", "most of a budget", (t, share), legend=False, hoverinfo="skip", fill="tozeroy",
         line={"color": theme.faint, "width": 1, "shape": "hv"},
@@ -31,7 +32,7 @@ def brush_panel(view: View, theme: Theme) -> Panel:
         "",
         [trace],
         {"title": "", "matches": "x", "showspikes": False, "showgrid": False, "rangeslider": slider},
-        {"title": "", "range": _PERCENT, "showgrid": False, "zeroline": False, "showline": False, "tickvals": []},
+        {"title": "", "range": [0.0, top], "showgrid": False, "zeroline": False, "showline": False, "tickvals": []},
         lead=_LEAD if len(t) else "",
     )
 

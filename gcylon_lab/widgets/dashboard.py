@@ -52,8 +52,8 @@ class Dashboard(FollowingWidget):
         left = w.VBox([self.tuner.box, self._view_box], layout=w.Layout(flex="0 0 auto"))
         self._compose(
             self.cluster.box,
-            w.HBox([left, figure_side], layout=w.Layout(width="100%")),
             self.tuner.plan_box,
+            w.HBox([left, figure_side], layout=w.Layout(width="100%")),
             self.saved,
             self.numbers,
         )

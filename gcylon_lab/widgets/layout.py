@@ -11,7 +11,7 @@ from .theme import Theme
 from .view import View
 
 MARGIN = {"l": 58, "r": 14, "t": 4, "b": 6}
-LEFT, RIGHT = (0.0, 0.585), (0.725, 1.0)
+LEFT, RIGHT = (0.0, 0.55), (0.665, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,8 @@ class LiveWidget:
 
     def _fetch_first(self) -> None:
         known = list(self._source.snapshots())
-        self._snapshots = self._snapshots or known
+        if _newest(known) >= _newest(self._snapshots):  # news may have come meanwhile
+            self._snapshots = known
         self.draw()
 
     def draw(self) -> None:
@@ -181,6 +182,10 @@ class LiveWidget:
         # A cluster that has ended, or a rank that hangs, sends no news of it.
         if self.page.visible and self._status.get("state") != "closed":
             self._ask_for_status()
+
+
+def _newest(snapshots: Sequence[Snapshot]) -> int:
+    return max((int(s["now_ns"]) for s in snapshots), default=0)
 
 
 def set_html(widget: Any, html: str) -> None:

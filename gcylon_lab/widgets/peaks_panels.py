@@ -9,7 +9,7 @@ from .series import few_of, memory_unit, readable
 from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
 from .view import Operation, View
 
-RANKS_TITLE = "Peaks: how high did each rank go?"
+RANKS_TITLE = "Peaks: which rank?"
 PLAN_TITLE = "Peaks: was the plan right?"
 _RANKS_EMPTY = 'Each rank\'s peak beside the<br>predicted one and the budget.<br>Run t.shuffle("key").'
 _PLAN_EMPTY = "Predicted beside measured<br>peak of each operation.<br>Run one, or more."
@@ -17,7 +17,7 @@ MOST_OPERATIONS = 5
 _MOST_NAMED_RANKS = 5
 _MOST_NAMED_VERBS = 3
 # The scale ends so far above all there is; numbers stand in between, under the note on a budget out of sight.
-_ROOM, _NUMBERS_AT = 1.3, 0.87
+_ROOM, _NUMBERS_AT = 1.45, 0.81
 
 
 def peak_ranks_panel(view: View, theme: Theme) -> Panel:
@@ -42,7 +42,7 @@ def peak_ranks_panel(view: View, theme: Theme) -> Panel:
         value, rank = op.largest("measured_peak_bytes")
         notes.append(corner_note(f"most: rank {rank}, {readable(value)}", theme))
     return Panel(
-        "peak_ranks", f"Peaks: how high in {op.name}?" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
+        "peak_ranks", f"Peaks: which rank in #{op.number}?" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
         {"title": "rank" if ranks else "", **_NAMED, **_rank_ticks(ranks)},
         {"title": name, "range": [0.0, top]}, annotations=notes,
     )  # fmt: skip
@@ -153,4 +153,4 @@ def _notes(values: dict[str, list[float]], hidden: bool, empty: str, theme: Them
     if not hidden:
         return []
     budget = max(values["budget_bytes"])
-    return [corner_note(f"budget {readable(budget)}, above this scale", theme, colour=BUDGET_COLOUR)]
+    return [corner_note(f"budget {readable(budget)} ↑ off the scale", theme, colour=BUDGET_COLOUR)]

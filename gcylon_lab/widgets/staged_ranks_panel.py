@@ -10,7 +10,7 @@ from .series import few_of, memory_unit, round_step
 from .theme import TIER_COLOURS, Theme
 from .view import View
 
-TITLE = "Staging: what went down and came back, by rank?"
+TITLE = "Staging: what went down, what came back?"
 _EMPTY = 'Bytes moved down and up, by rank and tier:<br>lower gpu_memory_limit, or ask strategy="staged".'
 _PATTERNS = {"down": "", "up": "/"}
 

@@ -13,7 +13,7 @@ from .series import memory_unit, readable
 from .theme import Theme
 from .view import Operation, View
 
-TITLE = "Traffic: who sent what to whom?"
+TITLE = "Traffic: who sent to whom?"
 MOST_NUMBERS = 8
 _EMPTY = 'Bytes from each rank to each other,<br>of one operation. Run t.shuffle("key").'
 _ALONE = "There is one rank: nothing travels."
@@ -32,7 +32,7 @@ def traffic_panel(view: View, theme: Theme) -> Panel:
     largest = float(several.sent.max()) if several else 0.0
     unit, name = memory_unit(largest)
     traces = [_heat(several, unit, name, theme, numbers=numbers), _numbers(several if numbers else None, unit, theme)]
-    kept = " · (stayed on its rank)" if numbers else ""
+    kept = " · (stayed)" if numbers else ""
     axis: dict[str, Any] = {"type": "linear", "tickmode": "auto", "nticks": 9, "showgrid": False, "zeroline": False}
     if numbers:
         axis |= {"tickmode": "array", "tickvals": list(range(count)), "ticktext": [str(rank) for rank in range(count)]}
@@ -40,7 +40,7 @@ def traffic_panel(view: View, theme: Theme) -> Panel:
         "traffic",
         TITLE,
         traces,
-        {**axis, "title": f"to rank · in {name}{kept}", "range": [-0.5, count - 0.5], "fixedrange": True, **_STILL},
+        {**axis, "title": f"to rank · {name}{kept}", "range": [-0.5, count - 0.5], "fixedrange": True, **_STILL},
         {**axis, "title": "from rank", "range": [count - 0.5, -0.5]},
         annotations=[] if several else [empty_note(_ALONE if len(view.ranks) == 1 else _EMPTY, theme)],
         lead=_said(op, several) if op and several else "",
@@ -59,11 +59,11 @@ def _chosen(view: View) -> Operation | None:
 def _said(op: Operation, traffic: Traffic) -> str:
     """Three lines, each short enough for the dashboard's narrow column."""
     sender, receiver, nbytes = traffic.heaviest()
-    first = f"{op.name}: {readable(traffic.between_bytes)} between ranks"
+    first = f"{op.name}: {readable(traffic.between_bytes)} sent"
     if not nbytes:
         return f"{first},<br>{readable(traffic.kept_bytes)} stayed on their own"
     most, skew = int(traffic.received.argmax()), traffic.receive_skew or 0.0
-    second = f"{readable(traffic.kept_bytes)} stayed; most: {sender} → {receiver}, {readable(nbytes)}"
+    second = f"{readable(traffic.kept_bytes)} stayed; {sender} → {receiver}: {readable(nbytes)}"
     return f"{first}<br>{second}<br>rank {most} got most, {skew:.{1 if skew < 10 else 0}f} × the mean"
 
 

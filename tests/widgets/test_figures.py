@@ -130,7 +130,7 @@ def test_traffic_of_few_ranks_stands_as_numbers_and_what_stayed_has_no_colour(ra
     shown = {(y, x): text for x, y, text in zip(numbers["x"], numbers["y"], numbers["text"], strict=True)}
     assert shown[0, 1] == f"{sent[0][1] / MIB:.2g}" and shown[1, 1] == f"({sent[1][1] / MIB:.2g})"
     kept = sum(sent[i][i] for i in range(ranks))
-    assert f"#3 allgather: {readable(sum(map(sum, sent)) - kept)} between ranks" in texts(figure)
+    assert f"#3 allgather: {readable(sum(map(sum, sent)) - kept)} sent" in texts(figure)
     assert "rank 1 got most" in texts(figure)
 
 
@@ -291,9 +291,9 @@ def test_peaks_stand_beside_prediction_and_budget() -> None:
     worst = max(r["measured_peak_bytes"] for r in records)
     assert trace(figure, "plan-ratios")["text"][-1] == f"{worst / records[0]['predicted_peak_bytes']:.0%}"
     chosen = panel_dict("peak_ranks", make_view(snapshots), LIGHT)
-    assert "how high in #5 repartition?" in texts(chosen)
+    assert "which rank in #5?" in texts(chosen)
     earlier = panel_dict("peaks", make_view(snapshots, operation=2), LIGHT)
-    assert "how high in #2 shuffle?" in texts(earlier) and "was the plan right?" in texts(earlier)
+    assert "which rank in #2?" in texts(earlier) and "was the plan right?" in texts(earlier)
 
 
 def test_numbers_over_bars_stand_clear_of_bars_and_diamonds_however_low() -> None:
@@ -316,7 +316,7 @@ def test_a_budget_lowered_for_one_operation_is_shown_though_the_others_are_above
     budget, top = trace(figure, "plan-budget"), figure["layout"]["yaxis5"]["range"][1]
     assert top < 100 and [y < top for y in budget["y"]] == [False, False, False, True, True]
     assert budget["showlegend"]
-    assert "budget 8 GiB, above this scale" in texts(figure)
+    assert "budget 8 GiB ↑ off the scale" in texts(figure)
 
 
 def test_what_had_no_plan_is_not_judged() -> None:
