@@ -37,7 +37,7 @@ T = TypeVar("T")
 _clusters: dict[str, Cluster] = {}
 
 # What needs no turn of its own, or cannot wait for one.
-_NOT_LATER = ("status", "snapshots", "on_progress", "interrupt", "recover", "restart", "detach", "close")
+_NOT_LATER = ("status", "snapshots", "on_progress", "interrupt", "revoke", "recover", "restart", "detach", "close")
 
 
 @with_async(but=_NOT_LATER)

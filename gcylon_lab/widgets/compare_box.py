@@ -63,7 +63,7 @@ class CompareBox:
             tooltip="Runs of each: the fastest counts, and the largest peak",
         )  # fmt: skip
         self.start = w.Button(
-            description="run", button_style="primary", icon="play", layout={"width": "80px", "flex": "0 0 auto"}
+            description="run these", button_style="primary", icon="play", layout={"width": "100px", "flex": "0 0 auto"}
         )
         self.dismiss = w.Button(description="close", layout={"width": "70px", "flex": "0 0 auto"})
         self.asks, self.table = w.HTML(), w.HTML()
@@ -171,7 +171,7 @@ class CompareBox:
 
     def _end(self, rows: dict[str, Row]) -> None:
         self.running = False
-        self.start.description, self.start.icon, self.start.button_style = "run", "play", "primary"
+        self.start.description, self.start.icon, self.start.button_style = "run these", "play", "primary"
         self.start.tooltip = ""
         ran = sum(not row["error"] for row in rows.values())
         left = sum(row["error"].startswith(NOT_RUN) for row in rows.values())

@@ -28,7 +28,8 @@ def test_on_its_own_input_and_what_it_leaves(tmp_path):
     assert {path.name for path in out.iterdir()} == {"report.html", "trace.json", "snapshots.json"}
     assert len({event["pid"] for event in json.loads((out / "trace.json").read_text())["traceEvents"]}) == 2
     snapshots = json.loads((out / "snapshots.json").read_text())["snapshots"]
-    staged = [op for snapshot in snapshots for op in snapshot["operations"] if op["strategy"] == "staged"]
+    operations = [op for snapshot in snapshots for op in snapshot["operations"] if op["verb"] == "shuffle"]
+    staged = [op for op in operations if op["strategy"] == "staged"]
     assert len(staged) == 2
     assert all(0 < op["measured_peak_bytes"] <= op["budget_bytes"] == 4 * 2**20 for op in staged)
     assert all(op["staged_bytes"] > 0 for op in staged)

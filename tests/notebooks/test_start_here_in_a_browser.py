@@ -43,14 +43,14 @@ def test_a_person_goes_through_it(jupyter: str, page: Any, tmp_path: Path):
     plan = lab.plan()
     lab.press_on_slider(0, "ArrowRight", 9)
     lab.until(lambda: lab.plan() != plan and "of 16 MiB" in lab.plan(), "a plan under the new limit")
-    page.wait_for_selector("text=Set. The next operation will use it.")
+    page.wait_for_selector("text=Set. The next operation will use it")
     lab.shoot("3 tuned")
     assert "TUNED 16777216 16777216 staged" in lab.add_and_run(cells[shown + 1], _NEXT)
     lab.shoot("4 the next operation used it")
 
     page.locator(".gcylon-dashboard .jupyter-button", has_text="reset").click()
     lab.until(lambda: "of 16 MiB" not in lab.plan(), "the settings from before")
-    page.wait_for_selector("text=Set. The next operation will use it.")
+    page.wait_for_selector("text=Set. The next operation will use it")
     cells = lab.code_cells()
     outputs = [lab.run(cell) for cell in cells[shown + 3 : -1]]
     assert any("the same rows on the same ranks: True" in output for output in outputs)
