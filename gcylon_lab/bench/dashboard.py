@@ -37,7 +37,8 @@ KNOWN_LINES = (
     r"  return self\._get_trait_default_generator\(names\[0\]\)\(self\)  # type:ignore\[no-any-return\]",
     r"\[IPKernelApp\] WARNING \| Kernel is running over TCP without encryption\. .*",
 )  # fmt: skip
-_LIVE_CHUNK, _CHUNK = "256KiB", "1MiB"
+_CHUNK = "256KiB"
+_SHUFFLE = f"work.shuffle('staged', '{_CHUNK}')"
 # Every draw: when it reached the screen, and up to when ranks had been sampled that were in it.
 _PROBE = f"""() => {{
   const plot = {PLOT}, draws = window.gcylonDraws = [];
@@ -140,9 +141,9 @@ def _session(ranks: int, rows: int) -> Iterator[Session]:
 
 def _live(session: Session) -> dict[str, Any]:
     """One long shuffle, looked at from the page."""
-    session.figures(f"work.shuffle('chunked', '{_CHUNK}')")  # a warm-up, which brings all panels their first lines
+    session.figures(_SHUFFLE)  # a warm-up, which brings all panels their first lines
     session.notebook.page.evaluate(_PROBE)
-    done = session.figures(f"work.shuffle('chunked', '{_LIVE_CHUNK}')")
+    done = session.figures(_SHUFFLE)
     session.notebook.page.wait_for_timeout(1000)
     draws = session.notebook.page.evaluate("window.gcylonDraws")
     clock = session.figures("work.clock()")
@@ -176,12 +177,11 @@ def _memory(session: Session, seconds: float, say: Callable[[str], None]) -> dic
 
 def _cost(session: Session, turns: int) -> dict[str, Any]:
     """The same shuffle with the dashboard open and without, in turn."""
-    shuffle = f"work.shuffle('chunked', '{_CHUNK}')"
     taken: dict[str, list[dict[str, Any]]] = {"open": [], "closed": []}
     for _ in range(turns):
-        taken["closed"].append(session.figures(shuffle))
+        taken["closed"].append(session.figures(_SHUFFLE))
         session.open_dashboard()
-        taken["open"].append(session.figures(shuffle))
+        taken["open"].append(session.figures(_SHUFFLE))
         session.figures("work.close_dashboard()")
     return turn_figures(taken)
 
@@ -225,5 +225,3 @@ def format_dashboard(report: dict[str, Any]) -> str:
     complaints = report["complaints"]
     lines += [f"console and log: {len(complaints)} lines", *(f"  {line}" for line in complaints)]
     return "\n".join(lines)
-
-

@@ -10,6 +10,7 @@ from .view import View
 
 _LEAD = "the whole run: drag to look back, double-click to go on"
 _ROOM = 1.1
+_LATER = "while an operation runs: drag above to look back"
 
 
 def brush_panel(view: View, theme: Theme) -> Panel:
@@ -33,7 +34,7 @@ def brush_panel(view: View, theme: Theme) -> Panel:
         [trace],
         {"title": "", "matches": "x", "showspikes": False, "showgrid": False, "rangeslider": slider},
         {"title": "", "range": [0.0, top], "showgrid": False, "zeroline": False, "showline": False, "tickvals": []},
-        lead=_LEAD if len(t) else "",
+        lead=_LEAD if len(t) else _LATER if any(op.running for op in view.operations) else "",
     )
 
 

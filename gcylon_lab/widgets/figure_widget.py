@@ -109,7 +109,7 @@ class HandFigureWidget(FigureWidget):  # type: ignore[misc]
     def __init__(self, figure: dict[str, Any]) -> None:
         self.lock = threading.RLock()
         super().__init__(figure)
-        # A page that counts views tells the kernel of each that goes, also once that has closed the widget: an error there.
+        # A page that counts views tells of each that goes, also where the kernel has closed the widget: an error there.
         self._view_count = None
 
     @traitlets.observe("hand")

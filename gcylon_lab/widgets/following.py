@@ -61,7 +61,9 @@ class FollowingWidget(LiveWidget):
         self._late = self.page.behind
         window_s = self._window_s()
         thin = self._thinner.thin(self._snapshots, window_s)
-        view = make_view(thin, window_s=window_s, origin_ns=self._axis_origin(), **chosen)
+        # While an operation runs its latest moments matter, and the brush would take half of the page's time.
+        brush = self.live.zoomed or not any(s.get("progress") for s in thin)
+        view = make_view(thin, window_s=window_s, origin_ns=self._axis_origin(), brush=brush, **chosen)
         if not (self.page.busy or self.page.behind or self.freeze.value):
             self.live.show(self.figure(view, self._theme()))
             self.page.ask()

@@ -21,7 +21,7 @@ MOST_LANES = 8
 _EMPTY = 'What each rank does, a lane a rank: it appears<br>while an operation runs, for example t.shuffle("key").'
 _ROWS = 4
 _THINNEST = 0.2
-_RESOLUTION = 500
+_RESOLUTION = 200
 _CELLS = 160
 
 Spans = dict[str, list[tuple[float, float]]]

@@ -152,6 +152,7 @@ def make_view(
     origin_ns: int | None = None,
     operation: int | None = None,
     worst_only: bool = False,
+    brush: bool = True,
 ) -> View:
     """Return the view of the ranks' snapshots.
 
@@ -166,6 +167,8 @@ def make_view(
         samples fall out; by default the earliest of the samples.
     operation, worst_only : optional
         What a person chose, see `View`.
+    brush : bool, optional
+        Whether all of the run is to be shown beside it; a page takes about as long to draw that as all the rest.
     """
     ordered = sorted(snapshots, key=lambda s: int(s["rank"]))
     origin = origin_of(ordered) if origin_ns is None else origin_ns
@@ -178,7 +181,7 @@ def make_view(
         firsts = [float(r.of("used_bytes")[0][0]) for r in ranks if len(r.of("used_bytes")[0])]
         start = min(firsts + [op.start_s for op in operations], default=0.0)
     gpus = [_gpu_lines(told, origin, start) for told in gpus_of(ordered)]
-    overview = _overview(whole, end)
+    overview = _overview(whole if brush else [], end)
     return View(origin, start, max(end, start), ranks, operations, ordered, gpus, overview, operation, worst_only)
 
 
