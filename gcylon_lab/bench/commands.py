@@ -45,7 +45,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     peak.add_argument("--budget", default="64MiB", help="budget of each rank (default: 64MiB)")
     board = _new(commands, "dashboard", "how live the dashboard is, and what it costs, in a real browser", _dashboard)
     board.add_argument("--ranks", type=int, default=2)
-    board.add_argument("--rows", type=int, default=20_000_000, help="rows on each rank (default: 20000000)")
+    board.add_argument("--rows", type=int, default=40_000_000, help="rows on each rank (default: 40000000)")
     board.add_argument("--turns", type=int, default=5, help="shuffles with it open and without (default: 5)")
     board.add_argument("--minutes", type=float, default=2.0, help="how long to watch memory (default: 2)")
     gpu = _new(commands, "gpu", "our verbs on GPUs beside the bare exchange, pinned copies and rapidsmpf", _gpu)

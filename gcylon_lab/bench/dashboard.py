@@ -37,7 +37,7 @@ KNOWN_LINES = (
     r"  return self\._get_trait_default_generator\(names\[0\]\)\(self\)  # type:ignore\[no-any-return\]",
     r"\[IPKernelApp\] WARNING \| Kernel is running over TCP without encryption\. .*",
 )  # fmt: skip
-_CHUNK = "256KiB"
+_CHUNK = "4MiB"
 _SHUFFLE = f"work.shuffle('staged', '{_CHUNK}')"
 # Every draw: when it reached the screen, and up to when ranks had been sampled that were in it.
 _PROBE = f"""() => {{

@@ -103,7 +103,7 @@ def numbers(rng: np.random.Generator, n: int, keys: int) -> tuple[list[pd.DataFr
     return side(["x", "y"]), side(["z"])
 
 
-@pytest.mark.parametrize("how", HOWS)
+@pytest.mark.parametrize("how", ["inner", "outer", "semi"])
 def test_a_budget_of_a_tenth_of_the_input(how: str) -> None:
     """Neither side, nor the result, nor an index of a side fits: buckets, staged."""
     sides = numbers(np.random.default_rng(1), 120_000, 100_000)

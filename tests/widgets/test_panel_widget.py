@@ -91,8 +91,8 @@ def test_an_operation_may_be_chosen_and_stays_while_others_come(source: ReplaySo
         panel.start()
         source.tell(10.0)
         assert eventually(lambda: "#3 allgather: " in said(panel))
-        names = [label for label, _ in panel.operation.options]
-        assert names == ["the latest operation", "#4 shuffle", "#3 allgather", "#2 shuffle", "#1 shuffle"]
+        names = ["the latest operation", "#4 shuffle", "#3 allgather", "#2 shuffle", "#1 shuffle"]
+        assert eventually(lambda: [label for label, _ in panel.operation.options] == names), "after the figure"
         assert panel.operation.value == 3
         source.tell(16.0)
         assert eventually(lambda: len(panel.operation.options) == 6)
