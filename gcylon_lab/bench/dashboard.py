@@ -150,6 +150,11 @@ def _live(session: Session) -> dict[str, Any]:
     samples = session.figures(f"work.samples({done['began_s']}, {done['ended_s']})")
     arrivals = arrival_figures(draws, samples, clock["wall_s"])
     during = [d for d in draws if done["began_s"] <= d[0] - clock["wall_s"] <= done["ended_s"]]
+    if len(during) < 2:
+        raise GcylonError(
+            f"The shuffle took {done['seconds']:.2f} s, with {len(during)} drawings: too few to tell.",
+            advice="Give more rows, with --rows.",
+        )
     shares = {"kernel_share": done["kernel_s"] / done["seconds"]}
     return {**arrivals, **draw_figures(during), **shares, **done}
 
@@ -168,6 +173,7 @@ def _memory(session: Session, seconds: float, say: Callable[[str], None]) -> dic
         heap, nodes = metrics["JSHeapUsedSize"], metrics["Nodes"]
         seen.append({"at_s": at_s, "rss_bytes": kernel.memory_info().rss, "heap_bytes": heap, "nodes": nodes})
         page.wait_for_timeout(1000 * _SAMPLE_EVERY_S)
+        session.kernel.listen()
         if len(seen) % 12 == 0:
             say(f"{at_s:.0f} s: kernel {seen[-1]['rss_bytes'] / 2**20:.0f} MiB, page {heap / 2**20:.1f} MiB")
     operations = session.read(sent, 300.0)

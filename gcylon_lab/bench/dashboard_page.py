@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import re
 import shutil
 import socket
@@ -12,7 +13,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,8 @@ class Kernel:
         self._client.load_connection_file()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=_START_S)
+        self._printed: dict[str, str] = {}  # by what was started here; a page's messages are of no interest
+        self._ended: set[str] = set()
 
     def run(self, code: str, timeout_s: float = 120.0) -> str:
         """Run code as a cell; return what it printed. An error in it is an error here."""
@@ -144,22 +147,34 @@ class Kernel:
 
     def start(self, code: str) -> str:
         """Begin to run code, and return at once."""
-        return str(self._client.execute(code, store_history=False))
+        sent = str(self._client.execute(code, store_history=False))
+        self._printed[sent] = ""
+        return sent
 
     def result(self, sent: str, timeout_s: float = 120.0) -> str:
         """Wait for the end of what was started; return what it printed."""
-        printed, until = "", time.monotonic() + timeout_s
-        while True:
-            message = self._client.get_iopub_msg(timeout=max(until - time.monotonic(), 0.01))
-            if message["parent_header"].get("msg_id") != sent:
-                continue
-            kind, content = message["msg_type"], message["content"]
-            if kind == "stream":
-                printed += content["text"]
-            elif kind == "error":
-                raise RuntimeError(f"{content['ename']}: {content['evalue']}")
-            elif kind == "status" and content["execution_state"] == "idle":
-                return printed
+        until = time.monotonic() + timeout_s
+        while sent not in self._ended:
+            self._take(self._client.get_iopub_msg(timeout=max(until - time.monotonic(), 0.01)))
+        self._ended.remove(sent)
+        return self._printed.pop(sent)
+
+    def listen(self) -> None:
+        """Take what has come: where nobody does for long, messages pile up in the kernel, and the last are lost."""
+        with suppress(queue.Empty):
+            while True:
+                self._take(self._client.get_iopub_msg(timeout=0))
+
+    def _take(self, message: dict[str, Any]) -> None:
+        sent, kind, content = message["parent_header"].get("msg_id", ""), message["msg_type"], message["content"]
+        if sent not in self._printed:
+            return
+        if kind == "stream":
+            self._printed[sent] += content["text"]
+        elif kind == "error":
+            raise RuntimeError(f"{content['ename']}: {content['evalue']}")
+        elif kind == "status" and content["execution_state"] == "idle":
+            self._ended.add(sent)
 
     def close(self) -> None:
         """Leave the kernel to the page."""

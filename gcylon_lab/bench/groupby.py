@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..errors import ClusterError
-from ..units import format_bytes
 from .cases import KEY, VALUES, Columns, ShuffleCase
 from .ranks import mpi_contender
-from .reports import format_contenders, tell
+from .reports import format_turns, tell
 from .seats import Contender
-from .turns import Say, report_of, take_turns
+from .turns import Say, chosen_by, report_of, take_turns
 
 PEERS = ("dask", "pandas")
 # dask brings all groups into one partition, or into as many as there are workers; the better one counts.
@@ -71,7 +70,7 @@ def run(case: GroupbyCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dic
     """
     variants = {name: _VARIANTS[name] for name in ("ours", *peers)}
     times, ours = take_turns(case, variants, lambda name: _start(name, case), look=compare, say=say)
-    report = report_of("groupby", case, times, "{strategy}, rounds: {rounds}".format(**ours))
+    report = report_of("groupby", case, times, chosen_by(ours))
     report["case"]["keys"] = case.keys
     return report
 
@@ -99,14 +98,5 @@ def _start(name: str, case: GroupbyCase) -> Contender:
 
 def format_groupby(report: dict[str, Any]) -> str:
     """The group-by bench as text: every contender, and ours over each peer's best."""
-    case = report["case"]
-    lines = [
-        f"groupby sum, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key with {case['keys']:,} "
-        f"values and three float64 columns ({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after "
-        f"{case['warmup']} warm-ups",
-        "",
-        format_contenders(report),
-    ]
-    lines += [""] if report["ratios"] else []
-    lines += [f"ours is {r:.2f} x the best of {name} ({report['best'][name]})" for name, r in report["ratios"].items()]
-    return "\n".join(lines)
+    columns = f"of one int64 key with {report['case']['keys']:,} values and three float64 columns"
+    return format_turns(report, "groupby sum", columns)

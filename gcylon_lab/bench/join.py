@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import ClusterError
-from ..units import format_bytes
 from .cases import VALUES, Columns
 from .ranks import mpi_contender
-from .reports import format_contenders, tell
+from .reports import format_turns, tell
 from .seats import Contender
 from .turns import Say, report_of, take_turns
 
@@ -109,13 +108,5 @@ def _start(name: str, case: JoinCase) -> Contender:
 
 def format_join(report: dict[str, Any]) -> str:
     """The join bench as text: every contender, and ours over each peer."""
-    case = report["case"]
-    lines = [
-        f"join, {case['ranks']} ranks, {case['rows']:,} rows a rank of an int64 key and three float64 columns, with as "
-        f"many of the key and one ({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after "
-        f"{case['warmup']} warm-ups",
-        "",
-        format_contenders(report),
-    ]
-    lines += [f"ours is {r:.2f} x {name} ({report['best'][name]})" for name, r in report["ratios"].items()]
-    return "\n".join(lines)
+    columns = "of an int64 key and three float64 columns, with as many of the key and one"
+    return format_turns(report, "join", columns, best="")

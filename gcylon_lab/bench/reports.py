@@ -55,17 +55,31 @@ def format_contenders(report: dict[str, Any]) -> str:
 
 
 def format_shuffle(report: dict[str, Any]) -> str:
-    """The shuffle or sort bench as text: every contender, and ours over each peer's best."""
+    """The shuffle or sort bench as text."""
+    return format_turns(report, report["bench"], "of one int64 key and three float64 columns")
+
+
+def format_turns(report: dict[str, Any], bench: str, columns: str, *, best: str = "the best of ") -> str:
+    """A bench whose contenders took turns as text: every contender, and ours over each peer's best.
+
+    Parameters
+    ----------
+    report : dict
+        As of `gcylon_lab.bench.turns.report_of`.
+    bench, columns : str
+        What was done, and with which columns, in words.
+    best : str
+        What stands before a peer's name; empty where peers have one way of doing it only.
+    """
     case = report["case"]
     lines = [
-        f"{report['bench']}, {case['ranks']} ranks, {case['rows']:,} rows a rank of one int64 key and three float64 "
-        "columns "
-        f"({format_bytes(case['rank_bytes'])}), median of {case['repeats']} after {case['warmup']} warm-ups",
+        f"{bench}, {case['ranks']} ranks, {case['rows']:,} rows a rank {columns} ({format_bytes(case['rank_bytes'])}), "
+        f"median of {case['repeats']} after {case['warmup']} warm-ups",
         "",
         format_contenders(report),
     ]
     lines += [""] if report["ratios"] else []
-    lines += [f"ours is {r:.2f} x the best of {name} ({report['best'][name]})" for name, r in report["ratios"].items()]
+    lines += [f"ours is {r:.2f} x {best}{name} ({report['best'][name]})" for name, r in report["ratios"].items()]
     return "\n".join(lines)
 
 

@@ -107,6 +107,7 @@ def test_unseen_it_sends_nothing(dashboard: Dashboard, source: ReplaySource) -> 
     dashboard.page.visible = False
     time.sleep(0.3)
     before, drawn = dashboard.live.messages, dashboard.draws
+    assert source.callbacks == [], "the ranks are not asked for what nobody sees"
     for k in range(10):
         source.tell(3.0 + k / 10)
         time.sleep(0.02)
@@ -114,6 +115,26 @@ def test_unseen_it_sends_nothing(dashboard: Dashboard, source: ReplaySource) -> 
     assert (dashboard.live.messages, dashboard.draws) == (before, drawn)
     dashboard.page.visible = True
     assert eventually(lambda: dashboard.live.messages > before)
+    assert len(source.callbacks) == 1
+
+
+def test_the_brush_rests_while_an_operation_runs(dashboard: Dashboard, source: ReplaySource) -> None:
+    def drawn() -> bool:
+        return bool(dashboard.live.widget.layout.xaxis4.rangeslider.visible)
+
+    running = next(t / 10 for t in range(20, 150) if _runs(source, t / 10))
+    shown(dashboard, source, running)
+    assert not drawn()
+    shown(dashboard, source, 15.9)
+    assert eventually(drawn)
+    dashboard.live.widget.zoomed = True  # whoever looks back by it keeps it
+    source.tell(running)
+    time.sleep(0.3)
+    assert drawn()
+
+
+def _runs(source: ReplaySource, at_s: float) -> bool:
+    return any(s["progress"] for s in source.replay.at(at_s))
 
 
 def test_a_plot_in_use_or_frozen_is_not_redrawn(dashboard: Dashboard, source: ReplaySource) -> None:
