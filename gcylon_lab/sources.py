@@ -219,9 +219,7 @@ def read_ipc(
     """
     storage = storage_of(paths, storage_options)
     read = _Reading("read_ipc", paths, columns, filters, storage, config)
-    return read.table(
-        lambda size: io.plan_ipc(paths, size, columns=read.columns, storage=storage), io.read_ipc_chunks
-    )
+    return read.table(lambda size: io.plan_ipc(paths, size, columns=read.columns, storage=storage), io.read_ipc_chunks)
 
 
 def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonConfig | None = None) -> Table:

@@ -17,6 +17,10 @@ from .tiers import SpillStore
 Rates = dict[str, float]
 """Bytes a second, by ``down`` and ``up``; empty where it could not be measured."""
 
+_NBYTES = 8 * MIB
+_TRIES = 2
+_ANY_KIND = 4  # cudaMemcpyDefault
+
 
 class CopyRates:
     """What is known of the copies of one rank, by tier.
@@ -52,10 +56,6 @@ class CopyRates:
             self._known["disk"] = disk_rates(disk.folder)
         finally:
             self._measuring.release()
-
-_NBYTES = 8 * MIB
-_TRIES = 2
-_ANY_KIND = 4  # cudaMemcpyDefault
 
 
 def disk_rates(folder: str, nbytes: int = _NBYTES) -> Rates:

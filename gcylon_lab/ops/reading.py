@@ -136,4 +136,3 @@ def _conditions(condition: Expression | None) -> list[str]:
 def _shares(shares: Sequence[Any]) -> list[str]:
     idle = sum(not share.pieces for share in shares)
     return [f"{format_count(idle)} of {format_count(len(shares))} ranks read nothing"] if idle else []
-

@@ -84,9 +84,7 @@ class TextRows:
 class CsvRows(TextRows):
     """One csv file. Text stands in quotes; what is missing is nothing between delimiters."""
 
-    def __init__(
-        self, files: PartFiles, schema: Schema, delimiter: str, header: bool, compression: str | None
-    ) -> None:
+    def __init__(self, files: PartFiles, schema: Schema, delimiter: str, header: bool, compression: str | None) -> None:
         refuse_kinds(schema, ("bytes", "list", "struct", "map"), "csv", "Write parquet or ipc, or leave it out.")
         super().__init__(files, schema, compression)
         broken = [name for name in self.names if "\n" in name or "\r" in name]

@@ -122,9 +122,7 @@ def plan_parquet(
     dtypes = _dtypes(files) | dict(folders.dtypes)
     notes = _notes(files, weighed, condition)
     return [
-        ParquetPlan(
-            tuple(share), files[0].path, schema, dtypes, folders.only({p.path for p in share}), storage, notes
-        )
+        ParquetPlan(tuple(share), files[0].path, schema, dtypes, folders.only({p.path for p in share}), storage, notes)
         for share in spread_rows(weighed, size)
     ]
 

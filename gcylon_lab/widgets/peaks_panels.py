@@ -71,6 +71,7 @@ def plan_panel(view: View, theme: Theme) -> Panel:
 # Where all traces are replaced, plotly forgets an axis' type and guesses it: text that looks like a number is text.
 _NAMED = {"type": "category", "autotypenumbers": "strict"}
 
+
 def _rank_ticks(ranks: list[int]) -> dict[str, Any]:
     return {"tickmode": "array", "tickvals": [str(ranks[i]) for i in few_of(len(ranks))]}
 

@@ -123,6 +123,8 @@ def test_traffic_of_a_skewed_shuffle(lab: gl.Cluster, table: gl.DistTable) -> No
     assert received == [r["received_bytes"] for r in records] and sorted(received) == [0, rows * 16]
     rates = [s["copy_rates"].get("disk", {}) for s in snapshots]
     assert all(1e7 < rate[way] < 1e12 for rate in rates if rate for way in ("down", "up")) and any(rates)
+
+
 def test_compare_runs_them_and_marks_the_best(lab: gl.Cluster, table: gl.DistTable) -> None:
     before, held = lab.config, lab.memory()["table"].nunique()
     configs = {
@@ -163,9 +165,7 @@ def test_what_cannot_be_compared_is_refused(table: gl.DistTable) -> None:
             gl.compare(table, verb, on="k", **more)  # type: ignore[arg-type]
 
 
-def test_the_button_says_what_it_will_do_and_shows_the_comparison(
-    dashboard: gl.Dashboard, table: gl.DistTable
-) -> None:
+def test_the_button_says_what_it_will_do_and_shows_the_comparison(dashboard: gl.Dashboard, table: gl.DistTable) -> None:
     planner = dashboard.tuner.planner
     assert eventually(lambda: planner.table.value == "trips" and planner.keys.value == "k", 20)
     box = planner.compare_box
