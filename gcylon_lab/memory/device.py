@@ -22,6 +22,7 @@ from .checks import NO_CHECKS, POISON_BYTE, CheckedResource, Checks
 _ALIGN = 256  # the limit counts every allocation as a multiple of this
 _SLAB_ALIGN = 2 * MIB  # what the driver maps at once
 _LEAST_SLACK, _MOST_SLACK, _SLACK_PART = 32 * MIB, 1024 * MIB, 32
+_RENEWED_FROM = 4 * MIB
 _LIBRARIES = ("cupy", "rmm", "pylibcudf", "cudf")
 
 _open: Device | None = None
@@ -180,6 +181,7 @@ class Device:
         # Counters begin at 0 with each window; these are what came before.
         self._used_before = self._count_before = self._peak = 0
         self._lower: int | None = None
+        self._lowered: Any = None
         self._statistics.push_counters()
 
     @property
@@ -251,6 +253,7 @@ class Device:
         finally:
             self._lower = before
             if before is None:
+                self._lowered = None
                 rmm.mr.set_current_device_resource(self._statistics)
             else:
                 self.renew_limit()
@@ -262,8 +265,22 @@ class Device:
         import rmm
 
         # What is allocated through it is freed through it too, whenever that is: buffers keep their resource.
-        room = max(self._lower - self.used_bytes, 0) // _ALIGN * _ALIGN
-        rmm.mr.set_current_device_resource(rmm.mr.LimitingResourceAdaptor(self._statistics, room))
+        while True:
+            used = self.used_bytes
+            lowered = rmm.mr.LimitingResourceAdaptor(self._statistics, max(self._lower - used, 0) // _ALIGN * _ALIGN)
+            rmm.mr.set_current_device_resource(lowered)
+            if self.used_bytes - lowered.get_allocated_bytes() <= used:
+                break  # else another thread allocated through the one before in between
+        self._lowered = lowered
+
+    def keep_limit_true(self) -> None:
+        """Renew a lower limit where enough of what was allocated before it has been freed since."""
+        lower, lowered = self._lower, self._lowered
+        if lower is None or lowered is None:
+            return
+        room = lowered.get_allocation_limit() - lowered.get_allocated_bytes()
+        if lower - self.used_bytes - room >= _RENEWED_FROM:
+            self.renew_limit()
 
     def close(self) -> None:
         """Put back what allocations were made by before. The slab goes too, unless something is still in it."""

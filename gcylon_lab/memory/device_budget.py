@@ -61,6 +61,11 @@ class DeviceBudget(MemoryBudget):
             self._used = claimed + self._unclaimed
         self._device.start_window()
 
+    def _take(self, nbytes: int, what: str) -> None:
+        super()._take(nbytes, what)
+        # What is granted has to fit in the allocator too, where others gave back what they held before the operation.
+        self._device.keep_limit_true()
+
     def renew_limit(self) -> None:
         """Count anew what a lower limit leaves, after something was freed."""
         self._device.renew_limit()

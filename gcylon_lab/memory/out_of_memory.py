@@ -27,7 +27,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in _SIGNS)
 
 
-def as_budget_exceeded(error: BaseException, budget: MemoryBudget, what: str, needed_bytes: int = 0) -> BudgetExceeded:
+def as_budget_exceeded(
+    error: BaseException, budget: MemoryBudget, what: str, needed_bytes: int = 0, limit_bytes: int = 0
+) -> BudgetExceeded:
     """Make the error with numbers and the option to change out of a library's.
 
     Parameters
@@ -40,10 +42,12 @@ def as_budget_exceeded(error: BaseException, budget: MemoryBudget, what: str, ne
         What the memory was for, in words that stand in the error.
     needed_bytes : int, optional
         What was asked for, where known; what the library's text says otherwise.
+    limit_bytes : int, optional
+        The limit that held, where that is not the budget's own of now.
     """
     if isinstance(error, BudgetExceeded):
         return error
-    device, limit = current_device(), budget.limit_bytes
+    device, limit = current_device(), limit_bytes or budget.limit_bytes
     used = budget.used_bytes if device is None else device.used_bytes
     needed = needed_bytes or _asked_bytes(str(error)) or max(1, limit - used + 1)
     if used + needed > limit:

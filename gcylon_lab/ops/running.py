@@ -112,7 +112,8 @@ def _named(operation: Operation, error: Exception) -> Exception:
     on_gpu = operation.workspace.backend.on_gpu
     if isinstance(error, GcylonError) or not on_gpu or not is_out_of_memory(error):
         return error  # an ordinary MemoryError is the machine's limit, not the budget's
-    return as_budget_exceeded(error, operation.workspace.budget, operation.verb)
+    limit = operation.record.budget_bytes  # a lower one, of this operation, holds no longer
+    return as_budget_exceeded(error, operation.workspace.budget, operation.verb, limit_bytes=limit)
 
 
 def _steps(operation: Operation, body: Callable[[Operation], Part]) -> Part:

@@ -10,6 +10,7 @@ from typing import Any
 
 import cudf
 import cupy
+import numpy as np
 import pandas as pd
 
 from ..errors import ArgumentError
@@ -26,6 +27,11 @@ from .interop import _to_values
 from .schema import Schema
 
 _STEP_ROW_BYTES = 16
+# What pandas' own dtypes answer with no, or yes for "ne", where a value is missing, and cuDF leaves open.
+_TESTS = frozenset(
+    ("eq", "ne", "lt", "le", "gt", "ge", "isin", "between", "str.startswith", "str.endswith", "str.contains")
+)
+_COMBINED = frozenset(("and_", "or_"))
 
 
 class CudfRows:
@@ -71,8 +77,34 @@ def _series(expression: Expression, data: DeviceColumns) -> Any:
             kept[name] = _to_series(data.schema[name], data.array(name))
         return kept[name]
 
-    value = compute(expression, column)
+    def as_pandas(step: Expression) -> Any:
+        """The steps of which cuDF knows less than pandas does where a value is missing; None for the others."""
+        if step.operation not in _TESTS and step.operation not in _COMBINED:
+            return None
+        values = [compute(argument, column, as_pandas) for argument in step.arguments]
+        if step.operation in _COMBINED and all(_is_condition(value) for value in values):
+            return _combined(step.operation, *values)
+        made = compute(Expression(step.operation, *values), column)
+        if isinstance(made, cudf.Series) and made.has_nulls and _by_pandas(step, data.schema).dtype == np.bool_:
+            return made.fillna(step.operation == "ne")
+        return made
+
+    value = compute(expression, column, as_pandas)
     return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
+
+
+def _is_condition(value: Any) -> bool:
+    return isinstance(value, cudf.Series) and value.dtype.kind == "b"
+
+
+def _combined(operation: str, left: Any, right: Any) -> Any:
+    """``&`` or ``|`` where a missing value may be either: False and it is False, True or it is True (Kleene)."""
+    made = left & right if operation == "and_" else left | right
+    if not made.has_nulls:
+        return made
+    if operation == "and_":
+        return made.mask(~(left.fillna(True) & right.fillna(True)), False)
+    return made.mask(left.fillna(False) | right.fillna(False), True)
 
 
 def _by_pandas(expression: Expression, schema: Schema) -> pd.Series[Any]:

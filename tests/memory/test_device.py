@@ -23,6 +23,7 @@ from gcylon_lab.memory.device import (
     total_bytes,
     why_unavailable,
 )
+from gcylon_lab.memory.device_budget import DeviceBudget
 from gcylon_lab.memory.gpu_status import GpuStatus
 from gcylon_lab.memory.out_of_memory import memory_errors
 from gcylon_lab.units import GIB, MIB, format_bytes
@@ -167,6 +168,22 @@ def test_a_lower_limit_holds_and_is_no_use(device: Device) -> None:
     assert cupy.empty(200 * MIB, dtype=cupy.uint8).nbytes == 200 * MIB
     del held  # freed through the limit that it was allocated through
     assert device.used_bytes == 0
+
+
+@gpu
+def test_what_was_held_before_an_operation_and_is_given_back_in_it_can_be_claimed(device: Device) -> None:
+    import cupy
+
+    held = cupy.empty(40 * MIB, dtype=cupy.uint8)
+    budget = DeviceBudget(device)
+    budget.start_window()
+    with budget.limited(64 * MIB):
+        del held
+        budget.start_window()
+        with budget.reserve(60 * MIB, "A test"):
+            assert cupy.empty(60 * MIB, dtype=cupy.uint8).nbytes == 60 * MIB
+        with pytest.raises(MemoryError):
+            cupy.empty(65 * MIB, dtype=cupy.uint8)
 
 
 @gpu
