@@ -54,10 +54,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     gpu.add_argument("--repeats", type=int, default=7)
     gpu.add_argument("--warmup", type=int, default=2)
     gpu.add_argument("--cases", default="", help="comma-separated names of lines; all by default")
-    gpu.add_argument("--no-peers", action="store_true", help="leave rapidsmpf out")
+    gpu.add_argument("--no-peers", action="store_true", help="leave rapidsmpf and cudf-polars out")
     gpu.add_argument(
-        "--tables", choices=("plain", "tpch"), default="plain", help="tpch: strings, dates, decimals, nulls"
-    )
+        "--tables", choices=("plain", "tpch", "relational"), default="plain",
+        help="tpch: strings, dates, decimals, nulls; relational: join, sort and group-by, beside cudf-polars",
+    )  # fmt: skip
     gpu.add_argument("--scale", type=float, default=0.0, help="of --tables tpch, on all ranks (default: 1.2 a rank)")
     gpu.add_argument("--profiling", action="store_true", help="what recording costs instead: on and off take turns")
 
@@ -183,6 +184,8 @@ def _gpu(arguments: argparse.Namespace) -> int:
         return _gpu_profiling(arguments)
     if arguments.tables == "tpch":
         return _gpu_tables(arguments, cases)
+    if arguments.tables == "relational":
+        return _gpu_relational(arguments, cases)
     from .gpu import format_gpu, run
 
     report = run(
@@ -200,6 +203,16 @@ def _gpu_tables(arguments: argparse.Namespace, cases: tuple[str, ...]) -> int:
         cases=cases, peers=not arguments.no_peers,
     )  # fmt: skip
     return _finish(arguments, report, format_tables)
+
+
+def _gpu_relational(arguments: argparse.Namespace, cases: tuple[str, ...]) -> int:
+    from .gpu_relational import format_relational, run
+
+    report = run(
+        arguments.ranks, int(arguments.rows), arguments.repeats, arguments.warmup,
+        cases=cases, peers=not arguments.no_peers,
+    )  # fmt: skip
+    return _finish(arguments, report, format_relational)
 
 
 def _gpu_profiling(arguments: argparse.Namespace) -> int:

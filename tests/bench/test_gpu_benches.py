@@ -41,6 +41,20 @@ def test_tpch_tables_beside_a_plain_one(tmp_path, capsys, monkeypatch):
     assert "CPU engines, because GCYLON_ENGINE=cpu" in capsys.readouterr().out
 
 
+@pytest.mark.mpi
+@pytest.mark.slow
+def test_relational_verbs(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("GCYLON_ENGINE", "cpu")
+    file = tmp_path / "relational.json"
+    command = ["bench", "gpu", "--tables", "relational", "--ranks", "2", "--rows", "2e5", "--no-peers"]
+    assert main([*command, "--repeats", "1", "--warmup", "0", "--json", str(file)]) == 0
+    lines = {line["variant"]: line for line in json.loads(file.read_text())["lines"]}
+    assert list(lines) == ["join", "sort", "groupby"]
+    assert all(line["within"] and line["bytes_per_s"] > 0 for line in lines.values())
+    assert lines["sort"]["rows"] == 400_000 and 98_000 < lines["groupby"]["rows"] <= 100_000
+    assert "ours groupby" in capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("tpch")

@@ -100,5 +100,15 @@ def disarm() -> None:
     """Take the faults away."""
     workspace = gl.current().workspace
     for thing in (workspace.backend, workspace.transport):
-        for method in ("partition", "partition_ids", "pack_variable", "allocate", "pack", "exchange", "finish"):
+        for method in (
+            "partition",
+            "partition_ids",
+            "pack_variable",
+            "allocate",
+            "pack",
+            "exchange",
+            "finish",
+            "scattering",
+            "writing",
+        ):
             vars(thing).pop(method, None)
