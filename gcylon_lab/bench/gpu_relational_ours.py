@@ -35,7 +35,7 @@ class Tables:
     def __init__(self, context: Context, rows: int) -> None:
         self.context, self.rows = context, rows
         self.left = gl.from_local(self._pieces(right=False))
-        self.right = gl.from_local(self._pieces(right=True))
+        self._right: gl.Table | None = None
 
     def _pieces(self, *, right: bool) -> Iterator[Any]:
         frames, arrays = _libraries(self.context)
@@ -50,6 +50,21 @@ class Tables:
                 yield frames.DataFrame({"k": keys, "w": _paired(keys)})
             else:
                 yield frames.DataFrame({"k": keys, "g": keys % GROUPS, "v0": random.random(n), "v1": random.random(n)})
+
+    @property
+    def right(self) -> gl.Table:
+        """Collective: all ranks call it. The second table, made when it is first asked for."""
+        if self._right is None:
+            self._right = gl.from_local(self._pieces(right=True))
+        return self._right
+
+    def only(self, variant: str) -> None:
+        """Collective: all ranks call it. Have in memory what a verb takes, and nothing else."""
+        if variant == "join":
+            assert self.right is not None
+        elif self._right is not None:
+            self._right.release()
+            self._right = None
 
     def run(self, variant: str, config: gl.GcylonConfig) -> gl.Table:
         """Collective: all ranks call it. One of the verbs, as its plan has it."""
@@ -126,6 +141,7 @@ def main(rows: int, budget: float) -> None:
     config = gl.GcylonConfig(gpu_memory_limit=limit)
 
     def step(variant: str, repeat: int, check: bool) -> Answer:
+        tables.only(variant)
         context.transport.agree(np.zeros(1, dtype=np.int64))
         start = time.perf_counter()
         result = tables.run(variant, config)

@@ -70,27 +70,38 @@ class CudfRows:
 def _series(expression: Expression, data: DeviceColumns) -> Any:
     """The series of an expression, made on cuDF's own stream."""
     cupy.cuda.get_current_stream().synchronize()
-    kept: dict[Label, Any] = {}
+    computing = _Computing(data)
+    value = compute(expression, computing.column, computing.as_pandas)
+    return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
 
-    def column(name: Label) -> Any:
-        if name not in kept:
-            kept[name] = _to_series(data.schema[name], data.array(name))
-        return kept[name]
 
-    def as_pandas(step: Expression) -> Any:
-        """The steps of which cuDF knows less than pandas does where a value is missing; None for the others."""
+class _Computing:
+    """The columns of one expression, and its steps of which cuDF knows less than pandas.
+
+    (Functions that call themselves would keep device memory until the next collection of cycles.)
+    """
+
+    def __init__(self, data: DeviceColumns) -> None:
+        self._data = data
+        self._kept: dict[Label, Any] = {}
+
+    def column(self, name: Label) -> Any:
+        """The series of a column."""
+        if name not in self._kept:
+            self._kept[name] = _to_series(self._data.schema[name], self._data.array(name))
+        return self._kept[name]
+
+    def as_pandas(self, step: Expression) -> Any:
+        """A condition where values may be missing, as pandas answers it; None for other steps."""
         if step.operation not in _TESTS and step.operation not in _COMBINED:
             return None
-        values = [compute(argument, column, as_pandas) for argument in step.arguments]
+        values = [compute(argument, self.column, self.as_pandas) for argument in step.arguments]
         if step.operation in _COMBINED and all(_is_condition(value) for value in values):
             return _combined(step.operation, *values)
-        made = compute(Expression(step.operation, *values), column)
-        if isinstance(made, cudf.Series) and made.has_nulls and _by_pandas(step, data.schema).dtype == np.bool_:
+        made = compute(Expression(step.operation, *values), self.column)
+        if isinstance(made, cudf.Series) and made.has_nulls and _by_pandas(step, self._data.schema).dtype == np.bool_:
             return made.fillna(step.operation == "ne")
         return made
-
-    value = compute(expression, column, as_pandas)
-    return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
 
 
 def _is_condition(value: Any) -> bool:

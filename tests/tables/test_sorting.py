@@ -58,7 +58,8 @@ def test_rows_fall_between_splitters_of_every_dtype(backend: Any, name: str) -> 
         order = on_host(backend.sort_order(data, keys))
         chosen = np.array([3, 3, 20, 41, 58])  # places in the order; 3 stands twice
         keyed = backend.to_host(backend.select(data, ["v"]))
-        ids = on_host(backend.split_ids(data, keys, take_rows(keyed, order[chosen]), order[chosen]))
+        cuts = order[chosen].astype(np.int64)
+        ids = on_host(backend.split_ids(data, keys, take_rows(keyed, order[chosen]), cuts))
         place = np.empty(len(frame), int)
         place[order] = np.arange(len(frame))
         assert ids.tolist() == [int((chosen <= p).sum()) for p in place], (up, na)
