@@ -116,8 +116,11 @@ class Grouping:
         # The whole state is gone through with every piece.
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
         row_bytes = _row_bytes(part) + work_row_bytes
+        table = self.work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
+        piece_bytes = min(rows, part.rows) * row_bytes
         state_bytes = min(groups, part.rows) * (_row_bytes(part) + self._made_row_bytes(self.steps.partial))
-        self.work.expect(min(rows, part.rows) * row_bytes + 4 * state_bytes + part.largest_staged_bytes)
+        piece_bytes = min(piece_bytes, table) if table else piece_bytes
+        self.work.expect(piece_bytes + 4 * state_bytes + part.largest_staged_bytes)
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             folding.add(piece)
         return folding.close(), not folding.aside

@@ -23,6 +23,7 @@ from .cudf_data import (
     empty_array,
     offsets_of,
 )
+from .cudf_hash_groups import hash_aggregated, may_hash, table_bytes
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
 from .hashing import require_hashable
 from .order_bits import Words, to_bits
@@ -77,6 +78,9 @@ class CudfGrouping:
         rows = cupy.searchsorted(ends, cupy.arange(start, stop), side="right")
         return take(data, rows, data.schema.names)
 
+    def grouping_table_bytes(self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel]) -> int:
+        return table_bytes(kernels) if may_hash(schema, keys, kernels) else 0
+
     def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         return _ROW_BYTES
 
@@ -113,6 +117,9 @@ def _aggregated(
     if not data.rows:
         none = [empty_array(column) for kernel in kernels for column in kernel.outputs]
         return _with_keys(take(data, cupy.empty(0, np.int32), keys), kernels, none)
+    hashed = hash_aggregated(data, keys, kernels, _ROW_BYTES)
+    if hashed is not None:
+        return hashed
     rows = _Rows(data, keys, dropna=dropna)
     wanted = [_wanted(kernel, data, rows) for kernel in kernels]
     requests = [request for one in wanted for request in one.requests]

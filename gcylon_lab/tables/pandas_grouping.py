@@ -72,6 +72,9 @@ class PandasGrouping:
         rows = np.searchsorted(ends, np.arange(start, stop), side="right")
         return take(data, rows, data.schema.names)
 
+    def grouping_table_bytes(self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel]) -> int:
+        return 0
+
     def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         orders = any(kernel.function in ("median", "quantile") for kernel in kernels)
         return _ROW_BYTES + (_ORDERING_ROW_BYTES if orders else 0)

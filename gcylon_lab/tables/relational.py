@@ -64,6 +64,10 @@ class GroupingBackend(Protocol):
         """The first or the last row of each key, whole, in the order of rows."""
         ...
 
+    def grouping_table_bytes(self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel]) -> int:
+        """Bytes of a table in which rows are grouped in one pass, which takes nothing else; 0 where there is none."""
+        ...
+
     def grouping_row_bytes(self, kernels: Sequence[Kernel]) -> int:
         """Temporary bytes a row of grouping and computing, at the most, beside the rows, once more, and the result."""
         ...
