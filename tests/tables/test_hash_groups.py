@@ -1,4 +1,4 @@
-"""Sums and counts by one whole-number key on GPUs, by our own hash table: what pandas gives, for every type and spread."""
+"""Sums and counts by one whole-number key on GPUs, by our own hash table: as pandas, for every type and spread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gcylon_lab.tables.aggregation import Kernel
-from gcylon_lab.tables.column import fixed_column
+from gcylon_lab.tables.promotion import fixed_column
 
 pytestmark = pytest.mark.gpu
 
