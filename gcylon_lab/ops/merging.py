@@ -149,6 +149,7 @@ class Sorter:
             claim = held.enter_context(workspace.budget.reserve(sum(p.nbytes for p in pieces), "Joining sorted rows"))
             with ExitStack() as loaded:
                 box = [workspace.backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])]
+            workspace.spill.flush()  # copies from below hold what they wrote into until they are known to be done
             claim.resize(box[0].nbytes)
             held.enter_context(
                 workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows")

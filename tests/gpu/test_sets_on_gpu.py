@@ -27,7 +27,7 @@ def test_rows_are_those_of_pandas(ranks: int, route: str) -> None:
     command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, str(PROGRAM)]
     path = os.pathsep.join([str(PROGRAM.parents[2]), str(PROGRAM.parents[1] / "ops")])
     environment = os.environ | mpi.environment | {"GCYLON_TRANSPORT": route, "PYTHONPATH": path}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["kind"] == "gpu", found["reason"]
     assert found["wrong"] == []

@@ -28,7 +28,7 @@ def test_rows_are_in_order_and_nothing_is_left(ranks: int, route: str) -> None:
     mpi = find_mpiexec()
     command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, str(PROGRAM)]
     environment = os.environ | mpi.environment | {"GCYLON_TRANSPORT": route, "PYTHONPATH": str(PROGRAM.parents[2])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.stdout.strip(), done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["kind"] == "gpu", found["reason"]
