@@ -34,7 +34,7 @@ class Tables:
 
     def __init__(self, context: Context, rows: int) -> None:
         self.context, self.rows = context, rows
-        self.left = gl.from_local(self._pieces(right=False))
+        self._left: gl.Table | None = None
         self._right: gl.Table | None = None
 
     def _pieces(self, *, right: bool) -> Iterator[Any]:
@@ -52,19 +52,35 @@ class Tables:
                 yield frames.DataFrame({"k": keys, "g": keys % GROUPS, "v0": random.random(n), "v1": random.random(n)})
 
     @property
+    def left(self) -> gl.Table:
+        """The first table."""
+        assert self._left is not None
+        return self._left
+
+    @property
     def right(self) -> gl.Table:
-        """Collective: all ranks call it. The second table, made when it is first asked for."""
-        if self._right is None:
-            self._right = gl.from_local(self._pieces(right=True))
+        """The second table, of a join."""
+        assert self._right is not None
         return self._right
 
-    def only(self, variant: str) -> None:
-        """Collective: all ranks call it. Have in memory what a verb takes, and nothing else."""
+    def prepare(self, variant: str) -> None:
+        """Collective: all ranks call it. Have on the device tier what a verb takes, and nothing else."""
+        self._left = self._in_memory(self._left, right=False)
         if variant == "join":
-            assert self.right is not None
+            self._right = self._in_memory(self._right, right=True)
         elif self._right is not None:
             self._right.release()
             self._right = None
+
+    def _in_memory(self, table: gl.Table | None, *, right: bool) -> gl.Table:
+        """A table that no operation before has staged."""
+        staged = 0 if table is None else table._part.staged_bytes
+        if table is not None and not self.context.transport.agree(np.array([staged], dtype=np.int64)).any():
+            return table
+        if table is not None:
+            table.release()
+        del table
+        return gl.from_local(self._pieces(right=right))
 
     def run(self, variant: str, config: gl.GcylonConfig) -> gl.Table:
         """Collective: all ranks call it. One of the verbs, as its plan has it."""
@@ -141,7 +157,7 @@ def main(rows: int, budget: float) -> None:
     config = gl.GcylonConfig(gpu_memory_limit=limit)
 
     def step(variant: str, repeat: int, check: bool) -> Answer:
-        tables.only(variant)
+        tables.prepare(variant)
         context.transport.agree(np.zeros(1, dtype=np.int64))
         start = time.perf_counter()
         result = tables.run(variant, config)

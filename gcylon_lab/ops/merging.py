@@ -17,7 +17,7 @@ from ..tables.sorting import SortKey
 from .part import Chunk, Part, stage
 from .shapes import stage_slice_bytes
 from .sort_costs import ORDER_BYTES, RUN_SHARE, bucket_count
-from .splitters import make_buckets, sample_positions, take_sample
+from .splitters import Buckets, make_buckets, sample_positions, take_sample
 from .workspace import Workspace
 
 _LEAST_SLICE_BYTES = 2048
@@ -109,14 +109,30 @@ class Sorter:
         parts: list[list[Chunk]] = [[] for _ in buckets.equal]
         file = workspace.spill.new_file()
         for run in self._runs(pieces):
-            with self._sorted(run) as data:
-                for part, some in zip(parts, buckets.split(workspace, data, self._keys), strict=True):
-                    part += self._slices(some, file)
-                workspace.spill.flush()  # the memory is free only once all of it has left
+            self._add_run(run, buckets, parts, file)
         chunks: list[Chunk] = []
         for same, part in zip(buckets.equal, parts, strict=True):
             chunks += part if same else self._sort(part)
         return chunks
+
+    def _add_run(self, run: list[Chunk], buckets: Buckets, parts: list[list[Chunk]], file: LowerFile) -> None:
+        """Sort chunks together into the buckets; where that takes more than was expected, half of them at a time."""
+        workspace = self._workspace
+        try:
+            with self._sorted(run) as data:
+                made = [self._slices(some, file) for some in buckets.split(workspace, data, self._keys)]
+                workspace.spill.flush()  # the memory is free only once all of it has left
+        except workspace.out_of_memory:
+            if len(run) == 1:
+                raise
+        else:
+            for part, new in zip(parts, made, strict=True):
+                part += new
+            return
+        workspace.spill.flush()
+        half = len(run) // 2
+        self._add_run(run[:half], buckets, parts, file)
+        self._add_run(run[half:], buckets, parts, file)
 
     def _bucket_count(self, pieces: list[Chunk]) -> int:
         """So many that each can be sorted, but no more than leave slices of runs large enough to be worth reading."""

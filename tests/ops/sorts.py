@@ -12,6 +12,7 @@ import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 from gcylon_lab.errors import RankError
+from gcylon_lab.memory.budget import exceeded
 from gcylon_lab.tables.interop import to_frame
 
 KINDS = ("random", "all equal", "one key has 90%", "few keys", "sorted", "reversed", "text", "missing")
@@ -82,6 +83,24 @@ def _all(frame: pd.DataFrame) -> list[range]:
 def sort_kind(kind: str, rows: int, strategy: str, limit: int, staged: bool) -> dict[str, Any]:
     config = current().config.with_values(gpu_memory_limit=limit)
     return sort(frame_of(kind, current().rank, rows), "k", {}, strategy, config, staged)
+
+
+def sort_short_of_memory(kind: str, rows: int, limit: int, most: int) -> dict[str, Any]:
+    """Sort below the device tier where sorting more than some rows takes more than there is; and how often it did."""
+    backend, refused = current().workspace.backend, []
+    original = backend.sort_order
+
+    def sort_order(data: Any, keys: Any, **how: Any) -> Any:
+        if data.rows > most:
+            refused.append(data.rows)
+            raise exceeded("sorting", data.nbytes, 0, 1)
+        return original(data, keys, **how)
+
+    backend.sort_order = sort_order  # type: ignore[method-assign]
+    try:
+        return sort_kind(kind, rows, "staged", limit, False) | {"refused": len(refused)}
+    finally:
+        del backend.sort_order
 
 
 def sort_given(frames: list[pd.DataFrame], by: Any, how: dict[str, Any], strategy: str = "auto") -> dict[str, Any]:

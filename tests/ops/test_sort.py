@@ -10,7 +10,17 @@ import pytest
 from exchanges import LAYOUTS, exchange, make_frame
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from sorts import KINDS, expected, failing_on_rank_1, frame_of, sort_columns, sort_given, sort_kind, sort_unsorted
+from sorts import (
+    KINDS,
+    expected,
+    failing_on_rank_1,
+    frame_of,
+    sort_columns,
+    sort_given,
+    sort_kind,
+    sort_short_of_memory,
+    sort_unsorted,
+)
 from test_scattered_rounds import run_mapped
 from worlds import World
 
@@ -258,3 +268,11 @@ def test_random_tables(table: tuple[list[pd.DataFrame], list[str], dict[str, Any
     frames, by, how = table
     results = World("threads", 3).run(sort_given, frames, by, how, strategy)
     assert together(results)["g"].tolist() == expected(frames, by, **how)["g"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["random", "few keys"])
+def test_runs_that_take_more_than_expected_are_sorted_in_halves(kind: str) -> None:
+    results = World("threads", 1).run(sort_short_of_memory, kind, ROWS, BYTES // 2, 3000)
+    assert all(result["refused"] >= 2 and result["peak"] <= result["limit"] for result in results)
+    want = expected([frame_of(kind, 0, ROWS)], "k")
+    pd.testing.assert_frame_equal(together(results), want)
