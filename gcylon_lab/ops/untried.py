@@ -10,13 +10,7 @@ from .votes import agreed
 from .workspace import Workspace
 
 UNTRIED_VARIABLE = "GCYLON_UNTRIED"
-_UNTRIED = frozenset(
-    (
-        "groupby drop_duplicates unique value_counts join sort_values filter assign astype fillna isin dropna "
-        "map_parts sample tail sum mean min max count any all var std median quantile nunique describe "
-        "union intersect difference concat equals why_not_equal"
-    ).split()
-)
+_UNTRIED = frozenset("astype fillna isin map_parts sample tail any all var describe".split())
 
 
 def refuse_untried(workspace: Workspace, verb: str) -> None:

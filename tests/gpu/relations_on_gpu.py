@@ -118,6 +118,32 @@ def reduced(table: gl.Table, whole: pd.DataFrame) -> None:
     assert table.quantile(0.3, "f") == whole["f"].quantile(0.3)
 
 
+def looked(table: gl.Table, whole: pd.DataFrame) -> None:
+    """The verbs that make little of much, and those for whole columns."""
+    kinds = {"check_column_type": False, "check_index_type": False}
+    numbers = whole[["k", "f", "position"]]
+    some = table.select(["k", "f", "position"])
+    assert sorted(everyone(table.unique("k"))["k"]) == sorted(whole["k"].unique())
+    pd.testing.assert_frame_equal(everyone(some.astype({"k": "float64"})), numbers.astype({"k": "float64"}), **kinds)
+    filled = everyone(table.select(["n", "s"]).fillna({"n": -5, "s": "none"}))
+    pd.testing.assert_frame_equal(filled, whole[["n", "s"]].fillna({"n": -5, "s": "none"}), **kinds)
+    kept = everyone(table.dropna(["n", "s"]))["position"]
+    assert kept.tolist() == whole.dropna(subset=["n", "s"])["position"].tolist()
+    assert everyone(table.filter(col("k").isin([1, 2, 3])))["position"].tolist() == (
+        whole[whole["k"].isin([1, 2, 3])]["position"].tolist()
+    )
+    assert table.tail(7)["position"].tolist() == whole["position"].tail(7).tolist()
+    assert table.head(7)["position"].tolist() == whole["position"].head(7).tolist()
+    drawn = everyone(table.sample(100, seed=3))["position"]
+    assert len(set(drawn) & set(whole["position"])) == min(100, len(whole))
+    assert np.allclose(table.var(["k", "f"]).astype(float), whole[["k", "f"]].var(), rtol=1e-9)
+    assert bool(table.any(["yes"]).iloc[0]) and not bool(table.all(["yes"]).iloc[0])
+    ours, theirs = some.describe(), numbers.describe()
+    assert np.allclose(ours.loc[theirs.index, theirs.columns].astype(float), theirs, rtol=1e-9)
+    doubled = some.map_parts(lambda part: part.assign(twice=part["f"] * 2))
+    pd.testing.assert_frame_equal(everyone(doubled), numbers.assign(twice=numbers["f"] * 2), **kinds)
+
+
 def checks() -> list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]]:
     found: list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]] = []
     for strategy in ("direct", "chunked", "staged"):
@@ -130,7 +156,7 @@ def checks() -> list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]]:
         for name in CONDITIONS:
             found.append((f"filter {name} {strategy}", lambda t, w, n=name, s=strategy: chosen(t, w, n, s)))
         found.append((f"assign {strategy}", lambda t, w, s=strategy: made(t, w, s)))
-    return [*found, ("reductions", reduced)]
+    return [*found, ("reductions", reduced), ("looks", looked)]
 
 
 def main() -> None:
