@@ -66,7 +66,7 @@ def test_every_import_of_the_package_is_a_dependency():
     allowed = {known.get(name, name.replace("-", "_")) for name in names} | {"gcylon_lab", "distributed"}
     # These come with ipyparallel and ipykernel, whose parts they are.
     # This comes with cudf; the others are a peer of a bench, used where they are there.
-    allowed |= {"pylibcudf", "rapidsmpf", "ucxx", "cudf_streaming"}
+    allowed |= {"pylibcudf", "rapidsmpf", "cudf_polars", "polars", "ucxx", "cudf_streaming"}
     allowed |= {"IPython", "traitlets", "zmq", "tornado", "jupyter_client", "jupyter_core", "comm"}
     found = {name for path in (ROOT / "gcylon_lab").rglob("*.py") for name in _imported(path)}
     assert found - allowed - set(sys.stdlib_module_names) == set()
