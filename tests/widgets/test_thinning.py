@@ -73,6 +73,6 @@ def test_what_a_window_has_left_behind_is_not_kept() -> None:
     spans, thinner = rounds(60_000), Thinner()
     for end in range(2000, 120_001, 2000):
         now_s = spans[end - 1][3] / SECOND
-        thinned = thinner.thin([snapshot(spans[max(0, end - 2000) : end], now_s)], 2.0)
+        thinned = thinner.thin([snapshot(spans[max(0, end - 4000) : end], now_s)], 2.0)
     (rank,) = thinner._ranks.values()
     assert len(rank._sums) == len(thinned[0]["spans"]) <= 2 * (thinning._CELLS + 1)
