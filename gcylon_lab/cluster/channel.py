@@ -112,6 +112,7 @@ class Channel:
             self.prepare()
             request = replace(request, drop=request.drop + tuple(self._take_drops()))
             sent = self.view.send(deliver, request, function, each=each)
+            self.view.forget_ids()
             self._lookout.watch()
             try:
                 replies = self._wait(sent, request.action, timeout_s)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.cluster import views
 
 pytestmark = pytest.mark.mpi
 
@@ -42,3 +43,11 @@ def test_what_ranks_were_asked_for_waits_for_no_collection(lab: gl.Cluster) -> N
     finally:
         gc.enable()
     assert after <= before + lab.n
+
+
+def test_of_messages_the_latest_ids_are_kept(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "_HISTORY", 6)
+    for _ in range(4):
+        lab.view.execute("1 + 1")
+        assert lab.run(int) == [0, 0]
+    assert len(lab.view.history) == len(lab._session.client.history) == 6
