@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 
 from ..errors import ArgumentError, GcylonError
-from .dashboard_figures import arrival_figures, draw_figures, flatness, turn_figures
+from .dashboard_figures import arrival_figures, by_minute, draw_figures, flatness, turn_figures
 from .dashboard_page import FLAGS, PLOT, Kernel, Lab, Notebook, find_chromium, jupyter, unknown_lines
 from .reports import tell
 
@@ -178,7 +178,8 @@ def _memory(session: Session, seconds: float, say: Callable[[str], None]) -> dic
             say(f"{at_s:.0f} s: kernel {seen[-1]['rss_bytes'] / 2**20:.0f} MiB, page {heap / 2**20:.1f} MiB")
     operations = session.read(sent, 300.0)
     buffers = session.figures("work.buffers()")
-    return flatness(seen) | {"operations": len(operations), "buffers": buffers, "seen": seen}
+    figures = flatness(seen) | {"minutes": by_minute(seen), "seen": seen}
+    return figures | {"operations": len(operations), "buffers": buffers}
 
 
 def _cost(session: Session, turns: int) -> dict[str, Any]:
@@ -225,6 +226,9 @@ def format_dashboard(report: dict[str, Any]) -> str:
             f"page {memory['heap_first'] / 2**20:.1f} to {memory['heap_last'] / 2**20:.1f} MiB, "
             f"nodes {memory['nodes_first']:.0f} to {memory['nodes_last']:.0f}"
         )
+        for name, key in (("kernel", "rss_bytes"), ("page", "heap_bytes")):
+            values = " ".join(f"{minute[key] / 2**20:.0f}" for minute in memory["minutes"])
+            lines.append(f"{name} by minute, MiB: {values}")
         lines.append("kept at most: " + ", ".join(f"{count:,} {name}" for name, count in memory["buffers"].items()))
     left = {name: count for name, count in report["left"].items() if count}
     lines.append(f"closed: {'nothing is left' if not left else f'left are {left}'}")

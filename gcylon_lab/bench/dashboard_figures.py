@@ -87,3 +87,14 @@ def flatness(seen: Sequence[dict[str, float]]) -> dict[str, Any]:
         last = [s[key] for s in seen if s["at_s"] >= (1 - _ENDS) * end_s]
         figures |= {f"{name}_first": statistics.median(first), f"{name}_last": statistics.median(last)}
     return figures
+
+
+def by_minute(seen: Sequence[dict[str, float]]) -> list[dict[str, float]]:
+    """The medians of each minute."""
+    minutes: dict[int, list[dict[str, float]]] = {}
+    for one in seen:
+        minutes.setdefault(int(one["at_s"] // 60.0), []).append(one)
+    return [
+        {key: statistics.median(one[key] for one in of_minute) for key in ("rss_bytes", "heap_bytes")}
+        for of_minute in minutes.values()
+    ]

@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 import psutil
+from ipyparallel import AsyncResult
 
 import gcylon_lab as gl
 
@@ -101,13 +102,19 @@ class Work:
         return [[t for t in of_rank if begin_s <= t <= end_s] for of_rank in times]
 
     def buffers(self) -> dict[str, int]:
-        """How long what is kept has become: the longest of any rank, and of the figure."""
+        """How long what is kept has become: the longest of any rank, and of the figure; and of all requests."""
         snapshots = self.lab.snapshots()
         longest = {name: max(len(s[name]) for s in snapshots) for name in ("spans", "marks", "operations")}
-        points = 0
+        points = drawn = 0
         if self.dashboard is not None:
+            drawn = max(len(rank._sums) for rank in self.dashboard._thinner._ranks.values())
             points = max(len(t.x) if t.x is not None else 0 for t in self.dashboard.live.widget.data)
-        return {"samples": max(len(s["samples"]["t_ns"]) for s in snapshots), **longest, "points": points}
+        gc.collect()
+        requests = sum(isinstance(one, AsyncResult) for one in gc.get_objects())
+        return {
+            "samples": max(len(s["samples"]["t_ns"]) for s in snapshots), **longest, "points": points,
+            "drawn spans": drawn, "requests": requests, "digests": len(self.lab._session.client.session.digest_history),
+        }  # fmt: skip
 
     def draws(self) -> dict[str, int]:
         """How often the dashboard was drawn, and how many messages the figure took."""

@@ -17,7 +17,7 @@ from .lookout import Lookout
 from .messages import CONTROL_REQUEST, Reply, Request, deliver
 from .turns import Turns
 from .views import OrderedView
-from .waiting import FREED_S, Waiter
+from .waiting import FREED_S, Waiter, parts_of
 
 _IDLE_S = 10.0
 _NEWS_S = 1.0
@@ -112,6 +112,7 @@ class Channel:
             self.prepare()
             request = replace(request, drop=request.drop + tuple(self._take_drops()))
             sent = self.view.send(deliver, request, function, each=each)
+            self.view.forget_ids()
             self._lookout.watch()
             try:
                 replies = self._wait(sent, request.action, timeout_s)
@@ -161,7 +162,7 @@ class Channel:
         self._cells_ran = True
         self._lookout.watch()
         sent.add_done_callback(self._on_done)
-        for part in sent.split():
+        for part in parts_of(sent):
             part.add_done_callback(partial(self._on_part, sent))
 
     def interrupt(self) -> None:
@@ -373,9 +374,11 @@ def _control_reply(future: Any, timeout_s: float) -> dict[str, Any] | None:
     if future is None:
         return None
     try:
-        content = future.result(max(timeout_s, 0.0))["content"]
+        message = future.result(max(timeout_s, 0.0))
     except FutureTimeout:
         return None
+    # ipyparallel's future is in a cycle with its callbacks: what it holds stays until a collection of all generations.
+    content = message.pop("content")
     if content["status"] == "failed":
         raise from_message(content["error"])
     reply: dict[str, Any] = content["reply"]

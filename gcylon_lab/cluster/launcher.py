@@ -35,6 +35,7 @@ _CONTROLLER_ARGUMENTS = [
     "--HeartMonitor.max_heartmonitor_misses=120",
 ]
 _POLL_S = 0.03
+_DIGESTS = 4096
 _TAIL_LINES = 40
 
 
@@ -107,7 +108,10 @@ class Launcher:
 
     def connect(self) -> Any:
         """Return a client of the running controller."""
-        return self._processes.connect_client_sync(timeout=self.start_timeout_s)
+        client = self._processes.connect_client_sync(timeout=self.start_timeout_s)
+        # Against messages that are played back. Live ranks send dozens a second; the default, 65,536, fills 9 MB.
+        client.session.digest_history_size = _DIGESTS
+        return client
 
     def start_engines(self, client: Any) -> None:
         """Start new engines once `stop_engines` has ended the old ones.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from .channel import Channel
 
 
+_HISTORY = 1000
+
 _active: OrderedView | None = None
 _numbers = itertools.count(1)
 _turns: weakref.WeakKeyDictionary[OrderedView, int] = weakref.WeakKeyDictionary()
@@ -59,6 +61,14 @@ class OrderedView(DirectView):  # type: ignore[misc]
             for engine, own in zip(engines, each, strict=True)
         ]
         return AsyncResult.join(*parts)
+
+    def forget_ids(self) -> None:
+        """Keep the ids of the latest messages only; ipyparallel would keep those of all.
+
+        Under the lock, and not inside a method of the view: these count on the history to find what they have sent.
+        """
+        for ids in (self.history, self.client.history):
+            del ids[:-_HISTORY]
 
     def _really_apply(self, f: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         block = options.pop("block", None)

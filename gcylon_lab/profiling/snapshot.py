@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from itertools import islice
+from functools import lru_cache
 from time import perf_counter_ns
 from typing import Any
 
@@ -190,11 +190,32 @@ def merge(
     """
     merged = {snapshot["rank"]: snapshot for snapshot in old}
     for snapshot in new:
+        snapshot = snapshot | {name: _with_shared_texts(snapshot[name]) for name in ("operations", "spans", "marks")}
         before = merged.get(snapshot["rank"])
         if before is not None and (before["pid"], before["host"]) == (snapshot["pid"], snapshot["host"]):
             snapshot = _joined(_on_clock(before, snapshot["clock_offset_ns"]), snapshot)
         merged[snapshot["rank"]] = snapshot
     return [_bounded(merged[rank], max_samples, max_events, max_operations) for rank in sorted(merged)]
+
+
+@lru_cache(maxsize=1024)
+def _shared(text: str) -> str:
+    return text
+
+
+def _with_shared_texts(value: Any) -> Any:
+    """The same JSON, in which equal texts are one object.
+
+    Each text and each name of a field that was read from JSON is an object of its own; events and records are kept by
+    the ten thousand, and that would be half of their memory.
+    """
+    if isinstance(value, str):
+        return _shared(value)
+    if isinstance(value, list):
+        return [_with_shared_texts(v) for v in value]
+    if isinstance(value, dict):
+        return {_shared(name): _with_shared_texts(v) for name, v in value.items()}
+    return value
 
 
 def _on_clock(snapshot: RankSnapshot, clock_offset_ns: int) -> RankSnapshot:
@@ -269,5 +290,5 @@ def _latest_samples(samples: dict[str, list[Any]], limit: int) -> dict[str, list
     return {name: _latest(column, limit) for name, column in samples.items()}
 
 
-def _latest(values: Sequence[Any], limit: int) -> list[Any]:
-    return list(islice(values, max(0, len(values) - limit), None))
+def _latest(values: list[Any], limit: int) -> list[Any]:
+    return values[max(0, len(values) - limit) :]

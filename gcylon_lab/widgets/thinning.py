@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from .view import Snapshot
@@ -48,7 +49,9 @@ class Thinner:
         if state is None or state.window_ns != window:
             state = self._ranks[rank] = _Rank(window)
         state.take(spans)
-        return snapshot | {"spans": state.since(0 if window_s is None else now - window)}
+        begin = 0 if window_s is None else now - window
+        state.forget(begin)
+        return snapshot | {"spans": state.since(begin)}
 
 
 class _Rank:
@@ -85,6 +88,16 @@ class _Rank:
         known[0], known[1] = min(known[0], start), max(known[1], end)
         known[2] += end - start
         known[3] += nbytes
+
+    def forget(self, t_ns: int) -> None:
+        """Drop what ended before a time: another window begins anew, so it would only fill memory."""
+        old = 0
+        for _, end, _, _ in self._sums.values():  # about in the order of their ends
+            if end >= t_ns:
+                break
+            old += 1
+        for key in list(islice(self._sums, old)):
+            del self._sums[key]
 
     def since(self, t_ns: int) -> list[list[Any]]:
         return [

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gcylon_lab.bench import cases, reports
+from gcylon_lab.bench.dashboard_figures import by_minute, flatness
 from gcylon_lab.bench.statistics import Series, slowest
 
 
@@ -69,3 +70,11 @@ def test_every_rank_and_repeat_has_rows_of_its_own():
     assert len(sums) == 9
     assert cases.checksum(case.columns(1, 2)) == cases.checksum(case.columns(1, 2))
     assert case.rank_bytes == sum(values.nbytes for values in case.columns(0, 0).values())
+
+
+def test_memory_is_told_by_minute_and_by_what_it_gained_after_the_warm_up():
+    grows = [{"at_s": 5.0 * i, "rss_bytes": 100.0 + i, "heap_bytes": 7.0, "nodes": 3.0} for i in range(60)]
+    assert [minute["rss_bytes"] for minute in by_minute(grows)] == [105.5, 117.5, 129.5, 141.5, 153.5]
+    figures = flatness(grows)
+    assert figures["rss_last"] - figures["rss_first"] == 24.0
+    assert figures["heap_last"] == figures["heap_first"] == 7.0

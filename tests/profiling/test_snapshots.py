@@ -246,6 +246,21 @@ def test_the_first_snapshot_is_bounded_too() -> None:
     assert len(one["spans"]) == 2 and len(one["operations"]) == 1
 
 
+def test_equal_texts_of_what_is_kept_are_one_object() -> None:
+    merged: list[RankSnapshot] = []
+    for i in range(3):
+        row = {"number": i, "verb": "shuffle", "start_ns": i, "end_ns": i, "phases": {"partition of rows": 1}}
+        events = {"spans": [["a span", "user", i, i + 1, 0, 0, "disk"]], "marks": [["a mark", "user", i, 0, 0, "disk"]]}
+        told = json.loads(json.dumps(made(0, t=[i], operations=[row]) | events))
+        merged = merge(merged, [told])
+    (one,) = merged
+    texts = [text for row in (*one["spans"], *one["marks"]) for text in row if isinstance(text, str)]
+    for row in one["operations"]:
+        texts += [*row, row["verb"], *row["phases"]]
+    assert len(texts) == 3 * (3 + 3 + 5 + 1 + 1)
+    assert len({id(text) for text in texts}) == len(set(texts))
+
+
 def test_merging_changes_neither_and_keeps_ranks_that_say_nothing() -> None:
     old, new = [made(1, t=[1, 2]), made(0, t=[3])], [made(2, t=[4]), made(1, t=[2, 5])]
     before = copy.deepcopy((old, new))

@@ -65,3 +65,14 @@ def test_what_is_long_stays_what_is_old_goes_and_another_clock_begins_anew() -> 
     assert thinner.thin([snapshot([long], 34.0)], 30.0)[0]["spans"] == []
     moved = [*long[:2], long[2] + 50, long[3] + 50, *long[4:]]
     assert thinner.thin([snapshot([moved], 4.0)], 30.0)[0]["spans"] == [moved]
+
+
+def test_what_a_window_has_left_behind_is_not_kept() -> None:
+    from gcylon_lab.widgets import thinning
+
+    spans, thinner = rounds(60_000), Thinner()
+    for end in range(2000, 120_001, 2000):
+        now_s = spans[end - 1][3] / SECOND
+        thinned = thinner.thin([snapshot(spans[max(0, end - 4000) : end], now_s)], 2.0)
+    (rank,) = thinner._ranks.values()
+    assert len(rank._sums) == len(thinned[0]["spans"]) <= 2 * (thinning._CELLS + 1)

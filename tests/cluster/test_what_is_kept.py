@@ -1,0 +1,53 @@
+"""A notebook that goes on for hours keeps no more of what its ranks told than its bounded buffers."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import gcylon_lab as gl
+from gcylon_lab.cluster import views
+
+pytestmark = pytest.mark.mpi
+
+
+def numbers() -> npt.NDArray[np.float64]:
+    return np.zeros(1000)
+
+
+def test_what_requests_brought_back_goes_with_its_last_user(lab: gl.Cluster) -> None:
+    kept = [weakref.ref(value) for _ in range(4) for value in lab.run(numbers)]
+    lab.run(int)
+    gc.collect()
+    assert [reference() is not None for reference in kept] == [False] * 8
+
+
+def test_what_ranks_were_asked_for_waits_for_no_collection(lab: gl.Cluster) -> None:
+    feed = lab._session.feed
+
+    def snapshots() -> int:
+        return sum(type(one) is dict and "sampler_cpu_ns" in one for one in gc.get_objects())
+
+    lab.snapshots()
+    gc.collect()
+    before = snapshots()
+    gc.disable()
+    try:
+        for _ in range(10):
+            feed.pull()
+        after = snapshots()
+    finally:
+        gc.enable()
+    assert after <= before + lab.n
+
+
+def test_of_messages_the_latest_ids_are_kept(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(views, "_HISTORY", 6)
+    for _ in range(4):
+        lab.view.execute("1 + 1")
+        assert lab.run(int) == [0, 0]
+    assert len(lab.view.history) == len(lab._session.client.history) == 6
