@@ -19,12 +19,10 @@ from .cluster.mpiexec import find_mpiexec, without_chatter
 from .config import GcylonConfig, nearest
 from .equipment import (
     AHEAD_VARIABLE,
-    DEVICE_TRANSPORTS,
     ENGINE_VARIABLE,
     ENGINES,
     OVERLAP_VARIABLE,
     POISON_VARIABLE,
-    TRANSPORT_VARIABLE,
     VARIABLES,
     read_ahead,
     read_checks,
@@ -34,6 +32,7 @@ from .errors import GcylonError
 from .memory.ahead import STEP_BYTES, ahead_bytes, pinned_cap
 from .memory.available import available_bytes, cgroup_left_bytes
 from .memory.checks import NO_CHECKS, Checks
+from .routes import DEVICE_TRANSPORTS, TRANSPORT_VARIABLE
 from .units import format_bytes, parse_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"

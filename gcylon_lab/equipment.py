@@ -10,7 +10,7 @@ from typing import Any
 from .comm.failures import first_failure
 from .comm.transport import Transport
 from .config import GcylonConfig, parse_flag
-from .errors import CommError, ConfigError
+from .errors import ConfigError
 from .memory.available import available_bytes
 from .memory.budget import MemoryBudget
 from .memory.checks import Checks
@@ -19,14 +19,13 @@ from .memory.lower import LowerTiers
 from .memory.tiers import SpillStore
 from .ops.untried import UNTRIED_VARIABLE
 from .profiling import GpuProbe, GpuSample, Recorder
+from .routes import DEVICE_TRANSPORTS, TRANSPORT_VARIABLE, choose_route, name_host_route
 from .tables.backend import Backend
 from .tables.pandas_backend import PandasBackend
 from .units import MIB, format_bytes, parse_bytes
 
 ENGINES = ("auto", "cpu", "gpu")
-DEVICE_TRANSPORTS = ("auto", "peer", "nccl", "host")
 ENGINE_VARIABLE = "GCYLON_ENGINE"
-TRANSPORT_VARIABLE = "GCYLON_TRANSPORT"
 AHEAD_VARIABLE = "GCYLON_PINNED_AHEAD"
 POISON_VARIABLE = "GCYLON_POISON_FREED"
 OVERLAP_VARIABLE = "GCYLON_CHECK_OVERLAP"
@@ -34,7 +33,6 @@ OVERLAP_VARIABLE = "GCYLON_CHECK_OVERLAP"
 VARIABLES = (
     ENGINE_VARIABLE, TRANSPORT_VARIABLE, AHEAD_VARIABLE, POISON_VARIABLE, OVERLAP_VARIABLE, UNTRIED_VARIABLE,
 )  # fmt: skip
-_ROUTES = {"mpi": "MPI", "threads": "copies between threads", "single": "nothing (there is one rank)"}
 LEAST_FREE_BYTES = 256 * MIB  # of a GPU for each rank: with less, cuDF's own kernels hardly load
 
 
@@ -214,7 +212,7 @@ def _cpu(means: _Means, reason: str) -> Equipment:
     transport, config, free = means.transport, means.config, means.around.share_bytes
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
     tiers = SpillStore(config.spill_dir, means.checks)
-    route = f"{_ROUTES.get(transport.name, transport.name)}, because they are in ordinary memory"
+    route = f"{name_host_route(transport)}, because they are in ordinary memory"
     return Equipment(
         "cpu", "cpu", reason, route, transport, PandasBackend(), MemoryBudget(ceiling), tiers, free, means.around
     )
@@ -304,48 +302,6 @@ def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
     )  # fmt: skip
     made.closers = [device.close, pool.close, tiers.close, ahead.stop]
     return made
-
-
-def choose_route(
-    transport: Transport, device: Any, pool: Any, route: str = "auto", *, one_host: bool
-) -> tuple[Transport, str]:
-    """Collective: all ranks call it. Choose how device memory travels, the same on all ranks.
-
-    Returns
-    -------
-    Transport, str
-        And why, in words.
-
-    Raises
-    ------
-    CommError
-        If what was asked for cannot be used, on all ranks.
-    """
-    from .comm.host_staged import HostStagedTransport
-    from .comm.nccl import NcclTransport
-    from .comm.peer import PeerTransport
-
-    if transport.name != "mpi":
-        return transport, "because all ranks are in one process"
-    slab = (device.slab.base, device.slab.nbytes)
-    makers: dict[str, Any] = {
-        "peer": lambda: PeerTransport(transport, slab),
-        "nccl": lambda: NcclTransport(transport),
-        "host": lambda: HostStagedTransport(transport, lambda nbytes: pool.take(nbytes, "rows on their way")),
-    }
-    if route != "auto":
-        try:
-            return makers[route](), f"because {TRANSPORT_VARIABLE}={route}"
-        except CommError as error:
-            error.message = f"{TRANSPORT_VARIABLE}={route} was asked for, but {error.message}"
-            raise
-    reasons: list[str] = []
-    for name in ("peer", "nccl") if one_host else ("nccl",):
-        try:
-            return makers[name](), "; ".join(["because it is the fastest that works", *reasons])
-        except CommError as error:
-            reasons.append(error.message.rstrip("."))
-    return makers["host"](), "; ".join(["because nothing faster works", *reasons])
 
 
 def gpu_probe(equipment: Equipment) -> GpuProbe | None:

@@ -32,8 +32,9 @@ def several(request: pytest.FixtureRequest) -> World:
 
 # Where tests start engines, browsers or Python processes: these run one after the other, so that they meet their times.
 ENGINES = ("bench", "cluster", "faults", "gpu", "notebooks")
-# As long as a third of those, and patient: these take their turn on the other worker.
-PATIENT = "tests/notebooks/test_notebooks.py"
+# As long as a third of those, and patient: these take their turn on the other worker. They are one unit, since units of
+# many tests come first: a long one that came last would leave the other worker with nothing to do.
+PATIENT = ("notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py", "bench/test_tpch.py")
 ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_equipment.py", "test_in_browser.py", "test_with_cluster.py")
 
 
@@ -57,7 +58,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             file, _, test = nodeid.partition("::")
             parts = file.split("/")
             if file.endswith(PATIENT):
-                return file
+                return "patient"
             starts = "mpi" in test or bool(set(ENGINES) & set(parts)) or parts[-1] in ENGINE_FILES
             return "engines" if starts else file
 

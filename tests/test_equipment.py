@@ -23,12 +23,32 @@ from gcylon_lab.errors import ConfigError
 from gcylon_lab.memory.device import DeviceUnavailable, why_unavailable
 from gcylon_lab.units import GIB, MIB
 
-SAY = """
-import json
+# Each question is asked in a process of its own; what takes long to import, and none of them changes, is there before.
+ASK = """
+import json, os, sys, traceback
 import gcylon_lab as gl
-context = gl.initialize(sample_hz=0)
-made = context.equipment
-print(json.dumps({"kind": made.kind, "line": made.describe(), "device": context.device}))
+from gcylon_lab import context, doctor
+
+def say():
+    context = gl.initialize(sample_hz=0)
+    made = context.equipment
+    return {"kind": made.kind, "line": made.describe(), "device": context.device}
+
+def examine():
+    found = next(iter(doctor._engines([])))
+    return {"status": found.status, "value": found.value}
+
+assert not {"cupy", "rmm", "pylibcudf", "cudf"} & set(sys.modules)
+for question, engine in json.loads(sys.argv[1]):
+    if not (child := os.fork()):
+        os.environ["GCYLON_ENGINE"] = engine
+        try:
+            said = {"said": {"say": say, "examine": examine}[question](), "error": ""}
+        except Exception:
+            said = {"said": {}, "error": traceback.format_exc()}
+        print(json.dumps(said), flush=True)
+        os._exit(0)
+    os.waitpid(child, 0)
 """
 CUPY = """
 class _Runtime:
@@ -62,36 +82,30 @@ def with_libraries(folder: Path, cupy: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
 
 
-def say(engine: str = "") -> tuple[dict[str, Any], str]:
-    """What a process of its own chooses, and what it wrote as an error."""
-    environment = os.environ | {"GCYLON_ENGINE": engine}
-    done = subprocess.run([sys.executable, "-c", SAY], env=environment, capture_output=True, text=True, timeout=60)
-    return (json.loads(done.stdout) if done.returncode == 0 else {}), done.stderr
+def ask(*questions: tuple[str, str]) -> list[dict[str, Any]]:
+    """What processes of their own say and choose, for each question and engine, or the error that they end in."""
+    command = [sys.executable, "-c", ASK, json.dumps(questions)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert len(done.stdout.splitlines()) == len(questions), done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def falls_back(reason: str) -> None:
     """CPU engines with this reason, an error with it where GPU engines are asked for, and the doctor's two answers."""
-    made, _ = say()
-    assert made["kind"] == made["device"] == "cpu"
-    assert made["line"].startswith(f"CPU engines, because {reason}")
-    assert made["line"].endswith("rows travel by nothing (there is one rank), because they are in ordinary memory")
-    nothing, error = say("gpu")
-    assert not nothing
+    made, refused, chosen, *found = ask(
+        ("say", ""), ("say", "gpu"), ("say", "cpu"), ("examine", "auto"), ("examine", "gpu")
+    )
+    assert made["said"]["kind"] == made["said"]["device"] == "cpu"
+    line = made["said"]["line"]
+    assert line.startswith(f"CPU engines, because {reason}")
+    assert line.endswith("rows travel by nothing (there is one rank), because they are in ordinary memory")
+    assert not refused["said"]
+    error = refused["error"]
     assert error.splitlines()[-1].startswith(f"gcylon_lab.errors.ConfigError: GPU engines were asked for, but {reason}")
     assert "GCYLON_ENGINE=auto" in error
-    assert say("cpu")[0]["line"].startswith("CPU engines, because GCYLON_ENGINE=cpu;")
-    for engine, status in (("auto", "ok"), ("gpu", "fail")):
-        found = doctors_line(engine)
-        assert found["status"] == status and reason in found["value"], found
-
-
-def doctors_line(engine: str) -> dict[str, str]:
-    code = "import json; from gcylon_lab import doctor; f = list(doctor._engines([]))[0]; "
-    code += "print(json.dumps([f.status, f.value]))"
-    environment = os.environ | {"GCYLON_ENGINE": engine}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60)
-    status, value = json.loads(done.stdout)
-    return {"status": status, "value": value}
+    assert chosen["said"]["line"].startswith("CPU engines, because GCYLON_ENGINE=cpu;")
+    assert [each["said"]["status"] for each in found] == ["ok", "fail"]
+    assert all(reason in each["said"]["value"] for each in found), found
 
 
 @needs_none

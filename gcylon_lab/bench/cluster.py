@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 
 
 def run(ranks: int, starts: int, trips: int, say: Say = tell) -> dict[str, Any]:
-    """Start both kinds of cluster in turn, then let both answer small requests in turn.
+    """Start both kinds of cluster in turn, then let the last of each answer small requests in turn.
 
     Parameters
     ----------
@@ -37,14 +37,21 @@ def run(ranks: int, starts: int, trips: int, say: Say = tell) -> dict[str, Any]:
         an empty function), ``trip_run`` (``lab.run`` of one) and ``trip_verb`` (``repartition`` of one row a rank).
     """
     times: dict[str, list[float]] = {"start_own": [], "start_ours": []}
-    for number in range(starts):
-        for name, start in (("start_own", start_own), ("start_ours", _start_ours)):
-            begin = time.perf_counter()
-            cluster, _ = start(ranks)
-            times[name].append(time.perf_counter() - begin)
+    running: list[tuple[Any, Any]] = []
+    try:
+        for number in range(starts):
+            for name, start in (("start_own", start_own), ("start_ours", _start_ours)):
+                begin = time.perf_counter()
+                running.append(start(ranks))
+                times[name].append(time.perf_counter() - begin)
+                if number < starts - 1:
+                    _close(running.pop()[0])
+            say(f"start {number + 1} of {starts} done")
+        (_, view), (lab, _) = running
+        times |= _trips(view, lab, ranks, trips)
+    finally:
+        for cluster, _ in running:
             _close(cluster)
-        say(f"start {number + 1} of {starts} done")
-    times |= _trips(ranks, trips)
     return {
         "bench": "cluster",
         "case": {"ranks": ranks, "starts": starts, "trips": trips},
@@ -83,20 +90,14 @@ def _nothing() -> None:
     return None
 
 
-def _trips(ranks: int, trips: int) -> dict[str, list[float]]:
-    own, view = start_own(ranks)
-    lab, _ = _start_ours(ranks)
-    try:
-        table = lab.from_pandas(pd.DataFrame({"k": range(ranks)}))
-        requests: dict[str, Callable[[], Any]] = {
-            "trip_own": lambda: view.apply_sync(_nothing),
-            "trip_run": lambda: lab.run(_nothing),
-            "trip_verb": lambda: table.repartition().release(),
-        }
-        return _take_turns(requests, trips)
-    finally:
-        lab.close()
-        own.stop_cluster_sync()
+def _trips(view: Any, lab: Cluster, ranks: int, trips: int) -> dict[str, list[float]]:
+    table = lab.from_pandas(pd.DataFrame({"k": range(ranks)}))
+    requests: dict[str, Callable[[], Any]] = {
+        "trip_own": lambda: view.apply_sync(_nothing),
+        "trip_run": lambda: lab.run(_nothing),
+        "trip_verb": lambda: table.repartition().release(),
+    }
+    return _take_turns(requests, trips)
 
 
 def _take_turns(requests: dict[str, Callable[[], Any]], trips: int) -> dict[str, list[float]]:

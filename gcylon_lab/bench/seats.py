@@ -102,6 +102,8 @@ class Contender(AbstractContextManager["Contender"]):
         taken: dict[int, Any] = {}
         server.settimeout(0.2)
         while len(taken) < seats:
+            if time.monotonic() > until:
+                self._process.terminate()
             if self._process.poll() is not None or time.monotonic() > until:
                 raise self._failure(f"only {len(taken)} of {seats} processes of the contender {self.name!r} came up")
             try:

@@ -6,9 +6,11 @@ cluster's folder and ``GCYLON_LAB_GRACE_S`` the grace time.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -21,6 +23,7 @@ GRACE_VARIABLE = "GCYLON_LAB_GRACE_S"
 
 # Engines get this long to end after the owner is gone, before the launcher and the folder go.
 _AFTER_ENGINES_S = 5.0
+_PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
 def watch(home: Path, grace_s: float) -> None:
@@ -35,10 +38,27 @@ def watch(home: Path, grace_s: float) -> None:
     os._exit(0)
 
 
+def end_children_with_this_process() -> None:
+    """Let ipyparallel's heart monitor, which is forked, end also where this process is killed (on Linux)."""
+    if sys.platform != "linux":
+        return
+    libc, parent = ctypes.CDLL(None), os.getpid()
+
+    def in_child() -> None:
+        nonlocal parent
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was gone before this could be asked for
+            os._exit(1)
+        parent = os.getpid()
+
+    os.register_at_fork(after_in_child=in_child)
+
+
 def main() -> None:
     """Start the watching thread, then ipyparallel's controller."""
     from ipyparallel.controller.app import main as run_controller
 
+    end_children_with_this_process()
     home, grace_s = Path(os.environ[HOME_VARIABLE]), float(os.environ[GRACE_VARIABLE])
     threading.Thread(target=watch, args=(home, grace_s), name="gcylon-vigil", daemon=True).start()
     run_controller()

@@ -9,8 +9,10 @@ import time
 
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 from ipyparallel.error import CompositeError
+from test_lifecycle import alive, wait_until
 
 import gcylon_lab as gl
 from gcylon_lab.errors import (
@@ -153,11 +155,14 @@ def test_an_error_before_a_cells_first_collective(hurt: gl.Cluster) -> None:
 
 def test_without_a_controller_nobody_waits_and_a_restart_mends(hurt: gl.Cluster) -> None:
     controller = hurt._session.launcher.state()["controller_pid"]
+    children = [child.pid for child in psutil.Process(controller).children(recursive=True)]
+    assert alive(children), "a controller has a heart monitor"
     threading.Timer(0.7, os.kill, (controller, signal.SIGKILL)).start()
     start = time.monotonic()
     with pytest.raises(ClusterDegraded, match="controller"):
         hurt.run(rank_1_sleeps, 60)
     assert time.monotonic() - start < 5.7
+    assert wait_until(lambda: not alive(children), 2), "its children are left behind"
     with pytest.raises(ClusterDegraded, match="controller"):
         hurt.view.execute("1", silent=False)
     hurt.restart()

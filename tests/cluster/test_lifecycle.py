@@ -35,13 +35,16 @@ lab.view.execute(code)
 """
 
 
-def start_owner(name: str, grace_s: float, code: str = OWNER + WAIT) -> tuple[subprocess.Popen[str], list[int]]:
-    """A process with a cluster of two ranks, and the ranks' processes."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", code.format(name=name, grace_s=grace_s)], stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    return process, [int(pid) for pid in process.stdout.readline().strip(" []\n").split(",")]
+def start_owner(name: str, grace_s: float, code: str = OWNER + WAIT) -> subprocess.Popen[str]:
+    """A process that starts a cluster of two ranks."""
+    command = [sys.executable, "-c", code.format(name=name, grace_s=grace_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def ranks_of(owner: subprocess.Popen[str]) -> list[int]:
+    """The ranks' processes, once they are there."""
+    assert owner.stdout is not None
+    return [int(pid) for pid in owner.stdout.readline().strip(" []\n").split(",")]
 
 
 def alive(pids: list[int]) -> list[int]:
@@ -62,11 +65,11 @@ def of_home(home: str) -> list[psutil.Process]:
 
 def wait_until(condition: object, seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():  # type: ignore[operator]
-            return True
+    while not condition():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            return False
         time.sleep(0.1)
-    return False
+    return True
 
 
 def home_of(runtime_dir: str, name: str) -> Path:
@@ -103,7 +106,8 @@ def test_a_cluster_leaves_nothing_behind(runtime_dir: str) -> None:
 
 
 def test_a_new_process_takes_over(runtime_dir: str) -> None:
-    owner, pids = start_owner("left", grace_s=30)
+    owner = start_owner("left", grace_s=30)
+    pids = ranks_of(owner)
     with pytest.raises(ClusterError, match=f"belongs to process {owner.pid}"):
         gl.Cluster.attach("left")
     owner.send_signal(signal.SIGKILL)
@@ -125,25 +129,23 @@ def test_a_new_process_takes_over(runtime_dir: str) -> None:
 
 
 def test_nothing_outlives_a_killed_owner_for_long(runtime_dir: str) -> None:
-    owner, pids = start_owner("orphaned", grace_s=2)
+    # Two at a time, since it takes a while: one whose ranks are idle, and one whose ranks are stuck.
+    idle, stuck = start_owner("orphaned", grace_s=2), start_owner("stuck", grace_s=1, code=OWNER + STUCK)
+    idle_pids, stuck_pids = ranks_of(idle), ranks_of(stuck)
     home = home_of(runtime_dir, "orphaned")
     time.sleep(3)
-    assert alive(pids) == pids, "engines ended although their owner lives"
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
+    for pids in (idle_pids, stuck_pids):
+        assert alive(pids) == pids, "engines ended although their owner lives"
+    for owner in (idle, stuck):
+        owner.send_signal(signal.SIGKILL)
+        owner.wait()
+    killed = time.monotonic()
     time.sleep(1)
-    assert alive(pids) == pids, "engines ended before the grace time was over"
-    assert wait_until(lambda: not alive(pids), 8)
+    assert alive(idle_pids) == idle_pids, "engines ended before the grace time was over"
+    assert wait_until(lambda: not alive(idle_pids), 8)
+    assert wait_until(lambda: not alive(stuck_pids), killed + 10 - time.monotonic())
     assert wait_until(lambda: not of_home(str(home)), 12)
     assert not home.exists()
-
-
-def test_nothing_outlives_a_killed_owner_whose_ranks_are_stuck(runtime_dir: str) -> None:
-    owner, pids = start_owner("stuck", grace_s=1, code=OWNER + STUCK)
-    time.sleep(1.5)
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
-    assert wait_until(lambda: not alive(pids), 10)
 
 
 def test_a_start_that_fails_shows_the_launchers_own_words(tmp_path: Path, runtime_dir: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from lab_page import wait_for
+from test_notebooks import IN_CHROMIUM
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = [
@@ -28,9 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
-def all_browsers(request: pytest.FixtureRequest) -> None:
-    """Skips where it was not asked for."""
-    if not request.config.getoption("--all-browsers", default=False):
+def chosen(path: Path, request: pytest.FixtureRequest) -> None:
+    """Skips a tutorial that neither runs always nor was asked for."""
+    if path.stem not in IN_CHROMIUM and not request.config.getoption("--all-browsers", default=False):
         pytest.skip("python -m pytest tests/notebooks --all-browsers runs it")
 
 

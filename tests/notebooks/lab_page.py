@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 _POINTS = """() => [...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
     .flatMap(plot => plot._fullData || []).reduce((sum, trace) => sum + (trace.x ? trace.x.length : 0), 0)"""
 _CELL_S = 90
@@ -102,6 +104,16 @@ class LabPage:
         self.page.keyboard.insert_text(code.strip())
         number = [cell.evaluate("node => node.classList.contains('jp-mod-selected')") for cell in self.code_cells()]
         return self.run(self.code_cells()[number.index(True)])
+
+    def save(self, path: Path) -> nbformat.NotebookNode:
+        """Save the notebook, all of whose cells have run, and return it as it stands on disk."""
+
+        def ran() -> bool:
+            return all(cell.execution_count for cell in nbformat.read(path, 4).cells if cell.cell_type == "code")
+
+        self.page.keyboard.press("Control+s")
+        self.until(ran, f"{path.name} to be saved with its outputs")
+        return nbformat.read(path, 4)
 
     def points(self) -> int:
         """Points in the dashboard's figure."""

@@ -1,6 +1,7 @@
 """Every tutorial under JupyterLab in Chromium, cell by cell, with an eye on the console and the server's log.
 
-This takes minutes, and runs only where it is asked for: ``python -m pytest tests/notebooks --all-browsers``.
+Two run always. All take minutes, and run only where that is asked for:
+``python -m pytest tests/notebooks --all-browsers``.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import nbformat
 import pytest
 from lab_page import LabPage
-from test_notebooks import APPLICATION, NOTEBOOKS
+from test_notebooks import APPLICATION, NOTEBOOKS, check_outputs
 
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(500)]
 
@@ -54,7 +55,7 @@ def complaints(log: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_its_cells_run(path: Path, all_browsers: None, jupyter: str, page: Any, tmp_path: Path):
+def test_its_cells_run(path: Path, chosen: None, jupyter: str, page: Any, tmp_path: Path):
     pictures = Path(os.environ.get("GCYLON_SCREENSHOTS", tmp_path / "screenshots")) / path.stem
     page.set_viewport_size({"width": 1366, "height": 768})
     said = Listener(page)
@@ -68,6 +69,7 @@ def test_its_cells_run(path: Path, all_browsers: None, jupyter: str, page: Any, 
         lab.shoot(f"{number:02}")
     if path == APPLICATION:
         lab.use_application()
+    check_outputs(path.stem, lab.save(tmp_path / "tutorials" / path.name), tmp_path / "tutorials")
     (pictures / "said.txt").write_text("\n".join(said.said))
     assert without(FOREIGN_IN_CONSOLE, said.said) == []
     assert without(FOREIGN_IN_LOG, complaints(tmp_path / "jupyter.log")) == []

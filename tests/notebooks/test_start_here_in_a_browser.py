@@ -9,11 +9,11 @@ from typing import Any
 import nbformat
 import pytest
 from lab_page import LabPage
-from test_notebooks import FOLDER
+from test_notebooks import FIRST, FOLDER, check_outputs
 
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(400)]
 
-_CODE_CELLS = sum(cell.cell_type == "code" for cell in nbformat.read(FOLDER / "01_start_here.ipynb", 4).cells)
+_CODE_CELLS = sum(cell.cell_type == "code" for cell in nbformat.read(FOLDER / f"{FIRST}.ipynb", 4).cells)
 _NEXT = """
 tuned = items.shuffle("l_orderkey")
 print("TUNED", lab.config.gpu_memory_limit, tuned.last_plan.budget_bytes, tuned.last_plan.strategy)
@@ -23,7 +23,7 @@ tuned.release()
 
 def test_a_person_goes_through_it(jupyter: str, page: Any, tmp_path: Path):
     lab = LabPage(page, Path(os.environ.get("GCYLON_SCREENSHOTS", tmp_path / "screenshots")))
-    lab.open(jupyter, "01_start_here.ipynb", cells=_CODE_CELLS)
+    lab.open(jupyter, f"{FIRST}.ipynb", cells=_CODE_CELLS)
     cells = lab.code_cells()
     shown = next(i for i, source in enumerate(lab.sources()) if "gl.Dashboard(" in source)
     for cell in cells[:shown]:
@@ -58,3 +58,4 @@ def test_a_person_goes_through_it(jupyter: str, page: Any, tmp_path: Path):
     lab.shoot("5 at the end")
     lab.run(cells[-1])
     lab.shoot("6 closed")
+    check_outputs(FIRST, lab.save(tmp_path / "tutorials" / f"{FIRST}.ipynb"), tmp_path / "tutorials")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,12 @@ def rows_on(layout: str, rank: int, size: int, rows: int) -> int:
 
 def make_frame(layout: str, rank: int, size: int, rows: int = 300) -> pd.DataFrame:
     """A frame of every kind of column; ``g`` is the row's number in global order."""
+    return _made(layout, rank, size, rows).copy()
+
+
+@cache
+def _made(layout: str, rank: int, size: int, rows: int) -> pd.DataFrame:
+    """Made once: thousands of tests ask for the same few frames."""
     n = rows_on(layout, rank, size, rows)
     first = sum(rows_on(layout, r, size, rows) for r in range(rank))
     g = np.arange(first, first + n)
@@ -55,6 +62,11 @@ def make_frame(layout: str, rank: int, size: int, rows: int = 300) -> pd.DataFra
 
 
 def whole(layout: str, size: int) -> pd.DataFrame:
+    return _together(layout, size).copy()
+
+
+@cache
+def _together(layout: str, size: int) -> pd.DataFrame:
     frames = [make_frame(layout, rank, size) for rank in range(size)]
     return pd.concat([f for f in frames if len(f)] or frames[:1], ignore_index=True)
 

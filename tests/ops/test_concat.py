@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from joins import LAYOUTS, frames, plain, whole
+from joins import LAYOUTS, frames, plain_values, whole
 from relations import FEW, PLANS, THREADS, TIGHT
 from sets import set_verb, two
 from worlds import World
@@ -58,8 +58,7 @@ def expected(parts: list[list[pd.DataFrame]], join: str, order: str) -> list[pd.
 
 def row_list(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     """All rows in order; pandas has objects where a column is missing, here it keeps its dtype."""
-    columns = [frame.iloc[:, place].tolist() for place in range(frame.shape[1])]
-    return [tuple(plain(value) for value in row) for row in zip(*columns, strict=True)]
+    return list(zip(*(plain_values(frame.iloc[:, place]) for place in range(frame.shape[1])), strict=True))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -106,7 +106,7 @@ def numbers(rng: np.random.Generator, n: int, keys: int) -> tuple[list[pd.DataFr
 @pytest.mark.parametrize("how", ["inner", "outer", "semi"])
 def test_a_budget_of_a_tenth_of_the_input(how: str) -> None:
     """Neither side, nor the result, nor an index of a side fits: buckets, staged."""
-    sides = numbers(np.random.default_rng(1), 120_000, 100_000)
+    sides = numbers(np.random.default_rng(1), 60_000, 50_000)
     tenth = sum(int(f.memory_usage(index=False).sum()) for part in sides for f in part) // 2 // 10
     config = GcylonConfig(gpu_memory_limit=tenth)
     results = TWO.run(join, *sides, {"how": how, "on": "k"}, "auto", config)
