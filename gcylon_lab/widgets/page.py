@@ -92,8 +92,9 @@ function render({ model, el }) {
   return () => {
     clearTimeout(started);
     stops.forEach((stop) => stop());
-    // Where the kernel has closed it, there is nobody left to tell.
-    if (model.get("ended")) return;
+    // Where the kernel has closed it, or a closed notebook has let go of its kernel, there is nobody left to tell.
+    const kernel = model.widget_manager?.kernel;
+    if (model.get("ended") || kernel === null || kernel?.isDisposed) return;
     mark(used, "busy", false);
     mark(seen, "visible", false);
   };

@@ -18,6 +18,11 @@ PATIENCE_S = 2.0
 KINDS = ("dead", "stuck", "waiting", "unknown", "working", "idle")
 _SIGNS = {"idle": "○", "working": "●", "waiting": "▲", "stuck": "■", "dead": "✖", "unknown": "?"}
 _TROUBLE = {"waiting": WARNING_COLOUR, "stuck": BUDGET_COLOUR, "dead": BUDGET_COLOUR}
+# What helps where an operation failed for want of room.
+_HELP = {
+    "SpillError": "choose another spill folder under more settings, or raise the memory limit",
+    "BudgetExceeded": "raise the memory limit, or choose another strategy",
+}
 _MOST_CHIPS = 16
 _MOST_TOLD = 8
 
@@ -172,6 +177,7 @@ def headline_html(
     if status.get("state") not in (None, "ready"):
         parts.append(f'<span class="gcylon-error">{escape(str(status["state"]))}</span>')
     parts += [_near_text(near)] if near else []
+    parts += [] if running else _failed_texts(snapshots)
     return f'<div class="gcylon-strip">{" · ".join(parts)}</div>'
 
 
@@ -216,6 +222,18 @@ def _outside_texts(snapshots: Sequence[Snapshot]) -> list[str]:
         return []
     most = f"at most {readable(max(told))} a GPU" if len(gpus) > 1 else readable(told[0])
     return [f"outside the budget: {most} (driver, NCCL, other programs)"]
+
+
+def _failed_texts(snapshots: Sequence[Snapshot]) -> list[str]:
+    """Return what failed for want of room and what helps, as long as it is the latest operation."""
+    records = [s["operations"][-1] for s in snapshots if s["operations"]]
+    latest = max((int(r["number"]) for r in records), default=0)
+    for record in records:
+        kind = str(record["error"]).partition(":")[0]
+        if int(record["number"]) == latest and kind in _HELP:
+            text = f"✗ #{latest} {record['verb']} failed ({kind}): {_HELP[kind]}"
+            return [f'<span class="gcylon-error">{escape(text)}</span>']
+    return []
 
 
 def _near_text(near: Sequence[tuple[int, float]]) -> str:

@@ -30,7 +30,11 @@ _CELLS = [
     "until = time.monotonic() + 30\n"
     "while source.calls != ['interrupt'] and time.monotonic() < until: time.sleep(0.1)\n"
     "print('HEARD', source.calls)",
+    "dashboard",
 ]
+# Of every view of the figure: what is in it, and up to when.
+_VIEWS = """[...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
+  .map((plot) => plot.data || []).map((data) => [data.map((t) => t.meta).join(), data[0]?.x?.at(-1) ?? -1])"""
 _PLOT = "document.querySelector('.gcylon-dashboard .js-plotly-plot')"
 
 
@@ -160,6 +164,13 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
 
         page.locator(".gcylon-dashboard").evaluate("node => { node.style.display = 'none' }")
         hand.until(lambda: hand.sent() == hand.sent(after_ms=1500), "no update to be sent that nobody can see")
+
+        hand.run(3)
+        views = lambda: page.evaluate(_VIEWS)  # noqa: E731
+        hand.until(lambda: len(views()) == 2 and views()[1][1] > 0, "a second view of the figure, with points")
+        assert len({traces for traces, _ in views()}) == 1
+        seen = views()[1][1]
+        hand.until(lambda: views()[1][1] > seen, "the figure to go on where one of its views is on the screen")
 
 
 class Hand:

@@ -80,6 +80,20 @@ def test_the_headline_says_what_runs_and_what_is_wrong() -> None:
     assert "rank 1 at 97% of the budget" in text
 
 
+def test_the_headline_says_what_helps_where_there_was_no_room() -> None:
+    snapshots = Replay(4).at(1000.0)
+    record = snapshots[2]["operations"][-1]
+    shown = lambda: headline_html(rank_states(RANKS, snapshots), snapshots, {})  # noqa: E731
+    assert "failed" not in shown()
+    record["error"] = "SpillError: Staging 1.00 MiB in '/little' failed: No space left on device."
+    assert f"#{record['number']} {record['verb']} failed (SpillError): choose another spill folder" in shown()
+    record["error"] = "Revoked: interrupted"
+    assert "failed" not in shown(), "whoever interrupts knows"
+    record["error"] = "SpillError: long ago"
+    snapshots[0]["operations"].append(record | {"number": record["number"] + 1, "error": ""})
+    assert "failed" not in shown()
+
+
 def plan_of(strategy: str = "auto", **config: Any) -> dict[str, Any]:
     infos = ReplaySource().tables()["lineitem"]
     return foresee("shuffle", infos, GcylonConfig(**config), strategy=strategy).as_dict()
