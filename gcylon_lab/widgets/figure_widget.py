@@ -126,7 +126,7 @@ def _now(part: str) -> dict[str, Any]:
         with widget.lock:
             return custom_serializers["to_json"](widget.now.get(part, at_first), widget)
 
-    return custom_serializers | {"to_json": tell}
+    return {**custom_serializers, "to_json": tell}
 
 
 class HandFigureWidget(FigureWidget):  # type: ignore[misc]

@@ -151,6 +151,7 @@ def headline_html(
     status: Mapping[str, Any],
     near: Sequence[tuple[int, float]] = (),
     route: str = "",
+    limit_bytes: int = 0,
 ) -> str:
     """Return one line about the cluster: ranks, hosts, transport, budget, what is beside it, what runs, what is wrong.
 
@@ -165,8 +166,11 @@ def headline_html(
         Those above 90% of their budget now, from `memory_panel.near_budget`.
     route : str
         How rows travel, and why.
+    limit_bytes : int, optional
+        The limit that was set for all operations; between two of them ranks have their ceiling.
     """
     hosts, budget = len({s.host for s in states}), max((int(s["limit_bytes"]) for s in snapshots), default=0)
+    budget = min(budget, limit_bytes or budget)
     parts = [f"<b>{len(states)} rank{'s' * (len(states) != 1)}</b>", f"{hosts} host{'s' * (hosts != 1)}"]
     running = next((s["progress"] for s in snapshots if s.get("progress")), None)
     parts += [f"running <b>#{int(running['number'])} {escape(str(running['verb']))}</b>"] if running else []
