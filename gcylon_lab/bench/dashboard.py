@@ -15,7 +15,7 @@ import psutil
 
 from ..errors import ArgumentError, GcylonError
 from .dashboard_figures import arrival_figures, by_minute, draw_figures, flatness, turn_figures
-from .dashboard_page import FLAGS, PLOT, Kernel, Lab, Notebook, find_chromium, jupyter, unknown_lines
+from .dashboard_page import PLOT, Kernel, Lab, Notebook, chromium, jupyter, unknown_lines
 from .reports import tell
 
 _CELLS = (
@@ -66,12 +66,6 @@ class Session:
         """Wait for what was started, and return its value."""
         return json.loads(self.kernel.result(sent, timeout_s))["figures"]
 
-    def open_dashboard(self) -> None:
-        """Run the cell that shows a dashboard, and bring that onto the screen."""
-        self.notebook.run_again(1)
-        self.notebook.wait(self.notebook.shows_figure, "a figure with points")
-        self.notebook.look_at_dashboard()
-
 
 def run(ranks: int, rows: int, turns: int, minutes: float, say: Callable[[str], None] = tell) -> dict[str, Any]:
     """Open a dashboard in JupyterLab, let ranks work, and look from the page, the kernel and the system.
@@ -111,32 +105,19 @@ def run(ranks: int, rows: int, turns: int, minutes: float, say: Callable[[str], 
 
 @contextmanager
 def _session(ranks: int, rows: int) -> Iterator[Session]:
-    chromium = find_chromium()
-    if chromium is None:
-        raise GcylonError("There is no Chromium here.", advice="Install it, for example apt-get install chromium.")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        raise GcylonError("playwright is not installed.", advice="pip install playwright") from None
     cells = [cell.format(ranks=ranks, rows=rows) for cell in _CELLS]
     with (
         tempfile.TemporaryDirectory(prefix="gcylon-lab-bench-", ignore_cleanup_errors=True) as folder,
-        sync_playwright() as playwright,
+        chromium() as browser,
         jupyter(Path(folder), cells) as lab,
     ):
-        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1366, "height": 768})
-        page.set_default_timeout(90_000)
-        notebook = Notebook(page)
-        notebook.open(lab)
-        notebook.run_again(0)
+        notebook = Notebook.of(browser, lab)
         kernel = Kernel(lab)
         session = Session(lab, notebook, kernel)
         session.figures("work.lab.n")
-        session.open_dashboard()
+        notebook.open_dashboard()
         yield session
         kernel.close()
-        browser.close()
 
 
 def _live(session: Session) -> dict[str, Any]:
@@ -187,7 +168,7 @@ def _cost(session: Session, turns: int) -> dict[str, Any]:
     taken: dict[str, list[dict[str, Any]]] = {"open": [], "closed": []}
     for _ in range(turns):
         taken["closed"].append(session.figures(_SHUFFLE))
-        session.open_dashboard()
+        session.notebook.open_dashboard()
         taken["open"].append(session.figures(_SHUFFLE))
         session.figures("work.close_dashboard()")
     return turn_figures(taken)

@@ -33,6 +33,28 @@ def find_chromium() -> str | None:
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """Start a headless Chromium, and end it.
+
+    Raises
+    ------
+    GcylonError
+        If there is none, or nothing to drive it with.
+    """
+    where = find_chromium()
+    if where is None:
+        raise GcylonError("There is no Chromium here.", advice="Install it, for example apt-get install chromium.")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        raise GcylonError("playwright is not installed.", advice="pip install playwright") from None
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=where, headless=True, args=FLAGS)
+        yield browser
+        browser.close()
+
+
 @dataclass
 class Lab:
     """A JupyterLab that serves one notebook: its address, its folder, the process, its log."""
@@ -198,6 +220,16 @@ class Notebook:
     page: Any
     complaints: list[str] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, browser: Any, lab: Lab) -> Notebook:
+        """Open the notebook in a page of a laptop's size, and run its first cell."""
+        page = browser.new_page(viewport={"width": 1366, "height": 768})
+        page.set_default_timeout(90_000)
+        notebook = cls(page)
+        notebook.open(lab)
+        notebook.run_again(0)
+        return notebook
+
     def open(self, lab: Lab) -> None:
         """Open the notebook, and wait until its kernel is idle."""
         self.page.on("console", self._heard)
@@ -236,6 +268,12 @@ class Notebook:
     def shows_figure(self) -> bool:
         """Whether a dashboard is there with points in its figure."""
         return bool(self.page.evaluate(f"({PLOT}?.data?.[0]?.x?.length || 0) > 0"))
+
+    def open_dashboard(self) -> None:
+        """Run the second cell, which shows a dashboard, and bring that onto the screen."""
+        self.run_again(1)
+        self.wait(self.shows_figure, "a figure with points")
+        self.look_at_dashboard()
 
     def look_at_dashboard(self) -> None:
         """Bring the dashboard onto the screen."""

@@ -245,6 +245,10 @@ _OPERATION_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
 )
 
 
+# In characters, of a cell's output at a laptop's size.
+_WIDEST = 116
+
+
 def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
 
@@ -259,10 +263,21 @@ def _operations_table(rows: Sequence[Row]) -> list[str]:
 
 
 def _phases_table(rows: dict[str, list[Row]]) -> list[str]:
-    names = sorted({row["phase"] for row in rows["phases"]}, key=phase_order)
+    """All in one table, or where that is wider than a notebook one for each verb, whose phases are few."""
+    lines = _phases_of(rows, rows["ranks"])
+    if max(map(len, lines), default=0) <= _WIDEST:
+        return lines
+    verbs = dict.fromkeys(row["verb"] for row in rows["ranks"])
+    parts = [_phases_of(rows, [row for row in rows["ranks"] if row["verb"] == verb]) for verb in verbs]
+    return [line for part in parts for line in ("", *part)][1:]
+
+
+def _phases_of(rows: dict[str, list[Row]], ranks: Sequence[Row]) -> list[str]:
+    verbs = {row["verb"] for row in ranks}
+    names = sorted({row["phase"] for row in rows["phases"] if row["verb"] in verbs}, key=phase_order)
     times = {(row["number"], row["verb"], row["rank"], row["phase"]): row["seconds"] for row in rows["phases"]}
     lines = []
-    for row in rows["ranks"]:
+    for row in ranks:
         key = (row["number"], row["verb"], row["rank"])
         spent = [times.get((*key, name)) for name in names]
         cells = ["-" if seconds is None else format_seconds(seconds) for seconds in spent]

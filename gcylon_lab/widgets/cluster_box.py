@@ -91,7 +91,8 @@ class ClusterBox:
         """
         told = status.get("ranks", ())
         states = rank_states(self._source.ranks, snapshots, status.get("dead", ()), told, age_s)
-        set_html(self.headline, headline_html(states, snapshots, status, near, self._route))
+        limit = self._source.config.gpu_memory_limit
+        set_html(self.headline, headline_html(states, snapshots, status, near, self._route, limit))
         set_html(self.chips, chips_html(states))
         self._running = _what_runs(states, snapshots)
         self._show_tips(status)

@@ -4,26 +4,46 @@ An update and a hand may cross on their way. Only the page knows which came
 first, so it decides there: what a person does to the time axis gets a number,
 and until the kernel has heard that number, updates from it keep their hands off
 the axis. They were made without knowing.
+
+Updates tell what changed, and say nothing to a page that is not there yet: one
+that is opened, or opened again, asks for the figure as it is, and draws that.
 """
 
 from __future__ import annotations
 
-import re
 import threading
 from typing import Any
 
 import traitlets
 from plotly.graph_objects import FigureWidget
+from plotly.serializers import custom_serializers
 
-# Put around the model that plotly's script works with; PLOTLY is that script's own default export.
-_HELD = """
+SCRIPT = """
 const isTimeAxis = (key) => /^xaxis4?\\.(range|autorange)/.test(key);
+const token = () => Math.random().toString(36).slice(2);
+// A kernel that runs a cell may answer late, and a saved page has none.
+const PATIENCE_MS = 1500;
 
-// A page that is opened again must not number as it did before.
-const page = Math.random().toString(36).slice(2);
+// One for all figures of the page: to read it takes a page a second.
+function loaded(script) {
+  const known = (globalThis.gcylonPlotly ??= new Map());
+  if (!known.has(script)) {
+    const url = URL.createObjectURL(new Blob([script], { type: "text/javascript" }));
+    const reading = import(url).finally(() => URL.revokeObjectURL(url));
+    known.set(script, reading.then((plotly) => {
+      // After every update these would send all that plotly added to the figure; nobody asks for that.
+      Object.assign(plotly.FigureView?.prototype || {}, { _sendTraceDeltas() {}, _sendLayoutDelta() {} });
+      return plotly.default;
+    }));
+  }
+  return known.get(script);
+}
 
+// Put around the model that plotly's script works with, one for each view.
 function held(model) {
-  let said = "", count = 0, pressed = false;
+  // A view that is opened again must not number as it did before.
+  const page = token(), stops = [];
+  let said = "", count = 0, pressed = false, drawn = false;
   const handMoved = (moved) => {
     const keys = Object.keys(moved).filter(isTimeAxis);
     if (!keys.length) return;
@@ -34,17 +54,21 @@ function held(model) {
     const rest = Object.entries(update.layout_data || {}).filter(([key]) => !isTimeAxis(key));
     return { ...update, layout_data: Object.fromEntries(rest) };
   };
-  model.on("change:heard", () => { if (model.get("heard") === said) said = ""; });
+  const on = (event, handler) => {
+    model.on(event, handler);
+    stops.push(() => model.off(event, handler));
+  };
+  on("change:heard", () => { if (model.get("heard") === said) said = ""; });
   return {
-    on: (...args) => model.on(...args),
-    off: (...args) => model.off(...args),
-    send: (...args) => model.send(...args),
+    on,
     save_changes: () => model.save_changes(),
     set(name, value) {
       if (name === "_js2py_relayout" && value) handMoved(value.relayout_data);
       model.set(name, value);
     },
     get(name) {
+      // It is whole when it is drawn; plotly copies it with every update, and needs it no more.
+      if (name === "_widget_data" && drawn) return [];
       const value = model.get(name);
       return name === "_py2js_update" && value && (said || pressed) ? withoutTimeAxis(value) : value;
     },
@@ -53,54 +77,76 @@ function held(model) {
       const press = () => { pressed = true; };
       const release = () => { pressed = false; };
       el.addEventListener("pointerdown", press, true);
-      for (const kind of ["pointerup", "pointercancel"]) window.addEventListener(kind, release);
-      return () => {
-        el.removeEventListener("pointerdown", press, true);
-        for (const kind of ["pointerup", "pointercancel"]) window.removeEventListener(kind, release);
-      };
+      stops.push(() => el.removeEventListener("pointerdown", press, true));
+      for (const kind of ["pointerup", "pointercancel"]) {
+        window.addEventListener(kind, release);
+        stops.push(() => window.removeEventListener(kind, release));
+      }
+      drawn = true;
     },
+    end() { stops.forEach((stop) => stop()); },
   };
 }
 
-export default async () => {
-  const plotly = typeof PLOTLY === "function" ? await PLOTLY() : PLOTLY;
-  let mine;
-  return {
-    initialize(given) {
-      mine = held(given.model);
-      return plotly.initialize({ ...given, model: mine });
-    },
-    async render(given) {
-      const release = mine.watch(given.el);
-      const remove = await plotly.render({ ...given, model: mine });
-      return () => { release(); if (remove) remove(); };
-    },
-  };
+function draw(plotly, model, el) {
+  const mine = held(model), figure = plotly();
+  figure.initialize({ model: mine });
+  const remove = figure.render({ model: mine, el });
+  mine.watch(el);
+  return () => { mine.end(); remove(); };
+}
+
+export default {
+  async render({ model, el }) {
+    const plotly = await loaded(model.get("script"));
+    const asked = token();
+    let end = () => {};
+    const drawAgain = () => { end(); end = draw(plotly, model, el); };
+    const patience = setTimeout(drawAgain, PATIENCE_MS);
+    // Drawn at once: the next update may be there already.
+    const answered = () => {
+      if (model.get("answered") !== asked) return;
+      stop();
+      drawAgain();
+    };
+    const stop = () => { clearTimeout(patience); model.off("change:answered", answered); };
+    model.on("change:answered", answered);
+    model.set("asked", asked);
+    model.save_changes();
+    return () => { stop(); end(); };
+  },
 };
 """
-_DEFAULT_EXPORT = re.compile(r"export\s*\{[^{}]*?([\w$]+) as default\s*\}")
 
 
-def held_script(script: str) -> str:
-    """Return plotly's script with the time axis held where a hand has put it; unchanged if it is none we know."""
-    exports = list(_DEFAULT_EXPORT.finditer(script))
-    if not exports:
-        return script
-    last = exports[-1]
-    return script[: last.start()] + script[last.end() :] + _HELD.replace("PLOTLY", last[1])
+def _now(part: str) -> dict[str, Any]:
+    """How a part of the figure is told to a page: plotly's own copy of it is that of the beginning."""
+
+    def tell(at_first: Any, widget: Any) -> Any:
+        with widget.lock:
+            return custom_serializers["to_json"](widget.now.get(part, at_first), widget)
+
+    return {**custom_serializers, "to_json": tell}
 
 
 class HandFigureWidget(FigureWidget):  # type: ignore[misc]
     """The widget. ``zoomed`` is whether a person has chosen a stretch of time.
 
-    ``hand`` is what the page says of a person's last move of the time axis,
+    ``asked`` is what a page says that wants the figure, ``answered`` follows it
+    when the figure has been sent. ``hand`` is what the page says of a person's last move of the time axis,
     ``heard`` the number of the last such move that was taken into account.
     Whoever changes the figure holds ``lock``: plotly's updates are made of parts,
     and the page's messages come on another thread.
     """
 
     # Text, not a file: anywidget keeps every widget alive whose script is a file.
-    _esm = held_script(str(FigureWidget._esm))
+    _esm = SCRIPT
+    # Beside the widget's own script: that is to be read within two seconds, or anywidget gives the widget up.
+    script: Any = traitlets.Unicode(str(FigureWidget._esm)).tag(sync=True)
+    _widget_data: Any = traitlets.List().tag(sync=True, **_now("data"))
+    _widget_layout: Any = traitlets.Dict().tag(sync=True, **_now("layout"))
+    asked: Any = traitlets.Unicode("").tag(sync=True)
+    answered: Any = traitlets.Unicode("").tag(sync=True)
     hand: Any = traitlets.Dict().tag(sync=True)
     heard: Any = traitlets.Unicode("").tag(sync=True)
     lock: Any = None
@@ -111,6 +157,19 @@ class HandFigureWidget(FigureWidget):  # type: ignore[misc]
         super().__init__(figure)
         # A page that counts views tells of each that goes, also where the kernel has closed the widget: an error there.
         self._view_count = None
+
+    @property
+    def now(self) -> dict[str, Any]:
+        """The figure's parts as they are now; none before it is made."""
+        if not hasattr(self, "_layout_obj"):
+            return {}
+        return {"data": self._data, "layout": self._layout_obj._props}
+
+    @traitlets.observe("asked")
+    def _tell_all(self, change: Any) -> None:
+        with self.lock:
+            self.send_state(["_widget_data", "_widget_layout"])
+            self.answered = change["new"]
 
     @traitlets.observe("hand")
     def _hand_moved(self, change: Any) -> None:

@@ -27,7 +27,7 @@ def limit_options(ceiling_bytes: int, more: Iterable[int] = ()) -> list[tuple[st
     while size <= ceiling:
         sizes |= {size, size + size // 2} if size + size // 2 <= ceiling else {size}
         size *= 2
-    return [(AUTO, 0)] + [(format_size(n), n) for n in sorted(sizes)]
+    return [(AUTO, 0)] + [(readable(n), n) for n in sorted(sizes)]
 
 
 def format_size(n: int) -> str:

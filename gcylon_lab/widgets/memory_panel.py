@@ -17,7 +17,7 @@ MOST_LINES = 8
 NEAR = 0.9
 _EMPTY = "Each rank's memory appears here, live,<br>as soon as the ranks report: run any cell with %%px."
 _MOST_SHADED = 40
-_HELPS = "raise gpu_memory_limit, or lower chunk_size_bytes"
+_NEAR_NOTE = "▲ over 90%: raise the limit, or lower the chunk size"
 # How much of the height the strip of phases takes.
 _STRIP = 0.045
 # From here on the legend has room for numbers only.
@@ -43,7 +43,7 @@ def memory_panel(view: View, theme: Theme) -> Panel:
     if view.empty:
         annotations.append(empty_note(_EMPTY, theme))
     elif limit > 0:
-        annotations.append(_budget_note(limit, used, top, hidden, theme))
+        annotations.append(_budget_note(limit, used, top, hidden, theme, near=bool(near["x"])))
     return Panel(
         "memory",
         TITLE,
@@ -218,20 +218,22 @@ def _near_marks(view: View, unit: float) -> Trace:
 
 
 def _near_note(view: View, marks: Trace, theme: Theme) -> list[dict[str, Any]]:
-    """Say at the highest mark what helps; on the side of it that has room."""
+    """Say below the highest mark what helps; where that would leave the panel, beside it."""
     if not marks["x"]:
         return []
     at = marks["y"].index(max(marks["y"]))
-    note = corner_note(f"▲ over 90%: {_HELPS}", theme, colour=BUDGET_COLOUR)
-    late = marks["x"][at] > (view.start_s + view.end_s) / 2
-    side = {"xanchor": "right", "xshift": -8} if late else {"xanchor": "left", "xshift": 8}
-    place = {"xref": "x", "yref": "y", "x": marks["x"][at], "y": marks["y"][at]}
-    return [note | place | side | {"yanchor": "top", "yshift": -3}]
+    share = (marks["x"][at] - view.start_s) / max(view.end_s - view.start_s, 1e-9)
+    left = max(min(share, 1.0 - _CHARACTER * len(_NEAR_NOTE)), 0.0)
+    note = corner_note(_NEAR_NOTE, theme, colour=BUDGET_COLOUR, x=round(left, 4))
+    place = {"xanchor": "left", "xshift": 2, "yref": "y", "y": marks["y"][at]}
+    return [note | place | {"yanchor": "top", "yshift": -8}]
 
 
-def _budget_note(limit: float, used: float, top: float, hidden: bool, theme: Theme) -> dict[str, Any]:
+def _budget_note(limit: float, used: float, top: float, hidden: bool, theme: Theme, *, near: bool) -> dict[str, Any]:
     if hidden:
-        text = f"budget {readable(limit)}, above this scale; {percent(used / limit)} used at the most"
+        # Where an operation came near a budget of its own, a share of the usual one would say that there was room.
+        share = "" if near else f"; {percent(used / limit)} used at the most"
+        text = f"budget {readable(limit)}{' now' * near}, above this scale{share}"
         return corner_note(text, theme, colour=BUDGET_COLOUR, x=0.0, y=0.88) | {"xshift": 2}
     note = corner_note(f"budget {readable(limit)}", theme, colour=BUDGET_COLOUR, x=0.0, y=limit / top)
     return note | {"yanchor": "bottom", "xshift": 2}

@@ -63,13 +63,17 @@ def machine_rate(snapshots: Sequence[Snapshot], direction: str, tier: str) -> fl
 
 
 def sentence(snapshots: Sequence[Snapshot], moves: Sequence[RankMoves], tier: str) -> str:
-    """Return in words what went down to a tier and came up again; empty where nothing did."""
-    parts = []
+    """Return in words what went down to a tier and came up again, and what the machine could; empty where nothing did.
+
+    Two short lines, since another panel stands beside it.
+    """
+    parts, machines = [], []
     for direction in DIRECTIONS:
         nbytes = sum(m[direction, tier].nbytes for m in moves if (direction, tier) in m)
         if nbytes:
             at, machine = rate(moves, direction, tier), machine_rate(snapshots, direction, tier)
             speed = f" at {format_rate(at)}" if at else ""
-            beside = f" (machine: {format_rate(machine)})" if at and machine else ""
-            parts.append(f"{readable(nbytes)} {direction}{speed}{beside}")
-    return f"{tier}: {', '.join(parts)}" if parts else ""
+            parts.append(f"{readable(nbytes)} {direction}{speed}")
+            machines += [f"{format_rate(machine)} {direction}"] if at and machine else []
+    beside = f"<br>the machine's {tier}: {', '.join(machines)}" if machines else ""
+    return f"{tier}: {', '.join(parts)}{beside}" if parts else ""

@@ -27,7 +27,10 @@ _HEAD = [
 def operation_table(snapshots: Sequence[Snapshot], *, last: int | None = None) -> Table:
     """Return head and rows, one an operation, the latest ``last`` of them (all by default)."""
     rows = summary(snapshots)["operations"]
-    return list(_HEAD), [_operation_cells(row) for row in (rows if last is None else rows[-last:])]
+    cells = [_operation_cells(row) for row in (rows if last is None else rows[-last:])]
+    # A column that says nothing of any of them takes the room of others.
+    told = [i for i, name in enumerate(_HEAD) if name != "transfers hidden" or any(c[i] != _UNKNOWN for c in cells)]
+    return [_HEAD[i] for i in told], [[row[i] for i in told] for row in cells]
 
 
 def rank_table(snapshots: Sequence[Snapshot]) -> Table:

@@ -21,9 +21,12 @@ const isDark = () => {
   return window.matchMedia("(prefers-color-scheme: dark)").matches;
 };
 
+// The views of this page that are on the screen, and those with a pointer at work; the kernel hears of them together.
+const seen = new Set(), used = new Set();
+
 function render({ model, el }) {
   el.style.display = "none";
-  const stops = [];
+  const me = {}, stops = [];
   const set = (name, value) => {
     if (model.get(name) !== value) { model.set(name, value); model.save_changes(); }
   };
@@ -36,6 +39,18 @@ function render({ model, el }) {
   const answer = () => set("tock", model.get("tick"));
   model.on("change:tick", answer);
   stops.push(() => model.off("change:tick", answer));
+  answer();
+
+  const mark = (views, name, is) => {
+    if (is) views.add(me); else views.delete(me);
+    set(name, views.size > 0);
+  };
+  // Another page may have said that nobody looks, and know of none but its own views.
+  const stillSeen = () => { if (seen.size) set("visible", true); };
+  model.on("change:visible", stillSeen);
+  stops.push(() => model.off("change:visible", stillSeen));
+  // A page that went under a pressed pointer could not say so.
+  mark(used, "busy", false);
 
   const theme = () => set("theme", isDark() ? "dark" : "light");
   const themes = new MutationObserver(theme);
@@ -49,21 +64,21 @@ function render({ model, el }) {
     const root = el.closest(".gcylon-dashboard") || el.parentElement;
     if (!root) return;
     let onScreen = true;
-    const seen = () => set("visible", onScreen && !document.hidden);
+    const look = () => mark(seen, "visible", onScreen && !document.hidden);
     const screen = new IntersectionObserver((entries) => {
       onScreen = entries[entries.length - 1].isIntersecting;
-      seen();
+      look();
     });
     screen.observe(root);
     stops.push(() => screen.disconnect());
-    listen(document, "visibilitychange", seen);
+    listen(document, "visibilitychange", look);
 
     // A plot under a moving or pressed pointer is in use: it is not redrawn then.
     let pressed = false, rest = null;
-    const free = () => { clearTimeout(rest); if (!pressed) set("busy", false); };
+    const free = () => { clearTimeout(rest); if (!pressed) mark(used, "busy", false); };
     const use = (event) => {
       if (!event.target.closest || !event.target.closest(".js-plotly-plot")) { free(); return; }
-      set("busy", true);
+      mark(used, "busy", true);
       clearTimeout(rest);
       rest = setTimeout(free, 2000);
     };
@@ -77,8 +92,11 @@ function render({ model, el }) {
   return () => {
     clearTimeout(started);
     stops.forEach((stop) => stop());
-    // Where the kernel has closed it, there is nobody left to tell.
-    if (!model.get("ended")) set("visible", false);
+    // Where the kernel has closed it, or a closed notebook has let go of its kernel, there is nobody left to tell.
+    const kernel = model.widget_manager?.kernel;
+    if (model.get("ended") || kernel === null || kernel?.isDisposed) return;
+    mark(used, "busy", false);
+    mark(seen, "visible", false);
   };
 }
 export default { render };

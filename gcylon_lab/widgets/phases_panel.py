@@ -23,6 +23,9 @@ _ROWS = 4
 _THINNEST = 0.2
 _RESOLUTION = 200
 _CELLS = 160
+_IN_A_ROW = 5
+# Of the patterns of `PHASES`.
+_SIGNS = {"": "■", "/": "▨", "\\": "▧", "x": "▩", "+": "▦", ".": "▒", "-": "▤", "|": "▥"}
 
 Spans = dict[str, list[tuple[float, float]]]
 Intervals = dict[str, list[tuple[float, float, float]]]
@@ -39,11 +42,8 @@ def phases_panel(view: View, theme: Theme) -> Panel:
         for rank, by in spans.items()
     }
     traces = [_trace(name, {r: by.get(name, []) for r, by in lanes.items()}) for name in NAMES]
-    if many:
-        present = {name for by in spans.values() for name, found in by.items() if found}
-        traces = [_sign(trace) if trace["name"] in present else trace for trace in traces]
-        traces.append(_map(spans, view))
-    nothing = not any(trace["x"] for trace in traces if trace["meta"] != "phase-map")
+    traces += [_map(spans, view)] if many else []
+    present = [name for name in NAMES if any(by.get(name) for by in spans.values())]
     ticks = few_of(len(ranks))
     return Panel(
         "phases",
@@ -56,9 +56,20 @@ def phases_panel(view: View, theme: Theme) -> Panel:
             "tickvals": ticks,
             "ticktext": [f"rank {ranks[i]}" for i in ticks],
         },
-        annotations=[empty_note(_EMPTY, theme)] if nothing else [],
+        annotations=[] if present else [empty_note(_EMPTY, theme)],
         note=_hidden_note(view),
+        lead=_key(present),
     )
+
+
+def _key(names: list[str]) -> str:
+    """Return what a legend would say; plotly's own knows no columns, and runs into the panel beside it."""
+    signs = []
+    for name in names:
+        style = phase_style(name)
+        signs.append(f'<span style="color:{style.colour}">{_SIGNS[style.pattern]}</span> {name}')
+    rows = [signs[:_IN_A_ROW], signs[_IN_A_ROW:]]
+    return "<br>".join("   ".join(row) for row in rows if row)
 
 
 def _hidden_note(view: View) -> str:
@@ -121,11 +132,6 @@ def _map(spans: dict[int, Spans], view: View) -> Trace:
     }
 
 
-def _sign(trace: Trace) -> Trace:
-    """Return a trace that draws nothing, for the legend."""
-    return trace | {"x": [None], "y": [None], "text": [""], "showlegend": True}
-
-
 def _spans(snapshot: Snapshot, view: View) -> Spans:
     found: Spans = defaultdict(list)
     older = 0
@@ -181,5 +187,5 @@ def _trace(name: str, by_lane: dict[int, list[tuple[float, float, float]]]) -> T
         "text": said,
         "hoveron": "points",
         "hovertemplate": "%{text}<extra></extra>",
-        "showlegend": bool(x),
+        "showlegend": False,
     }

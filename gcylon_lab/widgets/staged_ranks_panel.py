@@ -23,7 +23,7 @@ def staged_ranks_panel(view: View, theme: Theme) -> Panel:
     unit, name = memory_unit(max(heights, default=0))
     step = round_step(max(heights, default=0) / unit, 2)
     ticks = [round(k * step, 6) for k in (-2, -1, 0, 1, 2)]
-    # At most two lines stand above the plot.
+    # At most four lines stand above the plot.
     said = [text for tier in TIERS if (text := sentence(view.snapshots, list(moves.values()), tier))]
     return Panel(
         "staged_ranks",

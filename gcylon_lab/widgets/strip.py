@@ -18,6 +18,11 @@ PATIENCE_S = 2.0
 KINDS = ("dead", "stuck", "waiting", "unknown", "working", "idle")
 _SIGNS = {"idle": "○", "working": "●", "waiting": "▲", "stuck": "■", "dead": "✖", "unknown": "?"}
 _TROUBLE = {"waiting": WARNING_COLOUR, "stuck": BUDGET_COLOUR, "dead": BUDGET_COLOUR}
+# What helps where an operation failed for want of room.
+_HELP = {
+    "SpillError": "choose another spill folder under more settings, or raise the memory limit",
+    "BudgetExceeded": "raise the memory limit, or choose another strategy",
+}
 _MOST_CHIPS = 16
 _MOST_TOLD = 8
 
@@ -146,6 +151,7 @@ def headline_html(
     status: Mapping[str, Any],
     near: Sequence[tuple[int, float]] = (),
     route: str = "",
+    limit_bytes: int = 0,
 ) -> str:
     """Return one line about the cluster: ranks, hosts, transport, budget, what is beside it, what runs, what is wrong.
 
@@ -160,8 +166,11 @@ def headline_html(
         Those above 90% of their budget now, from `memory_panel.near_budget`.
     route : str
         How rows travel, and why.
+    limit_bytes : int, optional
+        The limit that was set for all operations; between two of them ranks have their ceiling.
     """
     hosts, budget = len({s.host for s in states}), max((int(s["limit_bytes"]) for s in snapshots), default=0)
+    budget = min(budget, limit_bytes or budget)
     parts = [f"<b>{len(states)} rank{'s' * (len(states) != 1)}</b>", f"{hosts} host{'s' * (hosts != 1)}"]
     running = next((s["progress"] for s in snapshots if s.get("progress")), None)
     parts += [f"running <b>#{int(running['number'])} {escape(str(running['verb']))}</b>"] if running else []
@@ -172,6 +181,7 @@ def headline_html(
     if status.get("state") not in (None, "ready"):
         parts.append(f'<span class="gcylon-error">{escape(str(status["state"]))}</span>')
     parts += [_near_text(near)] if near else []
+    parts += [] if running else _failed_texts(snapshots)
     return f'<div class="gcylon-strip">{" · ".join(parts)}</div>'
 
 
@@ -216,6 +226,18 @@ def _outside_texts(snapshots: Sequence[Snapshot]) -> list[str]:
         return []
     most = f"at most {readable(max(told))} a GPU" if len(gpus) > 1 else readable(told[0])
     return [f"outside the budget: {most} (driver, NCCL, other programs)"]
+
+
+def _failed_texts(snapshots: Sequence[Snapshot]) -> list[str]:
+    """Return what failed for want of room and what helps, as long as it is the latest operation."""
+    records = [s["operations"][-1] for s in snapshots if s["operations"]]
+    latest = max((int(r["number"]) for r in records), default=0)
+    for record in records:
+        kind = str(record["error"]).partition(":")[0]
+        if int(record["number"]) == latest and kind in _HELP:
+            text = f"✗ #{latest} {record['verb']} failed ({kind}): {_HELP[kind]}"
+            return [f'<span class="gcylon-error">{escape(text)}</span>']
+    return []
 
 
 def _near_text(near: Sequence[tuple[int, float]]) -> str:

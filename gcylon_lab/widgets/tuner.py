@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -136,7 +137,11 @@ class TunerBox:
         except GcylonError as error:
             self._say(f"Not applied. {error}", bad=True)
             return
-        if config is self._config:
+        if config is not self._config:
+            return
+        if config.spill_dir and not os.path.isdir(config.spill_dir):
+            self._say(f"Set, but there is no folder {config.spill_dir} here: make it, or staging will fail.", bad=True)
+        else:
             self._say("Set. The next operation will use it; what runs keeps its own.")
 
     def refresh(self) -> None:

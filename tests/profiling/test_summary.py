@@ -168,3 +168,16 @@ def test_the_text_tells_of_each_gpu_once(clock: Any) -> None:
     for rank in ranks:
         rank["gpu"]["samples"] |= {"used_bytes": [None] * 3, "utilisation": [None] * 3}
     assert "GPU 3f2a91c0 of ranks 0, 1: utilisation not told" in format_summary(ranks)
+
+
+def test_phases_of_many_verbs_stand_in_a_table_for_each() -> None:
+    recorder = Recorder()
+    for number, verb in enumerate(("join", "sort_values"), 1):
+        with operation(verb, number, recorder):
+            for step in range(9):
+                with span(f"{verb[:4]} {step}"):
+                    pass
+    lines = format_summary([take_snapshot(recorder, None, 0, "h")]).splitlines()
+    heads = [line for line in lines if line.startswith("operation") and "other" in line]
+    assert ["join 0" in head for head in heads] == [True, False]
+    assert ["sort 0" in head for head in heads] == [False, True]

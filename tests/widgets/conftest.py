@@ -1,12 +1,15 @@
-"""A played-back cluster, and dashboards that are closed whatever happens."""
+"""A played-back cluster, dashboards that are closed whatever happens, a browser."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from replay import Replay, ReplaySource
 
+from gcylon_lab.bench.dashboard_page import chromium, find_chromium
 from gcylon_lab.widgets.dashboard import Dashboard
 
 
@@ -22,3 +25,12 @@ def dashboard(source: ReplaySource) -> Iterator[Dashboard]:
     made = Dashboard(source)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium; without it these tests are skipped, but never in CI."""
+    if find_chromium() is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium here (apt-get install chromium)")
+    with chromium() as made:
+        yield made

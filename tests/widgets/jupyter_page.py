@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gcylon_lab.bench.dashboard import KNOWN_LINES
-from gcylon_lab.bench.dashboard_page import FLAGS, Kernel, Lab, Notebook, find_chromium, unknown_lines
+from gcylon_lab.bench.dashboard_page import Kernel, Lab, Notebook, unknown_lines
 from gcylon_lab.bench.dashboard_page import jupyter as serve
 
-__all__ = ["FLAGS", "KNOWN_LINES", "Kernel", "Lab", "Notebook", "find_chromium", "jupyter", "serve", "unknown_lines"]
+__all__ = ["KNOWN_LINES", "Kernel", "Lab", "Notebook", "jupyter", "serve", "unknown_lines"]
 
 
 @contextmanager

@@ -205,6 +205,26 @@ def test_a_hand_is_not_heard_in_the_middle_of_an_update(dashboard: Dashboard, so
     assert (widget.heard, list(widget.layout.xaxis.range)) == ("1", [1.0, 2.0])
 
 
+def test_a_page_that_opens_is_told_the_figure_as_it_is(
+    dashboard: Dashboard, source: ReplaySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown(dashboard, source, 7.0)
+    widget, sent = dashboard.live.widget, []
+    with widget.lock:
+        figure = dashboard.live._shown
+        monkeypatch.setattr(widget, "_send", lambda message, **_more: sent.append(message["state"]))
+        widget.set_state({"asked": "a page"})
+        told = [widget.get_state(), {name: value for state in sent for name, value in state.items()}]
+        monkeypatch.undo()
+    names = [name for state in sent for name in state]
+    assert names.index("_widget_data") < names.index("answered"), "a page draws when it is answered"
+    for state in told:
+        assert [trace["meta"] for trace in state["_widget_data"]] == [trace["meta"] for trace in figure["data"]]
+        assert state["_widget_data"][0]["x"] == list(figure["data"][0]["x"])
+        assert state["_widget_layout"]["xaxis"]["range"] == list(figure["layout"]["xaxis"]["range"])
+        assert state["answered"] == "a page"
+
+
 def answering(dashboard: Dashboard) -> None:
     """Answer every tick at once, as a page that keeps up does."""
     dashboard.page.observe(lambda change: setattr(dashboard.page, "tock", change["new"]), "tick")

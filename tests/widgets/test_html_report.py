@@ -121,4 +121,4 @@ def test_on_gpus_it_says_what_the_driver_tells_once_a_gpu(tmp_path: Path) -> Non
 def test_on_cpus_it_has_plain_dashes_and_no_section_for_gpus(report: Path) -> None:
     text = said(report)
     assert "GPUs" not in text and "Transfers hidden" not in text and "pinned" not in text
-    assert "transfers hidden" in text and "–" in text and "disk: now" in text
+    assert "transfers hidden" not in text and "–" in text and "disk: now" in text

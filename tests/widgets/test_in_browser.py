@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_page import FLAGS, find_chromium, jupyter
+from jupyter_page import jupyter
 from plotly.graph_objects import FigureWidget
 from replay import Replay
 
 from gcylon_lab.widgets import html_report
-from gcylon_lab.widgets.figure_widget import held_script
+from gcylon_lab.widgets.figure_widget import SCRIPT
 from gcylon_lab.widgets.theme import DARK, LIGHT
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
@@ -30,22 +30,12 @@ _CELLS = [
     "until = time.monotonic() + 30\n"
     "while source.calls != ['interrupt'] and time.monotonic() < until: time.sleep(0.1)\n"
     "print('HEARD', source.calls)",
+    "dashboard",
 ]
+# Of every view of the figure: what is in it, and up to when.
+_VIEWS = """[...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
+  .map((plot) => plot.data || []).map((data) => [data.map((t) => t.meta).join(), data[0]?.x?.at(-1) ?? -1])"""
 _PLOT = "document.querySelector('.gcylon-dashboard .js-plotly-plot')"
-
-
-@pytest.fixture
-def browser() -> Iterator[Any]:
-    """A Chromium; without it these tests are skipped, but never in CI."""
-    chromium = find_chromium()
-    if chromium is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium here (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        made = playwright.chromium.launch(executable_path=chromium, headless=True, args=FLAGS)
-        yield made
-        made.close()
 
 
 def keep(page: Any, folder: Path, name: str) -> None:
@@ -80,13 +70,14 @@ def test_the_report_opens_offline_and_draws(browser: Any, tmp_path: Path, theme:
 
 
 # A kernel that is slow to hear: what the widget's script says is kept, and nothing answers by itself.
-_SLOW_KERNEL = """async ([script, figure]) => {
-  const state = { _widget_data: figure.data, _widget_layout: figure.layout, _config: {}, heard: "" };
+_SLOW_KERNEL = """async ([ours, script, figure]) => {
+  const state = { script, _widget_data: [], _widget_layout: {}, _config: {}, heard: "" };
   const handlers = {};
   const model = {
     get: (name) => state[name] ?? null,
     set: (name, value) => { state[name] = value; },
     on: (event, handler) => { (handlers[event] ??= []).push(handler); },
+    off: (event, handler) => { handlers[event] = (handlers[event] || []).filter((known) => known !== handler); },
     save_changes: () => {},
   };
   window.tell = (name, value) => { state[name] = value; (handlers[`change:${name}`] || []).forEach((f) => f()); };
@@ -95,11 +86,12 @@ _SLOW_KERNEL = """async ([script, figure]) => {
     layout_data: { "xaxis.autorange": false, "xaxis.range": [0, end] },
   });
   window.state = state;
-  const made = await (await import(URL.createObjectURL(new Blob([script], { type: "text/javascript" })))).default();
+  const made = (await import(URL.createObjectURL(new Blob([ours], { type: "text/javascript" })))).default;
   const plot = "<div class='js-plotly-plot' style='width: 800px'></div>";
   document.body.innerHTML = `<div class='gcylon-dashboard'>${plot}</div>`;
-  await made.initialize({ model });
   await made.render({ model, el: document.querySelector(".js-plotly-plot") });
+  Object.assign(state, { _widget_data: figure.data, _widget_layout: figure.layout });
+  window.tell("answered", state.asked);
 }"""
 
 
@@ -109,7 +101,7 @@ def test_an_update_that_crosses_a_hand_leaves_the_axis_to_it(browser: Any, tmp_p
     hand = Hand(page, tmp_path)
     axes = {"xaxis": {"range": [0, 10]}, "yaxis": {"fixedrange": True}}
     figure = {"data": [{"type": "scatter", "x": [0, 10], "y": [0, 1]}], "layout": {"height": 400, **axes}}
-    page.evaluate(_SLOW_KERNEL, [held_script(str(FigureWidget._esm)), figure])
+    page.evaluate(_SLOW_KERNEL, [SCRIPT, str(FigureWidget._esm), figure])
     page.wait_for_selector(".nsewdrag")
 
     page.evaluate("update(11)")
@@ -172,6 +164,13 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
 
         page.locator(".gcylon-dashboard").evaluate("node => { node.style.display = 'none' }")
         hand.until(lambda: hand.sent() == hand.sent(after_ms=1500), "no update to be sent that nobody can see")
+
+        hand.run(3)
+        views = lambda: page.evaluate(_VIEWS)  # noqa: E731
+        hand.until(lambda: len(views()) == 2 and views()[1][1] > 0, "a second view of the figure, with points")
+        assert len({traces for traces, _ in views()}) == 1
+        seen = views()[1][1]
+        hand.until(lambda: views()[1][1] > seen, "the figure to go on where one of its views is on the screen")
 
 
 class Hand:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from jupyter_page import FLAGS, KNOWN_LINES, Kernel, Lab, Notebook, find_chromium, serve, unknown_lines
+from jupyter_page import KNOWN_LINES, Kernel, Lab, Notebook, serve, unknown_lines
 
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -67,30 +68,17 @@ class Desk:
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+def desk(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     """One server, one page and one cluster for all of these tests."""
-    chromium = find_chromium()
-    if chromium is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium here (apt-get install chromium)")
-    from playwright.sync_api import sync_playwright
-
     folder, dark = tmp_path_factory.mktemp("desk"), bool(os.environ.get("GCYLON_DARK"))
-    with sync_playwright() as playwright, serve(folder, _CELLS, dark=dark) as lab:
-        browser = playwright.chromium.launch(executable_path=chromium, headless=True, args=FLAGS)
-        page = browser.new_page(viewport={"width": 1366, "height": 768})
-        page.set_default_timeout(60_000)
-        notebook = Notebook(page)
-        notebook.open(lab)
-        notebook.run_again(0)
+    with serve(folder, _CELLS, dark=dark) as lab:
+        notebook = Notebook.of(browser, lab)
         kernel = Kernel(lab)
         kernel.run(_TRY)
-        notebook.run_again(1)
-        notebook.wait(notebook.shows_figure, "a figure with points")
-        notebook.look_at_dashboard()
+        notebook.open_dashboard()
         yield Desk(notebook, kernel, lab, folder)
         kernel.run("lab.close()")
         kernel.close()
-        browser.close()
 
 
 def test_a_stuck_rank_is_named_and_a_click_frees_all(desk: Desk) -> None:
@@ -126,10 +114,21 @@ def test_a_full_disk_is_named_and_another_folder_helps(desk: Desk, tmp_path: Pat
         desk.kernel.run(f"lab.config = lab.config.with_values(spill_dir={str(folder)!r})")
         said = desk.kernel.run(staged)
         assert "ERROR SpillError" in said and str(folder) in said and "Set spill_dir to" in said
-        desk.shows("SpillError")
+        desk.shows("failed (SpillError): choose another spill folder under more settings")
         desk.keep("full disk")
-        desk.kernel.run("lab.config = lab.config.with_values(spill_dir='')")
+        desk.click("more settings")
+        another = desk.notebook.page.get_by_label("spill folder")
+        assert another.input_value() == str(folder)
+        another.fill(str(tmp_path / "mistyped"))
+        another.press("Enter")
+        desk.shows("there is no folder", "mistyped")
+        another.fill(str(tmp_path))
+        another.press("Enter")
+        desk.shows("Set. The next operation will use it")
+        desk.keep("another folder")
         assert "RESULT 400000" in desk.kernel.run(staged)
+        assert str(tmp_path) in desk.kernel.run("print(lab.config.spill_dir)")
+    desk.kernel.run("lab.config = lab.config.with_values(spill_dir='')")
 
 
 def test_a_killed_rank_is_seen_and_a_restart_mends(desk: Desk) -> None:
