@@ -52,8 +52,8 @@ class Dashboard(FollowingWidget):
         memory, others, rest = (live.widget for live in self.lives)
         for widget in (memory, others):
             widget.add_class("gcylon-time")
-        over_time = w.VBox([memory, others], layout=w.Layout(flex="62 1 0", min_width="0"))
-        beside = w.VBox([rest], layout=w.Layout(flex="38 1 0", min_width="0"))
+        over_time = w.VBox([memory, others], layout=w.Layout(flex="60 1 0", min_width="0"))
+        beside = w.VBox([rest], layout=w.Layout(flex="40 1 0", min_width="0"))
         figure_side = w.HBox([over_time, beside], layout=w.Layout(flex="1 1 auto", min_width="0"))
         left = w.VBox([self.tuner.box, self._view_box], layout=w.Layout(flex="0 0 auto"))
         self._compose(

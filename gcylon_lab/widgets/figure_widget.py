@@ -44,12 +44,12 @@ function loaded(script) {
 function held(model) {
   // A view that is opened again must not number as it did before.
   const page = token(), stops = [];
-  let said = "", count = 0, pressed = false, drawn = false;
+  let said = "", count = 0, pressed = false, drawn = false, plot = null;
   const handMoved = (moved) => {
     const keys = Object.keys(moved).filter(isTimeAxis);
     if (!keys.length) return;
     said = `${page} ${++count}`;
-    const range = moved["xaxis.range"] || moved["xaxis4.range"] || [moved["xaxis.range[0]"], moved["xaxis.range[1]"]];
+    const range = [...(plot?._fullLayout?.xaxis?.range || [])];
     model.set("hand", { said, zoomed: moved["xaxis.autorange"] !== true, range });
   };
   const withoutTimeAxis = (update) => {
@@ -85,6 +85,7 @@ function held(model) {
         stops.push(() => window.removeEventListener(kind, release));
       }
       drawn = true;
+      plot = el;
     },
     end() { stops.forEach((stop) => stop()); },
   };
@@ -186,7 +187,7 @@ class HandFigureWidget(FigureWidget):  # type: ignore[misc]
             # After this the page takes the axis from here again.
             self.heard = str(change["new"].get("said", ""))
         if self.on_hand is not None:
-            stretch = [float(end) for end in change["new"].get("range") or () if end is not None]
+            stretch = [float(end) for end in change["new"].get("range") or ()]
             self.on_hand(stretch if self.zoomed and len(stretch) == 2 else None)
 
     def tell(self, update: dict[str, Any]) -> None:

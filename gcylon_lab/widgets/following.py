@@ -80,36 +80,39 @@ class FollowingWidget(LiveWidget):
         brush = self.live.zoomed or not running
         view = make_view(thin, window_s=window_s, origin_ns=self._axis_origin(), brush=brush, ahead=True, **chosen)
         self.all_due = self._all_due(view, running=running)
-        if not (self._held or self.page.behind):
+        if not (self.page.busy or self.page.behind or self.freeze.value):
             figures = self.figures(view, self._theme())
             self.live.show(next(figures))
             self.page.ask()
-            if self.all_due:
-                # A page may show the first before it takes the others.
-                self._worker.request("rest", partial(self._draw_rest, figures), delay_s=_BETWEEN_S if running else 0.0)
-                self._all_shown = (time.monotonic(), self._state(view, running=running))
+            if self.all_due and len(self.lives) > 1:
+                self._all_shown = (time.monotonic(), self._state(view))
+                self._ask_for_next(iter(self.lives[1:]), figures)
         return view
 
-    @property
-    def _held(self) -> bool:
-        """Whether the figures are to be left as they are."""
-        return bool(self.page.busy or self.freeze.value)
+    def _ask_for_next(self, lives: Iterator[LiveFigure], figures: Iterator[dict[str, Any]]) -> None:
+        # One by one, so that a page may show the first again in between.
+        self._worker.request("next", partial(self._draw_next, lives, figures), delay_s=_BETWEEN_S)
 
-    def _draw_rest(self, figures: Iterator[dict[str, Any]]) -> None:
-        if self._closed or self._held:
+    def _draw_next(self, lives: Iterator[LiveFigure], figures: Iterator[dict[str, Any]]) -> None:
+        # What was begun is done also if a pointer moves meanwhile: else the axes were not aligned under it.
+        if self._closed:
             return
-        for live, figure in zip(self.lives[1:], figures, strict=True):
-            live.show(figure)
-        self.page.ask()
+        if not self.page.behind:
+            live = next(lives, None)
+            if live is None:
+                return
+            live.show(next(figures))
+            self.page.ask()
+        self._ask_for_next(lives, figures)
 
     def _all_due(self, view: View, *, running: bool) -> bool:
         """Whether all that is shown is to be drawn now, or only what changes from moment to moment."""
         then, state = self._all_shown
-        return time.monotonic() - then >= _ALL_EVERY_S or state != self._state(view, running=running)
+        return not running or time.monotonic() - then >= _ALL_EVERY_S or state != self._state(view)
 
-    def _state(self, view: View, *, running: bool) -> tuple[Any, ...]:
-        """What all figures must have in common; ``running`` so that an operation's end is shown at once."""
-        return view.start_s, view.right_s, self._theme().name, len(view.ranks), running and len(view.operations)
+    def _state(self, view: View) -> tuple[Any, ...]:
+        """What all figures have in common, and which operations there are."""
+        return view.start_s, view.right_s, self._theme().name, len(view.ranks), len(view.operations)
 
     def _hand_moved(self, live: LiveFigure, stretch: list[float] | None) -> None:
         self._worker.request("stretch", partial(self._align, live, stretch))
@@ -118,8 +121,8 @@ class FollowingWidget(LiveWidget):
         for live in self.lives:
             if live is not moved:
                 live.follow(stretch)
-        if stretch is None:
-            self._ask_for_drawing()
+        self._all_shown = (0.0, ())
+        self._ask_for_drawing()
 
     def _axis_origin(self) -> int | None:
         """The axis begins where it began at first, also when old samples fall out; other processes, another axis."""

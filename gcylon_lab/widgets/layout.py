@@ -12,7 +12,7 @@ from .view import View
 
 MARGIN = {"l": 58, "r": 14, "t": 4, "b": 6}
 # Right of panels that stand in a figure with the time axis alone: for a second scale.
-BESIDE_TIME = 58
+BESIDE_TIME = 50
 LEFT, RIGHT = (0.0, 0.55), (0.665, 1.0)
 
 

@@ -33,6 +33,7 @@ class LiveFigure:
     """
 
     def __init__(self, figure: dict[str, Any], beside: LiveFigure | None = None) -> None:
+        self.widget: HandFigureWidget
         self.widget = BorrowingFigureWidget(figure, beside.widget) if beside else HandFigureWidget(figure)
         # The tool bar would cover titles: dragging zooms, and a double click follows time again.
         self.widget._config = {**self.widget._config, "displayModeBar": False, "doubleClick": "autosize"}
@@ -154,8 +155,9 @@ def _changes(new: dict[str, Any], old: dict[str, Any], within: str = "") -> Chan
         now, before = new.get(name), old.get(name)
         if now is before or (name in old and now == before):
             continue
-        if isinstance(now, dict) and isinstance(before, dict):
-            changes |= _changes(now, before, f"{within}{name}.")
+        if isinstance(now or before, dict):
+            # A page takes parts, also where all of them come or go.
+            changes |= _changes(now or {}, before or {}, f"{within}{name}.")
         else:
             changes[f"{within}{name}"] = now
     return changes

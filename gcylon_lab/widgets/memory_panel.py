@@ -21,7 +21,7 @@ _NEAR_NOTE = "▲ over 90%: raise the limit, or lower the chunk size"
 # How much of the height the strip of phases takes.
 _STRIP = 0.045
 # From here on the legend has room for numbers only.
-_SHORT_NAMES = 6
+_SHORT_NAMES = 3
 # About the width of a character, as a part of the panel's.
 _CHARACTER = 0.0178
 
