@@ -23,7 +23,6 @@ def install_hooks(engine: Engine, kernel: Any, watcher: Watcher) -> None:
     _wrap_showtraceback(engine, kernel.shell)
     _wrap_apply(engine, kernel)
     _wrap_execute(engine, kernel)
-    _wrap_publish_status(kernel)
     kernel.control_handlers[CONTROL_REQUEST] = _control_handler(engine, kernel, watcher)
 
 
@@ -81,18 +80,6 @@ def _wrap_execute(engine: Engine, kernel: Any) -> None:
         return content
 
     kernel.do_execute = do_execute
-
-
-def _wrap_publish_status(kernel: Any) -> None:
-    """Keep from all who listen that a question on the control channel begins and ends: nobody waits for that."""
-    original = kernel._publish_status
-
-    def publish_status(status: str, channel: str, parent: Any = None) -> None:
-        asked = kernel.get_parent("control") if channel == "control" else {}
-        if asked.get("header", {}).get("msg_type") != CONTROL_REQUEST:
-            original(status, channel, parent)
-
-    kernel._publish_status = publish_status
 
 
 def _last_error(content: dict[str, Any]) -> BaseException | None:
