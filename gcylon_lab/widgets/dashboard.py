@@ -50,11 +50,12 @@ class Dashboard(FollowingWidget):
         self.numbers = w.HTML()
         self._make_buttons()
         memory, others, rest = (live.widget for live in self.lives)
+        # Beside them there is room where titles are longer than these figures are wide.
         for widget in (memory, others):
             widget.add_class("gcylon-time")
-        over_time = w.VBox([memory, others], layout=w.Layout(flex="60 1 0", min_width="0"))
+        over_time = w.VBox([memory, others], layout=w.Layout(flex="60 1 0", min_width="0", overflow="visible"))
         beside = w.VBox([rest], layout=w.Layout(flex="40 1 0", min_width="0"))
-        figure_side = w.HBox([over_time, beside], layout=w.Layout(flex="1 1 auto", min_width="0"))
+        figure_side = w.HBox([over_time, beside], layout=w.Layout(flex="1 1 auto", min_width="0", overflow="visible"))
         left = w.VBox([self.tuner.box, self._view_box], layout=w.Layout(flex="0 0 auto"))
         self._compose(
             self.cluster.box,
