@@ -32,9 +32,9 @@ _CELLS = [
     "print('HEARD', source.calls)",
     "dashboard",
 ]
-# Of every view of the figure: what is in it, and up to when.
-_VIEWS = """[...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
-  .map((plot) => plot.data || []).map((data) => [data.map((t) => t.meta).join(), data[0]?.x?.at(-1) ?? -1])"""
+# Of every view of the figure of memory: what is in it, and up to when.
+_VIEWS = """[...document.querySelectorAll('.gcylon-dashboard')]
+  .map((view) => view.querySelector('.js-plotly-plot')?.data || []).map((data) => [data.map((t) => t.meta).join(), data[0]?.x?.at(-1) ?? -1])"""
 _PLOT = "document.querySelector('.gcylon-dashboard .js-plotly-plot')"
 
 
