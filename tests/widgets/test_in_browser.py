@@ -34,7 +34,8 @@ _CELLS = [
 ]
 # Of every view of the figure of memory: what is in it, and up to when.
 _VIEWS = """[...document.querySelectorAll('.gcylon-dashboard')]
-  .map((view) => view.querySelector('.js-plotly-plot')?.data || []).map((data) => [data.map((t) => t.meta).join(), data[0]?.x?.at(-1) ?? -1])"""
+  .map((view) => view.querySelector('.js-plotly-plot')?.data || [])
+  .map((data) => [data.map((t) => t.meta).join(), data[0]?.x?.at(-1) ?? -1])"""
 _PLOT = "document.querySelector('.gcylon-dashboard .js-plotly-plot')"
 
 
