@@ -102,13 +102,13 @@ class Work:
         return [[t for t in of_rank if begin_s <= t <= end_s] for of_rank in times]
 
     def buffers(self) -> dict[str, int]:
-        """How long what is kept has become: the longest of any rank, and of the figure; and of all requests."""
+        """How long what is kept has become: the longest of any rank, and of the figures; and of all requests."""
         snapshots = self.lab.snapshots()
         longest = {name: max(len(s[name]) for s in snapshots) for name in ("spans", "marks", "operations")}
         points = drawn = 0
         if self.dashboard is not None:
             drawn = max(len(rank._sums) for rank in self.dashboard._thinner._ranks.values())
-            points = max(len(t.x) if t.x is not None else 0 for t in self.dashboard.live.widget.data)
+            points = max(len(t.x or ()) for live in self.dashboard.lives for t in live.widget.data)
         gc.collect()
         requests = sum(isinstance(one, AsyncResult) for one in gc.get_objects())
         return {
@@ -119,7 +119,7 @@ class Work:
     def draws(self) -> dict[str, int]:
         """How often the dashboard was drawn, and how many messages the figure took."""
         assert self.dashboard is not None
-        return {"draws": self.dashboard.draws, "messages": self.dashboard.live.messages}
+        return {"draws": self.dashboard.draws, "messages": sum(live.messages for live in self.dashboard.lives)}
 
     def close_dashboard(self) -> dict[str, int]:
         """Close the dashboard; say what of it is still there."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from gcylon_lab.errors import ArgumentError
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 PHASES = ("partition", "exchange", "stage", "unstage", "compute", "waiting")
 NO_OPERATION = -1
+# At first a snapshot looks at so many events: more than a fifth of a second brings.
+_FEW = 1024
+T = TypeVar("T")
 CopyKind = Literal["exchange", "staging"]
 
 # For what is rare, never for recording itself. Re-entrant: signal handlers and finalizers
@@ -220,6 +224,27 @@ def hidden_share(copy_s: float, wait_s: float) -> float | None:
     return min(1.0, max(0.0, 1 - wait_s / copy_s)) if copy_s > 0 else None
 
 
+def newest(ring: deque[T], count: int) -> list[T]:
+    """Return the last so many of what other threads append to, the newest first.
+
+    It is a single step of the interpreter, so nothing is appended meanwhile; a copy of a
+    whole ring, of which a snapshot reads a few hundred, is one too, of a millisecond.
+    """
+    return list(islice(reversed(ring), count))
+
+
+def _ended_since(since_ns: int, newest_first: Sequence[Numbered]) -> list[Numbered] | None:
+    """Return the events that ended at or after a time; None if there may be more of them further back."""
+    # Threads may append a little out of order, so one older event does not end the search.
+    found, older = [], 0
+    for event in newest_first:
+        if event[3] >= since_ns:
+            found.append(event)
+        elif (older := older + 1) > 256:
+            return found
+    return None
+
+
 class Recorder:
     """Keeps the latest events and operations of one rank.
 
@@ -255,14 +280,13 @@ class Recorder:
         kept.reverse()
         return kept
 
-    def _newest_first(self, since_ns: int) -> Iterator[Numbered]:
-        # Threads may append a little out of order, so one older event does not end the search.
-        older = 0
-        for event in reversed(list(self._ring)):
-            if event[3] >= since_ns:
-                yield event
-            elif (older := older + 1) > 256:
-                return
+    def _newest_first(self, since_ns: int) -> list[Numbered]:
+        kept = newest(self._ring, _FEW)
+        found = _ended_since(since_ns, kept)
+        if found is None and len(kept) == _FEW:
+            kept = newest(self._ring, self.capacity)
+            found = _ended_since(since_ns, kept)
+        return [event for event in kept if event[3] >= since_ns] if found is None else found
 
     def running(self) -> list[OperationRecord]:
         """The operation that runs and those around it, outermost first. May be called from any thread."""
@@ -296,8 +320,7 @@ class Recorder:
         return self.recorded - len(self._ring)
 
     def _highest_number(self) -> int:
-        newest = list(self._ring)[-64:]
-        return max((event[8] for event in newest), default=self._forgotten - 1) + 1
+        return max((event[8] for event in newest(self._ring, 64)), default=self._forgotten - 1) + 1
 
     @property
     def progress(self) -> Progress | None:

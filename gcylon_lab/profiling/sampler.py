@@ -6,12 +6,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from time import perf_counter_ns, thread_time_ns
 from typing import NamedTuple, TypeVar
 
 from gcylon_lab.errors import ArgumentError
 
-from .events import Recorder
+from .events import Recorder, newest
 from .gpus import GpuProbe, TimedGpu
 from .spans import mark, recording
 
@@ -26,6 +27,8 @@ class Sample(NamedTuple):
     rss_bytes: int
 
 
+# At first a snapshot looks at so many samples: of some seconds.
+_FEW = 128
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 # A time in ns of this process's clock, then a Sample's fields.
@@ -174,14 +177,12 @@ class Sampler:
     def samples(self, since_ns: int = 0) -> list[Timed]:
         """The kept samples later than a time of this process's clock, in order of time."""
         with self._lock:
-            kept = list(self._ring)
-        return _later(kept, since_ns)
+            return _later(self._ring, since_ns)
 
     def gpu_samples(self, since_ns: int = 0) -> list[TimedGpu]:
         """The kept figures of the GPU later than a time of this process's clock, in order of time."""
         with self._lock:
-            kept = list(self._gpu_ring)
-        return _later(kept, since_ns)
+            return _later(self._gpu_ring, since_ns)
 
     def latest(self) -> Timed | None:
         """The last sample, or None before the first."""
@@ -217,11 +218,11 @@ class Sampler:
             self._failed("on_tick", error)
 
 
-def _later(samples: list[T], since_ns: int) -> list[T]:
-    first = len(samples)
-    while first > 0 and samples[first - 1][0] > since_ns:
-        first -= 1
-    return samples[first:]
+def _later(samples: deque[T], since_ns: int) -> list[T]:
+    kept = newest(samples, _FEW)
+    if len(kept) == _FEW and kept[-1][0] > since_ns:
+        kept = newest(samples, len(samples))
+    return list(takewhile(lambda sample: sample[0] > since_ns, kept))[::-1]
 
 
 def _next(due_ns: int, period_ns: int) -> int:

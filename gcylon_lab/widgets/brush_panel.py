@@ -42,4 +42,4 @@ def _whole(view: View) -> list[float]:
     """Return the slider's ends: they hold the stretch that is shown too, else plotly shades all of it."""
     t, _ = view.overview
     first = float(2 * t[0] - t[1]) if len(t) > 1 else 0.0
-    return [round(min(first, view.start_s), 3), round(max(view.end_s, view.start_s + 1e-3), 3)]
+    return [round(min(first, view.start_s), 3), round(max(view.right_s, view.start_s + 1e-3), 3)]

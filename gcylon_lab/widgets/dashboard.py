@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
 from typing import Any
 
 import ipywidgets as w
 
 from .cluster_box import ClusterBox
-from .figures import figure_dict
+from .figures import memory_dict, rest_dict, time_dict
 from .following import WINDOWS, FollowingWidget
 from .live_widget import UPDATE_EVERY_S, set_html
 from .memory_panel import near_budget
@@ -48,7 +49,13 @@ class Dashboard(FollowingWidget):
         self.tuner = TunerBox(self._source, self._worker, lambda: self._snapshots)
         self.numbers = w.HTML()
         self._make_buttons()
-        figure_side = w.VBox([self.live.widget], layout=w.Layout(flex="1 1 auto", min_width="0"))
+        memory, others, rest = (live.widget for live in self.lives)
+        # Beside them there is room where titles are longer than these figures are wide.
+        for widget in (memory, others):
+            widget.add_class("gcylon-time")
+        over_time = w.VBox([memory, others], layout=w.Layout(flex="60 1 0", min_width="0", overflow="visible"))
+        beside = w.VBox([rest], layout=w.Layout(flex="40 1 0", min_width="0"))
+        figure_side = w.HBox([over_time, beside], layout=w.Layout(flex="1 1 auto", min_width="0", overflow="visible"))
         left = w.VBox([self.tuner.box, self._view_box], layout=w.Layout(flex="0 0 auto"))
         self._compose(
             self.cluster.box,
@@ -75,9 +82,13 @@ class Dashboard(FollowingWidget):
         )
         self.save.on_click(self._save_clicked)
 
-    def figure(self, view: View, theme: Theme) -> dict[str, Any]:
-        """Return what the figure shows."""
-        return figure_dict(view, theme)
+    def figures(self, view: View, theme: Theme) -> Iterator[dict[str, Any]]:
+        """Return what the figures show: memory, below it what else has the time axis, beside both what has none."""
+        memory = memory_dict(view, theme)
+        yield memory
+        others = time_dict(view, theme)
+        yield others
+        yield rest_dict(view, theme, memory["layout"]["height"] + others["layout"]["height"])
 
     def _free(self) -> None:
         self.tuner.close()
@@ -103,11 +114,12 @@ class Dashboard(FollowingWidget):
     def _draw(self) -> None:
         view = self.draw_figure()
         self.cluster.show(self._snapshots, self._status, near_budget(view), age_s=self._age_s)
-        table = operation_table(self._snapshots, last=_SHOWN_OPERATIONS)
-        text = html_table(table, caption="The latest operations") if table[1] else ""
-        set_html(self.numbers, f'<div class="gcylon-scroll">{text}</div>')
         self._ask_for_status()
-        self.tuner.refresh()
+        if self.all_due:
+            table = operation_table(self._snapshots, last=_SHOWN_OPERATIONS)
+            text = html_table(table, caption="The latest operations") if table[1] else ""
+            set_html(self.numbers, f'<div class="gcylon-scroll">{text}</div>')
+            self.tuner.refresh()
 
     def _may_look(self) -> bool:
         return not self.cluster.restarting

@@ -12,6 +12,7 @@ that is opened, or opened again, asks for the figure as it is, and draws that.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import traitlets
@@ -43,12 +44,13 @@ function loaded(script) {
 function held(model) {
   // A view that is opened again must not number as it did before.
   const page = token(), stops = [];
-  let said = "", count = 0, pressed = false, drawn = false;
+  let said = "", count = 0, pressed = false, drawn = false, plot = null;
   const handMoved = (moved) => {
     const keys = Object.keys(moved).filter(isTimeAxis);
     if (!keys.length) return;
     said = `${page} ${++count}`;
-    model.set("hand", { said, zoomed: moved["xaxis.autorange"] !== true });
+    const range = [...(plot?._fullLayout?.xaxis?.range || [])];
+    model.set("hand", { said, zoomed: moved["xaxis.autorange"] !== true, range });
   };
   const withoutTimeAxis = (update) => {
     const rest = Object.entries(update.layout_data || {}).filter(([key]) => !isTimeAxis(key));
@@ -83,6 +85,7 @@ function held(model) {
         stops.push(() => window.removeEventListener(kind, release));
       }
       drawn = true;
+      plot = el;
     },
     end() { stops.forEach((stop) => stop()); },
   };
@@ -98,7 +101,8 @@ function draw(plotly, model, el) {
 
 export default {
   async render({ model, el }) {
-    const plotly = await loaded(model.get("script"));
+    const lender = model.get("lender");
+    const plotly = await loaded((lender ? await model.widget_manager.get_model(lender) : model).get("script"));
     const asked = token();
     let end = () => {};
     const drawAgain = () => { end(); end = draw(plotly, model, el); };
@@ -149,8 +153,13 @@ class HandFigureWidget(FigureWidget):  # type: ignore[misc]
     answered: Any = traitlets.Unicode("").tag(sync=True)
     hand: Any = traitlets.Dict().tag(sync=True)
     heard: Any = traitlets.Unicode("").tag(sync=True)
+    # The widget with plotly's script, where that is not here.
+    lender: Any = traitlets.Unicode("").tag(sync=True)
+    # Plotly looks at each number in it for what is no JSON.
+    _py2js_update: Any = traitlets.Dict(allow_none=True).tag(sync=True)
     lock: Any = None
     zoomed = False
+    on_hand: Callable[[list[float] | None], None] | None = None
 
     def __init__(self, figure: dict[str, Any]) -> None:
         self.lock = threading.RLock()
@@ -177,8 +186,31 @@ class HandFigureWidget(FigureWidget):  # type: ignore[misc]
             self.zoomed = bool(change["new"].get("zoomed"))
             # After this the page takes the axis from here again.
             self.heard = str(change["new"].get("said", ""))
+        if self.on_hand is not None:
+            stretch = [float(end) for end in change["new"].get("range") or ()]
+            self.on_hand(stretch if self.zoomed and len(stretch) == 2 else None)
+
+    def tell(self, update: dict[str, Any]) -> None:
+        """Send the page what changed, as it is: in one message, where plotly's own way takes four."""
+        self._py2js_update = update
 
     def plotly_relayout(self, relayout_data: dict[str, Any], **kwargs: Any) -> None:
         """Take what a person did on the page, not in the middle of an update."""
         with self.lock:
             super().plotly_relayout(relayout_data, **kwargs)
+
+
+class BorrowingFigureWidget(HandFigureWidget):
+    """One that uses the copy of plotly's script that another on the same page has: it is 5 MB.
+
+    Parameters
+    ----------
+    figure : dict
+    lender : HandFigureWidget
+    """
+
+    script: Any = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, figure: dict[str, Any], lender: HandFigureWidget) -> None:
+        super().__init__(figure)
+        self.lender = lender.model_id

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError
 from .brush_panel import brush_panel
 from .gpus_panel import gpus_panel
-from .layout import LEFT, RIGHT, Column, compose, slots_of
+from .layout import BESIDE_TIME, LEFT, MARGIN, RIGHT, Column, compose, slots_of
 from .memory_panel import MOST_LINES, memory_panel
 from .memory_ranks_panel import memory_ranks_panel
 from .panel import Panel
@@ -51,7 +51,9 @@ PAGES: dict[str, tuple[str, ...]] = {
     "peak_ranks": ("peak_ranks",),
     "plan": ("plan",),
 }
-_LEFT_KEYS = ("memory", "memory_ranks", "brush", "phases", "staging", "gpus", "staged_ranks")
+_MEMORY_KEYS = ("memory", "memory_ranks", "brush")
+_TIME_KEYS = ("phases", "staging", "gpus", "staged_ranks")
+_LEFT_KEYS = (*_MEMORY_KEYS, *_TIME_KEYS)
 _RIGHT_KEYS = ("peak_ranks", "plan", "traffic")
 _WHOLE, _BESIDE_BAR, _NARROW = (0.0, 1.0), (0.0, 0.94), (0.0, 0.5)
 _ALONE_HEIGHT = 300
@@ -138,6 +140,21 @@ def figure_dict(view: View, theme: Theme) -> dict[str, Any]:
     return _figure(view, theme, columns)
 
 
+def memory_dict(view: View, theme: Theme) -> dict[str, Any]:
+    """Return data and layout of the figure of memory alone, for a dashboard."""
+    return _figure(view, theme, [(_WHOLE, _present(_MEMORY_KEYS, view))], numbered=False, right=BESIDE_TIME)
+
+
+def time_dict(view: View, theme: Theme) -> dict[str, Any]:
+    """Return data and layout of the figure of all else that has the time axis; it stands below that of memory."""
+    return _figure(view, theme, [(_WHOLE, _present(_TIME_KEYS, view))], right=BESIDE_TIME)
+
+
+def rest_dict(view: View, theme: Theme, height: int = 0) -> dict[str, Any]:
+    """Return data and layout of the figure of what has no time axis; it stands beside the other two."""
+    return _figure(view, theme, [(_WHOLE, _RIGHT_KEYS)], height)
+
+
 def panel_dict(key: str, view: View, theme: Theme, *, height: int = 0) -> dict[str, Any]:
     """Return data and layout of a figure with one panel that stands alone; 0 is as high as it needs."""
     keys = PAGES[check_panel(key)]
@@ -153,7 +170,15 @@ def _present(keys: Sequence[str], view: View) -> tuple[str, ...]:
     return tuple(key for key in keys if key not in absent)
 
 
-def _figure(view: View, theme: Theme, columns: list[Column], height: int = 0) -> dict[str, Any]:
-    slots, height = slots_of(columns, tall={"phases": lanes_height(view)}, height=height)
+def _figure(
+    view: View,
+    theme: Theme,
+    columns: list[Column],
+    height: int = 0,
+    *,
+    numbered: bool = True,
+    right: int = MARGIN["r"],
+) -> dict[str, Any]:
+    slots, height = slots_of(columns, tall={"phases": lanes_height(view)}, height=height, numbered=numbered)
     panels = {key: PANELS[key](view, theme) for key in PANELS if key in slots}
-    return compose(view, panels, slots, height, theme)
+    return compose(view, panels, slots, height, theme, numbered=numbered, right=right)

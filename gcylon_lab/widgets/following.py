@@ -1,7 +1,10 @@
-"""What the dashboard and a panel share: a figure that follows the ranks, and rests while a hand is on it."""
+"""What the dashboard and a panel share: figures that follow the ranks, and rest while a hand is on them."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import ipywidgets as w
@@ -12,13 +15,17 @@ from .theme import NEUTRAL, THEMES, Theme
 from .thinning import Thinner
 from .view import View, make_view, origin_of
 
+# While an operation runs a page has no time to draw all at each news.
+_ALL_EVERY_S = 1.5
+_BETWEEN_S = 0.06
+
 WINDOWS: dict[str, float | None] = {"last 30 s": 30.0, "last 2 min": 120.0, "last 10 min": 600.0, "everything": None}
 
 
 class FollowingWidget(LiveWidget):
-    """A live widget with a figure: its window of time, its theme, and whether it is drawn now.
+    """A live widget with figures of one time axis: its window of time, its theme, and whether they are drawn now.
 
-    What inherits from it says by `figure` what is shown.
+    What inherits from it says by `figures` what is shown.
 
     Parameters
     ----------
@@ -31,21 +38,28 @@ class FollowingWidget(LiveWidget):
         self._origin: tuple[tuple[int, ...], int] | None = None
         self._thinner = Thinner()
         self._late = False
+        self.all_due = True
+        self._all_shown: tuple[float, tuple[Any, ...]] = (0.0, ())
         self.window = w.Dropdown(options=list(WINDOWS), value="last 2 min", layout=w.Layout(width="124px"))
         self.freeze = w.ToggleButton(
             description="freeze", tooltip="Keep the figure as it is now", layout=w.Layout(width="124px")
         )
         self.window.observe(self._shown_changed, "value")
         self.freeze.observe(self._shown_changed, "value")
-        self.live = LiveFigure(self.figure(make_view([]), NEUTRAL))
+        first, *rest = list(self.figures(make_view([]), NEUTRAL))
+        self.live = LiveFigure(first)
+        self.lives = [self.live, *(LiveFigure(figure, beside=self.live) for figure in rest)]
+        for live in self.lives:
+            live.widget.on_hand = partial(self._hand_moved, live)
 
-    def figure(self, view: View, theme: Theme) -> dict[str, Any]:
-        """Return what the figure shows."""
+    def figures(self, view: View, theme: Theme) -> Iterator[dict[str, Any]]:
+        """Return what the figures show: the first at each drawing, the others less often while ranks work."""
         raise NotImplementedError
 
     def _free(self) -> None:
         self._thinner = Thinner()
-        self.live.close()
+        for live in self.lives:
+            live.close()
 
     def _matters(self, change: Any) -> bool:
         # Nothing is to be done when a pointer begins to move, or a page keeps up.
@@ -57,17 +71,58 @@ class FollowingWidget(LiveWidget):
     # --- on the worker ---
 
     def draw_figure(self, **chosen: Any) -> View:
-        """Draw what is known now, unless the figure is in use; returns it, with what of it a person chose."""
+        """Draw what is known now, unless the figures are in use; returns it, with what of it a person chose."""
         self._late = self.page.behind
         window_s = self._window_s()
         thin = self._thinner.thin(self._snapshots, window_s)
+        running = any(s.get("progress") for s in thin)
         # While an operation runs its latest moments matter, and the brush would take half of the page's time.
-        brush = self.live.zoomed or not any(s.get("progress") for s in thin)
-        view = make_view(thin, window_s=window_s, origin_ns=self._axis_origin(), brush=brush, **chosen)
+        brush = self.live.zoomed or not running
+        view = make_view(thin, window_s=window_s, origin_ns=self._axis_origin(), brush=brush, ahead=True, **chosen)
+        self.all_due = self._all_due(view, running=running)
         if not (self.page.busy or self.page.behind or self.freeze.value):
-            self.live.show(self.figure(view, self._theme()))
+            figures = self.figures(view, self._theme())
+            self.live.show(next(figures))
             self.page.ask()
+            if self.all_due and len(self.lives) > 1:
+                self._all_shown = (time.monotonic(), self._state(view))
+                self._ask_for_next(iter(self.lives[1:]), figures)
         return view
+
+    def _ask_for_next(self, lives: Iterator[LiveFigure], figures: Iterator[dict[str, Any]]) -> None:
+        # One by one, so that a page may show the first again in between.
+        self._worker.request("next", partial(self._draw_next, lives, figures), delay_s=_BETWEEN_S)
+
+    def _draw_next(self, lives: Iterator[LiveFigure], figures: Iterator[dict[str, Any]]) -> None:
+        # What was begun is done also if a pointer moves meanwhile: else the axes were not aligned under it.
+        if self._closed:
+            return
+        if not self.page.behind:
+            live = next(lives, None)
+            if live is None:
+                return
+            live.show(next(figures))
+            self.page.ask()
+        self._ask_for_next(lives, figures)
+
+    def _all_due(self, view: View, *, running: bool) -> bool:
+        """Whether all that is shown is to be drawn now, or only what changes from moment to moment."""
+        then, state = self._all_shown
+        return not running or time.monotonic() - then >= _ALL_EVERY_S or state != self._state(view)
+
+    def _state(self, view: View) -> tuple[Any, ...]:
+        """What all figures have in common, and which operations there are."""
+        return view.start_s, view.right_s, self._theme().name, len(view.ranks), len(view.operations)
+
+    def _hand_moved(self, live: LiveFigure, stretch: list[float] | None) -> None:
+        self._worker.request("stretch", partial(self._align, live, stretch))
+
+    def _align(self, moved: LiveFigure, stretch: list[float] | None) -> None:
+        for live in self.lives:
+            if live is not moved:
+                live.follow(stretch)
+        self._all_shown = (0.0, ())
+        self._ask_for_drawing()
 
     def _axis_origin(self) -> int | None:
         """The axis begins where it began at first, also when old samples fall out; other processes, another axis."""

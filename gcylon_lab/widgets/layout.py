@@ -11,6 +11,8 @@ from .theme import Theme
 from .view import View
 
 MARGIN = {"l": 58, "r": 14, "t": 4, "b": 6}
+# Right of panels that stand in a figure with the time axis alone: for a second scale.
+BESIDE_TIME = 50
 LEFT, RIGHT = (0.0, 0.55), (0.665, 1.0)
 
 
@@ -63,7 +65,9 @@ class Slot:
 Column = tuple[tuple[float, float], Sequence[str]]
 
 
-def slots_of(columns: Sequence[Column], *, tall: Mapping[str, int], height: int = 0) -> tuple[dict[str, Slot], int]:
+def slots_of(
+    columns: Sequence[Column], *, tall: Mapping[str, int], height: int = 0, numbered: bool = True
+) -> tuple[dict[str, Slot], int]:
     """Return where the panels of columns stand, and the figure's height.
 
     Parameters
@@ -74,10 +78,13 @@ def slots_of(columns: Sequence[Column], *, tall: Mapping[str, int], height: int 
         Pixels of plots that need more than usual.
     height : int, optional
         At least so high; by default as high as the highest column needs.
+    numbered : bool, optional
+        Whether the time axis has numbers; without, there is a figure below this one that has them.
     """
     places = {key: PLACES[key] for _, keys in columns for key in keys}
     bodies = {key: max(place.body, tall.get(key, 0)) for key, place in places.items()}
-    feet = {key: places[key].foot + _TICKS * _carries_time(key, keys) for _, keys in columns for key in keys}
+    ticks = _TICKS if numbered else 0
+    feet = {key: places[key].foot + ticks * _carries_time(key, keys) for _, keys in columns for key in keys}
     needs = [
         sum(places[k].head + bodies[k] + feet[k] for k in keys) + sum(MARGIN[s] for s in "tb") for _, keys in columns
     ]
@@ -100,14 +107,23 @@ def _carries_time(key: str, keys: Sequence[str]) -> bool:
     return key == [k for k in keys if PLACES[k].x == PLACES[key].x][-1] and PLACES[key].x == "x"
 
 
-def compose(view: View, panels: dict[str, Panel], slots: dict[str, Slot], height: int, theme: Theme) -> dict[str, Any]:
-    """Return data and layout of one figure with these panels."""
+def compose(
+    view: View,
+    panels: dict[str, Panel],
+    slots: dict[str, Slot],
+    height: int,
+    theme: Theme,
+    *,
+    numbered: bool = True,
+    right: int = MARGIN["r"],
+) -> dict[str, Any]:
+    """Return data and layout of one figure with these panels, and so many pixels right of them."""
     layout: dict[str, Any] = {
         **theme.layout(),
         "template": "none",
         "autosize": True,
         "height": height,
-        "margin": MARGIN,
+        "margin": MARGIN | {"r": right},
         "barmode": "overlay",
         "bargap": 0.3,
         "hovermode": "x",
@@ -127,6 +143,8 @@ def compose(view: View, panels: dict[str, Panel], slots: dict[str, Slot], height
             *_note(panel, slot, height, theme, alone=len(panels) == 1),
             *(_place(item, slot) for item in panel.annotations),
         ]
+    if not numbered:
+        layout["xaxis"] |= {**_NO_TICKS, "title": {"text": ""}}
     return {"data": data, "layout": layout}
 
 
@@ -217,7 +235,7 @@ _NAMED_AXIS = {"fixedrange": True, "showgrid": False, "zeroline": False, "tickan
 
 def time_axis(view: View) -> dict[str, Any]:
     """Return the settings of an axis that shows the view's stretch of time."""
-    span = max(view.end_s - view.start_s, 1e-3)
+    span = max(view.right_s - view.start_s, 1e-3)
     return {
         "range": [round(view.start_s, 3), round(view.start_s + span, 3)],
         "zeroline": False,

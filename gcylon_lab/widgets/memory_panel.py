@@ -21,7 +21,7 @@ _NEAR_NOTE = "▲ over 90%: raise the limit, or lower the chunk size"
 # How much of the height the strip of phases takes.
 _STRIP = 0.045
 # From here on the legend has room for numbers only.
-_SHORT_NAMES = 6
+_SHORT_NAMES = 3
 # About the width of a character, as a part of the panel's.
 _CHARACTER = 0.0178
 
@@ -222,7 +222,7 @@ def _near_note(view: View, marks: Trace, theme: Theme) -> list[dict[str, Any]]:
     if not marks["x"]:
         return []
     at = marks["y"].index(max(marks["y"]))
-    share = (marks["x"][at] - view.start_s) / max(view.end_s - view.start_s, 1e-9)
+    share = (marks["x"][at] - view.start_s) / max(view.right_s - view.start_s, 1e-9)
     left = max(min(share, 1.0 - _CHARACTER * len(_NEAR_NOTE)), 0.0)
     note = corner_note(_NEAR_NOTE, theme, colour=BUDGET_COLOUR, x=round(left, 4))
     place = {"xanchor": "left", "xshift": 2, "yref": "y", "y": marks["y"][at]}
@@ -272,17 +272,17 @@ def _shade(op: Operation, view: View, theme: Theme) -> dict[str, Any]:
 
 def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
     """Return the names of the operations, the latest first to get room; those without room are left to hovering."""
-    width = max(view.end_s - view.start_s, 1e-9)
+    width = max(view.right_s - view.start_s, 1e-9)
     names: list[dict[str, Any]] = []
-    free_to = view.end_s
+    free_to = view.right_s
     for op in reversed(view.operations[-_MOST_SHADED:]):
         left = max(op.start_s, view.start_s)
         text = operation_label(op)
         if width * _CHARACTER * len(text) > op.end_s - left:
             text = short_label(op)
         need = width * _CHARACTER * len(text)
-        right_aligned = left + need > view.end_s
-        left = view.end_s - need if right_aligned else left
+        right_aligned = left + need > view.right_s
+        left = view.right_s - need if right_aligned else left
         if left + need > free_to + width * 0.01:
             continue
         free_to = left
@@ -291,7 +291,7 @@ def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
                 "text": text,
                 "xref": "x",
                 "yref": "y domain",
-                "x": round(view.end_s if right_aligned else left, 4),
+                "x": round(view.right_s if right_aligned else left, 4),
                 "y": 1.0,
                 "xanchor": "right" if right_aligned else "left",
                 "yanchor": "top",

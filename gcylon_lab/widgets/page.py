@@ -84,6 +84,23 @@ function render({ model, el }) {
     };
     listen(root, "pointermove", use);
     listen(root, "pointerleave", free);
+
+    // Plots that share the time axis show the same instant: the pointer over one of them is told to the others.
+    let told = false;
+    const hover = (event) => {
+      const over = event.target.closest?.(".nsewdrag")?.closest(".gcylon-time");
+      if (pressed || !(over || told)) return;
+      told = !!over;
+      root.querySelectorAll(".gcylon-time").forEach((plot) => {
+        const area = plot !== over && plot.querySelector(".nsewdrag");
+        if (!area) return;
+        const box = area.getBoundingClientRect();
+        const at = { clientX: event.clientX, clientY: box.top + box.height / 2 };
+        area.dispatchEvent(new MouseEvent(told ? "mousemove" : "mouseout", at));
+      });
+    };
+    listen(root, "pointermove", hover);
+    listen(root, "pointerleave", hover);
     root.addEventListener("pointerdown", (e) => { pressed = true; use(e); }, true);
     listen(window, "pointerup", () => { pressed = false; clearTimeout(rest); rest = setTimeout(free, 1000); });
     stops.push(() => clearTimeout(rest));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import ipywidgets as w
@@ -71,9 +72,9 @@ class Panel(FollowingWidget):
         for control in (self.window, self.ranks, self.operation):
             close_tree(control)
 
-    def figure(self, view: View, theme: Theme) -> dict[str, Any]:
-        """Return what the figure shows."""
-        return panel_dict(self.name, view, theme)
+    def figures(self, view: View, theme: Theme) -> Iterator[dict[str, Any]]:
+        """Return what the one figure shows."""
+        yield panel_dict(self.name, view, theme)
 
     def _draw(self) -> None:
         view = self.draw_figure(operation=self._operation, worst_only=self._worst)

@@ -16,6 +16,7 @@ from .series import Floats, clean, on_grid
 Snapshot = dict[str, Any]
 
 _OVERVIEW_CELLS = 200
+_STEPS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)
 _SERIES = ("used_bytes", "limit_bytes", "disk_bytes", "pinned_bytes", "rss_bytes")
 
 
@@ -109,7 +110,8 @@ class View:
     Times are seconds since ``origin_ns`` of the ranks' common clock. ``overview`` is the
     largest share of its budget that any rank used, in percent, over all time that is known.
     What a person chose: ``operation``, whose peaks and traffic are shown (None is the
-    latest), and whether only the memory of the worst rank is.
+    latest), and whether only the memory of the worst rank is. ``until_s`` is where the
+    axis ends, if not at ``end_s``.
     """
 
     origin_ns: int
@@ -122,6 +124,12 @@ class View:
     overview: tuple[Floats, Floats] = (np.zeros(0), np.zeros(0))
     operation: int | None = None
     worst_only: bool = False
+    until_s: float | None = None
+
+    @property
+    def right_s(self) -> float:
+        """Return where the axis ends: now, or for a figure that is drawn again and again some way on."""
+        return self.end_s if self.until_s is None else max(self.until_s, self.end_s)
 
     @property
     def empty(self) -> bool:
@@ -153,6 +161,7 @@ def make_view(
     operation: int | None = None,
     worst_only: bool = False,
     brush: bool = True,
+    ahead: bool = False,
 ) -> View:
     """Return the view of the ranks' snapshots.
 
@@ -169,11 +178,14 @@ def make_view(
         What a person chose, see `View`.
     brush : bool, optional
         Whether all of the run is to be shown beside it; a page takes about as long to draw that as all the rest.
+    ahead : bool, optional
+        Let the axis end at the next whole step, so that it stays where it is from one drawing to most next ones.
     """
     ordered = sorted(snapshots, key=lambda s: int(s["rank"]))
     origin = origin_of(ordered) if origin_ns is None else origin_ns
     end = max(((int(s["now_ns"]) - origin) / 1e9 for s in ordered), default=0.0)
-    start = 0.0 if window_s is None else max(0.0, end - window_s)
+    until = _next_step(end, end if window_s is None else window_s) if ahead else end
+    start = 0.0 if window_s is None else max(0.0, until - window_s)
     whole = [_rank_series(s, origin) for s in ordered]
     ranks = [RankSeries(r.rank, r.host, {name: _since(start, *xy) for name, xy in r.series.items()}) for r in whole]
     operations = [op for op in _operations(ordered, origin, end) if op.end_s >= start]
@@ -182,7 +194,14 @@ def make_view(
         start = min(firsts + [op.start_s for op in operations], default=0.0)
     gpus = [_gpu_lines(told, origin, start) for told in gpus_of(ordered)]
     overview = _overview(whole if brush else [], end)
-    return View(origin, start, max(end, start), ranks, operations, ordered, gpus, overview, operation, worst_only)
+    end = max(end, start)
+    return View(origin, start, end, ranks, operations, ordered, gpus, overview, operation, worst_only, max(until, end))
+
+
+def _next_step(end: float, shown: float) -> float:
+    """Return the next whole step: of a second, and if much is shown of more, about a 60th of that."""
+    step = next((s for s in _STEPS_S if s >= min(shown, end) / 60), _STEPS_S[-1])
+    return (end // step + 1) * step
 
 
 def _overview(whole: Sequence[RankSeries], end: float) -> tuple[Floats, Floats]:

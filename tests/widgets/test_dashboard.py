@@ -26,15 +26,16 @@ def points(dashboard: Dashboard) -> int:
 
 
 def drawn_to(dashboard: Dashboard) -> float:
-    """Up to when the figure has been drawn, completely: plotly changes the axis before the lines."""
-    return float(dashboard.live._shown["layout"]["xaxis"]["range"][1])
+    """Up to when the figure of memory has been drawn; ranks are sampled twenty times a second."""
+    lines = dashboard.live._shown["data"]
+    return float(lines[0]["x"][-1]) if lines and lines[0]["x"] else -1.0
 
 
 def shown(dashboard: Dashboard, source: ReplaySource, at_s: float) -> None:
     """Show it at a time, and wait until it has been drawn."""
     dashboard.start()
     source.tell(at_s)
-    assert eventually(lambda: points(dashboard) and drawn_to(dashboard) >= at_s - 0.01, 20)
+    assert eventually(lambda: points(dashboard) and drawn_to(dashboard) >= at_s - 0.06, 20)
 
 
 def test_it_listens_only_once_it_is_shown(dashboard: Dashboard, source: ReplaySource) -> None:
@@ -64,42 +65,8 @@ def test_at_most_ten_updates_a_second_whatever_the_feed(dashboard: Dashboard, so
         source.at_s = 1.0 + k / 100
         dashboard._news(source.snapshots())
     took = time.monotonic() - began
-    assert eventually(lambda: drawn_to(dashboard) >= 3.98)
+    assert eventually(lambda: drawn_to(dashboard) >= 3.94)
     assert 1 <= dashboard.live.messages - before <= 10 * took + 3
-
-
-def test_an_update_of_all_panels_is_one_message() -> None:
-    replay = Replay(4)
-    live = LiveFigure(figure_dict(make_view(replay.at(3.0)), LIGHT))
-    sent: list[Any] = []
-    live.widget.observe(sent.append, "_py2js_update")
-    live.widget.observe(sent.append, "_py2js_restyle")
-    live.widget.observe(sent.append, "_py2js_relayout")
-    live.show(figure_dict(make_view(replay.at(9.5)), LIGHT))
-    assert len([m for m in sent if m["new"]]) == 1
-    live.show(figure_dict(make_view(replay.at(9.5)), LIGHT))
-    assert len([m for m in sent if m["new"]]) == 1
-    live.close()
-
-
-def test_a_panel_comes_and_goes_with_what_it_shows() -> None:
-    figures = [figure_dict(make_view(snapshots), LIGHT) for snapshots in ([], Replay(4, gpus=2).at(3.0), [])]
-    live = LiveFigure(figures[0])
-    without = live.widget.layout.height
-    live.show(figures[1])
-    live.show(figure_dict(make_view(Replay(4, gpus=2).at(9.5)), DARK))
-    assert live.widget.layout.height > without
-    axis = live.widget.layout.yaxis7
-    assert (axis.title.text, axis.anchor, axis.tickfont.color) == ("% busy", "x", DARK.text)
-    assert live.widget.layout.legend6.orientation == "h" and live.widget.layout.xaxis.anchor == "y7"
-    assert [trace.yaxis for trace in live.widget.data if trace.meta in ("gpu0", "gpu1")] == ["y7", "y7"]
-    live.show(figures[2])
-    assert live.widget.layout.height == without and live.widget.layout.xaxis.anchor == "y3"
-    assert not [trace for trace in live.widget.data if trace.yaxis == "y7"]
-    assert live.widget.layout.yaxis7.domain is None, "an axis without a trace takes no room"
-    live.show(figures[1])
-    assert live.widget.layout.yaxis7.domain is not None
-    live.close()
 
 
 def test_unseen_it_sends_nothing(dashboard: Dashboard, source: ReplaySource) -> None:
@@ -159,21 +126,21 @@ def test_a_page_that_lags_is_not_flooded_and_catches_up(dashboard: Dashboard, so
     dashboard.page.tock = dashboard.page.tick
     time.sleep(0.3)
     dashboard.page.tock = dashboard.page.tick
-    before = dashboard.live.messages
+    before, asked = dashboard.live.messages, dashboard.page.tick
     for k in range(10):
         source.tell(2.0 + k)
         time.sleep(0.12)
-    assert dashboard.live.messages - before == 2
-    assert drawn_to(dashboard) < 11.0
+    assert dashboard.page.tick - asked == 2 and 1 <= dashboard.live.messages - before <= 2
+    assert drawn_to(dashboard) < 10.9
     dashboard.page.tock = dashboard.page.tick
-    assert eventually(lambda: drawn_to(dashboard) == 11.0, 2.0)
+    assert eventually(lambda: drawn_to(dashboard) > 10.9, 2.0)
 
 
 def move_axis(dashboard: Dashboard, said: str, **moved: Any) -> None:
     """Say what a page says of a hand on the time axis."""
     data = {name.replace("_", "."): value for name, value in moved.items()}
     message = {"relayout_data": data, "source_view_id": "a view"}
-    hand = {"said": said, "zoomed": "xaxis_autorange" not in moved}
+    hand = {"said": said, "zoomed": "xaxis_autorange" not in moved, "range": moved.get("xaxis_range")}
     dashboard.live.widget.set_state({"hand": hand, "_js2py_relayout": message})
 
 
@@ -189,8 +156,54 @@ def test_a_stretch_chosen_by_hand_stays(dashboard: Dashboard, source: ReplaySour
         assert list(dashboard.live.widget.layout.xaxis.range) == [1.0, 2.0]
         move_axis(dashboard, f"{said} out", xaxis_autorange=True)
         source.tell(at_s + 1)
-        end = [0.0, at_s + 1]
+        end = [0.0, at_s + 2]  # the next whole step
         assert eventually(lambda end=end: list(dashboard.live.widget.layout.xaxis.range) == end)  # type: ignore[misc]
+
+
+def test_a_stretch_chosen_in_one_figure_is_that_of_all_with_time(dashboard: Dashboard, source: ReplaySource) -> None:
+    shown(dashboard, source, 4.0)
+    memory, others, rest = dashboard.lives
+    for said, moved, other in (("1", memory, others), ("2", others, memory)):
+        _say_hand(moved, said, [1.0, 2.0])
+        assert eventually(lambda other=other: list(other.widget.layout.xaxis.range) == [1.0, 2.0], 5)  # type: ignore[misc]
+        source.tell(source.at_s + 1)
+        assert eventually(lambda: drawn_to(dashboard) > source.at_s - 0.1)
+        time.sleep(0.2)
+        assert list(other.widget.layout.xaxis.range) == [1.0, 2.0], "no drawing takes it back"
+        _say_hand(moved, f"{said} out", None)
+        end = [0.0, source.at_s + 1]
+        assert eventually(lambda end=end: list(memory.widget.layout.xaxis.range) == end, 5)  # type: ignore[misc]
+        assert eventually(lambda end=end: list(others.widget.layout.xaxis.range) == end, 5)  # type: ignore[misc]
+    assert rest.messages
+
+
+def _say_hand(live: LiveFigure, said: str, stretch: list[float] | None) -> None:
+    moved = {"xaxis.range": stretch} if stretch else {"xaxis.autorange": True}
+    message = {"relayout_data": moved, "source_view_id": "a view"}
+    hand = {"said": said, "zoomed": bool(stretch), "range": stretch}
+    live.widget.set_state({"hand": hand, "_js2py_relayout": message})
+
+
+def test_while_an_operation_runs_memory_is_drawn_most_often(dashboard: Dashboard, source: ReplaySource) -> None:
+    source.replay = Replay(2, busy=4)
+    begins, ends = (next(t / 10 for t in range(50, 900) if _runs(source, t / 10) is is_) for is_ in (True, False))
+    idle = next(t for t in range(50, 900) if not _runs(source, t / 10))
+    begins = next(t for t in range(idle, 900) if _runs(source, t / 10)) / 10
+    ends = next(t for t in range(round(10 * begins), 900) if not _runs(source, t / 10)) / 10
+    assert ends > begins + 2.2
+    shown(dashboard, source, begins + 0.1)
+    time.sleep(0.4)
+    memory, others, _ = dashboard.lives
+    before = (memory.messages, others.messages)
+    for k in range(1, 11):
+        source.tell(begins + 0.1 + k / 5)
+        time.sleep(0.2)
+    assert memory.messages - before[0] >= 7
+    assert 1 <= others.messages - before[1] <= 4
+    assert memory.until_s == others.until_s, "the axes are aligned"
+    late = others.messages
+    source.tell(ends)
+    assert eventually(lambda: others.messages > late, 1.0), "an operation's end is shown at once"
 
 
 def test_a_hand_is_not_heard_in_the_middle_of_an_update(dashboard: Dashboard, source: ReplaySource) -> None:
@@ -200,7 +213,7 @@ def test_a_hand_is_not_heard_in_the_middle_of_an_update(dashboard: Dashboard, so
         hand = threading.Thread(target=move_axis, args=(dashboard, "1"), kwargs={"xaxis_range": [1.0, 2.0]})
         hand.start()
         time.sleep(0.2)
-        assert (widget.heard, list(widget.layout.xaxis.range)) == ("", [0.0, 4.0])
+        assert (widget.heard, list(widget.layout.xaxis.range)) == ("", [0.0, 5.0])
     hand.join(5)
     assert (widget.heard, list(widget.layout.xaxis.range)) == ("1", [1.0, 2.0])
 
@@ -243,7 +256,9 @@ def test_other_numbers_of_ranks_are_taken_up(dashboard: Dashboard, source: Repla
     source.replay = Replay(12)
     source.tell(5.0)
     assert eventually(lambda: dashboard.live.widget.data and dashboard.live.widget.data[0].meta == "low")
-    assert len(dashboard.live.widget.data) == len(figure_dict(make_view(source.snapshots()), LIGHT)["data"])
+    whole = figure_dict(make_view(source.snapshots()), LIGHT)["data"]
+    drawn = lambda: sorted(t.meta for live in dashboard.lives for t in live.widget.data)  # noqa: E731
+    assert eventually(lambda: drawn() == sorted(t["meta"] for t in whole))
 
 
 def test_the_axis_stays_where_it_was_when_old_samples_fall_out(dashboard: Dashboard, source: ReplaySource) -> None:
@@ -252,7 +267,7 @@ def test_the_axis_stays_where_it_was_when_old_samples_fall_out(dashboard: Dashbo
     for s in late:
         s["samples"] = {name: column[60:] for name, column in s["samples"].items()}
     dashboard._news(late)
-    assert eventually(lambda: drawn_to(dashboard) == 6.0)
+    assert eventually(lambda: drawn_to(dashboard) > 5.9)
     assert dashboard.live.widget.data[0].x[0] == 3.0
 
 

@@ -15,7 +15,15 @@ from replay import Replay
 
 from gcylon_lab.errors import ArgumentError
 from gcylon_lab.units import GIB, MIB, format_rate
-from gcylon_lab.widgets.figures import PAGES, figure_dict, panel_dict, panel_figure
+from gcylon_lab.widgets.figures import (
+    PAGES,
+    figure_dict,
+    memory_dict,
+    panel_dict,
+    panel_figure,
+    rest_dict,
+    time_dict,
+)
 from gcylon_lab.widgets.memory_panel import near_budget
 from gcylon_lab.widgets.moves import moves_of, rate
 from gcylon_lab.widgets.phases_panel import NAMES, phase_at
@@ -41,6 +49,29 @@ def keys(figure: Figure) -> list[str]:
 
 def texts(figure: Figure) -> str:
     return "\n".join(a["text"] for a in figure["layout"]["annotations"])
+
+
+@pytest.mark.parametrize("more", [{"ranks": 4}, {"ranks": 12, "gpus": 4}])
+def test_a_dashboards_figures_are_the_whole_one_in_parts(more: dict[str, int]) -> None:
+    view = make_view(Replay(**more).at(12.3), ahead=True)
+    whole, parts = figure_dict(view, LIGHT), [part(view, LIGHT) for part in (memory_dict, time_dict, rest_dict)]
+    assert sorted(key for part in parts for key in keys(part)) == sorted(keys(whole))
+    titles = [{a["text"] for a in figure["layout"]["annotations"] if a["text"].startswith("<b>")} for figure in parts]
+    assert set().union(*titles) == {a["text"] for a in whole["layout"]["annotations"] if a["text"].startswith("<b>")}
+    memory, others, _ = (part["layout"] for part in parts)
+    assert memory["xaxis"]["range"] == others["xaxis"]["range"] == [0.0, 13.0]
+    assert memory["margin"] == others["margin"] and memory["xaxis"]["domain"] == others["xaxis"]["domain"]
+    assert not memory["xaxis"]["showticklabels"] and others["xaxis"]["showticklabels"]
+    assert rest_dict(view, LIGHT, 900)["layout"]["height"] == 900
+
+
+@pytest.mark.parametrize(("at_s", "window_s", "shown"), [
+    (3.2, 120.0, (0.0, 4.0)), (3.9, 120.0, (0.0, 4.0)), (14.1, 5.0, (10.0, 15.0)),
+])  # fmt: skip
+def test_an_axis_that_is_ahead_moves_in_steps(at_s: float, window_s: float, shown: tuple[float, float]) -> None:
+    view = make_view(Replay(2).at(at_s), window_s=window_s, ahead=True)
+    assert (view.start_s, view.right_s) == shown
+    assert view.end_s == pytest.approx(at_s), "what is drawn goes up to now"
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 8])

@@ -25,16 +25,17 @@ _CELLS = [
     "source = ReplaySource(Replay(4, busy=40)).start()\n"  # goes on for longer than a slow machine takes here
     "dashboard = Dashboard(source)\n"
     "dashboard",
-    "print('SENT', dashboard.live.messages)",
+    "print('SENT', sum(live.messages for live in dashboard.lives))",
     "import time\n"
     "until = time.monotonic() + 30\n"
     "while source.calls != ['interrupt'] and time.monotonic() < until: time.sleep(0.1)\n"
     "print('HEARD', source.calls)",
     "dashboard",
 ]
-# Of every view of the figure: what is in it, and up to when.
-_VIEWS = """[...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
-  .map((plot) => plot.data || []).map((data) => [data.map((t) => t.meta).join(), data[0]?.x?.at(-1) ?? -1])"""
+# Of every view of the figure of memory: what is in it, and up to when.
+_VIEWS = """[...document.querySelectorAll('.gcylon-dashboard')]
+  .map((view) => view.querySelector('.js-plotly-plot')?.data || [])
+  .map((data) => [data.map((t) => t.meta).join(), data[0]?.x?.at(-1) ?? -1])"""
 _PLOT = "document.querySelector('.gcylon-dashboard .js-plotly-plot')"
 
 
@@ -140,6 +141,7 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
         hand.until(lambda: hand.drawn() >= before + 1, "a second more, live")
 
         hand.until(hand.rests, "a plot under a moving pointer to be left alone", hand.hover)
+        hand.until(hand.says_one_instant, "the same instant in both figures that have time", hand.hover)
         held = hand.drawn()
         hand.leave()
         hand.until(lambda: hand.drawn() > held, "the figure to go on once the pointer has left")
@@ -147,13 +149,15 @@ def test_the_dashboard_under_a_hand(browser: Any, tmp_path: Path) -> None:
         for _ in range(2):  # what ended the first stretch must not end the second
             chosen = hand.zoom()
             hand.leave()
+            aligned = lambda chosen=chosen: hand.stretches() == [pytest.approx(chosen)] * 2  # noqa: E731
+            hand.until(aligned, "the other figure to show the same stretch")
             seen = hand.drawn()
             hand.until(lambda seen=seen: hand.drawn() > seen + 1, "more in the figure after zooming in")
             assert hand.stretch() == pytest.approx(chosen)
             follows = lambda chosen=chosen: hand.stretch()[1] > chosen[1] + 1  # noqa: E731
             hand.until(follows, "the axis to follow time again", hand.double_click)
             seen = hand.stretch()[1]
-            hand.until(lambda seen=seen: hand.stretch()[1] > seen, "the axis to go on")
+            hand.until(lambda seen=seen: min(end for _, end in hand.stretches()) > seen, "both axes to go on")
         keep(page, tmp_path, "dashboard after zooming")
 
         hand.run(2)
@@ -214,6 +218,19 @@ class Hand:
     def stretch(self) -> list[float]:
         found: list[float] = self.page.evaluate(f"{_PLOT}._fullLayout.xaxis.range")
         return found
+
+    def stretches(self) -> list[list[float]]:
+        """Of both figures that have the time axis."""
+        found: list[list[float]] = self._of_both("plot._fullLayout.xaxis.range")
+        return found
+
+    def says_one_instant(self) -> bool:
+        """Whether both say what was at about the same time; their points are not the same."""
+        found = self._of_both("plot._hoverdata?.[0]?.x ?? null")
+        return None not in found and max(found) - min(found) < 0.5
+
+    def _of_both(self, what: str) -> Any:
+        return self.page.evaluate(f"[...document.querySelectorAll('.gcylon-time')].map((plot) => {what})")
 
     def sent(self, after_ms: int = 0) -> int:
         """Run the second cell, which prints how many messages were sent."""

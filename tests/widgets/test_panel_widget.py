@@ -79,11 +79,11 @@ def test_the_brush_is_a_hand_too(memory: gl.Panel, source: ReplaySource) -> None
     assert eventually(lambda: max(memory.live.widget.data[0].x) > 5.9)
     layout = memory.live.widget.layout
     assert list(layout.xaxis4.range) == [1.0, 2.0], "no jump while somebody looks back"
-    assert list(layout.xaxis4.rangeslider.range) == [0.0, 6.0]
+    assert list(layout.xaxis4.rangeslider.range) == [0.0, 7.0]
     over = {"relayout_data": {"xaxis.autorange": True, "xaxis4.autorange": True}, "source_view_id": "a view"}
     memory.live.widget.set_state({"hand": {"said": "2", "zoomed": False}, "_js2py_relayout": over})
     source.tell(7.0)
-    assert eventually(lambda: list(layout.xaxis.range) == list(layout.xaxis4.range) == [0.0, 7.0])
+    assert eventually(lambda: list(layout.xaxis.range) == list(layout.xaxis4.range) == [0.0, 8.0])
 
 
 def test_an_operation_may_be_chosen_and_stays_while_others_come(source: ReplaySource) -> None:

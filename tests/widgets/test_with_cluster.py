@@ -55,7 +55,7 @@ def test_it_shows_the_ranks_and_what_they_did(dashboard: gl.Dashboard, table: gl
     figure = dashboard.live.widget
     assert eventually(lambda: [t.name for t in figure.data[:2]] == ["rank 0", "rank 1"], 20)
     assert eventually(lambda: max(figure.data[0].x) > 0 and max(figure.data[0].y) > 0, 20)
-    staged = next(t for t in figure.data if t.meta == "phase-stage")
+    staged = next(t for t in dashboard.lives[1].widget.data if t.meta == "phase-stage")
     assert eventually(lambda: staged.x, 20)
     assert dashboard.errors.value == ""
 
