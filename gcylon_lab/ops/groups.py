@@ -14,7 +14,7 @@ from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_sc
 from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
-from .local import LocalWork
+from .local import LocalWork, reading_bytes
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
@@ -59,7 +59,8 @@ class Grouping:
         starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * length else {0}
         length = length if len(starts) > 1 else rows
         looks = min(rows, len(starts) * length)
-        self.work.expect(looks * (self._scratch + 2 * _row_bytes(part)) + part.largest_staged_bytes)
+        held_row_bytes = 2 * (_row_bytes(part) if found.variable else found.row_bytes)
+        self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, part.largest_staged_bytes))
         pieces: list[Data] = []
         with ExitStack() as held:
             first = 0
@@ -115,12 +116,24 @@ class Grouping:
         work_row_bytes = self._scratch + self._made_row_bytes(self.steps.partial)
         # The whole state is gone through with every piece.
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
-        row_bytes = _row_bytes(part) + work_row_bytes
-        state_bytes = min(groups, part.rows) * (_row_bytes(part) + self._made_row_bytes(self.steps.partial))
-        self.work.expect(min(rows, part.rows) * row_bytes + 4 * state_bytes + part.largest_staged_bytes)
+        self._expect_fold(part, min(groups, part.rows), rows, work_row_bytes)
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             folding.add(piece)
         return folding.close(), not folding.aside
+
+    def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float) -> None:
+        """Predict the last piece of folding: beside it stands what the rows before it gave, and that once more."""
+        row_bytes = self._row_bytes(part, self.rows_schema)
+        before = part.rows - -(-part.rows // max(1, -(-part.rows // rows)))
+        found = groups * -np.expm1(-before / groups) if groups else 0.0
+        state_row_bytes = row_bytes + self._made_row_bytes(self.steps.partial)
+        state_bytes = found * (4 * state_row_bytes + self._scratch)
+        self.work.expect_pieces(part, self.rows_schema, rows, row_bytes + work_row_bytes, state_bytes)
+
+    @staticmethod
+    def _row_bytes(part: Part, schema: Schema) -> float:
+        """Of a part's rows once they have a schema's dtypes."""
+        return _row_bytes(part) if schema.variable else schema.row_bytes
 
     def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
         """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""
@@ -151,8 +164,8 @@ class Grouping:
         rows = part.rows
         needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
         limit = self.work.workspace.budget.limit_bytes
-        if not depth:
-            self.work.expect(needed)
+        if needed <= limit:
+            self._expect_whole(part, schema, kernels)
         try:
             if needed > limit and depth < _DEEPEST and self.steps.keys:
                 raise _TooMuch
@@ -170,6 +183,20 @@ class Grouping:
         ):
             self._whole(bucket, kernels, result, True, ids * buckets, depth + 1)
             self.work.forget(bucket)
+
+    def _expect_whole(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> None:
+        """Predict grouping all rows at once; where that does not fit once they are read, they are split."""
+        kept, joining = reading_bytes(part.chunks)
+        row_bytes = self._row_bytes(part, schema)
+        cast = sum(
+            chunk.nbytes + chunk.rows * row_bytes
+            for chunk in part.chunks
+            if chunk.schema.select(schema.names) != schema
+        )
+        work = part.rows * (row_bytes + self._scratch + self._made_row_bytes(kernels))
+        once = cast if len(part.chunks) == 1 else 0  # a copy of several is made with their dtypes
+        needed = kept + once + work
+        self.work.expect_now(max(joining + cast, needed if needed <= self.work.room_beside(part) else 0))
 
     def _at_once(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> None:
         keys, work = list(self.steps.keys), self.work
@@ -191,6 +218,9 @@ class Grouping:
         """The last step on whole groups that were made under a claim."""
         rows = self.work.piece_rows(made.nbytes / max(made.rows, 1), self.result_schema.row_bytes)
         count = -(-made.rows // rows)
+        if count:
+            made_bytes = made.nbytes + made.rows * self._made_row_bytes(self.steps.finish)
+            self.work.expect_now(2 * made_bytes / count + self.work.kept_bytes(made.nbytes * (count - 1) / count))
         with claim:
             for i in range(count):
                 piece = self.work.backend.slice(made, made.rows * i // count, made.rows * (i + 1) // count)

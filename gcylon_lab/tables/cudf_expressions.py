@@ -24,6 +24,7 @@ from .data import empty_array
 from .expressions import Expression, compute
 from .interop import _to_values
 from .schema import Schema
+from .time_texts import with_times
 
 _STEP_ROW_BYTES = 16
 
@@ -71,7 +72,7 @@ def _series(expression: Expression, data: DeviceColumns) -> Any:
             kept[name] = _to_series(data.schema[name], data.array(name))
         return kept[name]
 
-    value = compute(expression, column)
+    value = compute(with_times(expression, data.schema, days=False), column)
     return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
 
 
@@ -81,7 +82,7 @@ def _by_pandas(expression: Expression, schema: Schema) -> pd.Series[Any]:
     def column(name: Label) -> pd.Series[Any]:
         return pd.Series(_to_values(schema[name], empty_array(schema[name])))
 
-    value: Any = compute(expression, column)
+    value: Any = compute(with_times(expression, schema), column)
     return value if isinstance(value, pd.Series) else pd.Series([value]).iloc[:0]
 
 
