@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-
-import numpy as np
 
 from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
@@ -122,13 +121,25 @@ class Grouping:
         return folding.close(), not folding.aside
 
     def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float) -> None:
-        """Predict the last piece of folding: beside it stands what the rows before it gave, and that once more."""
-        row_bytes = self._row_bytes(part, self.rows_schema)
-        before = part.rows - -(-part.rows // max(1, -(-part.rows // rows)))
-        found = groups * -np.expm1(-before / groups) if groups else 0.0
-        state_row_bytes = row_bytes + self._made_row_bytes(self.steps.partial)
-        state_bytes = found * (4 * state_row_bytes + self._scratch)
-        self.work.expect_pieces(part, self.rows_schema, rows, row_bytes + work_row_bytes, state_bytes)
+        """Predict folding: beside a piece stands what the rows before it gave, and that once more, if it fits."""
+        if not part.rows or not groups:
+            return
+        row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
+        piece = -(-part.rows // max(1, -(-part.rows // rows)))
+        reading, working = work.pieces_bytes(part, self.rows_schema, rows, row_bytes + work_row_bytes)
+        state_row_bytes = 4 * (row_bytes + self._made_row_bytes(self.steps.partial)) + self._scratch
+        room, most, seen = work.room_beside(part), working, 0
+        for _ in range(-(-part.rows // piece)):
+            before = _found(groups, seen)
+            if working + before * state_row_bytes > room:
+                before = seen = 0  # put aside, and begun anew
+            most = max(most, working + before * state_row_bytes)
+            seen += piece
+            if seen > 20 * groups:
+                break  # all keys are there
+            if _is_growing(_found(groups, seen), before, piece):
+                seen = 0
+        work.expect_now(max(reading, most))
 
     @staticmethod
     def _row_bytes(part: Part, schema: Schema) -> float:
@@ -290,8 +301,7 @@ class _Folding:
             self._held.release()
         claim.resize(made.nbytes)
         self._held = claim
-        # A large state that grows with most rows costs more than it saves.
-        if made.rows > 4 * rows and made.rows - before > rows // 2:
+        if _is_growing(made.rows, before, rows):
             self._put_aside()
 
     def _put_aside(self) -> None:
@@ -309,6 +319,16 @@ class _Folding:
         return self._partial
 
 
+def _is_growing(state: float, before: float, rows: int) -> bool:
+    """Whether a large state grows with most rows, which costs more than it saves."""
+    return state > 4 * rows and state - before > rows // 2
+
+
+def _found(groups: float, rows: int) -> float:
+    """How many of so many keys, each as often as the others, stand in so many rows."""
+    return groups * -math.expm1(-rows / groups)
+
+
 def expected_groups(looked_at: int, found: int) -> float:
     """How many keys there are where so many rows, taken by chance, showed so many, each as often as the others."""
     if found <= 0:
@@ -318,7 +338,7 @@ def expected_groups(looked_at: int, found: int) -> float:
     low, high = float(found), 1e18
     for _ in range(200):
         middle = (low * high) ** 0.5
-        if middle * -np.expm1(-looked_at / middle) < found:
+        if _found(middle, looked_at) < found:
             low = middle
         else:
             high = middle

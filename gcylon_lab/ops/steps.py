@@ -66,8 +66,16 @@ class Step(Operation):
         """Plan this exchange; the record adds up the operation's."""
         plan = super().make_plan(shapes, counted, strategy)
         self.record.rounds = self._rounds_before + plan.rounds
-        self.record.predicted_peak_bytes = max(self._predicted_before, self.record.predicted_peak_bytes)
+        peak = self.record.predicted_peak_bytes + self._cast_bytes(plan)
+        self.record.predicted_peak_bytes = max(self._predicted_before, min(peak, self.limits[self.rank]))
         return plan
+
+    def _cast_bytes(self, plan: Plan) -> int:
+        """What a piece takes once more where it is brought to other dtypes before it travels."""
+        part = self.request.part
+        if all(chunk.schema == self.schema for chunk in part.chunks):
+            return 0
+        return min(plan.chunk_rows, part.rows) * self.schema.row_bytes
 
     def see_needs(self, needs: Int64s) -> None:
         """Predict again; the operation's prediction is that of its step that needs most."""
