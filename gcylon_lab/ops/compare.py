@@ -15,7 +15,7 @@ from ..tables.expressions import col
 from ..tables.schema import Label, Schema
 from ..units import format_count
 from .exchange import exchange_table
-from .local import LocalWork
+from .local import LocalWork, pieces_ahead
 from .operation import Operation, Request
 from .part import Part
 from .partition import RangeRoute
@@ -144,7 +144,7 @@ def _first_here(work: LocalWork, left: Part, right: Part, schema: Schema) -> tup
     rows = max(1, work.piece_rows(row_bytes, row_bytes + _SCRATCH_ROW_BYTES) // 2)
     here = work.pieces_bytes(left, schema, rows, _SCRATCH_ROW_BYTES)
     there = work.pieces_bytes(right, schema, rows, 0)
-    later = here[1] + there[0] if len(right.chunks) > 1 and right.rows > rows else 0
+    later = max((here[1] + ahead.joining for ahead in list(pieces_ahead(right, schema, rows))[1:]), default=0)
     work.expect_now(max(there[0], there[1] + max(here), later))
     for a, b in _side_by_side(work, left, right, schema, rows):
         with work.claim(a.rows * _SCRATCH_ROW_BYTES):

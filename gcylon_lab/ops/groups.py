@@ -13,7 +13,7 @@ from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_sc
 from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
-from .local import LocalWork, reading_bytes
+from .local import LocalWork, pieces_ahead, reading_bytes
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
@@ -34,9 +34,14 @@ class Grouping:
         Of the rows, agreed.
     dropna : bool
         Whether rows with a missing key are left out.
+    as_sets : bool, default False
+        Whether rows with equal keys are taken to be far apart, those of one table and those of another: a prediction.
     """
 
-    def __init__(self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool) -> None:
+    def __init__(
+        self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool, as_sets: bool = False
+    ) -> None:
+        self._as_sets = as_sets
         self.work = work
         self.steps = steps
         self.dropna = dropna
@@ -125,26 +130,28 @@ class Grouping:
         if not part.rows or not groups:
             return
         row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
-        piece = -(-part.rows // max(1, -(-part.rows // rows)))
-        reading, working = work.pieces_bytes(part, self.rows_schema, rows, row_bytes + work_row_bytes)
         state_row_bytes = 4 * (row_bytes + self._made_row_bytes(self.steps.partial)) + self._scratch
-        room, most, seen = work.room_beside(part), working, 0
-        for _ in range(-(-part.rows // piece)):
-            before = _found(groups, seen)
-            if working + before * state_row_bytes > room:
-                before = seen = 0  # put aside, and begun anew
-            most = max(most, working + before * state_row_bytes)
-            seen += piece
-            if seen > 20 * groups:
-                break  # all keys are there
-            if _is_growing(_found(groups, seen), before, piece):
-                seen = 0
-        work.expect_now(max(reading, most))
+        room, most, seen = work.room_beside(part), 0.0, 0
+        for ahead in pieces_ahead(part, self.rows_schema, rows):
+            working = ahead.kept + ahead.rows * (row_bytes + work_row_bytes + ahead.cast_row_bytes)
+            most = max(most, ahead.joining + self._found(groups, seen) * state_row_bytes / 4)
+            for _ in range(ahead.pieces):
+                before = self._found(groups, seen)
+                if working + before * state_row_bytes > room:
+                    before = seen = 0  # put aside, and begun anew
+                most = max(most, working + before * state_row_bytes)
+                seen += ahead.rows
+                if _is_growing(self._found(groups, seen), before, ahead.rows):
+                    seen = 0
+        work.expect_now(most)
 
     @staticmethod
     def _row_bytes(part: Part, schema: Schema) -> float:
         """Of a part's rows once they have a schema's dtypes."""
         return _row_bytes(part) if schema.variable else schema.row_bytes
+
+    def _found(self, groups: float, rows: int) -> float:
+        return min(groups, rows) if self._as_sets else _found(groups, rows)
 
     def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
         """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""

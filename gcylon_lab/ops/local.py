@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile
@@ -95,17 +96,10 @@ class LocalWork:
     def pieces_bytes(self, part: Part, schema: Schema, rows: int, work_row_bytes: float) -> tuple[float, float]:
         """What `pieces` of so many rows take beside what is in use: while chunks are read, and while pieces are worked
         on."""
-        reading, working, waiting = 0.0, 0.0, list(part.chunks)
-        while waiting:
-            group = _next_group(waiting, rows)
-            count = sum(chunk.rows for chunk in group)
-            if count:
-                kept, joining = reading_bytes(group)
-                piece = -(-count // -(-count // rows))
-                cast = 0.0
-                if group[0].schema.select(schema.names) != schema:
-                    cast = sum(chunk.nbytes for chunk in group) / count + schema.row_bytes
-                reading, working = max(reading, joining), max(working, kept + piece * (work_row_bytes + cast))
+        reading, working = 0.0, 0.0
+        for group in pieces_ahead(part, schema, rows):
+            reading = max(reading, group.joining)
+            working = max(working, group.kept + group.rows * (work_row_bytes + group.cast_row_bytes))
         return reading, working
 
     def kept_bytes(self, result_bytes: float) -> int:
@@ -342,6 +336,42 @@ def _next_group(waiting: list[Chunk], rows: int) -> list[Chunk]:
         group.append(waiting.pop(0))
         count += group[-1].rows
     return group
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Chunks that `LocalWork.pieces` will read together.
+
+    Attributes
+    ----------
+    joining, kept : int
+        Bytes while they are read, and while pieces of them are worked on.
+    rows, pieces : int
+        Of a piece at the most, and how many there are.
+    cast_row_bytes : float
+        Where pieces are brought to other dtypes.
+    """
+
+    joining: int
+    kept: int
+    rows: int
+    pieces: int
+    cast_row_bytes: float
+
+
+def pieces_ahead(part: Part, schema: Schema, rows: int) -> Iterator[Ahead]:
+    """How a part's rows will be read, in order."""
+    waiting = list(part.chunks)
+    while waiting:
+        group = _next_group(waiting, rows)
+        count = sum(chunk.rows for chunk in group)
+        if count:
+            kept, joining = reading_bytes(group)
+            pieces = -(-count // rows)
+            cast = 0.0
+            if group[0].schema.select(schema.names) != schema:
+                cast = sum(chunk.nbytes for chunk in group) / count + schema.row_bytes
+            yield Ahead(joining, kept, -(-count // pieces), pieces, cast)
 
 
 def reading_bytes(chunks: Sequence[Chunk]) -> tuple[int, int]:

@@ -262,7 +262,7 @@ def _repeated(
     times = new_label(part.schema.names, "times")
     scratch = backend.evaluating_row_bytes(part.schema, [wanted]) + 32
     rows = work.piece_rows(part.nbytes / max(part.rows, 1), scratch)
-    total = part.rows
+    total, counts = part.rows, part.schema.row_bytes - schema.row_bytes
     work.expect_pieces(part, part.schema, rows, scratch)
     done = 0
     for piece in work.pieces(part, part.schema, rows, using_up=True):
@@ -271,11 +271,17 @@ def _repeated(
             count = int(ends[-1]) if piece.rows else 0
             row_bytes = piece.nbytes / max(piece.rows, 1)
             if not done and count:  # the first piece says about how many there will be
-                block = min(count, _block_rows(work, row_bytes))
-                more = work.kept_bytes((count * total / piece.rows - block) * row_bytes)
-                work.expect_now(more + block * (2 * row_bytes + 16))
+                _expect_blocks(work, count, total / piece.rows, row_bytes, row_bytes - counts)
             done += piece.rows
             yield from _blocks(work, backend.select(piece, schema.names), ends, count, row_bytes)
+
+
+def _expect_blocks(work: LocalWork, count: int, pieces: float, row_bytes: float, made_row_bytes: float) -> None:
+    """Predict repeating the rows of some pieces, each to so many: beside a block stands what was made before it."""
+    step = _block_rows(work, row_bytes)
+    before = count * (pieces - 1)
+    for start, rows in ((max(0, count // step - 1) * step, min(count, step)), (count // step * step, count % step)):
+        work.expect_now(work.kept_bytes((before + start) * made_row_bytes) + rows * (2 * row_bytes + 16))
 
 
 def _block_rows(work: LocalWork, row_bytes: float) -> int:
