@@ -28,7 +28,7 @@ def frames(kind: str, rank: int) -> tuple[pd.DataFrame, pd.DataFrame]:
     random = np.random.default_rng(rank)
     if kind == "few":
         return tuple(
-            pd.DataFrame({"k": random.integers(0, 20, n), "f": random.integers(0, 3, n) / 2}) for n in (ROWS, ROWS // 2)
+            pd.DataFrame({"k": random.integers(0, 4, n), "f": random.integers(0, 3, n) / 2}) for n in (ROWS, ROWS // 2)
         )
     wide = pd.DataFrame({"k": np.arange(ROWS) * 4 + rank, "a": random.random(ROWS), "i": np.arange(ROWS, dtype="i2")})
     return wide, wide[ROWS // 3 : -ROWS // 4]
