@@ -105,7 +105,7 @@ class Table(
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
             limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans),
-            index_row_bytes (of a join's index, for plans),
+            index_row_bytes and grouping_row_bytes (of a join's index, and of what finds equal rows, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).
         """
         part, context = self._live(), self._context
@@ -128,6 +128,7 @@ class Table(
             "free_at_start_bytes": context.workspace.free_at_start_bytes,
             "exchange": context.workspace.exchange_shapes(),
             "index_row_bytes": context.workspace.backend.index_row_bytes(Schema(())),
+            "grouping_row_bytes": context.workspace.backend.grouping_row_bytes(()),
             "pinned_tier": context.workspace.has_pinned_tier,
         }
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
+from ..errors import ArgumentError
 from ..ops.keys import listed
 from ..tables.schema import Label
 from ..verbs.distinct import DistinctVerbs
@@ -15,7 +16,7 @@ from ..verbs.joining import JoiningVerbs, Keys
 from ..verbs.looks import LookingVerbs
 from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
-from ..verbs.sets import SetVerbs
+from ..verbs.sets import SetVerbs, listed_tables
 from ..verbs.sorting import SortingVerbs
 from ..verbs.writing import WritingVerbs
 from .async_verbs import with_async
@@ -178,12 +179,69 @@ class HandleVerbs(Forwarding):
         """Show how `sort_values` would run; no data is read."""
         return self._plan("sort_values", strategy, config, on=[by] if isinstance(by, str) else list(by))
 
+    def plan_union(
+        self, other: Any, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how `union` would run, with evenly spread rows; no data is read."""
+        return self._plan_sets("union", [other], strategy, config, every=all)
+
+    def plan_intersect(
+        self, other: Any, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how `intersect` would run, with evenly spread rows; no data is read."""
+        return self._plan_sets("intersect", [other], strategy, config, every=all)
+
+    def plan_difference(
+        self, other: Any, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Show how `difference` would run, with evenly spread rows; no data is read."""
+        return self._plan_sets("difference", [other], strategy, config, every=all)
+
+    def plan_concat(
+        self,
+        others: Any,
+        *,
+        join: str = "outer",
+        order: str = "global",
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Show how `concat` would run; no data is read."""
+        return self._plan_sets("concat", listed_tables(others), strategy, config, join=join, order=order)
+
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""
         raise NotImplementedError
+
+    def _plan_sets(
+        self, verb: str, others: Sequence[Any], strategy: str, config: GcylonConfig | None, **arguments: Any
+    ) -> Plan:
+        from ..ops.set_foresight import foresee_sets
+
+        for other in others:
+            handle_of(verb, other)
+        self._reference(self._session)
+        tables = [table.info() for table in (self, *others)]
+        return foresee_sets(verb, tables, config or self._session.config, strategy=strategy, **arguments)
 
     def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
         from ..ops.foresight import foresee
 
         self._reference(self._session)
         return foresee(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)
+
+
+def handle_of(verb: str, value: Any) -> HandleVerbs:
+    """A handle that was given to a verb.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none.
+    """
+    if not isinstance(value, HandleVerbs):
+        raise ArgumentError(
+            f"{verb} takes another table, but this is a {type(value).__name__}.",
+            advice="Give a handle, such as lab.read_parquet(...) returns.",
+        )
+    return value

@@ -27,6 +27,10 @@ from .steps import Step, local_plan
 from .views import ChunkView, MarkedChunk, ShownPart
 from .workspace import Workspace
 
+APPENDED = "because each rank appends its own rows"
+ONE_RANK = "because one rank has all rows"
+NO_ROWS = "because there are no rows"
+
 
 def concat(
     workspace: Workspace,
@@ -68,9 +72,7 @@ def concat(
     def checked() -> None:
         if check is not None:
             check()
-        for name, value, known in (("join", join, ("outer", "inner")), ("order", order, ("global", "local"))):
-            if value not in known:
-                raise ArgumentError(f"{name}={value!r} is none.", advice=f"It is one of {', '.join(map(repr, known))}.")
+        require_choices(join=join, order=order)
 
     def body(operation: Operation) -> Part:
         sides = agree_sides(operation, parts)
@@ -87,17 +89,30 @@ def concat(
     return run_operation(workspace, request, body)
 
 
+def require_choices(*, join: str, order: str) -> None:
+    """Refuse what is no choice of concat.
+
+    Raises
+    ------
+    ArgumentError
+        Naming those that there are.
+    """
+    for name, value, known in (("join", join, ("outer", "inner")), ("order", order, ("global", "local"))):
+        if value not in known:
+            raise ArgumentError(f"{name}={value!r} is none.", advice=f"It is one of {', '.join(map(repr, known))}.")
+
+
 def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Part:
     """Collective: all ranks call it. On each rank its rows of some tables, one after the other, without a copy."""
     workspace, work = operation.workspace, LocalWork(operation, "Appending tables")
     work.make_room(0.0, 0)
     chunks = [chunk for part in parts for chunk in _shown(work, part, schema).chunks]
-    work.expect(0)
+    work.expect_now(0)
     check_values(workspace, chunks, schema)
     result = Part(workspace, schema, chunks, spread_of(parts, operation.size))
-    operation.plan = local_plan(operation, result, result, "because each rank appends its own rows")
+    operation.plan = local_plan(operation, result, result, APPENDED)
     if operation.size == 1:
-        operation.plan = replace(operation.plan, reason="because one rank has all rows")
+        operation.plan = replace(operation.plan, reason=ONE_RANK)
     return result
 
 
@@ -122,15 +137,10 @@ def _in_global_order(operation: Operation, parts: Sequence[Part], schema: Schema
     """Collective: all ranks call it. Cut the tables, one after the other, evenly over the ranks."""
     work, rank = LocalWork(operation, "Appending tables"), operation.rank
     work.make_room(0.0, 0)
-    edges = np.concatenate(([0], np.cumsum(target_rows([int(n) for n in rows.sum(axis=0)], None))))
     made: list[Part] = []
     plans: list[Plan] = []
-    before = 0
-    for part, there in zip(parts, rows, strict=True):
-        total = int(there.sum())
-        cuts = np.clip(edges - before, 0, total)
-        before += total
-        if not total:
+    for part, there, cuts in zip(parts, rows, cuts_of(rows.sum(axis=1).tolist(), operation.size), strict=True):
+        if not there.any():
             continue
         first = int(there[:rank].sum())
         starts, stops = (np.clip(cut - first, 0, part.rows) for cut in (cuts[:-1], cuts[1:]))
@@ -145,23 +155,40 @@ def _in_global_order(operation: Operation, parts: Sequence[Part], schema: Schema
     if plans:
         operation.plan = _together(operation, plans)
     else:
-        operation.plan = local_plan(operation, result, result, "because there are no rows")
+        operation.plan = local_plan(operation, result, result, NO_ROWS)
     return result
 
 
-def _together(operation: Operation, plans: Sequence[Plan]) -> Plan:
+def cuts_of(totals: Sequence[int], size: int) -> list[Int64s]:
+    """Where each table is cut for the ranks, if they lie evenly there one after the other: size + 1 of its rows."""
+    edges = np.concatenate(([0], np.cumsum(target_rows([sum(totals), *[0] * (size - 1)], None))))
+    starts = np.cumsum([0, *totals])
+    return [np.clip(edges - start, 0, total) for start, total in zip(starts[:-1], totals, strict=True)]
+
+
+def tables_note(count: int) -> str:
+    """What a plan says of exchanges that follow each other."""
+    return f"{count} tables are cut evenly over the ranks, one after the other"
+
+
+def one_after_the_other(plans: Sequence[Plan]) -> Plan:
     """The plan of exchanges that follow each other."""
-    last = plans[-1]
     used = {plan.strategy for plan in plans}
     strategy = next(one for one in ("staged", "chunked", "direct") if one in used)
-    operation.record.strategy = strategy
-    operation.record.reason = next(plan.reason for plan in plans if plan.strategy == strategy)
-    operation.notes.append(f"{len(plans)} tables are cut evenly over the ranks, one after the other")
     return replace(
-        last,
+        plans[-1],
         strategy=strategy,
+        reason=next(plan.reason for plan in plans if plan.strategy == strategy),
         rounds=sum(plan.rounds for plan in plans),
         result_bytes=sum(plan.result_bytes for plan in plans),
         predicted_peak_bytes=max(plan.predicted_peak_bytes for plan in plans),
         predicted_peaks=tuple(max(peaks) for peaks in zip(*(plan.predicted_peaks for plan in plans), strict=True)),
+        alternatives=(),
     )
+
+
+def _together(operation: Operation, plans: Sequence[Plan]) -> Plan:
+    plan = one_after_the_other(plans)
+    operation.record.strategy, operation.record.reason = plan.strategy, plan.reason
+    operation.notes.append(tables_note(len(plans)))
+    return plan

@@ -50,6 +50,7 @@ def split_in_buckets(
     # As large as fits: the smaller a piece, the more and smaller the chunks of a bucket are.
     wished = work.piece_rows(row_bytes, 0)
     rows = max(1, min(8 * wished, int(work.room() / 3 / (4 * row_bytes + scratch))))
+    work.expect_pieces(part, schema, rows, 2 * max(row_bytes, schema.row_bytes) + scratch)
     for piece in work.pieces(part, schema, rows, using_up=using_up):
         needed = 2 * piece.nbytes + 24 * piece.rows + backend.partition_scratch_bytes(piece.rows, buckets)
         with work.claim(needed):

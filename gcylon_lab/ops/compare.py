@@ -15,7 +15,7 @@ from ..tables.expressions import col
 from ..tables.schema import Label, Schema
 from ..units import format_count
 from .exchange import exchange_table
-from .local import LocalWork
+from .local import LocalWork, pieces_ahead
 from .operation import Operation, Request
 from .part import Part
 from .partition import RangeRoute
@@ -69,6 +69,9 @@ def why_not_equal(
     def body(operation: Operation) -> Part:
         sides = agree_sides(operation, (left, right))
         said.append(_known(sides, check_dtype=check_dtype) or _compared(operation, left, right, sides, ordered))
+        # Where no row is looked at, what is in use stays as it is.
+        record = operation.record
+        record.predicted_peak_bytes = record.predicted_peak_bytes or workspace.budget.used_bytes
         return left
 
     request = Request(verb, arguments, left, "auto", config, timeout_s, check=check, others=(right,))
@@ -139,6 +142,10 @@ def _first_here(work: LocalWork, left: Part, right: Part, schema: Schema) -> tup
     backend, first = work.backend, 0
     row_bytes = sum(part.nbytes / max(part.rows, 1) for part in (left, right))
     rows = max(1, work.piece_rows(row_bytes, row_bytes + _SCRATCH_ROW_BYTES) // 2)
+    here = work.pieces_bytes(left, schema, rows, _SCRATCH_ROW_BYTES)
+    there = work.pieces_bytes(right, schema, rows, 0)
+    later = max((here[1] + ahead.joining for ahead in list(pieces_ahead(right, schema, rows))[1:]), default=0)
+    work.expect_now(max(there[0], there[1] + max(here), later))
     for a, b in _side_by_side(work, left, right, schema, rows):
         with work.claim(a.rows * _SCRATCH_ROW_BYTES):
             found = first_difference(backend.to_host(a), backend.to_host(b))

@@ -117,7 +117,7 @@ def group_rows(
     dropna : bool
         Whether rows with a missing key are left out.
     schema : Schema, optional
-        Of the rows, agreed; the operation's by default.
+        Of the rows of several tables, agreed; the operation's by default.
     giving : sequence of Part
         Parts that the operation has made, which give way where work does not fit.
 
@@ -136,7 +136,8 @@ def group_rows(
     for made in giving:
         work.adopt(made)
     with shared_checks():
-        grouping = Grouping(work, steps, operation.schema if schema is None else schema, dropna=dropna)
+        rows_schema = operation.schema if schema is None else schema
+        grouping = Grouping(work, steps, rows_schema, dropna=dropna, as_sets=schema is not None)
     work.make_room(grouping.result_schema.row_bytes, 0)
     together = is_together(part, keys, operation.size)
     complete = False

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
-
-import numpy as np
 
 from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
@@ -14,7 +13,7 @@ from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_sc
 from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
-from .local import LocalWork
+from .local import LocalWork, pieces_ahead, reading_bytes
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
@@ -35,9 +34,14 @@ class Grouping:
         Of the rows, agreed.
     dropna : bool
         Whether rows with a missing key are left out.
+    as_sets : bool, default False
+        Whether rows with equal keys are taken to be far apart, those of one table and those of another: a prediction.
     """
 
-    def __init__(self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool) -> None:
+    def __init__(
+        self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool, as_sets: bool = False
+    ) -> None:
+        self._as_sets = as_sets
         self.work = work
         self.steps = steps
         self.dropna = dropna
@@ -59,7 +63,8 @@ class Grouping:
         starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * length else {0}
         length = length if len(starts) > 1 else rows
         looks = min(rows, len(starts) * length)
-        self.work.expect(looks * (self._scratch + 2 * _row_bytes(part)) + part.largest_staged_bytes)
+        held_row_bytes = 2 * (_row_bytes(part) if found.variable else found.row_bytes)
+        self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, part.largest_staged_bytes))
         pieces: list[Data] = []
         with ExitStack() as held:
             first = 0
@@ -115,15 +120,40 @@ class Grouping:
         work_row_bytes = self._scratch + self._made_row_bytes(self.steps.partial)
         # The whole state is gone through with every piece.
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
-        row_bytes = _row_bytes(part) + work_row_bytes
-        table = self.work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
-        piece_bytes = min(rows, part.rows) * row_bytes
-        state_bytes = min(groups, part.rows) * (_row_bytes(part) + self._made_row_bytes(self.steps.partial))
-        piece_bytes = min(piece_bytes, table) if table else piece_bytes
-        self.work.expect(piece_bytes + 4 * state_bytes + part.largest_staged_bytes)
+        self._expect_fold(part, min(groups, part.rows), rows, work_row_bytes)
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             folding.add(piece)
         return folding.close(), not folding.aside
+
+    def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float) -> None:
+        """Predict folding: beside a piece stands what the rows before it gave, and that once more, if it fits."""
+        if not part.rows or not groups:
+            return
+        row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
+        state_row_bytes = 4 * (row_bytes + self._made_row_bytes(self.steps.partial)) + self._scratch
+        room, most, seen = work.room_beside(part), 0.0, 0
+        table = work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
+        for ahead in pieces_ahead(part, self.rows_schema, rows):
+            piece = ahead.rows * (row_bytes + work_row_bytes)
+            working = ahead.kept + (min(piece, table) if table else piece) + ahead.rows * ahead.cast_row_bytes
+            most = max(most, ahead.joining + self._found(groups, seen) * state_row_bytes / 4)
+            for _ in range(ahead.pieces):
+                before = self._found(groups, seen)
+                if working + before * state_row_bytes > room:
+                    before = seen = 0  # put aside, and begun anew
+                most = max(most, working + before * state_row_bytes)
+                seen += ahead.rows
+                if _is_growing(self._found(groups, seen), before, ahead.rows):
+                    seen = 0
+        work.expect_now(most)
+
+    @staticmethod
+    def _row_bytes(part: Part, schema: Schema) -> float:
+        """Of a part's rows once they have a schema's dtypes."""
+        return _row_bytes(part) if schema.variable else schema.row_bytes
+
+    def _found(self, groups: float, rows: int) -> float:
+        return min(groups, rows) if self._as_sets else _found(groups, rows)
 
     def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
         """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""
@@ -154,8 +184,8 @@ class Grouping:
         rows = part.rows
         needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
         limit = self.work.workspace.budget.limit_bytes
-        if not depth:
-            self.work.expect(needed)
+        if needed <= limit:
+            self._expect_whole(part, schema, kernels)
         try:
             if needed > limit and depth < _DEEPEST and self.steps.keys:
                 raise _TooMuch
@@ -173,6 +203,20 @@ class Grouping:
         ):
             self._whole(bucket, kernels, result, True, ids * buckets, depth + 1)
             self.work.forget(bucket)
+
+    def _expect_whole(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> None:
+        """Predict grouping all rows at once; where that does not fit once they are read, they are split."""
+        kept, joining = reading_bytes(part.chunks)
+        row_bytes = self._row_bytes(part, schema)
+        cast = sum(
+            chunk.nbytes + chunk.rows * row_bytes
+            for chunk in part.chunks
+            if chunk.schema.select(schema.names) != schema
+        )
+        work = part.rows * (row_bytes + self._scratch + self._made_row_bytes(kernels))
+        once = cast if len(part.chunks) == 1 else 0  # a copy of several is made with their dtypes
+        needed = kept + once + work
+        self.work.expect_now(max(joining + cast, needed if needed <= self.work.room_beside(part) else 0))
 
     def _at_once(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> None:
         keys, work = list(self.steps.keys), self.work
@@ -194,6 +238,9 @@ class Grouping:
         """The last step on whole groups that were made under a claim."""
         rows = self.work.piece_rows(made.nbytes / max(made.rows, 1), self.result_schema.row_bytes)
         count = -(-made.rows // rows)
+        if count:
+            made_bytes = made.nbytes + made.rows * self._made_row_bytes(self.steps.finish)
+            self.work.expect_now(2 * made_bytes / count + self.work.kept_bytes(made.nbytes * (count - 1) / count))
         with claim:
             for i in range(count):
                 piece = self.work.backend.slice(made, made.rows * i // count, made.rows * (i + 1) // count)
@@ -263,8 +310,7 @@ class _Folding:
             self._held.release()
         claim.resize(made.nbytes)
         self._held = claim
-        # A large state that grows with most rows costs more than it saves.
-        if made.rows > 4 * rows and made.rows - before > rows // 2:
+        if _is_growing(made.rows, before, rows):
             self._put_aside()
 
     def _put_aside(self) -> None:
@@ -282,6 +328,16 @@ class _Folding:
         return self._partial
 
 
+def _is_growing(state: float, before: float, rows: int) -> bool:
+    """Whether a large state grows with most rows, which costs more than it saves."""
+    return state > 4 * rows and state - before > rows // 2
+
+
+def _found(groups: float, rows: int) -> float:
+    """How many of so many keys, each as often as the others, stand in so many rows."""
+    return groups * -math.expm1(-rows / groups)
+
+
 def expected_groups(looked_at: int, found: int) -> float:
     """How many keys there are where so many rows, taken by chance, showed so many, each as often as the others."""
     if found <= 0:
@@ -291,7 +347,7 @@ def expected_groups(looked_at: int, found: int) -> float:
     low, high = float(found), 1e18
     for _ in range(200):
         middle = (low * high) ** 0.5
-        if middle * -np.expm1(-looked_at / middle) < found:
+        if _found(middle, looked_at) < found:
             low = middle
         else:
             high = middle

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile
@@ -55,6 +56,12 @@ class LocalWork:
         """Bytes that are free for work."""
         return max(1, self.workspace.budget.remaining_bytes)
 
+    def room_beside(self, part: Part) -> int:
+        """Bytes that a claim for work on a part may take: what was made before gives way to it, the part does not."""
+        if not self.operation.may_stage:
+            return self.room()
+        return self.room() + sum(one.nbytes - one.staged_bytes for one in self._made if one is not part)
+
     def make_room(self, row_bytes: float, rows: int) -> None:
         """Before the work: stage tables that are not in use, so that its result and a piece of work fit, and the
         input only where a piece of work would not."""
@@ -75,6 +82,35 @@ class LocalWork:
         record, limit = self.operation.record, self.workspace.budget.limit_bytes
         peak = min(limit, record.used_before_bytes + int(nbytes))
         record.predicted_peak_bytes = max(record.predicted_peak_bytes, peak)
+
+    def expect_now(self, nbytes: float) -> None:
+        """Predict that the next step will take so many bytes beside what is in use now, or what the budget leaves."""
+        record, budget = self.operation.record, self.workspace.budget
+        peak = min(budget.limit_bytes, budget.used_bytes + int(nbytes))
+        record.predicted_peak_bytes = max(record.predicted_peak_bytes, peak)
+
+    def expect_pieces(self, part: Part, schema: Schema, rows: int, work_row_bytes: float, beside: float = 0) -> None:
+        """Predict what `pieces` of so many rows will take, with work on each that takes so many bytes a row."""
+        self.expect_now(max(self.pieces_bytes(part, schema, rows, work_row_bytes)) + beside)
+
+    def pieces_bytes(self, part: Part, schema: Schema, rows: int, work_row_bytes: float) -> tuple[float, float]:
+        """What `pieces` of so many rows take beside what is in use: while chunks are read, and while pieces are worked
+        on."""
+        reading, working = 0.0, 0.0
+        for group in pieces_ahead(part, schema, rows):
+            reading = max(reading, group.joining)
+            working = max(working, group.kept + group.rows * (work_row_bytes + group.cast_row_bytes))
+        return reading, working
+
+    def kept_bytes(self, result_bytes: float) -> int:
+        """How much of a result that is made from now on `keep` will hold."""
+        budget = self.workspace.budget
+        if self._always_staged:
+            return 0
+        if self.operation.request.strategy == "auto" and self.operation.may_stage:
+            free = budget.remaining_bytes - budget.limit_bytes // _KEPT_FREE
+            return int(min(result_bytes, max(0, free)))
+        return int(result_bytes)
 
     def new_part(self, schema: Schema) -> Part:
         """An empty part that is filled by `keep`, and gives way when work does not fit."""
@@ -224,12 +260,7 @@ class LocalWork:
         """
         waiting = part.chunks if using_up else list(part.chunks)
         while waiting:
-            group = [waiting.pop(0)]
-            count = group[0].rows
-            while waiting and count + waiting[0].rows <= rows and waiting[0].schema == group[0].schema:
-                group.append(waiting.pop(0))
-                count += group[-1].rows
-            yield from self._cut(group, schema, rows)
+            yield from self._cut(_next_group(waiting, rows), schema, rows)
 
     def _cut(self, group: list[Chunk], schema: Schema, rows: int) -> Iterator[Data]:
         with ExitStack() as held:
@@ -295,3 +326,58 @@ class LocalWork:
         half = data.rows // 2
         yield from self.apply(self.backend.slice(data, 0, half), needed, work)
         yield from self.apply(self.backend.slice(data, half, data.rows), needed, work)
+
+
+def _next_group(waiting: list[Chunk], rows: int) -> list[Chunk]:
+    """Take chunks from a list that are read together: small ones of one schema, up to so many rows."""
+    group = [waiting.pop(0)]
+    count = group[0].rows
+    while waiting and count + waiting[0].rows <= rows and waiting[0].schema == group[0].schema:
+        group.append(waiting.pop(0))
+        count += group[-1].rows
+    return group
+
+
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """Chunks that `LocalWork.pieces` will read together.
+
+    Attributes
+    ----------
+    joining, kept : int
+        Bytes while they are read, and while pieces of them are worked on.
+    rows, pieces : int
+        Of a piece at the most, and how many there are.
+    cast_row_bytes : float
+        Where pieces are brought to other dtypes.
+    """
+
+    joining: int
+    kept: int
+    rows: int
+    pieces: int
+    cast_row_bytes: float
+
+
+def pieces_ahead(part: Part, schema: Schema, rows: int) -> Iterator[Ahead]:
+    """How a part's rows will be read, in order."""
+    waiting = list(part.chunks)
+    while waiting:
+        group = _next_group(waiting, rows)
+        count = sum(chunk.rows for chunk in group)
+        if count:
+            kept, joining = reading_bytes(group)
+            pieces = -(-count // rows)
+            cast = 0.0
+            if group[0].schema.select(schema.names) != schema:
+                cast = sum(chunk.nbytes for chunk in group) / count + schema.row_bytes
+            yield Ahead(joining, kept, -(-count // pieces), pieces, cast)
+
+
+def reading_bytes(chunks: Sequence[Chunk]) -> tuple[int, int]:
+    """What it takes to have chunks as one: afterwards, and while they are joined."""
+    below = sum(chunk.nbytes for chunk in chunks if chunk.tier != "device")
+    if len(chunks) == 1:
+        return below, below
+    whole = sum(chunk.nbytes for chunk in chunks)
+    return whole, whole + below

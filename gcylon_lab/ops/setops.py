@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 import pyarrow as pa
@@ -136,13 +136,22 @@ class Counted:
         """Some of the rows, as columns of a schema, each piece under a claim; the part is used up."""
         backend, part = work.backend, self.part
         scratch = backend.evaluating_row_bytes(part.schema, [condition])
-        rows = work.piece_rows(part.nbytes / max(part.rows, 1), scratch)
+        total, row_bytes = part.rows, part.nbytes / max(part.rows, 1)
+        rows = work.piece_rows(row_bytes, scratch)
+        work.expect_pieces(part, part.schema, rows, 3 * row_bytes + scratch)
+        looked_at = found = 0
 
         def filtered(data: Data) -> Data:
             return backend.concat([backend.select(backend.filter(data, condition), schema.names)])
 
         for piece in work.pieces(part, part.schema, rows, using_up=True):
-            yield from work.apply(piece, lambda data: 3 * data.nbytes + data.rows * scratch, filtered)
+            for made, claim in work.apply(piece, lambda data: 3 * data.nbytes + data.rows * scratch, filtered):
+                found += made.rows
+                yield made, claim
+            looked_at += piece.rows
+            if looked_at == piece.rows < total:  # the first piece says about how many there will be
+                more = work.kept_bytes(found / looked_at * (total - looked_at) * row_bytes)
+                work.expect_now(more + piece.rows * (3 * row_bytes + scratch))
 
 
 def require_equality(schema: Schema) -> None:
@@ -222,15 +231,27 @@ def meet(
     known = [part.partitioning is not None and part.partitioning.size == size for part in (left, right)]
     if spread is not None or size == 1 or not any(known):
         return (left, right), [], spread
-    totals = sides.nbytes.sum(axis=1)
-    stays = 0 if known[0] and (not known[1] or totals[0] >= totals[1]) else 1
+    stays = staying(
+        [part.partitioning if there else None for part, there in zip((left, right), known, strict=True)],
+        sides.nbytes.sum(axis=1).tolist(),
+    )
     parts = [left, right]
     spread = parts[stays].partitioning
     assert spread is not None
-    keys = ", ".join(map(str, spread.keys))
-    operation.notes.append(f"{NAMES[stays]} is spread by {keys} already: only {NAMES[1 - stays]} is shuffled")
+    operation.notes.append(staying_note(stays, spread.keys))
     parts[1 - stays] = shuffled(operation, parts[1 - stays], cast("list[str]", list(spread.keys)))
     return (parts[0], parts[1]), [parts[1 - stays]], spread
+
+
+def staying(spread: Sequence[object], nbytes: Sequence[int]) -> int:
+    """Which of two tables stays where it is: the one that is known to be spread by keys, the larger one of two."""
+    return 0 if spread[0] is not None and (spread[1] is None or nbytes[0] >= nbytes[1]) else 1
+
+
+def staying_note(stays: int, keys: Sequence[Label]) -> str:
+    """What a plan says of a table that is not shuffled."""
+    by = ", ".join(map(str, keys))
+    return f"{NAMES[stays]} is spread by {by} already: only {NAMES[1 - stays]} is shuffled"
 
 
 def _repeated(
@@ -241,15 +262,26 @@ def _repeated(
     times = new_label(part.schema.names, "times")
     scratch = backend.evaluating_row_bytes(part.schema, [wanted]) + 32
     rows = work.piece_rows(part.nbytes / max(part.rows, 1), scratch)
-    row_bytes = part.nbytes / max(part.rows, 1)
-    block = _block_rows(work, row_bytes)
-    work.expect(min(rows, part.rows) * (row_bytes + scratch) + block * (2 * row_bytes + 16) + part.largest_staged_bytes)
+    total, counts = part.rows, part.schema.row_bytes - schema.row_bytes
+    work.expect_pieces(part, part.schema, rows, scratch)
+    done = 0
     for piece in work.pieces(part, part.schema, rows, using_up=True):
         with work.claim(piece.rows * scratch):
             ends = backend.repetitions(backend.evaluate(piece, [(times, wanted)]), times)
             count = int(ends[-1]) if piece.rows else 0
             row_bytes = piece.nbytes / max(piece.rows, 1)
+            if not done and count:  # the first piece says about how many there will be
+                _expect_blocks(work, count, total / piece.rows, row_bytes, row_bytes - counts)
+            done += piece.rows
             yield from _blocks(work, backend.select(piece, schema.names), ends, count, row_bytes)
+
+
+def _expect_blocks(work: LocalWork, count: int, pieces: float, row_bytes: float, made_row_bytes: float) -> None:
+    """Predict repeating the rows of some pieces, each to so many: beside a block stands what was made before it."""
+    step = _block_rows(work, row_bytes)
+    before = count * (pieces - 1)
+    for start, rows in ((max(0, count // step - 1) * step, min(count, step)), (count // step * step, count % step)):
+        work.expect_now(work.kept_bytes((before + start) * made_row_bytes) + rows * (2 * row_bytes + 16))
 
 
 def _block_rows(work: LocalWork, row_bytes: float) -> int:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ..errors import ColumnMissing, GcylonError, SchemaMismatch
 from ..tables.backend import Data
 from ..tables.column import Column
 from ..tables.join_columns import with_missing
-from ..tables.promotion import promote
+from ..tables.promotion import fixed_column, promote
 from ..tables.schema import Label, Schema
 from .operation import Int64s, Operation
 from .part import Part, Partitioning
@@ -80,27 +81,47 @@ def common_schema(sides: Sides, what: Sequence[str], *, join: str = "") -> Schem
 
 def _common_schema(sides: Sides, what: Sequence[str], join: str) -> Schema:
     every = dict.fromkeys(name for schema in sides.schemas for name in schema.names)
+    if not join:
+        require_same_names([schema.names for schema in sides.schemas], what)
     columns = []
     for name in every:
-        lacking = [place for place, schema in enumerate(sides.schemas) if name not in schema]
-        if lacking and not join:
-            has = next(place for place, schema in enumerate(sides.schemas) if name in schema)
-            there = ", ".join(map(repr, sides.schemas[lacking[0]].names))
+        if join == "outer" or all(name in schema for schema in sides.schemas):
+            columns.append(_common_column(sides, what, name))
+    return Schema(columns)
+
+
+def require_same_names(names: Sequence[Sequence[Label]], what: Sequence[str]) -> None:
+    """Refuse tables that do not have the same columns, in whatever order.
+
+    Parameters
+    ----------
+    names : sequence of sequence of labels
+        Of each table.
+    what : sequence of str
+        What each is called.
+
+    Raises
+    ------
+    ColumnMissing
+        Naming the first column that one lacks.
+    """
+    for name in dict.fromkeys(name for some in names for name in some):
+        lacking = [place for place, some in enumerate(names) if name not in some]
+        if lacking:
+            has = next(place for place, some in enumerate(names) if name in some)
+            there = ", ".join(map(repr, names[lacking[0]]))
             raise ColumnMissing(
                 f"{what[lacking[0]].capitalize()} has no column {name!r}, which {what[has]} has.",
                 advice=f"Its columns are {there}. Rename or select columns before, so that all tables have the same.",
                 column=str(name),
             )
-        if not lacking or join == "outer":
-            columns.append(_common_column(sides, what, name))
-    return Schema(columns)
 
 
 def _common_column(sides: Sides, what: Sequence[str], name: Label) -> Column:
     there = [place for place, schema in enumerate(sides.schemas) if name in schema]
     columns, totals = [sides.schemas[place][name] for place in there], sides.totals
     try:
-        column = promote(columns, [totals[place] for place in there])
+        column = promote(in_one_zone(columns), [totals[place] for place in there])
     except SchemaMismatch:
         held: dict[str, list[str]] = {}
         for place, one in zip(there, columns, strict=True):
@@ -113,6 +134,18 @@ def _common_column(sides: Sides, what: Sequence[str], name: Label) -> Column:
         ) from None
     absent = any(totals[place] for place in range(len(totals)) if place not in there)
     return with_missing(column) if absent else column
+
+
+def in_one_zone(columns: Sequence[Column]) -> list[Column]:
+    """Columns of times, those with a zone in that of the first one that has one: they are instants, as keys are."""
+    zoned = next((column.tz for column in columns if column.kind == "datetime" and column.tz), "")
+    return [_in_zone(column, zoned) if column.tz and column.tz != zoned else column for column in columns]
+
+
+def _in_zone(column: Column, zone: str) -> Column:
+    if column.fixed:
+        return fixed_column(column.name, pa.timestamp(column.unit, zone))
+    return replace(column, arrow=pa.timestamp(column.arrow.unit, zone), tz=zone, restore=None)
 
 
 def spread_of(parts: Sequence[Part], size: int) -> Partitioning | None:

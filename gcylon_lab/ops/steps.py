@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any, cast
 
 from ..tables.schema import Label
+from .costs import costs_of
 from .exchange import exchange_table
 from .operation import Int64s, Operation
 from .part import Part, Partitioning
@@ -66,14 +68,31 @@ class Step(Operation):
         """Plan this exchange; the record adds up the operation's."""
         plan = super().make_plan(shapes, counted, strategy)
         self.record.rounds = self._rounds_before + plan.rounds
-        self.record.predicted_peak_bytes = max(self._predicted_before, self.record.predicted_peak_bytes)
+        self._predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
         return plan
 
+    def _predict(self, peak: int) -> None:
+        """The operation's prediction is that of its step that needs most."""
+        self.record.predicted_peak_bytes = max(self._predicted_before, min(peak, self.limits[self.rank]))
+
+    def _more_bytes(self, plan: Plan, shapes: Shapes) -> int:
+        """What pieces of other dtypes take beside the plan: each once more; and only those of one schema are joined."""
+        chunks = self.request.part.chunks
+        if all(chunk.schema == self.schema for chunk in chunks):
+            return 0
+        alike = [list(some) for _, some in groupby(chunks, key=lambda chunk: chunk.schema)]
+        rows = max(min(plan.chunk_rows, sum(chunk.rows for chunk in some)) for some in alike)
+        costs = costs_of(shapes, plan.strategy)
+        less = costs.work(plan.chunk_rows)[self.rank] - costs.work(max(1, rows))[self.rank]
+        cast = max(chunk.rows for chunk in chunks if chunk.schema != self.schema)
+        return int(min(plan.chunk_rows, cast) * self.schema.row_bytes - less)
+
     def see_needs(self, needs: Int64s) -> None:
-        """Predict again; the operation's prediction is that of its step that needs most."""
-        before = self._predicted_before
+        """Predict again, once the first vote has told what a round brings."""
+        plan, shapes = self.plan, self._planned
         super().see_needs(needs)
-        self.record.predicted_peak_bytes = max(before, self.record.predicted_peak_bytes)
+        if plan is not None and shapes is not None and plan.strategy == "staged" and not self.record.rounds_done:
+            self._predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
 
     def done(self) -> None:
         """Give the plan to the operation, under its name."""

@@ -56,10 +56,14 @@ def write_files(
         try:
             _write(operation, files, form)
             operation.vote(VoteKind.COUNT)
-            written.extend(files.finish())
+            names = files.finish()
+            # A rank that cannot rename its files takes those of the others back.
+            operation.vote(VoteKind.COUNT)
         except BaseException:
             files.discard()
             raise
+        files.settle()
+        written.extend(names)
         return request.part
 
     run_verb(workspace, request, body)

@@ -25,6 +25,7 @@ from .data import empty_array
 from .expressions import Expression, compute
 from .interop import _to_values
 from .schema import Schema
+from .time_texts import with_times
 
 _STEP_ROW_BYTES = 16
 # What pandas' own dtypes answer with no, or yes for "ne", where a value is missing, and cuDF leaves open.
@@ -71,7 +72,8 @@ def _series(expression: Expression, data: DeviceColumns) -> Any:
     """The series of an expression, made on cuDF's own stream."""
     cupy.cuda.get_current_stream().synchronize()
     computing = _Computing(data)
-    value = compute(expression, computing.column, computing.as_pandas)
+    timed = with_times(expression, data.schema, days=False)
+    value = compute(timed, computing.column, computing.as_pandas)
     return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
 
 
@@ -124,7 +126,7 @@ def _by_pandas(expression: Expression, schema: Schema) -> pd.Series[Any]:
     def column(name: Label) -> pd.Series[Any]:
         return pd.Series(_to_values(schema[name], empty_array(schema[name])))
 
-    value: Any = compute(expression, column)
+    value: Any = compute(with_times(expression, schema), column)
     return value if isinstance(value, pd.Series) else pd.Series([value]).iloc[:0]
 
 

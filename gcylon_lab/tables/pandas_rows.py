@@ -17,6 +17,7 @@ from .expressions import Expression, compute
 from .held_objects import needs_no_objects, objects_made, without_objects
 from .interop import _from_series, _to_values
 from .schema import Schema
+from .time_texts import with_times
 
 # A step makes a series of 8 bytes a row and perhaps a mask; a value that is a Python object takes about so many.
 _STEP_ROW_BYTES = 16
@@ -50,6 +51,7 @@ class PandasRows:
         return Columns(data.schema, int(mask.sum()), arrays)
 
     def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
+        expressions = [with_times(expression, schema) for expression in expressions]
         objects = len({name for expression in expressions for name in objects_made(expression, schema)})
         steps = sum(expression.size() for expression in expressions)
         return _STEP_ROW_BYTES * (steps + 1) + _OBJECT_ROW_BYTES * objects * (steps + 1)
@@ -70,7 +72,7 @@ def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
     def shortcut(step: Expression) -> Any:
         return without_objects(step, data) if needs_no_objects(step, data.schema) else None
 
-    value: Any = compute(expression, column, shortcut)
+    value: Any = compute(with_times(expression, data.schema), column, shortcut)
     return value if isinstance(value, pd.Series) else pd.Series(value, index=pd.RangeIndex(data.rows))
 
 

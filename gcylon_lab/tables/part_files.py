@@ -32,7 +32,8 @@ class PartFiles:
     Notes
     -----
     First all ranks `look`, and agree; then each writes into `create`\\ d files; then all agree again, and `finish`.
-    Until then nothing that stands there has changed, and what was written is hidden from readers.
+    Until then nothing that stands there has changed, and what was written is hidden from readers. They agree once more
+    that all have finished, and `settle`; where one has not, all `discard`.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class PartFiles:
         self._suffixes = suffixes
         self._written: dict[str, str] = {}  # hidden name of each file by the name it will have
         self._old: list[str] = []
+        self._named: dict[str, str] = {}  # hidden name by the name that a file was given
+        self._aside: dict[str, str] = {}  # name of each file of before by the hidden one it has now
 
     def target(self, inside: str = "") -> str:
         """The file of this rank in a folder below the table's."""
@@ -98,22 +101,41 @@ class PartFiles:
     def finish(self) -> list[str]:
         """Give all files their names, in place of those of a table before; returns them.
 
+        What stood there is kept, hidden, until `settle`: `discard` brings it back.
+
         Raises
         ------
         WriteError
             If that cannot be done.
         """
-        for target, hidden in self._written.items():
-            with _told(target, "cannot be written"):
-                self.storage.rename(hidden, target)
         with _told(self.folder, "cannot be cleared of files of before"):
             for path in self._old:
-                if path not in self._written:
-                    self.storage.remove(path)
+                folder, _, name = path.rpartition("/")
+                self._move(path, f"{folder}/.{name}.{os.getpid()}.before", self._aside)
+        for target, hidden in self._written.items():
+            with _told(target, "cannot be written"):
+                self._move(hidden, target, self._named)
         return list(self._written)
 
+    def _move(self, path: str, target: str, moved: dict[str, str]) -> None:
+        self.storage.rename(path, target)
+        moved[target] = path
+
+    def settle(self) -> None:
+        """Remove what stood there before, once all ranks have finished; what cannot be removed stays hidden."""
+        for hidden in self._aside:
+            with suppress(OSError):
+                self.storage.remove(hidden)
+        self._aside.clear()
+
     def discard(self) -> None:
-        """Remove what was written and is not finished."""
+        """Remove what was written, under whatever name, and bring back what stood there, as far as that can be done."""
+        for target in self._named:
+            with suppress(OSError):
+                self.storage.remove(target)
+        for hidden, path in self._aside.items():
+            with suppress(OSError):
+                self.storage.rename(hidden, path)
         for target, hidden in self._written.items():
             with suppress(OSError):
                 self.storage.remove(hidden)
@@ -122,7 +144,8 @@ class PartFiles:
                 with suppress(OSError):
                     os.rmdir(folder)  # only where it is empty
                 folder = folder.rpartition("/")[0]
-        self._written.clear()
+        for known in (self._named, self._aside, self._written):
+            known.clear()
 
 
 @contextmanager

@@ -9,12 +9,14 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..ops.appending import concat as _concat
 from ..ops.compare import why_not_equal as _why_not_equal
+from ..ops.plan import Plan
+from ..ops.set_foresight import plan_sets
 from ..ops.setops import set_operation
 from .base import Verbs, other_table
 
 
 class SetVerbs(Verbs):
-    """union, intersect, difference, concat, equals, why_not_equal."""
+    """union, intersect, difference, concat and their plans; equals, why_not_equal."""
 
     def union(
         self,
@@ -28,7 +30,8 @@ class SetVerbs(Verbs):
         """Collective: all ranks call it. The rows of both tables, each once.
 
         Rows are equal where all their values are; missing values are equal to each other. Columns are brought together
-        by their names, with dtypes that hold both sides' values.
+        by their names, with dtypes that hold both sides' values. Times with time zones are instants, which are equal
+        whatever their zones, as keys of `join` are; the result has this table's zone.
 
         Parameters
         ----------
@@ -50,7 +53,7 @@ class SetVerbs(Verbs):
         ColumnMissing
             If a table has a column that the other one lacks.
         SchemaMismatch
-            If no dtype holds the values of both sides of a column.
+            If no dtype holds the values of both sides of a column: numbers and texts, times with a zone and without.
         UnsupportedDtype
             If values of a column have no equality here (lists, structs).
         """
@@ -138,15 +141,15 @@ class SetVerbs(Verbs):
         Returns
         -------
         Table
-            With dtypes that hold the values of all tables. Ints that get missing values become float64, and are an
-            error where that would change one.
+            With dtypes that hold the values of all tables; times with time zones have the first table's zone. Ints that
+            get missing values become float64, and are an error where that would change one.
 
         Raises
         ------
         SchemaMismatch
             If no dtype holds the values of all tables, by the column's name.
         """
-        given = [others] if isinstance(others, Verbs) or not isinstance(others, (list, tuple)) else list(others)
+        given = listed_tables(others)
         tables: list[Verbs] = [self, *(table for table in given if isinstance(table, Verbs))]
 
         def check() -> None:
@@ -159,6 +162,50 @@ class SetVerbs(Verbs):
                 config=config, timeout_s=timeout_s, check=check,
             )
         )  # fmt: skip
+
+    # ---- plans
+
+    def plan_union(
+        self, other: Self, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `union` would run, with evenly spread rows; no data is read."""
+        return self._plan_sets("union", [other], strategy, config, every=all)
+
+    def plan_intersect(
+        self, other: Self, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `intersect` would run, with evenly spread rows; no data is read."""
+        return self._plan_sets("intersect", [other], strategy, config, every=all)
+
+    def plan_difference(
+        self, other: Self, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `difference` would run, with evenly spread rows; no data is read."""
+        return self._plan_sets("difference", [other], strategy, config, every=all)
+
+    def plan_concat(
+        self,
+        others: Self | Sequence[Self],
+        *,
+        join: str = "outer",
+        order: str = "global",
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `concat` would run; no data is read."""
+        return self._plan_sets("concat", listed_tables(others), strategy, config, join=join, order=order)
+
+    def _plan_sets(
+        self, verb: str, others: Sequence[Any], strategy: str, config: GcylonConfig | None, **arguments: Any
+    ) -> Plan:
+        def check() -> None:
+            for other in others:
+                _checked(verb, other, **({"all": arguments["every"]} if "every" in arguments else {}))
+
+        infos = [self.info(), *(other.info() for other in others if isinstance(other, Verbs))]
+        return plan_sets(self._workspace, self._live(), infos, verb, config, strategy, check, **arguments)
+
+    # ---- whether they are equal
 
     def equals(
         self,
@@ -242,6 +289,11 @@ class SetVerbs(Verbs):
             self._workspace, self._live(), right, verb, ordered=ordered, check_dtype=check_dtype, config=config,
             timeout_s=timeout_s, check=lambda: _checked(verb, other, ordered=ordered, check_dtype=check_dtype),
         )  # fmt: skip
+
+
+def listed_tables(others: Any) -> list[Any]:
+    """What concat was given, as a list; what is no table is refused later, by all ranks."""
+    return list(others) if isinstance(others, (list, tuple)) else [others]
 
 
 def _checked(verb: str, other: Any, **flags: Any) -> None:

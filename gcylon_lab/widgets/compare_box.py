@@ -17,7 +17,7 @@ from ..units import format_count
 from .comparison import NOT_RUN, Row, Variant, caller, run, variants
 from .comparison_text import comparison_html
 from .live_widget import set_html
-from .planned import Planned
+from .planned import OTHERS, Planned
 from .series import readable
 from .settings import PRESETS, preset
 from .source import Source
@@ -144,8 +144,9 @@ class CompareBox:
         planned = self._planned()
         table = self._source.handles()[planned.table]
         arguments = planned.arguments()
-        if "right" in arguments:
-            arguments["right"] = self._source.handles()[arguments["right"]]
+        for name in OTHERS:
+            if name in arguments:
+                arguments[name] = self._source.handles()[arguments[name]]
         chosen, rows = self._variants(planned), dict[str, Row]()
         self._begin(len(chosen))
         try:

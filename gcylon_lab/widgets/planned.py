@@ -11,11 +11,17 @@ from ..errors import ArgumentError, GcylonError
 from ..ops.foresight import foresee
 from ..ops.join_foresight import foresee_join
 from ..ops.plan import STRATEGIES, Alternative, Plan
+from ..ops.set_foresight import foresee_sets
 from ..tables.join_columns import HOWS, join_spec
 
 Infos = Sequence[Mapping[str, Any]]
 
-VERBS = ("shuffle", "join", "groupby", "sort_values", "allgather", "gather", "broadcast", "repartition")
+VERBS = (
+    "shuffle", "join", "groupby", "sort_values", "union", "intersect", "difference", "concat", "allgather", "gather",
+    "broadcast", "repartition",
+)  # fmt: skip
+WITH_OTHER = ("join", "union", "intersect", "difference", "concat")
+OTHERS = ("right", "other", "others")  # what the second table is called among a verb's arguments
 WITH_KEYS = ("shuffle", "join", "groupby", "sort_values")
 WITH_ROOT = ("gather", "broadcast")
 JOIN_HOWS = tuple(HOWS)
@@ -31,7 +37,7 @@ class Planned:
     keys : tuple of labels
         Of a shuffle, join, group-by or sort.
     other, how : str
-        The right side of a join, by its name, and the kind of join.
+        The second table, by its name, of a join or set operation; and the kind of join.
     root : int
         Of gather and broadcast.
     """
@@ -56,16 +62,18 @@ class Planned:
         Raises
         ------
         GcylonError
-            As the verb itself would, and where the right side of a join is not chosen.
+            As the verb itself would, and where a second table is not chosen.
         """
         plan = self._plan(tables, config)
         return plan if plan.alternatives else replace(plan, alternatives=self._alternatives(plan, tables, config))
 
     def _plan(self, tables: Mapping[str, Infos], config: GcylonConfig) -> Plan:
         infos = tables[self.table]
+        if self.verb in WITH_OTHER and self.other not in tables:
+            raise ArgumentError(f"{self.verb} needs a second table.", advice="Choose one beside the first.")
+        if self.verb in WITH_OTHER[1:]:
+            return foresee_sets(self.verb, [infos, tables[self.other]], config, strategy=self.strategy)
         if self.verb == "join":
-            if self.other not in tables:
-                raise ArgumentError("A join needs a second table.", advice="Choose one beside the key columns.")
             right = tables[self.other]
             spec = join_spec(
                 infos[0]["columns"], right[0]["columns"], self.how, self._on, None, None, ("_x", "_y"), False, None
@@ -92,7 +100,7 @@ class Planned:
         return None if self.how == "cross" else list(self.keys)
 
     def arguments(self) -> dict[str, Any]:
-        """Return what `compare` is called with beside table and verb; a join's right side is its name.
+        """Return what `compare` is called with beside table and verb; a second table is its name.
 
         Raises
         ------
@@ -106,6 +114,8 @@ class Planned:
             return {"on": keys}
         if self.verb == "join":
             return {"right": self.other, "how": self.how} | ({} if self.how == "cross" else {"on": keys})
+        if self.verb in WITH_OTHER:
+            return {"others" if self.verb == "concat" else "other": self.other}
         if self.verb in ("groupby", "sort_values"):
             return {"by": keys}
         return {"root": self.root} if self.verb in WITH_ROOT else {}
@@ -116,7 +126,7 @@ class Planned:
             arguments = self.arguments()
         except GcylonError:
             arguments = {}
-        right = arguments.pop("right", None)
+        right = next((arguments.pop(name) for name in OTHERS if name in arguments), None)
         if arguments.get("how") == "inner":
             arguments.pop("how")
         if self.verb == "groupby":

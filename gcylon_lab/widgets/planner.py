@@ -14,7 +14,7 @@ from ..ops.plan import STRATEGIES, Plan
 from .compare_box import CompareBox
 from .live_widget import set_html
 from .plan_text import measured_speeds, plan_html
-from .planned import JOIN_HOWS, VERBS, WITH_KEYS, WITH_ROOT, Infos, Planned, read_keys
+from .planned import JOIN_HOWS, VERBS, WITH_KEYS, WITH_OTHER, WITH_ROOT, Infos, Planned, read_keys
 from .source import Source
 from .view import Snapshot
 from .what_if import limits_text, switches_text, turns, without_ceilings
@@ -74,7 +74,7 @@ class Planner:
             options=[], ensure_option=False, continuous_update=False, placeholder="key columns",
             tooltip="Key columns; several with commas between them", layout={"width": "120px"},
         )  # fmt: skip
-        self.other = w.Dropdown(options=[], layout={"width": "130px"}, tooltip="The right side of the join")
+        self.other = w.Dropdown(options=[], layout={"width": "130px"}, tooltip="The second table")
         self.how = w.Dropdown(options=JOIN_HOWS, layout={"width": "78px"}, tooltip="Which rows without a partner stay")
         ranks = max(len(self._source.ranks), 1)
         self.root = w.BoundedIntText(
@@ -83,7 +83,8 @@ class Planner:
         self.strategy = w.Dropdown(options=STRATEGIES, layout={"width": "92px"})
         words = {name: w.HTML(name) for name in ("of", "with", "by", "rank", "strategy")}
         self._shown_for = (
-            (WITH_KEYS, (words["by"], self.keys)), (("join",), (words["with"], self.other, self.how)),
+            (WITH_KEYS, (words["by"], self.keys)), (WITH_OTHER, (words["with"], self.other)),
+            (("join",), (self.how,)),
             (WITH_ROOT, (words["rank"], self.root)),
         )  # fmt: skip
         self._choices = w.HBox(

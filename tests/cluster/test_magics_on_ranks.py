@@ -65,6 +65,7 @@ def test_a_plan_runs_nothing(shell: InteractiveShell, lab: gl.Cluster, capsys: p
     said(shell, capsys, "t.info()")  # what tables before this one left to be dropped is dropped
     sent = len(lab.client.history)
     assert "shuffle: staged" in said(shell, capsys, '%lab_plan t.shuffle("k", strategy="staged", keep_order=True)')
+    assert "union: direct, nothing is exchanged" in said(shell, capsys, "%lab_plan t.union(t, all=True, timeout_s=9)")
     assert "join: " in said(shell, capsys, '%lab_plan t.join(u, on="k")')
     assert "join: chunked" in said(shell, capsys, '%lab_plan t.merge(u, "left", ["k"], strategy="chunked")')
     assert "groupby: " in said(shell, capsys, '%lab_plan t.groupby("k").agg({"v": "sum"})')

@@ -17,6 +17,11 @@ def test_handles_as_sets(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert set(left.intersect(right).to_pandas(limit=None)["k"]) == distinct[1]
     assert set(left.difference(right).to_pandas(limit=None)["k"]) == distinct[0] - distinct[1]
     assert left.union(right, all=True).num_rows == 1010 and left.union(right).num_rows == len(distinct[0])
+    for verb in ("union", "intersect", "difference", "concat"):
+        assert getattr(left, f"plan_{verb}")(right).verb == verb
+    assert left.plan_union(right, all=True).reason == left.union(right, all=True).last_plan.reason
+    with pytest.raises(ArgumentError, match="takes another table"):
+        left.plan_concat([right, "right"])
     with pytest.raises(ColumnMissing, match="no column 'k'"):
         left.union(right.rename({"k": "j"}))
     with pytest.raises(ArgumentError, match="takes another table"):

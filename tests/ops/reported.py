@@ -131,3 +131,17 @@ def skewed(share: float, text: bool, strategy: str, limit: int, staged_input: bo
         "given": table.local(), "got": result.local(), "again": again.local(), "tiers": result.tiers,
         "peaks": (record.measured_peak_bytes, last.measured_peak_bytes), "strategy": record.strategy,
     }  # fmt: skip
+
+
+def sums_with_a_late_rank(turns: int) -> list[bytes]:
+    """The bits of sums of floats that no order but one adds up alike; in each turn another rank comes late."""
+    context = current()
+    rank, size, seen = context.rank, context.size, []
+    values = [(1e16, 0.1), (1.0, 0.2), (-1e16, 0.3), (1.0, 0.4)]
+    for turn in range(turns):
+        table = gl.from_local(pd.DataFrame({"k": ["a", "b"], "v": values[rank % 4]}))
+        if turn % size == rank:
+            time.sleep(0.005)
+        whole = table.groupby("k").agg({"v": "sum"}).to_pandas().sort_values("k")
+        seen.append(whole["v"].to_numpy().tobytes() + np.float64(table.select(["v"]).sum()["v"]).tobytes())
+    return seen

@@ -143,6 +143,31 @@ def test_a_disk_that_is_full_on_one_rank_changes_nothing(tmp_path: Path, kind: s
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize("before", [0, 1, 4])
+def test_a_file_that_cannot_get_its_name_takes_the_others_back(tmp_path: Path, before: int) -> None:
+    def write() -> str:
+        try:
+            gl.from_pandas(FRAME).write_parquet(str(tmp_path), overwrite=True)
+        except WriteError as error:
+            return str(error)
+        return ""
+
+    if before:
+        run_threads(before, write)
+    first, second = tmp_path / "part-00000.parquet", tmp_path / "part-00001.parquet"
+    second.unlink(missing_ok=True)
+    second.mkdir()  # no file takes its place
+    kept = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}
+    assert first.exists() == bool(before)
+    said = run_threads(3, write)
+    assert len(set(said)) == 1 and "rank 1" in said[0] and f"{second.name} cannot be written" in said[0]
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == kept
+    second.rmdir()
+    assert run_threads(3, write) == [""] * 3
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"part-0000{rank}.parquet" for rank in range(3)]  # nothing hidden is left
+
+
 @pytest.mark.parametrize(
     ("how", "error", "words"),
     [

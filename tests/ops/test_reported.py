@@ -206,6 +206,14 @@ def test_back_to_back_with_ranks_that_are_late(world: World) -> None:
     assert sum(right) == 4 * sum(total) + sum(total) + 4 * sum(rooted)
 
 
+@pytest.mark.parametrize("world", [World("threads", 4), pytest.param(World("mpi", 4), marks=pytest.mark.mpi)], ids=str)
+def test_sums_of_floats_have_the_same_bits_whoever_is_late(world: World) -> None:
+    """bodo-ai/Bodo#1273, pola-rs/polars#24755: partial sums are added in the order of their arrival."""
+    seen = [bits for rank in world.run(reported.sums_with_a_late_rank, 20) for bits in rank]
+    assert len(seen) == 80 and len(set(seen)) == 1
+    assert np.frombuffer(seen[0])[1] == 1.0
+
+
 def test_messages_of_a_thousand_bytes_give_the_same_rows(several: World) -> None:
     usual = several.run(reported.every_verb, 700)
     if several.kind == "mpi":

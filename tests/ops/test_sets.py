@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -86,6 +87,31 @@ def test_dtypes_are_brought_together() -> None:
         for result in results:
             assert list(map(str, result["frame"].dtypes)) == ["int64", "float64", "category"]
             assert list(result["frame"]["c"].cat.categories) == ["a", "b", "z"]
+
+
+@pytest.mark.parametrize("dtype", ["numpy", "arrow"])
+def test_times_of_different_zones_are_instants(dtype: str) -> None:
+    times = pd.Series(pd.date_range("2024-03-31", periods=40, freq="h", tz="UTC").as_unit("us"))
+    left = pd.DataFrame({"t": times[:30].dt.tz_convert("Europe/Berlin"), "k": 1})
+    right = pd.DataFrame({"t": times[20:].dt.tz_convert("Asia/Tokyo").dt.as_unit("ns"), "k": 1})
+    same = right.assign(t=right["t"].dt.tz_convert("Europe/Berlin"))
+    if dtype == "arrow":
+        left, right = (f.astype({"t": pd.ArrowDtype(pa.timestamp("us", f["t"].dt.tz.key))}) for f in (left, right))
+    for verb in VERBS:
+        for every in (False, True):
+            results = World("threads", 2).run(
+                set_verb, [left[:11], left[11:]], [right[:0], right], verb, {"all": every}
+            )
+            for result in results:
+                assert result["frame"]["t"].dt.tz.key == "Europe/Berlin"
+                result["frame"] = result["frame"].assign(t=result["frame"]["t"].astype("datetime64[ns, UTC]"))
+            plain = [f.assign(t=f["t"].astype("datetime64[ns, UTC]")) for f in (left, same)]
+            check_sets(results, counted(verb, every, [plain[0]], [plain[1]]))
+    for ordered in (True, False):
+        how = {"ordered": ordered, "check_dtype": False}
+        moved = left.assign(t=left["t"].dt.tz_convert("America/Chicago"))
+        found = World("threads", 2).run(set_verb, [left[:7], left[7:]], [moved, moved[:0]], "equals", how)
+        assert [one["value"] for one in found] == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ def test_keys_that_are_no_columns_and_a_join_of_one_table_are_refused() -> None:
         Planned("shuffle", "lineitem", ("q",)).plan(TABLES, config)
     with pytest.raises(ArgumentError, match="second table"):
         Planned("join", "lineitem", ("k",)).plan(TABLES, config)
+    with pytest.raises(ArgumentError, match="difference needs a second table"):
+        Planned("difference", "lineitem").plan(TABLES, config)
     with pytest.raises(ArgumentError, match="needs key columns"):
         Planned("shuffle", "lineitem").arguments()
 
@@ -57,6 +59,8 @@ def test_keys_that_are_no_columns_and_a_join_of_one_table_are_refused() -> None:
         (Planned("groupby", "t", ("k",), strategy="direct"), "t.groupby('k').size(strategy='direct')"),
         (Planned("gather", "t", ("k",), root=2), "t.gather(root=2)"),
         (Planned("allgather", "t", ("k",)), "t.allgather()"),
+        (Planned("union", "t", ("k",), other="u"), "t.union(u)"),
+        (Planned("concat", "t", other="u", strategy="staged"), "t.concat(u, strategy='staged')"),
     ],
 )
 def test_the_code_of_an_operation(planned: Planned, code: str) -> None:
