@@ -207,7 +207,7 @@ def _with_shared_texts(value: Any) -> Any:
     """The same JSON, in which equal texts are one object.
 
     Each text and each name of a field that was read from JSON is an object of its own; events and records are kept by
-    the ten thousand, and that would be half of their memory.
+    the ten thousand, and that would be much of their memory.
     """
     if isinstance(value, str):
         return _shared(value)
