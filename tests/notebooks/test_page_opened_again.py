@@ -17,7 +17,7 @@ from test_notebooks import FOLDER
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(400)]
 
 _NOTEBOOK = FOLDER / "05_larger_than_memory.ipynb"
-_TRACES = """() => (document.querySelector('.gcylon-dashboard .js-plotly-plot')?.data || [])
+_TRACES = """() => [...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')].flatMap(plot => plot.data || [])
     .map(trace => [trace.meta, (trace.x || trace.z || []).length])"""
 # JupyterLab's own, where a tab is closed with an output in it; a page that goes ends its own requests.
 _FOREIGN = (r"reading 'changed'", r"net::ERR_ABORTED")
