@@ -197,8 +197,8 @@ def format_dashboard(report: dict[str, Any]) -> str:
         f"{live['draws_per_s']:.1f} draws a second, at most {live['most_in_a_second']} in any second; "
         f"{live['drawn_again']} of {live['draws']} brought nothing newer",
         f"kernel: {live['kernel_share']:.1%} of a core meanwhile",
-        f"engines: {cost['engines_added']:+.1%} CPU time with it (median of {case['turns']} pairs; all threads but the "
-        f"main ones {cost['beside_added']:+.1%})",
+        f"engines: {cost['beside_added']:+.1%} CPU time a second with it in the threads that answer (median of "
+        f"{case['turns']} pairs); {cost['engines_added']:+.1%} in an operation as a whole",
     ]
     if memory:
         lines.append(

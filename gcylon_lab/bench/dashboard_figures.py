@@ -66,7 +66,11 @@ def turn_figures(taken: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """What the open dashboard adds: medians over pairs of neighbours, as a share of the operation's CPU time."""
     pairs = list(zip(taken["closed"], taken["open"], strict=True))
     engines = [(o["engines_s"] - c["engines_s"]) / c["engines_s"] for c, o in pairs]
-    beside = [(o["engines_beside_s"] - c["engines_beside_s"]) / c["engines_s"] for c, o in pairs]
+    # A second of each: an operation that waits for the browser's cores takes longer, and all threads do more meanwhile.
+    beside = [
+        (o["engines_beside_s"] / o["seconds"] - c["engines_beside_s"] / c["seconds"]) / (c["engines_s"] / c["seconds"])
+        for c, o in pairs
+    ]
     kernel = {state: [one["kernel_s"] / one["seconds"] for one in turns] for state, turns in taken.items()}
     return {
         "engines_added": statistics.median(engines), "beside_added": statistics.median(beside),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gcylon_lab.bench import cases, reports
-from gcylon_lab.bench.dashboard_figures import by_minute, flatness
+from gcylon_lab.bench.dashboard_figures import by_minute, turn_figures, flatness
 from gcylon_lab.bench.statistics import Series, slowest
 
 
@@ -78,3 +78,11 @@ def test_memory_is_told_by_minute_and_by_what_it_gained_after_the_warm_up():
     figures = flatness(grows)
     assert figures["rss_last"] - figures["rss_first"] == 24.0
     assert figures["heap_last"] == figures["heap_first"] == 7.0
+
+
+def test_what_answering_adds_is_counted_by_the_second():
+    closed = {"seconds": 2.0, "engines_s": 4.0, "engines_beside_s": 0.1, "kernel_s": 0.1}
+    opened = {"seconds": 4.0, "engines_s": 9.0, "engines_beside_s": 0.4, "kernel_s": 0.8}
+    figures = turn_figures({"closed": [closed], "open": [opened]})
+    assert figures["beside_added"] == pytest.approx(0.025)  # of two cores: 50 ms a second more
+    assert (figures["kernel_closed"], figures["kernel_open"]) == (0.05, 0.2)
