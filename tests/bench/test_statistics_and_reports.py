@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gcylon_lab.bench import cases, reports
-from gcylon_lab.bench.dashboard_figures import by_minute, turn_figures, flatness
+from gcylon_lab.bench.dashboard_figures import by_minute, flatness, turn_figures
 from gcylon_lab.bench.statistics import Series, slowest
 
 
