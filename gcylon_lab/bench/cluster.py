@@ -12,6 +12,7 @@ from traitlets.config import Config
 
 from ..cluster.client import Cluster
 from ..cluster.mpiexec import find_mpiexec
+from ..errors import ArgumentError
 from .reports import tell
 from .statistics import Series
 
@@ -35,7 +36,14 @@ def run(ranks: int, starts: int, trips: int, say: Say = tell) -> dict[str, Any]:
     dict
         Plain values: a `Series` as a dict for each of ``start_own``, ``start_ours``, ``trip_own`` (``apply_sync`` of
         an empty function), ``trip_run`` (``lab.run`` of one) and ``trip_verb`` (``repartition`` of one row a rank).
+
+    Raises
+    ------
+    ArgumentError
+        If one of the counts is below 1.
     """
+    if min(ranks, starts, trips) < 1:
+        raise ArgumentError("ranks, starts and trips are at least 1.")
     times: dict[str, list[float]] = {"start_own": [], "start_ours": []}
     running: list[tuple[Any, Any]] = []
     try:
