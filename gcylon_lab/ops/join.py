@@ -230,6 +230,8 @@ class _Join:
         first = next(work, Looked(0, 0))
         probe = self.parts[local.probe]
         pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
+        if self.spec.filters:
+            pairs = min(pairs, self.parts["left"].rows)
         self._plan(local, int(pairs), exact=first.rows == probe.rows, buckets=buckets)
         for _ in work:
             pass

@@ -24,7 +24,7 @@ _BUILD_SHARE, _PIECE_SHARE = 2, 5
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A piece of one side that was looked up: how many rows, and how many pairs they make."""
+    """A piece of one side that was looked up: how many rows, and how many pairs, or rows of a filter, they make."""
 
     rows: int
     pairs: int
@@ -60,7 +60,7 @@ class LocalJoin:
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
         self.result = work.new_part(columns.schema(False, False))
-        self._room, self._out_row_bytes = work.room(), 1.0
+        self._room, self._out_row_bytes, self._looked = work.room(), 1.0, False
         keeps = {"left": ("left",), "right": ("right",), "outer": ("left", "right")}.get(self.spec.how, ())
         self._keep_probe, self._keep_build = self.probe in keeps, self.build in keeps
 
@@ -76,7 +76,8 @@ class LocalJoin:
     def out_row_bytes(self, left: Part, right: Part) -> float:
         """About the bytes of a row of the result."""
         fixed = self.columns.schema(True, True).row_bytes
-        return fixed + sum(_row_bytes(part) - part.schema.row_bytes for part in (left, right))
+        shown = (left,) if self.spec.filters else (left, right)
+        return fixed + sum(_row_bytes(part) - part.schema.row_bytes for part in shown)
 
     # ---- the join
 
@@ -156,7 +157,8 @@ class LocalJoin:
                         waiting += [backend.slice(some, half, some.rows), backend.slice(some, 0, half)]
                         continue
                     with claim:
-                        yield Looked(some.rows, 0 if self.spec.filters else matches.pairs)
+                        yield Looked(some.rows, self._rows_made(matches, index, block))
+                        self._looked = True
                         if found is not None:
                             found[first : first + some.rows] |= matches.found
                         if not self.spec.filters:
@@ -167,6 +169,18 @@ class LocalJoin:
                     del some, matches
             if index is not None and (self._keep_build or self.spec.filters and self.build == "left"):
                 self._emit_build(index, block)
+
+    def _rows_made(self, matches: Matches, index: KeyIndex | None, block: Data) -> int:
+        """How many rows of the result a piece stands for: its pairs, or of a filter the rows that it says are kept."""
+        if not self.spec.filters:
+            return matches.pairs
+        if self._filters_probe:
+            found = int(matches.found.sum())
+            return found if self.spec.how == "semi" else len(matches.found) - found
+        if self._looked or index is None:
+            return 0  # only what the first piece says is asked for
+        unseen = len(index.unseen())
+        return block.rows - unseen if self.spec.how == "semi" else unseen
 
     def _index(self, block: Data, held: Any) -> KeyIndex | None:
         if self.spec.how == "cross":

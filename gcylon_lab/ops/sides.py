@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ..errors import ColumnMissing, GcylonError, SchemaMismatch
 from ..tables.backend import Data
 from ..tables.column import Column
 from ..tables.join_columns import with_missing
-from ..tables.promotion import fixed_column, promote
+from ..tables.promotion import in_one_zone, promote
 from ..tables.schema import Label, Schema
 from .operation import Int64s, Operation
 from .part import Part, Partitioning
@@ -134,18 +133,6 @@ def _common_column(sides: Sides, what: Sequence[str], name: Label) -> Column:
         ) from None
     absent = any(totals[place] for place in range(len(totals)) if place not in there)
     return with_missing(column) if absent else column
-
-
-def in_one_zone(columns: Sequence[Column]) -> list[Column]:
-    """Columns of times, those with a zone in that of the first one that has one: they are instants, as keys are."""
-    zoned = next((column.tz for column in columns if column.kind == "datetime" and column.tz), "")
-    return [_in_zone(column, zoned) if column.tz and column.tz != zoned else column for column in columns]
-
-
-def _in_zone(column: Column, zone: str) -> Column:
-    if column.fixed:
-        return fixed_column(column.name, pa.timestamp(column.unit, zone))
-    return replace(column, arrow=pa.timestamp(column.arrow.unit, zone), tz=zone, restore=None)
 
 
 def spread_of(parts: Sequence[Part], size: int) -> Partitioning | None:

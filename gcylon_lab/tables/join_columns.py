@@ -17,7 +17,7 @@ import pyarrow as pa
 from ..errors import ArgumentError, ColumnMissing, DuplicateColumns, SchemaMismatch
 from .column import Column, Label, code_dtype
 from .key_forms import KeyForm, key_form, labels_column, same_category
-from .promotion import fixed_column, promote
+from .promotion import fixed_column, in_one_zone, promote
 from .schema import Schema
 
 HOWS = ("inner", "left", "right", "outer", "semi", "anti", "cross")
@@ -285,7 +285,7 @@ def _key_output(left: Column, right: Column, how: str) -> Output:
         column = _common(left, right, a, b)
     elif how == "inner" and a.kind == b.kind and a != b:
         try:
-            column = promote([a, b], [1, 1])
+            column = promote(in_one_zone([a, b]), [1, 1])
         except SchemaMismatch:
             column = a  # values that match are ones of either
     return Output("key", name, name, column, column)
@@ -295,7 +295,7 @@ def _common(left: Column, right: Column, a: Column, b: Column) -> Column:
     if a.kind == b.kind == "category":
         return a
     try:
-        return promote([a, b], [1, 1])
+        return promote(in_one_zone([a, b]), [1, 1])
     except SchemaMismatch:
         raise SchemaMismatch(
             f"No dtype holds all keys {left.name!r} of an outer join exactly: {left.describe()} on the left side, "

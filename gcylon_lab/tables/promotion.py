@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -78,6 +79,18 @@ def _fold(columns: Sequence[Column], nulls: bool) -> Column:
     if kinds == {"category", "str"}:
         columns = [c for c in columns if c.kind == "str" or kind_of(c.labels.type) not in ("str", "null")]
     return _build(columns, reduce(merge_types, map(value_type, columns)), nulls)
+
+
+def in_one_zone(columns: Sequence[Column]) -> list[Column]:
+    """Columns of times, those with a zone in that of the first one that has one: they are instants, as keys are."""
+    zoned = next((column.tz for column in columns if column.kind == "datetime" and column.tz), "")
+    return [_in_zone(column, zoned) if column.tz and column.tz != zoned else column for column in columns]
+
+
+def _in_zone(column: Column, zone: str) -> Column:
+    if column.fixed:
+        return fixed_column(column.name, pa.timestamp(column.unit, zone))
+    return replace(column, arrow=pa.timestamp(column.arrow.unit, zone), tz=zone, restore=None)
 
 
 def value_type(column: Column) -> Any:

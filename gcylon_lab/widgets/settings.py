@@ -49,7 +49,8 @@ class SettingsForm:
             self.limit, self.fraction, self.chunk, self.rows, self.staging, self.disk, self.pinned, self.host_limit,
             self.spill,
         )  # fmt: skip
-        most = readable(ceiling_bytes) if ceiling_bytes else "1 TiB"
+        self.limit_range = _unit("")
+        self._say_range()
         self.more = w.ToggleButton(
             description="more settings", tooltip="min rows, pinned buffers and their limit, spill folder",
             layout={"width": "124px", "margin": "2px 0 2px 8px"},
@@ -57,7 +58,7 @@ class SettingsForm:
         self._rare = w.VBox([self.rows, self.pinned, self.host_limit, self.spill], layout={"display": "none"})
         self.more.observe(self._show_rare, "value")
         self.widgets = [
-            self.preset, _unit(f"limit of a rank: auto, or 1 MiB to {most}"), self.limit,
+            self.preset, self.limit_range, self.limit,
             _unit("if auto: fraction of free memory, 0.05 to 1"), self.fraction, self.chunk,
             self.staging, self.disk, self.more, self._rare,
         ]  # fmt: skip
@@ -103,6 +104,18 @@ class SettingsForm:
 
     def _show_rare(self, _change: Any) -> None:
         self._rare.layout.display = "" if self.more.value else "none"
+
+    def _say_range(self) -> None:
+        most = readable(self._ceiling) if self._ceiling else "1 TiB"
+        self.limit_range.value = _small(f"limit of a rank: auto, or 1 MiB to {most}")
+
+    def reach(self, ceiling_bytes: int) -> bool:
+        """Take up another largest limit, as after a restart; say whether it is another one. `show` comes next."""
+        if ceiling_bytes == self._ceiling:
+            return False
+        self._ceiling, self._shown_limits = ceiling_bytes, set()
+        self._say_range()
+        return True
 
     def show(self, config: GcylonConfig) -> None:
         """Bring the widgets to a config."""
@@ -161,7 +174,11 @@ def _switch(label: str, tip: str) -> Any:
 
 
 def _unit(text: str) -> Any:
-    return w.HTML(f'<span class="gcylon-unit">{text}</span>', layout={"margin": "0 0 0 8px"})
+    return w.HTML(_small(text), layout={"margin": "0 0 0 8px"})
+
+
+def _small(text: str) -> str:
+    return f'<span class="gcylon-unit">{text}</span>'
 
 
 def _gpu_only(on_cpu: bool) -> str:

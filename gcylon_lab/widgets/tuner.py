@@ -49,10 +49,8 @@ class TunerBox:
         self._opened_with = source.config
         self._config = source.config
         self._seen = source.config
-        ranks = source.ranks
-        ceiling = min((int(rank.get("ceiling_bytes") or 0) for rank in ranks), default=0)
-        on_cpu = all(str(rank.get("device", "cpu")).startswith("cpu") for rank in ranks)
-        self.form = SettingsForm(ceiling_bytes=ceiling, on_cpu=on_cpu)
+        on_cpu = all(str(rank.get("device", "cpu")).startswith("cpu") for rank in source.ranks)
+        self.form = SettingsForm(ceiling_bytes=self._ceiling(), on_cpu=on_cpu)
         self.planner = Planner(source, worker, lambda: self._config, snapshots)
         self._make_widgets()
         self._fill(self._config)
@@ -62,6 +60,9 @@ class TunerBox:
     def config(self) -> GcylonConfig:
         """The config that the widgets show; the last one in range."""
         return self._config
+
+    def _ceiling(self) -> int:
+        return min((int(rank.get("ceiling_bytes") or 0) for rank in self._source.ranks), default=0)
 
     def _make_widgets(self) -> None:
         self.reset = w.Button(
@@ -145,9 +146,11 @@ class TunerBox:
             self._say("Set. The next operation will use it; what runs keeps its own.")
 
     def refresh(self) -> None:
-        """Take up what changed outside: the cluster's config, its tables. Sends nothing where nothing changed."""
-        config = self._source.config
+        """Take up what changed outside: config, budget, tables. Sends nothing where nothing changed."""
+        config, ceiling = self._source.config, self._ceiling()
         with self._lock:
+            if self.form.reach(ceiling):
+                self._fill(self._config)
             if config != self._config and not self._worker.waits("apply") and config != self._seen:
                 self._config = config
                 self._fill(config)

@@ -121,6 +121,23 @@ def test_the_predicted_peak_is_near_the_measured_one() -> None:
         assert 0.9 <= ratio <= 1.2
 
 
+def filtered_peaks(how: str, left_rows: int, right_rows: int) -> float:
+    rng = np.random.default_rng(current().rank)
+    columns = {name: rng.random(left_rows) for name in "abcdefgh"}
+    left = gl.from_local(pd.DataFrame({"k": rng.integers(0, 1000, left_rows), **columns}))
+    right = gl.from_local(pd.DataFrame({"k": rng.integers(0, 500, right_rows)}))
+    left.join(right, on="k", how=how)
+    record = current().recorder.operations[-1]
+    return record.predicted_peak_bytes / record.measured_peak_bytes
+
+
+@pytest.mark.parametrize("how", ["semi", "anti"])
+@pytest.mark.parametrize("many", [(100_000, 2000), (50_000, 100_000)], ids=["right", "left"])
+def test_the_rows_that_a_filter_keeps_are_foreseen(how: str, many: tuple[int, int]) -> None:
+    for ratio in World("threads", 2).run(filtered_peaks, how, *many):
+        assert 0.9 <= ratio <= 1.1
+
+
 def missing_key() -> None:
     table = gl.from_local(pd.DataFrame({"k": [1]}))
     table.plan_join(table, on="nowhere")

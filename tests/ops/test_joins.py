@@ -179,6 +179,20 @@ def test_unlike_keys_are_compared_exactly(case: str, how: str, turned: bool, siz
         assert equal(key, left["k"].iloc[i] if i is not None else right["k"].iloc[j])
 
 
+@pytest.mark.parametrize("how", HOWS[:4])
+def test_times_of_different_zones_meet_as_instants(how: str) -> None:
+    times = pd.Series(pd.date_range("2024-03-31", periods=40, freq="h", tz="UTC").as_unit("us"))
+    left = pd.DataFrame({"t": times[:30].dt.tz_convert("Europe/Berlin"), "x": range(30)})
+    right = pd.DataFrame({"t": times[20:].dt.tz_convert("Asia/Tokyo").dt.as_unit("ms"), "y": range(20)})
+    wanted = left.merge(right, on="t", how=how)
+    results = TWO.run(join, [left[:11], left[11:]], [right[:0], right], {"on": "t", "how": how})
+    zone = "Asia/Tokyo" if how == "right" else "Europe/Berlin"
+    for result in results:
+        assert result["frame"]["t"].dt.tz.key == zone
+    utc = [f.assign(t=f["t"].astype("datetime64[ns, UTC]")) for f in (wanted, *(r["frame"] for r in results))]
+    assert rows(pd.concat(utc[1:])) == rows(utc[0])
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_keys_that_cannot_be_compared_are_an_error_on_every_rank(case: str) -> None:
     a, b = REFUSED[case]

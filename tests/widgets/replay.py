@@ -203,6 +203,7 @@ class ReplaySource:
         self.speed, self.hz = speed, hz
         self._config = GcylonConfig(gpu_memory_limit=64 * MIB)
         self.configs: list[GcylonConfig] = []
+        self.ceiling_bytes = CEILING
         self.refuse: Exception | None = None
         self.calls: list[str] = []
         self.callbacks: list[Any] = []
@@ -229,7 +230,7 @@ class ReplaySource:
                 "host": f"h{1 + r // 4}",
                 "device": self._device(r),
                 "pid": 4000 + r,
-                "ceiling_bytes": CEILING,
+                "ceiling_bytes": self.ceiling_bytes,
             }
             for r in range(self.replay.ranks)
         ]

@@ -38,6 +38,16 @@ def test_it_opens_with_the_clusters_config(tuner: TunerBox) -> None:
     assert tuner.form.limit.options[-1][1] == CEILING
 
 
+def test_another_budget_after_a_restart_is_the_sliders_end(tuner: TunerBox, source: ReplaySource) -> None:
+    assert "to 512 MiB" in tuner.form.limit_range.value
+    source.ceiling_bytes = 300 * MIB
+    tuner.refresh()
+    assert "to 300 MiB" in tuner.form.limit_range.value
+    assert tuner.form.limit.options[-1][1] == 300 * MIB
+    assert tuner.form.limit.value == 64 * MIB
+    assert source.configs == []
+
+
 def test_a_moved_slider_changes_the_plan_at_once_and_the_next_operation(tuner: TunerBox, source: ReplaySource) -> None:
     before = tuner.planner.plan.value
     tuner.form.limit.value = 256 * MIB
