@@ -184,7 +184,8 @@ class GcylonConfig:
             raise ConfigError(
                 f"gpu_memory_limit={self.gpu_memory_limit} ({format_bytes(self.gpu_memory_limit)}) is above the "
                 f"ceiling of {ceiling_bytes} bytes ({format_bytes(ceiling_bytes)}) that was fixed at start.",
-                advice="Restart with this limit, or give a lower one.",
+                advice="Give a lower one, or start a new cluster with this limit: gl.Cluster(n, config=...). "
+                "restart() keeps the limit of the start.",
             )
         return self.gpu_memory_limit or max(1, min(ceiling_bytes, int(free_bytes * self.gpu_memory_fraction)))
 

@@ -9,7 +9,7 @@ from .errors import ArgumentError
 from .ops.collect import allgather
 from .ops.heads import take_head
 from .ops.part import Part, Partitioning
-from .ops.plan import Plan
+from .ops.plan import Plan, Words
 from .tables.interop import to_frame as pandas_frame
 from .tables.schema import Schema
 from .verbs.distinct import DistinctVerbs
@@ -17,6 +17,7 @@ from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
 from .verbs.joining import JoiningVerbs
 from .verbs.looks import LookingVerbs
+from .verbs.otherwise import no_attribute, no_item
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sets import SetVerbs
@@ -136,7 +137,7 @@ class Table(
         """Return how this table was made, in words."""
         if self.last_plan is None:
             return "This table was made, not read or exchanged: there was no plan."
-        return self.last_plan.describe()
+        return Words(self.last_plan.describe())
 
     # ---- looking at rows, and away with them
 
@@ -199,7 +200,18 @@ class Table(
         if self._released:
             return "<Table, released>"
         names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
-        return f"<Table: {self.num_rows:,} rows of {self.num_columns} columns on rank {self._context.rank} ({names})>"
+        rows = f"{self.num_rows:,} row{'s' * (self.num_rows != 1)}"
+        columns = f"{self.num_columns} column{'s' * (self.num_columns != 1)}"
+        return f"<Table: {rows} of {columns} on rank {self._context.rank} of {self._context.size} ({names})>"
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            known = [] if name.startswith("_") or hasattr(type(self), name) or self._released else self.columns
+            raise no_attribute(self, name, known)
+
+        def __getitem__(self, key: Any) -> Any:
+            raise no_item(self)
 
     def _live(self) -> Part:
         if self._released:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError, BudgetExceeded, HandleReleased
 from ..memory.available import available_bytes
 from ..units import MIB, format_bytes, format_count
+from ..verbs.otherwise import no_attribute, no_item
 from .async_verbs import with_async
 from .handle_verbs import HandleVerbs
 from .messages import Reply, Request, TableRef
@@ -123,7 +124,9 @@ class DistTable(HandleVerbs):
         """Return how this table was made, in words."""
         if self.last_plan is None:
             return "This table was made, not read or exchanged: there was no plan."
-        return self.last_plan.describe()
+        from ..ops.plan import Words
+
+        return Words(self.last_plan.describe())
 
     def local(self) -> list[pd.DataFrame]:
         """Return every rank's rows as a frame, in rank order. All of them come to the notebook.
@@ -195,13 +198,23 @@ class DistTable(HandleVerbs):
     def __len__(self) -> int:
         return self.num_rows
 
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            known = [] if name.startswith("_") or hasattr(type(self), name) else self.columns
+            raise no_attribute(self, name, known)
+
+        def __getitem__(self, key: Any) -> Any:
+            raise no_item(self)
+
     def __repr__(self) -> str:
         if self.released:
             return f"<DistTable {self._name}: {self._why_gone()}>"
         names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
         rows = "+".join(format_count(info["rows"]) for info in self._infos[:8]) + ("+…" if len(self._infos) > 8 else "")
         return (
-            f"<DistTable {self._name}: {format_count(self.num_rows)} rows ({rows}) of {self.num_columns} columns, "
+            f"<DistTable {self._name}: {format_count(self.num_rows)} row{'s' * (self.num_rows != 1)} ({rows}) "
+            f"of {self.num_columns} column{'s' * (self.num_columns != 1)}, "
             f"{format_bytes(self.nbytes)} ({names})>"
         )
 

@@ -18,7 +18,7 @@ FIELDS = {field.name: str(field.type) for field in fields(GcylonConfig)}
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False, "on": True, "off": False}
 _SIZES = ("gpu_memory_limit", "chunk_size_bytes", "host_memory_limit")
 _AUTOMATIC = {
-    "gpu_memory_limit": "gpu_memory_fraction of what is free at start",
+    "gpu_memory_limit": "the limit of the start, or the fraction of what was free",
     "chunk_size_bytes": "the plan chooses",
     "host_memory_limit": "half of the memory available at start",
     "spill_dir": "the system's temporary folder",

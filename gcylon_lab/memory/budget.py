@@ -194,7 +194,14 @@ class MemoryBudget:
 
 
 def exceeded(
-    what: str, needed_bytes: int, used_bytes: int, limit_bytes: int, rank: int | None = None, would_do: int = 0
+    what: str,
+    needed_bytes: int,
+    used_bytes: int,
+    limit_bytes: int,
+    rank: int | None = None,
+    would_do: int = 0,
+    *,
+    staged: bool = False,
 ) -> BudgetExceeded:
     """Make the error that says what did not fit, and which limit would do.
 
@@ -208,6 +215,8 @@ def exceeded(
         Where it did not fit.
     would_do : int, optional
         A limit that is large enough; what is claimed and what was asked by default.
+    staged : bool, default False
+        Whether it is staged already, so that staging is no advice.
     """
     would_do = max(would_do, used_bytes + needed_bytes)
     message = (
@@ -216,8 +225,9 @@ def exceeded(
     )
     advice = (
         f"gpu_memory_limit is {limit_bytes} bytes now; {would_do} ({format_bytes(would_do)}) would do. "
-        "Or release tables, or let it stage (strategy='staged', allow_cpu_staging and allow_disk_spill)."
+        "Or release tables"
     )
+    advice += "." if staged else ", or let it stage (strategy='staged', allow_cpu_staging and allow_disk_spill)."
     return BudgetExceeded(
         message,
         advice=advice,

@@ -20,6 +20,15 @@ EVENLY = "assuming evenly spread keys"
 UNCOUNTED = "planned as for evenly spread keys: a staged result needs no count of them"
 
 
+class Words(str):
+    """Text of several lines that the last line of a cell shows as `print` does."""
+
+    __slots__ = ()
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
 @dataclass(frozen=True, slots=True)
 class Alternative:
     """What another strategy would have meant."""
@@ -248,4 +257,7 @@ def _too_small(
     needed = always + costs.work(smallest) - shapes.used
     worst = int(np.argmax(needed + shapes.used - shapes.limits))
     would_do = limit_that_does(shapes, config, candidate.strategy, results, may_stage=may_stage)
-    return exceeded(what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do)
+    return exceeded(
+        what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do,
+        staged=candidate.strategy == "staged",
+    )  # fmt: skip

@@ -236,7 +236,7 @@ _OPERATION_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("time", lambda row: format_seconds(row["seconds"]) + ("" if row["done"] else " so far")),
     ("a rank", lambda row: _rate(row["gb_per_s"])),
     ("peak", lambda row: format_bytes(row["measured_peak_bytes"])),
-    ("predicted", lambda row: format_bytes(row["predicted_peak_bytes"])),
+    ("predicted", lambda row: _planned(row["predicted_peak_bytes"])),
     ("budget", lambda row: format_bytes(row["budget_bytes"])),
     ("staged", lambda row: format_bytes(row["staged_bytes"])),
     ("hidden", lambda row: _share(row["hidden"])),
@@ -251,6 +251,11 @@ _WIDEST = 116
 
 def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
+
+
+def _planned(predicted_bytes: int) -> str:
+    """What reads files, or looks at each row alone, foresees no peak: it holds what fits."""
+    return format_bytes(predicted_bytes) if predicted_bytes else "-"
 
 
 def _rate(gb_per_s: float | None) -> str:

@@ -114,6 +114,9 @@ def _names(path: str, storage: Storage, delimiter: str, header: bool, quotes: bo
     line = first_line(path, storage)
     if not line.strip():
         raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
+    if line.startswith((b"PAR1", b"ARROW1")):
+        kind, reader = ("parquet", "read_parquet") if line.startswith(b"PAR1") else ("Arrow", "read_ipc")
+        raise ReadError(f"{path} is a {kind} file, no text", advice=f"Read it with {reader}.", path=path)
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ReadError(f"{path} is written in UTF-16", advice="Convert it to UTF-8, as iconv does.", path=path)
     if b"\r" in (re.sub(rb'"[^"]*"', b"", line) if quotes else line).rstrip(b"\r\n"):

@@ -182,6 +182,11 @@ def _keys(
     elif not any(given):
         left_on = right_on = [name for name in left if name in set(right)]
     pair = _listed(left_on), _listed(right_on)
+    if not any(given) and not pair[0]:
+        raise ArgumentError(
+            "No column stands on both sides to join on.",
+            advice="Give left_on= and right_on=, or on= where both have the column; how='cross' takes no keys.",
+        )
     if len(pair[0]) != len(pair[1]) or not pair[0]:
         raise ArgumentError(
             f"The keys {list(pair[0])} of the left side and {list(pair[1])} of the right side are no pairs.",

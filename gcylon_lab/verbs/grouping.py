@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError
@@ -14,6 +14,7 @@ from ..ops.planning import plan_verb
 from ..tables.aggregation import FUNCTIONS, Aggregation
 from ..tables.schema import Label
 from .base import Verbs
+from .otherwise import no_function
 
 T = TypeVar("T")
 
@@ -97,6 +98,11 @@ class GroupBy(Generic[T]):
         plan: Plan = self._table.plan_groupby(self._by, strategy=strategy, config=config)
         return plan
 
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_function(self, name)
+
     def __repr__(self) -> str:
         return f"<GroupBy {', '.join(map(str, self._by))} of {self._table!r}; agg() does it>"
 
@@ -156,6 +162,11 @@ def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> 
     ArgumentError
         If a function is none, or nothing is asked for.
     """
+    if spec is not None and not isinstance(spec, Mapping):
+        raise ArgumentError(
+            f"{spec!r} does not say of which columns.",
+            advice="Give for example {'x': 'sum'}, or total=('x', 'sum').",
+        )
     wanted: list[Aggregation] = []
     for column, functions in (spec or {}).items():
         several = isinstance(functions, list)

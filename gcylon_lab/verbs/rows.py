@@ -7,6 +7,7 @@ from functools import reduce
 from typing import Any, Self
 
 from ..config import GcylonConfig
+from ..errors import ArgumentError
 from ..ops import rowwise
 from ..ops.keys import check_keys, listed
 from ..tables.expressions import Expression, col, lit
@@ -157,6 +158,12 @@ class RowVerbs(Verbs):
         Table
             With dtypes as pandas gives them.
         """
+        # A function among the columns of a handle's call arrives in the place of `columns`.
+        if any(callable(one) and not isinstance(one, Expression) for one in (columns, *named.values())):
+            raise ArgumentError(
+                "assign makes columns of expressions, not of functions.",
+                advice="Give for example y=gl.col('x') * 2, or call map_parts(f) with a function of frames.",
+            )
         wanted = [*(columns or {}).items(), *named.items()]
         expressions = [(name, one if isinstance(one, Expression) else lit(one)) for name, one in wanted]
         return self._assigned("assign", expressions, strategy, config, timeout_s)

@@ -306,3 +306,39 @@ def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
         table.groupby("nope").size()
     with pytest.raises(TypeError, match="nope"):
         table.groupby("k").size(nope=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "said"),
+    [
+        (lambda t: t.k, AttributeError, r"sum\('k'\), select\('k'\) or filter"),
+        (lambda t: t.compute, AttributeError, r"use to_pandas\(\)"),
+        (lambda t: t["k"], TypeError, r"select\(columns\)"),
+        (list, TypeError, r"to_pandas\(limit\) for rows"),
+        (lambda t: t.groupby("k").sum, AttributeError, r"use agg\(\{'x': 'sum'\}\)"),
+        (lambda t: t.groupby("k").agg("sum"), ArgumentError, r"'sum' does not say of which columns"),
+        (lambda t: t.assign(y=lambda frame: frame.v), ArgumentError, "expressions, not of functions"),
+        (lambda t: t.join(t.rename({"k": "a", "v": "b", "s": "c"})), ArgumentError, "No column stands on both sides"),
+    ],
+)  # fmt: skip
+def test_habits_of_pandas_are_answered_with_the_verb(
+    lab: gl.Cluster, frame: pd.DataFrame, asked: object, kind: type[Exception], said: str
+) -> None:
+    table = lab.from_pandas(frame)
+    with pytest.raises(kind, match=said):
+        asked(table)  # type: ignore[operator]
+    assert not hasattr(table, "_repr_svg_") and not hasattr(table, "unheard_of")
+
+
+def test_a_rank_names_the_verb_too(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    def ask(table: Table) -> list[str]:
+        said = []
+        for name in ("k", "compute", "_hidden"):
+            try:
+                getattr(table, name)
+            except AttributeError as error:
+                said.append(str(error))
+        return said
+
+    for column, habit, hidden in lab.run(ask, lab.from_pandas(frame)):
+        assert "select('k')" in column and "to_pandas()" in habit and hidden.endswith("no attribute '_hidden'")

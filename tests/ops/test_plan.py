@@ -216,6 +216,7 @@ def test_budget_below_one_row() -> None:
     wide = replace(limited(20_000), rows=(1,) * 4, nbytes=(100_000,) * 4, used=(0,) * 4, fixed_row_bytes=100_000)
     with pytest.raises(BudgetExceeded, match="chunks of one row") as caught:
         make_plan(wide, AUTO)
+    assert "staged" not in caught.value.advice  # it was tried
     would_do = caught.value.numbers["would_do"]
     assert make_plan(replace(wide, limits=(would_do,) * 4), AUTO).predicted_peak_bytes <= would_do
 
@@ -322,3 +323,4 @@ def test_what_ran_is_explained_without_an_assumption(strategy: str) -> None:
     text = run_threads(2, run_and_explain, strategy)[0]
     assert "assuming" not in text
     assert ("needs no count" in text) == (strategy == "staged")
+    assert pretty(text) == text

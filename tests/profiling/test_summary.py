@@ -116,6 +116,13 @@ def test_the_text_says_what_matters(clock: Any) -> None:
     assert format_summary([]) == "No operations were recorded."
 
 
+def test_what_foresees_no_peak_shows_none(clock: Any) -> None:
+    ranks = two_ranks(clock)
+    for snapshot in ranks:
+        snapshot["operations"][0]["predicted_peak_bytes"] = 0
+    assert format_summary(ranks).splitlines()[2].split()[10:12] == ["-", "999"]
+
+
 def test_traffic_by_hand(clock: Any) -> None:
     ranks = two_ranks(clock)
     assert summary(ranks)["traffic"] == [] and "between ranks" not in format_summary(ranks)

@@ -275,6 +275,13 @@ def test_a_large_int_after_smaller_ones_is_named(tmp_path: Path) -> None:
             read(tmp_path / file, 1)
 
 
+@pytest.mark.parametrize(("magic", "reader"), [(b"PAR1\x15\r\x02", "read_parquet"), (b"ARROW1\0\0\xff", "read_ipc")])
+def test_a_file_of_another_format_names_its_reader(tmp_path: Path, magic: bytes, reader: str) -> None:
+    (tmp_path / "x.csv").write_bytes(magic)
+    with pytest.raises(ReadError, match=reader):
+        csv(tmp_path / "x.csv", 1)
+
+
 def test_carriage_returns_alone_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_bytes(b"a,b\r1,x\r2,y\r")
     with pytest.raises(ReadError, match="carriage return") as caught:
