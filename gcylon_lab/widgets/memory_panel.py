@@ -53,7 +53,7 @@ def memory_panel(view: View, theme: Theme) -> Panel:
         right_axis=_percent_axis(limit, top, hidden),
         shapes=[_shade(op, view, theme) for op in view.operations[-_MOST_SHADED:]],
         annotations=annotations,
-        legend_title="rank" if _SHORT_NAMES < len(lines) <= MOST_LINES and not view.worst_only else "",
+        legend_title="rank" if _SHORT_NAMES < len(view.ranks) <= MOST_LINES and not view.worst_only else "",
     )
 
 
@@ -138,7 +138,7 @@ def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
     return [
         line("low", "lowest", (t, rows.min(axis=0)), unit=unit, legend=False, line=edge, hoverinfo="skip"),
         line(
-            "high", f"all {count} ranks", (t, rows.max(axis=0)), unit=unit, line=edge,
+            "high", f"all {count}", (t, rows.max(axis=0)), unit=unit, line=edge,
             fill="tonexty", fillcolor=theme.shade[1], hovertemplate="highest: %{y:.3~g}<extra></extra>",
         ),
         line(

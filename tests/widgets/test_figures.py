@@ -116,6 +116,11 @@ def test_a_lane_has_the_colour_of_what_took_most_of_a_cell() -> None:
     assert [NAMES[p] if p >= 0 else "" for p in places] == ["exchange", "stage", "exchange", ""]
 
 
+@pytest.mark.parametrize(("ranks", "title"), [(2, ""), (5, "rank"), (64, "")])
+def test_numbers_alone_are_called_ranks(ranks: int, title: str) -> None:
+    assert draw(ranks)["layout"]["legend"]["title"]["text"] == title
+
+
 def test_many_ranks_have_a_heat_map_of_their_share_and_few_have_none() -> None:
     snapshots = Replay(64).at(12.0)
     figure = figure_dict(make_view(snapshots), LIGHT)
