@@ -36,8 +36,8 @@ def peak_ranks_panel(view: View, theme: Theme) -> Panel:
     few = len(ranks) <= _MOST_NAMED_RANKS
     numbers = _numbers("peak-numbers", x, [f"{v / unit:.3g}" for v in values["measured_peak_bytes"]], top, theme, few)
     predicted = _diamonds("peak-predicted", x, values["predicted_peak_bytes"], unit, theme, few=len(ranks) <= 8)
-    budget = _budget("peak-budget", x, values["budget_bytes"], unit, top)
-    notes = _notes(values, hidden, _RANKS_EMPTY, theme)
+    budget = _budget("peak-budget", x, values["budget_bytes"], unit, top * hidden)
+    notes = _notes(values, hidden, _RANKS_EMPTY, theme, named=few)
     if op and not few:
         value, rank = op.largest("measured_peak_bytes")
         notes.append(corner_note(f"most: rank {rank}, {readable(value)}", theme))
@@ -60,7 +60,7 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     pairs = zip(values["measured_peak_bytes"], values["predicted_peak_bytes"], strict=True)
     ratios = _numbers("plan-ratios", x, [_ratio(m, p) for m, p in pairs], top, theme)
     predicted = _diamonds("plan-predicted", x, values["predicted_peak_bytes"], unit, theme)
-    budget = _budget("plan-budget", x, values["budget_bytes"], unit, top)
+    budget = _budget("plan-budget", x, values["budget_bytes"], unit, top * hidden)
     return Panel(
         "plan", PLAN_TITLE, [measured, predicted, budget, ratios],
         {"title": "above: % of predicted, worst rank", **_NAMED},
@@ -136,7 +136,7 @@ def _diamonds(key: str, x: list[str], y: list[float], unit: float, theme: Theme,
     }  # fmt: skip
 
 
-def _budget(key: str, x: list[str], y: list[float], unit: float, top: float) -> Trace:
+def _budget(key: str, x: list[str], y: list[float], unit: float, legend_to: float) -> Trace:
     # Reading has no plan, so no budget stands in its record.
     known = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
     return {
@@ -144,14 +144,20 @@ def _budget(key: str, x: list[str], y: list[float], unit: float, top: float) -> 
         "x": [a for a, _ in known], "y": rounded([b / unit for _, b in known]),
         "line": {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hvh"},
         "marker": {"symbol": "line-ew-open", "size": 14, "color": BUDGET_COLOUR, "line": {"width": 2}},
-        "hovertemplate": "budget: %{y:.3~g}<extra></extra>", "showlegend": any(b / unit <= top for _, b in known),
+        "hovertemplate": "budget: %{y:.3~g}<extra></extra>",
+        # Where the note in the corner names another one.
+        "showlegend": any(b / unit <= legend_to for _, b in known),
     }  # fmt: skip
 
 
-def _notes(values: dict[str, list[float]], hidden: bool, empty: str, theme: Theme) -> list[dict[str, Any]]:
+def _notes(
+    values: dict[str, list[float]], hidden: bool, empty: str, theme: Theme, *, named: bool = True
+) -> list[dict[str, Any]]:
+    """What stands in the corner: the budget, for which a legend that names the diamonds has no room."""
     if not values["measured_peak_bytes"]:
         return [empty_note(empty, theme)]
-    if not hidden:
-        return []
     budget = max(values["budget_bytes"])
+    if not hidden:
+        shown = named and budget > 0
+        return [corner_note(f"budget {readable(budget)}, dashed", theme, colour=BUDGET_COLOUR)] if shown else []
     return [corner_note(f"budget {readable(budget)} ↑ off the scale", theme, colour=BUDGET_COLOUR)]
