@@ -18,7 +18,7 @@ _EVERY_S = 0.25
 Ask = Callable[[Sequence[dict[str, Any]]], States]
 
 
-def wait_until_idle(ask: Ask, size: int, timeout_s: float) -> None:
+def wait_until_idle(ask: Ask, size: int, timeout_s: float, has_fewer: Callable[[], bool] = lambda: False) -> None:
     """Wait until no rank has anything to do; free those that wait in an operation for idle ones.
 
     Says after some seconds, as a warning, what the ranks are doing.
@@ -30,6 +30,8 @@ def wait_until_idle(ask: Ask, size: int, timeout_s: float) -> None:
     size : int
         How many ranks there are.
     timeout_s : float
+    has_fewer : callable, optional
+        Whether a rank is known to be gone by now, which nobody needs to wait for then.
 
     Raises
     ------
@@ -41,6 +43,8 @@ def wait_until_idle(ask: Ask, size: int, timeout_s: float) -> None:
     while True:
         states = ask([{"ask": "state"}] * size)
         if all(state is not None and not state["running"] for state in states):
+            return
+        if has_fewer():
             return
         now = time.monotonic()
         stranded = None if None in states else find_stranded(states)

@@ -274,7 +274,11 @@ class Session:
         engines = sorted(self.client.ids)
         channel = self._new_channel(engines)
         try:
-            wait_until_idle(lambda each: channel.ask_each(each, 1.0), len(engines), self.launcher.start_timeout_s)
+            wait_until_idle(
+                lambda each: channel.ask_each(each, 1.0), len(engines), self.launcher.start_timeout_s,
+                # A rank that was killed a moment ago may still have been among them.
+                has_fewer=lambda: not set(engines) <= set(self.client.ids),
+            )  # fmt: skip
         except KeyboardInterrupt:
             channel.interrupt()
             raise

@@ -72,6 +72,18 @@ def busy(rank: int, running: str, operation: int = 0, verb: str = "") -> dict[st
     }  # fmt: skip
 
 
+def test_a_rank_that_turns_out_to_be_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attaching, "_EVERY_S", 0.01)
+    asked: list[int] = []
+
+    def ask(each: Any) -> list[Any]:
+        asked.append(len(each))
+        return [busy(0, ""), None]
+
+    attaching.wait_until_idle(ask, 2, 5.0, has_fewer=lambda: len(asked) >= 3)
+    assert asked == [2, 2, 2]
+
+
 def test_ranks_that_stay_busy_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attaching, "_SAID_AFTER_S", 0.05)
     monkeypatch.setattr(attaching, "_EVERY_S", 0.02)
