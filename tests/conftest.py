@@ -34,9 +34,7 @@ def several(request: pytest.FixtureRequest) -> World:
 ENGINES = ("bench", "cluster", "faults", "gpu", "notebooks")
 # As long as a third of those, and patient: these take their turn on the other worker. They are one unit, since units of
 # many tests come first: a long one that came last would leave the other worker with nothing to do.
-PATIENT = (
-    "notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py", "bench/test_tpch.py", "bench/test_benches.py",
-)  # fmt: skip
+PATIENT = ("notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py", "bench/test_tpch.py")
 ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_equipment.py", "test_in_browser.py", "test_with_cluster.py")
 
 
