@@ -43,11 +43,22 @@ _MEET = (
     "c.rank == 0 and print(n, MPI.Get_library_version().split(',')[0].strip(), flush=True)"
 )
 
-_EQUIP = (
-    "import json, gcylon_lab as gl; c = gl.initialize(sample_hz=0); e = c.equipment; "
-    "c.rank == 0 and print(json.dumps(dict(kind=e.kind, reason=e.reason, route=e.route, size=c.size)), flush=True); "
-    "c.close()"
-)
+# An error is told, not left to the launcher: Open MPI's was seen to wait for itself for ever where ranks end with one.
+_EQUIP = """
+import json
+import gcylon_lab as gl
+from gcylon_lab.errors import GcylonError
+try:
+    context = gl.initialize(sample_hz=0)
+except GcylonError as error:
+    print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+else:
+    made = context.equipment
+    if context.rank == 0:
+        said = {"kind": made.kind, "reason": made.reason, "route": made.route, "size": context.size}
+        print(json.dumps(said), flush=True)
+    context.close()
+"""
 # Nobody else is to miss what this takes for a moment.
 _LITTLE = {"GCYLON_GPU_MEMORY_LIMIT": "64MiB", "GCYLON_HOST_MEMORY_LIMIT": "64MiB"}
 
@@ -283,10 +294,10 @@ def _tried_engines(cards: list[str]) -> Iterator[Finding]:
         yield Finding("engines", FAIL, "GPU engines did not come up in 120 s", f"Try it: {' '.join(command)}")
         return
     said = next((line for line in done.stdout.splitlines() if line.startswith("{")), "")
-    if done.returncode or not said:
-        yield Finding("engines", FAIL, "engines did not start", _own_words(done.stderr))
+    made = json.loads(said) if said and not done.returncode else {"error": without_chatter(done.stderr)[-1500:].strip()}
+    if "error" in made:
+        yield Finding("engines", FAIL, "engines did not start", made["error"])
         return
-    made = json.loads(said)
     if made["kind"] == "cpu":
         yield _cpu_engines(made["reason"].removeprefix("because "), WARN)
         return
@@ -294,13 +305,6 @@ def _tried_engines(cards: list[str]) -> Iterator[Finding]:
     alone = "with one rank " if made["size"] == 1 else ""
     yield Finding("transport", OK, f"{alone}rows travel by {made['route']}")
     yield _pinned(max(len(cards), 1), _gpu_bytes(cards))
-
-
-def _own_words(output: str) -> str:
-    """The errors of this package in what ranks wrote, each once; all that they wrote where there is none."""
-    mark = f"{GcylonError.__module__}."
-    said = dict.fromkeys(line.removeprefix(mark) for line in output.splitlines() if line.startswith(mark))
-    return "; ".join(said) or without_chatter(output)[-1500:].strip()
 
 
 def _pinned(ranks: int, gpu_bytes: int) -> Finding:
