@@ -95,7 +95,7 @@ def _report(
         one, answers = Series(tuple(times)), seen[name, variant]
         line: dict[str, Any] = {"name": name, "variant": variant, "bytes_per_s": one.rate(rank_bytes)} | one.as_dict()
         if name == "ours":
-            line |= _memory(answers)
+            line |= memory_of(answers) | {"grown": max(answer["grown"] for answer in answers)}
         if variant.startswith("allgather"):
             line["moved_bytes_per_s"] = line["bytes_per_s"] * (ranks - 1)
         lines.append(line)
@@ -106,8 +106,8 @@ def _report(
     }
 
 
-def _memory(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What all ranks saw in all repetitions."""
+def memory_of(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What all ranks saw in all repetitions of one of our verbs: peak, budget, prediction, and how it ran."""
     ratios = [answer["predicted"] / answer["peak"] for answer in answers]
     return {
         "peak": max(answer["peak"] for answer in answers),
@@ -115,7 +115,6 @@ def _memory(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "within": all(answer["peak"] <= answer["budget"] for answer in answers),
         "predicted_over_measured": [min(ratios), max(ratios)],
         "staged": max(answer["staged"] for answer in answers),
-        "grown": max(answer["grown"] for answer in answers),
         "strategy": answers[0]["strategy"],
         "rounds": answers[0]["rounds"],
         "route": answers[0]["route"],

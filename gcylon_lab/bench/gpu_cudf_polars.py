@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .gpu_cases import KEY_RANGE
-from .gpu_rapidsmpf import Meeting
+from .gpu_processes import Meeting, run_one_a_gpu
 from .gpu_relational_ours import GROUPS
 from .seats import Answer, serve
 
@@ -27,30 +26,14 @@ class Peer:
     meeting : Meeting
     folder : Path
         Where ranks write their inputs.
-    rank, ranks : int
     """
 
-    def __init__(self, rows: int, meeting: Meeting, folder: Path, rank: int, ranks: int) -> None:
-        import ucxx._lib.libucxx as ucx
+    def __init__(self, rows: int, meeting: Meeting, folder: Path) -> None:
         from cudf_polars.engine.spmd import SPMDEngine
-        from rapidsmpf.communicator.ucxx import barrier, get_root_ucxx_address, new_communicator
-        from rapidsmpf.config import Options, get_environment_variables
-        from rapidsmpf.progress_thread import ProgressThread
-        from rapidsmpf.statistics import Statistics
 
         self.meeting, self.folder = meeting, folder
-        options = Options(get_environment_variables())
-        self._progress = ProgressThread(Statistics(enable=False))
-        address = None
-        if rank == 0:
-            comm = new_communicator(ranks, None, None, options, self._progress)
-            address = get_root_ucxx_address(comm)
-        address = meeting.share(address)[0]
-        if rank:
-            root = ucx.UCXAddress.create_from_buffer(address)
-            comm = new_communicator(ranks, None, root, options, self._progress)
-        barrier(comm)
-        _write(folder, rows, rank)
+        comm = meeting.connect()
+        _write(folder, rows, meeting.rank)
         meeting.share(0)
         self.engine: Any = SPMDEngine(comm=comm).__enter__()
 
@@ -101,20 +84,12 @@ def main(ranks: int, rows: str) -> None:
     where = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory() as meeting, tempfile.TemporaryDirectory(dir=where) as folder:
         command = [sys.executable, "-m", "gcylon_lab.bench.gpu_cudf_polars", "rank", str(ranks), rows, meeting, folder]
-        processes = [
-            subprocess.Popen([*command, str(rank)], env=os.environ | {"CUDA_VISIBLE_DEVICES": str(rank)})
-            for rank in range(ranks)
-        ]
-        try:
-            raise SystemExit(max(process.wait() for process in processes))
-        finally:
-            for process in processes:
-                process.kill()
+        raise SystemExit(run_one_a_gpu(ranks, command))
 
 
 def serve_rank(ranks: int, rows: int, meeting: str, folder: str, rank: int) -> None:
     """Serve the bench on one rank; the order's ``variant`` is join, sort or groupby."""
-    peer = Peer(rows, Meeting(meeting, rank, ranks), Path(folder), rank, ranks)
+    peer = Peer(rows, Meeting(meeting, rank, ranks), Path(folder))
 
     def step(variant: str, repeat: int, check: bool) -> Answer:
         return {"seconds": peer.run(variant), "wrong": ""}

@@ -15,6 +15,7 @@ from ..context import Context
 from ..ops.untried import UNTRIED_VARIABLE
 from ..profiling import set_recorder
 from .gpu_cases import KEY_RANGE, ROW_BYTES, GpuCase, case_named, ceiling_bytes
+from .row_sums import descents, stray_rows
 from .seats import Answer, serve
 
 
@@ -72,16 +73,14 @@ class Ranks:
 
     def wrong(self, case: GpuCase, result: gl.Table) -> str:
         """Collective: all ranks call it. Compare all rows before and after, and see that equal keys met, or ascend."""
-        context, size = self.context, self.context.size
+        context = self.context
         after = self.checksum(result)
         stray = 0
         if case.verb == "sort_values":
-            stray = self._descents(result)
+            everywhere = descents(result, context.workspace, "k")
+            stray = everywhere if context.rank == 0 else 0
         if case.verb == "shuffle":
-            backend = context.workspace.backend
-            for chunk in result._part.chunks:
-                with chunk.load(context.workspace) as data:
-                    stray += int((backend.partition_ids(data, ["k"], size) != context.rank).sum())
+            stray = stray_rows(result, context.workspace, "k")
         mine = np.array([value - 2**63 for value in (*self.sums, *after)] + [stray], dtype=np.int64)
         told = context.transport.agree(mine).astype(object)
         before, ended = told[:, :5] + 2**63, told[:, 5:10] + 2**63
@@ -90,20 +89,6 @@ class Ranks:
         if want != got:
             return f"rows or checksums differ: {want} before, {got} after"
         return f"{sum(told[:, 10])} rows are where they do not belong" if any(told[:, 10]) else ""
-
-    def _descents(self, result: gl.Table) -> int:
-        """Collective: all ranks call it. How often a key is less than the one before it, on this rank or before it."""
-        context = self.context
-        count, first, last = 0, 0, -1
-        for chunk in result._part.chunks:
-            with chunk.load(context.workspace) as data:
-                keys: Any = data.array("k")  # type: ignore[attr-defined]
-                count += int((keys[1:] < keys[:-1]).sum()) + int(int(keys[0]) < last)
-                first = int(keys[0]) if last < 0 else first
-                last = int(keys[-1])
-        ends = context.transport.agree(np.array([first, last], dtype=np.int64))
-        before = max((int(end) for _, end in ends[: context.rank]), default=-1)
-        return count + int(last >= 0 and first < before)
 
 
 def main(rows: int, extra_ceiling: float = 1.0) -> None:

@@ -5,9 +5,6 @@ The harness is ours: rapidsmpf's wheels ship none that runs.
 
 from __future__ import annotations
 
-import os
-import pickle
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,29 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from .gpu_cases import KEY_RANGE
+from .gpu_processes import Meeting, run_one_a_gpu
 from .gpu_tpch import TABLES, arrow_pieces
 from .seats import Answer, serve
-
-
-class Meeting:
-    """A folder in which ranks leave things for each other."""
-
-    def __init__(self, folder: str, rank: int, ranks: int) -> None:
-        self._folder, self._rank, self._ranks, self._number = Path(folder), rank, ranks, 0
-
-    def share(self, thing: Any) -> list[Any]:
-        """Collective: all ranks call it. Every rank's thing."""
-        self._number += 1
-        new = self._folder / f"{self._number}.{self._rank}.new"
-        new.write_bytes(pickle.dumps(thing))
-        new.rename(self._folder / f"{self._number}.{self._rank}")
-        found = []
-        for rank in range(self._ranks):
-            file = self._folder / f"{self._number}.{rank}"
-            while not file.exists():
-                time.sleep(0.0002)
-            found.append(pickle.loads(file.read_bytes()))
-        return found
 
 
 class Peer:
@@ -60,29 +37,14 @@ class Peer:
     ) -> None:
         import cupy
         import rmm.mr
-        import ucxx._lib.libucxx as ucx
-        from rapidsmpf.communicator.ucxx import barrier, get_root_ucxx_address, new_communicator
-        from rapidsmpf.config import Options, get_environment_variables
         from rapidsmpf.memory.buffer_resource import BufferResource
-        from rapidsmpf.progress_thread import ProgressThread
-        from rapidsmpf.statistics import Statistics
 
         self.meeting, self.ranks, self.turn = meeting, ranks, 0
-        options = Options(get_environment_variables())
         self.resource = rmm.mr.StatisticsResourceAdaptor(rmm.mr.CudaAsyncMemoryResource())
         self.buffers = BufferResource(self.resource)
         self.adaptor = self.buffers.device_mr_adaptor()
         rmm.mr.set_current_device_resource(self.adaptor)
-        progress = ProgressThread(Statistics(enable=False))
-        address = None
-        if rank == 0:
-            self.comm = new_communicator(ranks, None, None, options, progress)
-            address = get_root_ucxx_address(self.comm)
-        address = meeting.share(address)[0]
-        if rank:
-            root = ucx.UCXAddress.create_from_buffer(address)
-            self.comm = new_communicator(ranks, None, root, options, progress)
-        barrier(self.comm)
+        self.comm = meeting.connect()
         self.table = _plain_table(rank, rows) if table == "plain" else _read_table(tables, table, rank, ranks)
         cupy.cuda.Device().synchronize()
         self.all_rows = sum(meeting.share(self.table.num_rows()))
@@ -154,15 +116,7 @@ def main(ranks: int, rows: str, *table: str) -> None:
     """Start one process a GPU, and wait for them; each serves the bench."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "gcylon_lab.bench.gpu_rapidsmpf", "rank", str(ranks), rows, folder]
-        processes = [
-            subprocess.Popen([*command, str(rank), *table], env=os.environ | {"CUDA_VISIBLE_DEVICES": str(rank)})
-            for rank in range(ranks)
-        ]
-        try:
-            raise SystemExit(max(process.wait() for process in processes))
-        finally:
-            for process in processes:
-                process.kill()
+        raise SystemExit(run_one_a_gpu(ranks, command, *table))
 
 
 def serve_rank(ranks: int, rows: int, folder: str, rank: int, *table: str) -> None:

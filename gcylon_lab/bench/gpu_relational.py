@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..units import format_bytes, format_count, format_rate, format_seconds
+from .gpu import memory_of
 from .gpu_cases import ROW_BYTES
 from .ranks import mpi_contender
 from .reports import format_table, tell
@@ -69,20 +70,11 @@ def _measure(
                 seen += answers
         series = Series(tuple(times))
         line = {"name": contender.name, "variant": verb, "bytes_per_s": series.rate(rows * ROW_BYTES)}
-        lines.append(line | series.as_dict() | (_memory(seen) if "peak" in seen[0] else {}))
+        if "peak" in seen[0]:
+            line |= memory_of(seen) | {key: seen[0][key] for key in ("engines", "rows")}
+        lines.append(line | series.as_dict())
         say(f"{contender.name} {verb} done")
     return lines
-
-
-def _memory(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What all ranks saw in all repetitions."""
-    ratios = [answer["predicted"] / answer["peak"] for answer in answers]
-    return {key: answers[0][key] for key in ("budget", "strategy", "rounds", "engines", "route", "rows")} | {
-        "peak": max(answer["peak"] for answer in answers),
-        "within": all(answer["peak"] <= answer["budget"] for answer in answers),
-        "predicted_over_measured": [min(ratios), max(ratios)],
-        "staged": max(answer["staged"] for answer in answers),
-    }
 
 
 def format_relational(report: dict[str, Any]) -> str:

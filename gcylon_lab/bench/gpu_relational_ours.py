@@ -15,6 +15,7 @@ import gcylon_lab as gl
 from ..context import Context
 from ..ops.untried import UNTRIED_VARIABLE
 from .gpu_cases import KEY_RANGE, ROW_BYTES
+from .row_sums import descents
 from .seats import Answer, serve
 
 GROUPS = 100_000
@@ -100,8 +101,8 @@ class Tables:
             if abs(ours - whole) > 1e-9 * abs(whole):
                 return f"the sums of all groups are {ours}, and that of the column {whole}"
         elif variant == "sort":
-            if descents := self._descents(result):
-                return f"{descents} keys are less than the one before them"
+            if stray := descents(result, self.context.workspace, "k"):
+                return f"{stray} keys are less than the one before them"
         elif pairs := self._wrong_pairs(result):
             return f"{pairs} rows were joined with another key's"
         # Few groups may be missing of few rows; of keys over 2**40 a few are there twice, and pair four times.
@@ -110,26 +111,13 @@ class Tables:
         return "" if right else f"{rows} rows came out, where {want} were expected"
 
     def _wrong_pairs(self, result: gl.Table) -> int:
-        _, arrays = _libraries(self.context)
-        wrong = sum(int((array[1] != _paired(array[0])).sum()) for array in self._columns(result, "k", "w", arrays))
-        return int(self.context.transport.agree(np.array([wrong], dtype=np.int64)).sum())
-
-    def _descents(self, result: gl.Table) -> int:
-        _, arrays = _libraries(self.context)
-        count, first, last = 0, -1, -1
-        for keys, _ in self._columns(result, "k", "k", arrays):
-            count += int((keys[1:] < keys[:-1]).sum()) + int(int(keys[0]) < last)
-            first = int(keys[0]) if first < 0 else first
-            last = int(keys[-1])
-        ends = self.context.transport.agree(np.array([first, last, count], dtype=np.int64))
-        full = [(int(low), int(high)) for low, high, _ in ends if low >= 0]
-        return int(ends[:, 2].sum()) + sum(one[1] < before[1] for before, one in zip(full, full[1:], strict=False))
-
-    def _columns(self, result: gl.Table, one: str, other: str, arrays: Any) -> Iterator[tuple[Any, Any]]:
+        """Collective: all ranks call it. Rows whose value is not made of their key."""
+        wrong = 0
         for chunk in result._part.chunks:
             with chunk.load(self.context.workspace) as data:
-                if data.rows:
-                    yield arrays.asarray(data.array(one)), arrays.asarray(data.array(other))  # type: ignore[attr-defined]
+                keys, values = data.array("k"), data.array("w")  # type: ignore[attr-defined]
+                wrong += int((values != _paired(keys)).sum())
+        return int(self.context.transport.agree(np.array([wrong], dtype=np.int64)).sum())
 
 
 def _paired(keys: Any) -> Any:

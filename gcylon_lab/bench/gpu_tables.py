@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import ClusterError
 from ..tutorials import make_tpch
 from ..units import format_bytes, format_count, format_rate, format_seconds
+from .gpu import memory_of
 from .gpu_tpch import CASES, TABLES
 from .ranks import mpi_contender
 from .reports import format_table, tell
@@ -95,22 +96,15 @@ def _measure(
 
 def _line(variant: str, answers: Sequence[dict[str, Any]], times: tuple[float, ...]) -> dict[str, Any]:
     series = Series(times)
-    ratios = [answer["predicted"] / answer["peak"] for answer in answers]
-    return {
+    line = {
         "name": "ours",
         "variant": variant,
         "rank_rows": max(answer["rows"] for answer in answers),
         "rank_bytes": answers[0]["bytes"],
         "bytes_per_s": series.rate(answers[0]["bytes"]),
-        "peak": max(answer["peak"] for answer in answers),
-        "budget": answers[0]["budget"],
-        "within": all(answer["peak"] <= answer["budget"] for answer in answers),
-        "predicted_over_measured": [min(ratios), max(ratios)],
-        "staged": max(answer["staged"] for answer in answers),
-        "rounds": answers[0]["rounds"],
         "engines": answers[0]["engines"],
-        "route": answers[0]["route"],
-    } | series.as_dict()
+    }
+    return line | memory_of(answers) | series.as_dict()
 
 
 def _rapidsmpf(

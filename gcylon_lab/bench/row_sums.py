@@ -32,6 +32,29 @@ def stray_rows(table: Table, workspace: Workspace, key: str) -> int:
     return stray
 
 
+def descents(table: Table, workspace: Workspace, key: str) -> int:
+    """Collective: all ranks call it. How often a key is less than the one before it, over all ranks.
+
+    Parameters
+    ----------
+    table : Table
+    workspace : Workspace
+    key : str
+        An int64 column without negative numbers.
+    """
+    count, first, last = 0, -1, -1
+    for chunk in table._part.chunks:
+        with chunk.load(workspace) as data:
+            if not data.rows:
+                continue
+            keys: Any = data.array(key)  # type: ignore[attr-defined]
+            count += int((keys[1:] < keys[:-1]).sum()) + int(int(keys[0]) < last)
+            first, last = (int(keys[0]) if first < 0 else first), int(keys[-1])
+    ends = workspace.transport.agree(np.array([first, last, count], dtype=np.int64))
+    full = [(int(low), int(high)) for low, high, _ in ends if low >= 0]
+    return int(ends[:, 2].sum()) + sum(low < high for (_, high), (low, _) in zip(full, full[1:], strict=False))
+
+
 def device_sum(data: Any) -> int:
     """Sum of libcudf's xxHash64 of whole rows, nulls included."""
     import cupy

@@ -98,6 +98,16 @@ def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concaten
     return method
 
 
+def asked_here(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A method of `Table` as a handle's that runs in the notebook: what it calls of a table, a handle has too."""
+
+    def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
+        return verb(self, *args, **kwargs)
+
+    method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
+    return method
+
+
 def absolute(paths: Any) -> Any:
     """Paths as the engines find them, wherever the notebook has gone since they started."""
     if isinstance(paths, (list, tuple)):

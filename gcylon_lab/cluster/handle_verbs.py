@@ -16,11 +16,11 @@ from ..verbs.joining import JoiningVerbs, Keys
 from ..verbs.looks import LookingVerbs
 from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
-from ..verbs.sets import SetVerbs, listed_tables
+from ..verbs.sets import SetVerbs
 from ..verbs.sorting import SortingVerbs
 from ..verbs.writing import WritingVerbs
 from .async_verbs import with_async
-from .forwarding import Forwarding, answered, collected, forwarded
+from .forwarding import Forwarding, answered, asked_here, collected, forwarded
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
@@ -179,35 +179,10 @@ class HandleVerbs(Forwarding):
         """Show how `sort_values` would run; no data is read."""
         return self._plan("sort_values", strategy, config, on=[by] if isinstance(by, str) else list(by))
 
-    def plan_union(
-        self, other: Any, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Show how `union` would run, with evenly spread rows; no data is read."""
-        return self._plan_sets("union", [other], strategy, config, every=all)
-
-    def plan_intersect(
-        self, other: Any, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Show how `intersect` would run, with evenly spread rows; no data is read."""
-        return self._plan_sets("intersect", [other], strategy, config, every=all)
-
-    def plan_difference(
-        self, other: Any, *, all: bool = False, strategy: str = "auto", config: GcylonConfig | None = None
-    ) -> Plan:
-        """Show how `difference` would run, with evenly spread rows; no data is read."""
-        return self._plan_sets("difference", [other], strategy, config, every=all)
-
-    def plan_concat(
-        self,
-        others: Any,
-        *,
-        join: str = "outer",
-        order: str = "global",
-        strategy: str = "auto",
-        config: GcylonConfig | None = None,
-    ) -> Plan:
-        """Show how `concat` would run; no data is read."""
-        return self._plan_sets("concat", listed_tables(others), strategy, config, join=join, order=order)
+    plan_union = asked_here(SetVerbs.plan_union)
+    plan_intersect = asked_here(SetVerbs.plan_intersect)
+    plan_difference = asked_here(SetVerbs.plan_difference)
+    plan_concat = asked_here(SetVerbs.plan_concat)
 
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""

@@ -23,7 +23,7 @@ from .cudf_data import (
     empty_array,
     offsets_of,
 )
-from .cudf_hash_groups import hash_aggregated, may_hash, table_bytes
+from .cudf_hash_groups import hash_aggregated, may_hash, may_pass, table_bytes
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
 from .hashing import require_hashable
 from .order_bits import Words, to_bits
@@ -36,7 +36,7 @@ _ROW_BYTES = 48
 
 
 class CudfGrouping:
-    """Groups found by libcudf's hashing, put into the order of their first rows."""
+    """Groups by libcudf's hashing, in the order of their first rows, or by our own table, in that of their keys."""
 
     def aggregate(
         self,
@@ -169,7 +169,7 @@ def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
     unsigned = array.dtype.kind == "u" if column.fixed else str(column.arrow).startswith("u")
     values, valid = numbers(column, array, np.uint64 if unsigned and column.kind == "int" else np.int64)
     asked = [(over(values, valid), [plc.aggregation.sum()])]
-    if column.kind == "timedelta" or not _may_pass_limits(values):
+    if column.kind == "timedelta" or not may_pass(values, np.iinfo(values.dtype).max):
         return _Wanted(asked, lambda found: [made(output, _filled(found[0], 0))])
     asked.append((over(values.astype(np.float64), valid), [plc.aggregation.sum()]))
 
@@ -186,12 +186,6 @@ def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
         return [made(output, sums)]
 
     return _Wanted(asked, build)
-
-
-def _may_pass_limits(values: Any) -> bool:
-    """Whether sums of so many ints may be larger than their type holds."""
-    largest = max(int(values.max()), -int(values.min()))
-    return bool(largest * values.size > np.iinfo(values.dtype).max)
 
 
 def _filled(result: Any, item: Any) -> Any:

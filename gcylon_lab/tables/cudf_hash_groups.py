@@ -22,6 +22,7 @@ _MOST_SLOTS = 1 << 20  # a table of 16 MB stays in the GPU's cache; with more gr
 _SLOTS_A_ROW = 1.33
 _THREADS, _BLOCKS_A_PROCESSOR = 256, 8
 _EMPTY = 0x8000000000000001
+_MOST_SUM = 2**63 - 1
 
 _HEAD = """
 typedef unsigned long long u64;
@@ -150,7 +151,7 @@ def hash_aggregated(
         return None
     column, array = data.schema[keys[0]], data.array(keys[0])
     asked = [one for kernel in kernels for one in _asked(kernel, data, _items(array))]
-    if any(one.step.how == "whole" and _may_pass_limits(one.values) for one in asked):
+    if any(one.step.how == "whole" and may_pass(one.values, _MOST_SUM) for one in asked):
         return None
     slots = min(_MOST_SLOTS, 1 << (int(data.rows * _SLOTS_A_ROW)).bit_length())
     if (slots + 1) * 8 * (1 + len(asked)) > data.rows * (row_bytes + 8 * len(asked)):
@@ -228,10 +229,10 @@ def _outputs(kernel: Kernel, sums: Any) -> list[Any]:
     ]
 
 
-def _may_pass_limits(values: Any) -> bool:
-    """Whether sums of so many whole numbers may be larger than 63 bits."""
+def may_pass(values: Any, most: int) -> bool:
+    """Whether a sum of some of so many whole numbers may be larger than a number."""
     largest = max(int(values.max()), -int(values.min()))
-    return largest * int(values.size) >= 2**63
+    return largest * int(values.size) > most
 
 
 def _grouped(keys: Any, asked: Sequence[_Asked], slots: int) -> tuple[Any, list[Any]] | None:

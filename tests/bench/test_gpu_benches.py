@@ -17,7 +17,7 @@ from gcylon_lab.bench.gpu_profiling import format_cost
 from gcylon_lab.bench.gpu_tables import format_tables
 from gcylon_lab.bench.gpu_tables_ours import find_wrong
 from gcylon_lab.bench.gpu_tpch import TABLES, arrow_pieces, count_rows
-from gcylon_lab.bench.row_sums import rows_and_sum
+from gcylon_lab.bench.row_sums import descents, rows_and_sum
 from gcylon_lab.cli import main
 from gcylon_lab.context import current, run_threads
 from gcylon_lab.tutorials import make_tpch
@@ -144,3 +144,16 @@ def test_reports_are_readable():
     refused = {"name": "ours", "variant": "orders staged", "refused": "too little"}
     text = format_tables({"case": case | {"scale": 1.0, "warmup": 0}, "lines": [refused]})
     assert "ours orders staged was refused: too little" in text
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [([[1, 2], [], [2, 9]], 0), ([[1, 5], [3, 9], [9]], 1), ([[2, 1], [3], [4]], 1), ([[], [], []], 0)],
+)
+def test_an_order_is_looked_at_within_ranks_and_between_them(parts, expected):
+    def count():
+        context = current()
+        frame = pd.DataFrame({"k": pd.array(parts[context.rank], dtype="int64")})
+        return descents(gl.from_local(frame.astype({"k": "int64"})), context.workspace, "k")
+
+    assert run_threads(3, count) == [expected] * 3

@@ -7,16 +7,15 @@ Prints, on rank 0, a line of JSON: the equipment, and what was wrong. With GCYLO
 
 from __future__ import annotations
 
-import json
 import os
-import pickle
-import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from exchanges_on_gpu import frame_of
+from programs import failures, share, tell
 
 import gcylon_lab as gl
 from gcylon_lab import col
@@ -46,10 +45,6 @@ CONDITIONS = {
     "label": (col("c") == "label 2", lambda f: f["c"] == "label 2"),
     "time": (col("when").dt.day.isin([1, 5]), lambda f: f["when"].dt.day.isin([1, 5])),
 }
-
-
-def share(value: Any) -> list[Any]:
-    return [pickle.loads(text) for text in current().transport.share(pickle.dumps(value))]
 
 
 def everyone(table: gl.Table) -> pd.DataFrame:
@@ -144,7 +139,7 @@ def looked(table: gl.Table, whole: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(everyone(doubled), numbers.assign(twice=numbers["f"] * 2), **kinds)
 
 
-def checks() -> list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]]:
+def checks(table: gl.Table, whole: pd.DataFrame) -> list[tuple[str, Callable[[], None]]]:
     found: list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]] = []
     for strategy in ("direct", "chunked", "staged"):
         for by in KEYS:
@@ -156,7 +151,8 @@ def checks() -> list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]]:
         for name in CONDITIONS:
             found.append((f"filter {name} {strategy}", lambda t, w, n=name, s=strategy: chosen(t, w, n, s)))
         found.append((f"assign {strategy}", lambda t, w, s=strategy: made(t, w, s)))
-    return [*found, ("reductions", reduced), ("looks", looked)]
+    found += [("reductions", reduced), ("looks", looked)]
+    return [(what, partial(check, table, whole)) for what, check in found]
 
 
 def main() -> None:
@@ -171,23 +167,9 @@ def main() -> None:
         table = gl.from_local(frame)
         for chunk in (0, 64 * 1024):
             context.workspace.config = gl.GcylonConfig(chunk_size_bytes=chunk)
-            for what, check in checks():
-                text = ""
-                try:
-                    check(table, whole)
-                except Exception as error:
-                    trace = traceback.extract_tb(error.__traceback__)[-1]
-                    text = f"{type(error).__name__}: {error} [{trace.filename.split('/')[-1]}:{trace.lineno}]"[:600]
-                    if "Revoked" in text:
-                        raise
-                for other, told in enumerate(share(text)):
-                    if told and len(wrong) < 200:
-                        wrong.append(f"{what} {shape} chunk {chunk}: rank {other}: {told}")
+            wrong += failures(checks(table, whole), f" {shape} chunk {chunk}")
         table.release()
-    if rank == 0:
-        equipment = context.equipment
-        found = {"kind": equipment.kind, "reason": equipment.reason, "route": equipment.route, "wrong": wrong[:60]}
-        print(json.dumps(found | {"count": len(wrong)}))
+    tell(wrong)
     context.close()
 
 

@@ -7,18 +7,16 @@ Prints, on rank 0, a line of JSON: the equipment, and what was wrong. With GCYLO
 
 from __future__ import annotations
 
-import json
 import os
-import pickle
 import shutil
 import tempfile
-import traceback
 from collections.abc import Callable
 from typing import Any
 
 import pandas as pd
 from exchanges_on_gpu import frame_of
 from joins import LAYOUTS, frames, rows, whole
+from programs import failures, share, tell
 from sets import VERBS, counted
 
 import gcylon_lab as gl
@@ -36,10 +34,6 @@ FORMATS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 _KEPT = 64  # cuDF keeps some scalars
 Check = Callable[[], None]
-
-
-def share(value: Any) -> list[Any]:
-    return [pickle.loads(text) for text in current().transport.share(pickle.dumps(value))]
 
 
 def everyone(table: gl.Table) -> pd.DataFrame:
@@ -126,29 +120,15 @@ def main() -> None:
     os.environ.setdefault("GCYLON_UNTRIED", "1")
     context = gl.initialize(engine=os.environ.get("GCYLON_ENGINE", "gpu"), sample_hz=0)
     folder = share(tempfile.mkdtemp() if context.rank == 0 else "")[0]
-    wrong: list[str] = []
     context.budget.start_window()
     before = context.budget.used_bytes
-    for what, check in checks(folder):
-        text = ""
-        try:
-            check()
-        except Exception as error:
-            trace = traceback.extract_tb(error.__traceback__)[-1]
-            text = f"{type(error).__name__}: {error} [{trace.filename.split('/')[-1]}:{trace.lineno}]"[:600]
-            if "Revoked" in text:
-                raise
-        for other, told in enumerate(share(text)):
-            if told and len(wrong) < 200:
-                wrong.append(f"{what}: rank {other}: {told}")
+    wrong = failures(checks(folder))
     context.budget.start_window()
     if not wrong and context.budget.used_bytes > before + _KEPT:
         wrong.append(f"{context.budget.used_bytes - before} bytes are left in use on rank {context.rank}")
     if context.rank == 0:
         shutil.rmtree(folder)
-        equipment = context.equipment
-        found = {"kind": equipment.kind, "reason": equipment.reason, "route": equipment.route, "wrong": wrong[:60]}
-        print(json.dumps(found | {"count": len(wrong)}))
+    tell(wrong)
     context.close()
 
 

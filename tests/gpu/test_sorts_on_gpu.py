@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from programs import right_on_gpus
 
-from gcylon_lab.cluster.mpiexec import find_mpiexec
 from gcylon_lab.memory.device import why_unavailable
 from gcylon_lab.memory.gpu_status import count_gpus
 
-PROGRAM = Path(__file__).with_name("sorts_on_gpu.py")
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not count_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
@@ -25,11 +18,4 @@ pytestmark = [
 def test_rows_are_in_order_and_nothing_is_left(ranks: int, route: str) -> None:
     if route == "nccl" and count_gpus() < ranks:
         pytest.skip(f"NCCL wants a GPU a rank, and there are {count_gpus()}")
-    mpi = find_mpiexec()
-    command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, str(PROGRAM)]
-    environment = os.environ | mpi.environment | {"GCYLON_TRANSPORT": route, "PYTHONPATH": str(PROGRAM.parents[2])}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.stdout.strip(), done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert found["kind"] == "gpu", found["reason"]
-    assert found["wrong"] == []
+    right_on_gpus("sorts_on_gpu.py", ranks, route)
