@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, from_message
+from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost
 from .failures import dress, fold, name_ranks
 from .lookout import Lookout
 from .messages import CONTROL_REQUEST, Reply, Request, deliver
 from .turns import Turns
 from .views import OrderedView
-from .waiting import FREED_S, Waiter, parts_of
+from .waiting import FREED_S, Waiter, control_reply, parts_of
 
 _IDLE_S = 10.0
 _NEWS_S = 1.0
@@ -59,6 +59,7 @@ class Channel:
         self.engine_ids = list(engine_ids)
         self.lost: dict[int, float] = {}
         self.needs_recovery = False
+        self.unsettled: dict[str, Any] | None = None
         self.on_wait: Callable[[float], None] | None = None
         self.on_replies: Callable[[list[Reply]], None] | None = None
         self.is_unwanted: Callable[[], bool] = lambda: False
@@ -137,6 +138,8 @@ class Channel:
         self.check_usable()
         if self.needs_recovery:
             self.recover()
+        if self.unsettled is not None:
+            self.settle(self.unsettled)
 
     def check_usable(self) -> None:
         """Raise `ClusterDegraded` if a rank is gone or cannot be freed, `ClusterError` where it was closed."""
@@ -214,7 +217,26 @@ class Channel:
         """
         futures = [self._send_control(*pair) for pair in zip(self.engine_ids, contents, strict=True)]
         deadline = time.monotonic() + timeout_s
-        return [_control_reply(future, deadline - time.monotonic()) for future in futures]
+        return [control_reply(future, deadline - time.monotonic()) for future in futures]
+
+    def settle(self, content: dict[str, Any], timeout_s: float = _CONTROL_S) -> None:
+        """Ask what has to hold on all ranks alike, the config for example.
+
+        Raises
+        ------
+        ClusterError
+            If a rank does not answer. No request is sent then before all ranks have answered the latest of these.
+        """
+        self.unsettled = content
+        answers = self.ask(content, timeout_s)
+        silent = [rank for rank, answer in enumerate(answers) if answer is None]
+        if silent:
+            self.check_usable()
+            raise ClusterError(
+                f"{name_ranks(silent).capitalize()} did not answer within {timeout_s:g} s.",
+                advice="See status() for what the ranks do; restart() starts new engines.",
+            )
+        self.unsettled = None
 
     def is_busy(self) -> bool:
         """Whether a request that this client sent is not answered yet."""
@@ -368,18 +390,3 @@ class Channel:
             return None
         ident = self.client._engines[engine].encode()
         return self.client._send(self.client._control_stream, CONTROL_REQUEST, content=content, ident=ident)
-
-
-def _control_reply(future: Any, timeout_s: float) -> dict[str, Any] | None:
-    if future is None:
-        return None
-    try:
-        message = future.result(max(timeout_s, 0.0))
-    except FutureTimeout:
-        return None
-    # ipyparallel's future is in a cycle with its callbacks: what it holds stays until a collection of all generations.
-    content = message.pop("content")
-    if content["status"] == "failed":
-        raise from_message(content["error"])
-    reply: dict[str, Any] = content["reply"]
-    return reply

@@ -19,6 +19,7 @@ Rates = dict[str, float]
 
 _NBYTES = 8 * MIB
 _TRIES = 2
+_LOOK_S = 0.2  # 16 MiB written and read take 20 ms here; a disk that is busy with others' files takes seconds
 _ANY_KIND = 4  # cudaMemcpyDefault
 
 
@@ -34,28 +35,40 @@ class CopyRates:
     def __init__(self, known: Mapping[str, Rates] | None = None) -> None:
         self._known = {tier: rates for tier, rates in (known or {}).items() if rates}
         self._folder: str | None = None
-        self._measuring = threading.Lock()
+        self._measuring: threading.Thread | None = None
 
     @property
     def known(self) -> dict[str, Rates]:
         """What has been measured so far."""
         return dict(self._known)
 
-    def look(self, tiers: Any) -> None:
+    def look(self, tiers: Any, wait_s: float = _LOOK_S) -> None:
         """Measure the disk tier once it has been used, once a folder; for a moment when the rank is idle.
+
+        In a thread of its own, since whoever looks has others to answer too.
 
         Parameters
         ----------
         tiers : LowerTiers
+        wait_s : float
+            How long to wait for it; what takes longer is known the next time.
         """
         disk: SpillStore = getattr(tiers, "disk", tiers)
-        if not disk.written_bytes or disk.folder == self._folder or not self._measuring.acquire(blocking=False):
+        if not disk.written_bytes or disk.folder == self._folder or self._is_measuring():
             return
-        try:
-            self._folder = disk.folder
-            self._known["disk"] = disk_rates(disk.folder)
-        finally:
-            self._measuring.release()
+        self._folder = disk.folder
+        self._measuring = threading.Thread(
+            target=self._measure, args=(disk.folder,), name="gcylon-copy-rates", daemon=True
+        )
+        self._measuring.start()
+        self._measuring.join(wait_s)
+
+    def _is_measuring(self) -> bool:
+        return self._measuring is not None and self._measuring.is_alive()
+
+    def _measure(self, folder: str) -> None:
+        # A new mapping, since `known` may be copying the old one.
+        self._known = {**self._known, "disk": disk_rates(folder)}
 
 
 def disk_rates(folder: str, nbytes: int = _NBYTES) -> Rates:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import inspect
+import os
 import re
+import signal
 import subprocess
 import sys
 import warnings
@@ -15,9 +17,17 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import handle
+from gcylon_lab.cluster import handle, session
 from gcylon_lab.cluster.handle import DistTable
-from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError, HandleReleased, ReadError
+from gcylon_lab.errors import (
+    ArgumentError,
+    BudgetExceeded,
+    ClusterError,
+    ColumnMissing,
+    ConfigError,
+    HandleReleased,
+    ReadError,
+)
 from gcylon_lab.table import Table
 
 pytestmark = pytest.mark.mpi
@@ -245,6 +255,19 @@ def test_a_config_holds_for_the_next_operation(lab: gl.Cluster) -> None:
         lab.config = before.with_values(gpu_memory_limit="900TiB")
     assert lab.config.min_chunk_rows == 321
     lab.config = before
+
+
+def test_a_config_that_a_rank_does_not_take_holds_on_none(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = lab.config
+    monkeypatch.setattr(session, "_CONFIG_S", 0.5)
+    os.kill(lab.ranks[1].pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ClusterError, match=r"Rank 1 did not answer within 0\.5 s"):
+            lab.config = before.with_values(min_chunk_rows=321)
+    finally:
+        os.kill(lab.ranks[1].pid, signal.SIGCONT)
+    assert lab.config == before
+    assert lab.run(lambda: gl.current().config.min_chunk_rows) == [before.min_chunk_rows] * 2
 
 
 def test_functions_run_on_every_rank(lab: gl.Cluster, frame: pd.DataFrame) -> None:

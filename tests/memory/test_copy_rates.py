@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from time import perf_counter, sleep
 
 import numpy as np
 import pytest
@@ -34,3 +36,19 @@ def test_only_a_disk_in_use_is_measured_and_once_a_folder(tmp_path: Path, monkey
     store.set_folder(str(other))
     known.look(store)
     assert measured == [str(tmp_path), str(other)] and region.nbytes
+
+
+def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(rates, "disk_rates", lambda _: {"down": 1.0, "up": 2.0} if go_on.wait(30) else {})
+    store, known = SpillStore(str(tmp_path)), rates.CopyRates()
+    region = store.new_file().append([np.ones(10, dtype=np.uint8).data])
+    began = perf_counter()
+    known.look(store, wait_s=0.05)
+    known.look(store, wait_s=0.05)
+    assert perf_counter() - began < 5 and known.known == {} and region.nbytes
+    go_on.set()
+    deadline = perf_counter() + 10
+    while not known.known and perf_counter() < deadline:
+        sleep(0.01)
+    assert known.known == {"disk": {"down": 1.0, "up": 2.0}}
