@@ -48,6 +48,9 @@ def add(parser: argparse.ArgumentParser) -> None:
     board.add_argument("--rows", type=int, default=40_000_000, help="rows on each rank (default: 40000000)")
     board.add_argument("--turns", type=int, default=5, help="shuffles with it open and without (default: 5)")
     board.add_argument("--minutes", type=float, default=2.0, help="how long to watch memory (default: 2)")
+    seen = _new(commands, "seen", "how soon memory that is taken shows in our dashboard, and in dask's", _seen)
+    seen.add_argument("--repeats", type=int, default=10)
+    seen.add_argument("--no-peers", action="store_true", help="leave dask out")
     gpu = _new(commands, "gpu", "our verbs on GPUs beside the bare exchange, pinned copies and rapidsmpf", _gpu)
     gpu.add_argument("--ranks", type=int, default=4, help="one GPU each, or sharing what there is (default: 4)")
     gpu.add_argument("--rows", type=float, default=125e6, help="rows on each rank (default: 125e6)")
@@ -176,6 +179,12 @@ def _dashboard(arguments: argparse.Namespace) -> int:
     case = (arguments.ranks, arguments.rows, arguments.turns, arguments.minutes)
     check(*case)
     return _finish(arguments, run(*case), format_dashboard)
+
+
+def _seen(arguments: argparse.Namespace) -> int:
+    from .seen import format_seen, run
+
+    return _finish(arguments, run(arguments.repeats, peers=not arguments.no_peers), format_seen)
 
 
 def _gpu(arguments: argparse.Namespace) -> int:

@@ -87,7 +87,7 @@ def run(ranks: int, rows: int, turns: int, minutes: float, say: Callable[[str], 
     dict
         Plain values: ``live``, ``cost``, ``memory``, ``freed``, and ``complaints`` of the page and the server's log.
     """
-    with _session(ranks, rows) as session:
+    with open_session(ranks, rows) as session:
         say("JupyterLab, Chromium and the ranks have started")
         live = _live(session)
         say(f"points arrived within {live['median_ms']:.0f} ms, median")
@@ -104,7 +104,8 @@ def run(ranks: int, rows: int, turns: int, minutes: float, say: Callable[[str], 
 
 
 @contextmanager
-def _session(ranks: int, rows: int) -> Iterator[Session]:
+def open_session(ranks: int, rows: int) -> Iterator[Session]:
+    """Start JupyterLab, a page and ranks with a table, open a dashboard on the page; end them."""
     cells = [cell.format(ranks=ranks, rows=rows) for cell in _CELLS]
     with (
         tempfile.TemporaryDirectory(prefix="gcylon-lab-bench-", ignore_cleanup_errors=True) as folder,

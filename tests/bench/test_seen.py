@@ -1,0 +1,24 @@
+"""When a page first showed what was taken: pure, of readings."""
+
+from __future__ import annotations
+
+import pytest
+
+from gcylon_lab.bench.seen import first_seen
+from gcylon_lab.errors import GcylonError
+
+
+def test_the_first_drawing_with_most_of_it_counts() -> None:
+    draws = [[9.0, 0.1], [10.2, 0.1], [10.5, 0.2], [11.0, 4.1], [12.0, 4.2]]
+    assert first_seen(10.0, draws) == 1.0
+
+
+def test_what_was_drawn_before_does_not_count() -> None:
+    # The one before, which is given back only then.
+    assert first_seen(10.0, [[9.0, 4.0], [9.9, 0.0], [10.3, 4.0]]) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("draws", [[], [[10.5, 1.0]], [[9.0, 1.0], [10.5, 1.1]], [[9.5, 4.0], [10.5, 0.0]]])
+def test_what_never_showed_is_an_error(draws: list[list[float]]) -> None:
+    with pytest.raises(GcylonError, match=f"Of {len(draws)} drawings none"):
+        first_seen(10.0, draws)
