@@ -219,8 +219,8 @@ class Channel:
         deadline = time.monotonic() + timeout_s
         return [control_reply(future, deadline - time.monotonic()) for future in futures]
 
-    def settle(self, content: dict[str, Any], timeout_s: float = _CONTROL_S) -> None:
-        """Ask what has to hold on all ranks alike, the config for example.
+    def settle(self, content: dict[str, Any], tries: int = 1, each_s: float = _CONTROL_S) -> None:
+        """Tell all ranks what has to hold on them alike, the config for example; again to those that are silent.
 
         Raises
         ------
@@ -228,15 +228,17 @@ class Channel:
             If a rank does not answer. No request is sent then before all ranks have answered the latest of these.
         """
         self.unsettled = content
-        answers = self.ask(content, timeout_s)
-        silent = [rank for rank, answer in enumerate(answers) if answer is None]
-        if silent:
+        silent = set(range(self.size))
+        for _ in range(tries):
+            silent -= {rank for rank, answer in enumerate(self.ask(content, each_s)) if answer is not None}
             self.check_usable()
-            raise ClusterError(
-                f"{name_ranks(silent).capitalize()} did not answer within {timeout_s:g} s.",
-                advice="See status() for what the ranks do; restart() starts new engines.",
-            )
-        self.unsettled = None
+            if not silent:
+                self.unsettled = None
+                return
+        raise ClusterError(
+            f"{name_ranks(sorted(silent)).capitalize()} did not answer within {tries * each_s:g} s.",
+            advice="See status() for what the ranks do; restart() starts new engines.",
+        )
 
     def is_busy(self) -> bool:
         """Whether a request that this client sent is not answered yet."""

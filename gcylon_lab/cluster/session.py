@@ -28,7 +28,8 @@ from .views import activate
 T = TypeVar("T")
 
 _MAX_KEEP_S = 5.0
-_CONFIG_S = 15.0  # an engine that shares its core with several others was seen to take more than 5
+# An engine beside many other programs was once seen not to answer within 5 s.
+_CONFIG_TRIES = 3
 _LAST_WORDS_S = 0.5  # the launcher learns of an end a moment after the controller
 
 
@@ -227,11 +228,11 @@ class Session:
         self.check_open()
         self.channel.check_usable()
         try:
-            self.channel.settle(_ask_config(config), _CONFIG_S)
+            self.channel.settle(_ask_config(config), _CONFIG_TRIES)
         except GcylonError:
             # Where one rank does not take it, none keeps it.
             with contextlib.suppress(GcylonError):
-                self.channel.settle(_ask_config(self.config), 1.0)
+                self.channel.settle(_ask_config(self.config), each_s=1.0)
             raise
         self.config = config
 
