@@ -109,7 +109,8 @@ def _openmpi(place: str, version: str) -> MpiExec:
 
 def _chooses_transports(place: str) -> bool:
     """Whether a person has said which transports this Open MPI may use, where it looks for that."""
-    files = [Path.home() / ".openmpi/mca-params.conf", Path(place).parents[1] / "etc/openmpi-mca-params.conf"]
+    prefix = Path(place).absolute().parent.parent
+    files = [Path.home() / ".openmpi/mca-params.conf", prefix / "etc/openmpi-mca-params.conf"]
     if "OMPI_MCA_btl" in os.environ:
         return True
     return any(re.search(r"^\s*btl\s*=", file.read_text(), re.MULTILINE) for file in files if file.is_file())

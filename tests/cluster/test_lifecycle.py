@@ -99,7 +99,7 @@ def test_a_cluster_leaves_nothing_behind(runtime_dir: str) -> None:
                 lab.run(os.getpid)
             assert second.run(os.getpid) == [second.ranks[0].pid]
             last = home_of(runtime_dir, "tidy")
-    assert wait_until(lambda: not of_home(str(home)) and not of_home(str(last)), 8)
+    assert wait_until(lambda: not of_home(str(home)) and not of_home(str(last)), 30)
     assert not home.exists()
     assert not last.exists()
     second.close()
