@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -31,15 +32,34 @@ def several(request: pytest.FixtureRequest) -> World:
 
 
 # Where tests start engines, browsers or Python processes: these run one after the other, so that they meet their times.
-ENGINES = ("bench", "cluster", "faults", "gpu", "notebooks")
-# As long as a third of those, and patient: these take their turn on the other worker. They are one unit, since units of
-# many tests come first: a long one that came last would leave the other worker with nothing to do.
-PATIENT = ("notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py", "bench/test_tpch.py")
+ENGINES = ("cluster", "faults", "gpu", "notebooks")
 ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_equipment.py", "test_in_browser.py", "test_with_cluster.py")
+# As long as half of those, and patient: these take their turn on the other worker.
+PATIENT = ("bench/", "notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py")
+# The long units come first: what is short fills up both workers to the end.
+LONG = ("engines", "patient")
 
 
+def unit_of(nodeid: str) -> str:
+    """What is run on one worker, one test after the other: a file, or one of the long units."""
+    file, _, test = nodeid.partition("::")
+    parts = file.split("/")
+    if any(place in file for place in PATIENT):
+        return "patient"
+    starts = "mpi" in test or bool(set(ENGINES) & set(parts)) or parts[-1] in ENGINE_FILES
+    return "engines" if starts else file
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Try what needs a real browser again before it counts as failed: starved of a core, a page misses its times."""
+    """Bring units into their order, and try what needs a real browser again before it counts as failed.
+
+    (Starved of a core, a page misses its times.)
+    """
+    units = {item: unit_of(item.nodeid) for item in items}
+    sizes = Counter(units.values())
+    order = [*LONG, *(unit for unit, _ in sizes.most_common() if unit not in LONG)]
+    items.sort(key=lambda item: order.index(units[item]))
     for item in items:
         if item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.flaky(reruns=2))
@@ -47,19 +67,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give workers whole files, and all that starts engines to one of them.
+    """Give workers whole units, in the order above.
 
     (Groups by mark do not work with pytest 9.2 and xdist 3.8.)
     """
     from xdist.scheduler import LoadScopeScheduling
 
-    class OneByOne(LoadScopeScheduling):
+    class UnitByUnit(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file, _, test = nodeid.partition("::")
-            parts = file.split("/")
-            if file.endswith(PATIENT):
-                return "patient"
-            starts = "mpi" in test or bool(set(ENGINES) & set(parts)) or parts[-1] in ENGINE_FILES
-            return "engines" if starts else file
+            return unit_of(nodeid)
 
-    return OneByOne(config, log)
+    config.option.loadscopereorder = False  # by the number of their tests
+    return UnitByUnit(config, log)

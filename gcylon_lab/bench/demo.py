@@ -9,13 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from glob import has_magic
 from pathlib import Path
 from typing import Any
 
 from ..cluster.client import Cluster
 from ..cluster.handle import DistTable
 from ..config import GcylonConfig
-from ..errors import ArgumentError, ColumnMissing, GcylonError, WriteError
+from ..errors import ArgumentError, ColumnMissing, GcylonError, ReadError, WriteError
 from ..profiling.report import summary, write_chrome_trace
 from ..tutorials import make_tpch
 from ..units import format_bytes, format_count, format_rate, format_seconds, parse_bytes
@@ -92,6 +93,7 @@ class Demo:
 
     def _input(self, folder: Path) -> tuple[list[str], list[str]]:
         if self.files:
+            _look_for(self.files)
             return self.files, self.files
         with self._step(f"making TPC-H lineitem and orders at scale {self.scale:g}"):
             lineitem, orders = make_tpch(folder, self.scale)
@@ -187,6 +189,13 @@ def _make_folder(folder: Path) -> None:
         raise WriteError(
             f"{folder} cannot be made: {error.strerror}.", advice="Give another folder with --out."
         ) from error
+
+
+def _look_for(files: Sequence[str]) -> None:
+    """Say what is missing before engines are started."""
+    for file in files:
+        if not ("://" in file or has_magic(file) or Path(file).exists()):
+            raise ReadError(f"there is no file {file}", advice=f"The working folder is {os.getcwd()}.", path=file)
 
 
 def _read(lab: Cluster, files: Sequence[str], config: GcylonConfig | None = None) -> DistTable:

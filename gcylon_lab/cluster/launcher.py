@@ -26,13 +26,14 @@ from .homes import new_home, sweep
 from .lease import Lease
 from .mpiexec import MpiExec, exit_of_rank, without_chatter
 
+_MISSED_BEATS = 300  # a minute: a busy machine is slow
 _CONTROLLER_ARGUMENTS = [
     "--nodb",
     "--IPController.broadcast_scheduler_depth=0",
     "--IPController.use_threads=True",
     # An engine counts from its second heartbeat on: with ipyparallel's three seconds a start takes five longer.
-    "--HeartMonitor.period=500",
-    "--HeartMonitor.max_heartmonitor_misses=120",
+    "--HeartMonitor.period=200",
+    f"--HeartMonitor.max_heartmonitor_misses={_MISSED_BEATS}",
 ]
 _POLL_S = 0.03
 _DIGESTS = 4096
@@ -237,7 +238,7 @@ class Launcher:
         # As above; ipyparallel's own limit is five seconds.
         engines.engine_args = [
             f"--IPEngine.timeout={self.start_timeout_s}",
-            "--IPEngine.max_heartbeat_misses=120",
+            f"--IPEngine.max_heartbeat_misses={_MISSED_BEATS}",
             f"--IPEngine.init_mpi={_init(self.home, self.grace_s, self.config)}",
         ]
         return config

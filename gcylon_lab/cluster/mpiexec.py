@@ -95,12 +95,25 @@ def _openmpi(place: str, version: str) -> MpiExec:
     environment = {}
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         environment = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if not _chooses_transports(place):
+        # Its one-sided transport over libfabric, which nothing here uses, sleeps for a second in every process's
+        # MPI_Init where it finds no such network.
+        environment["OMPI_MCA_btl"] = "^ofi"
     if version.startswith(("1.", "2.", "3.", "4.")):
         return MpiExec(place, OPENMPI, version, ("--oversubscribe",), environment)
     environment["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
     # With ULFM a dead rank is no longer reported on its own; this much talk of the launcher says how it ended.
     arguments = ("--with-ft", "ulfm", "--prtemca", "odls_base_verbose", "5")
     return MpiExec(place, OPENMPI, version, arguments, environment, revocable=True)
+
+
+def _chooses_transports(place: str) -> bool:
+    """Whether a person has said which transports this Open MPI may use, where it looks for that."""
+    prefix = Path(place).absolute().parent.parent
+    files = [Path.home() / ".openmpi/mca-params.conf", prefix / "etc/openmpi-mca-params.conf"]
+    if "OMPI_MCA_btl" in os.environ:
+        return True
+    return any(re.search(r"^\s*btl\s*=", file.read_text(), re.MULTILINE) for file in files if file.is_file())
 
 
 def exit_of_rank(output: str, rank: int) -> str:

@@ -29,6 +29,17 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
+def left_alone(runtime_dir: str) -> Iterator[list[Path]]:
+    """Folders of clusters that nobody owns any more; other tests go on meanwhile, and in the end all are gone."""
+    from test_lifecycle import of_home, wait_until
+
+    homes: list[Path] = []
+    yield homes
+    for home in homes:
+        assert wait_until(lambda home=home: not home.exists() and not of_home(str(home)), 60), of_home(str(home))
+
+
+@pytest.fixture(scope="session")
 def lab(runtime_dir: str) -> Iterator[gl.Cluster]:
     """Two ranks, for tests that leave them as they are."""
     with gl.Cluster(2, name="used", grace_s=20, progress=False, env=HERE) as cluster:

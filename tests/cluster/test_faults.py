@@ -27,6 +27,9 @@ from gcylon_lab.errors import (
 
 pytestmark = pytest.mark.mpi
 
+# A second is usual; a machine that does much else takes longer, but nobody waits for the minute that is slept.
+SOON_S = 20.0
+
 
 def agree() -> list[int]:
     context = gl.current()
@@ -54,7 +57,7 @@ def test_a_rank_that_raises_frees_the_others(hurt: gl.Cluster) -> None:
         start = time.monotonic()
         with pytest.raises(RankError, match="on purpose") as caught:
             hurt.run(rank_1_raises)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < SOON_S
         assert caught.value.rank == 1
         assert "rank_1_raises" in caught.value.remote_traceback
         assert works(hurt)
@@ -74,7 +77,7 @@ def test_an_interrupt_from_another_thread_frees_stuck_ranks(hurt: gl.Cluster) ->
     start = time.monotonic()
     with pytest.raises(Revoked):
         hurt.run(rank_1_sleeps, 60)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < SOON_S
     assert works(hurt)
 
 
@@ -83,7 +86,7 @@ def test_a_keyboard_interrupt_reaches_the_ranks(hurt: gl.Cluster) -> None:
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         hurt.run(rank_1_sleeps, 60)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < SOON_S
     assert works(hurt)
 
 
@@ -97,7 +100,7 @@ def test_a_deadline_of_a_function_ends_it(hurt: gl.Cluster) -> None:
     start = time.monotonic()
     with pytest.raises(DeadlineExceeded, match="0.5 s"):
         hurt.run(rank_1_sleeps, 60, timeout_s=0.5)
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < SOON_S
     assert works(hurt)
 
 
@@ -107,7 +110,7 @@ def test_a_deadline_of_a_verb_ends_it(hurt: gl.Cluster) -> None:
     start = time.monotonic()
     with pytest.raises(DeadlineExceeded):
         table.shuffle("k", timeout_s=0.5)
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < SOON_S
     assert table.shuffle("k").num_rows == 1000
 
 
@@ -119,7 +122,7 @@ def test_a_killed_rank_is_named_and_a_restart_mends(hurt: gl.Cluster) -> None:
     start = time.monotonic()
     with pytest.raises(RankLost, match=rf"rank 1 \(host .*, pid {pid}\) is gone: signal Killed") as caught:
         hurt.run(rank_1_sleeps, 60)
-    assert time.monotonic() - start < 5.7
+    assert time.monotonic() - start < SOON_S
     assert caught.value.rank == 1
     with pytest.raises(ClusterDegraded, match="restart"):
         table.shuffle("k")
@@ -140,7 +143,7 @@ def test_a_rank_killed_during_a_cell_is_named(hurt: gl.Cluster) -> None:
             "gl.current().transport.agree(np.zeros(1, dtype=np.int64))",
             silent=False,
         )
-    assert time.monotonic() - start < 5.7
+    assert time.monotonic() - start < SOON_S
     with pytest.raises(ClusterDegraded):
         hurt.view.execute("1", silent=False)
     hurt.restart()
@@ -161,8 +164,8 @@ def test_without_a_controller_nobody_waits_and_a_restart_mends(hurt: gl.Cluster)
     start = time.monotonic()
     with pytest.raises(ClusterDegraded, match="controller"):
         hurt.run(rank_1_sleeps, 60)
-    assert time.monotonic() - start < 5.7
-    assert wait_until(lambda: not alive(children), 2), "its children are left behind"
+    assert time.monotonic() - start < SOON_S
+    assert wait_until(lambda: not alive(children), SOON_S), "its children are left behind"
     with pytest.raises(ClusterDegraded, match="controller"):
         hurt.view.execute("1", silent=False)
     hurt.restart()

@@ -6,12 +6,13 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
-from test_lifecycle import alive, home_of, of_home, wait_until
+from test_lifecycle import alive, home_of
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
@@ -19,7 +20,7 @@ START = """
 import time
 import pandas as pd
 import gcylon_lab as gl
-lab = gl.Cluster(2, name="kernel", grace_s=6)
+lab = gl.Cluster(2, name="kernel", grace_s=20)
 lab.from_pandas(pd.DataFrame({"k": range(100)})).bind("kept")
 print("ranks:", [record.pid for record in lab.ranks])
 """
@@ -36,8 +37,10 @@ class Notebook:
         self.client.start_channels()
         self.client.wait_for_ready(60)
 
-    def run(self, code: str, *, interrupt_after_s: float | None = None, timeout_s: float = 100) -> dict[str, Any]:
-        """Run a cell; returns its reply, and under "text" all that it showed."""
+    def run(
+        self, code: str, *, interrupt_after_s: float | None = None, interrupt_at: str = "", timeout_s: float = 100
+    ) -> dict[str, Any]:
+        """Run a cell, perhaps interrupt it; returns its reply, and under "text" all that it showed."""
         ident = self.client.execute(code)
         if interrupt_after_s is not None:
             time.sleep(interrupt_after_s)
@@ -51,6 +54,9 @@ class Notebook:
             if content.get("execution_state") == "idle":
                 break
             shown.append(str(content.get("text") or content.get("data") or content.get("traceback") or ""))
+            if interrupt_at and interrupt_at in shown[-1]:
+                interrupt_at = ""
+                self.manager.interrupt_kernel()
         while (reply := self.client.get_shell_msg(timeout=timeout_s))["parent_header"].get("msg_id") != ident:
             pass
         return reply["content"] | {"text": "\n".join(shown)}
@@ -64,31 +70,29 @@ def notebook(runtime_dir: str) -> Iterator[Notebook]:
     notebook.manager.shutdown_kernel(now=True)
 
 
-def test_a_notebook(notebook: Notebook, runtime_dir: str) -> None:
+def test_a_notebook(notebook: Notebook, runtime_dir: str, left_alone: list[Path]) -> None:
     started = notebook.run(START)
     assert started["status"] == "ok", started["text"]
     pids = [int(pid) for pid in re.findall(r"\d+", started["text"].rpartition("ranks:")[2])]
 
     # A cell that fails on one rank frees the other, and is told once.
-    start = time.monotonic()
     failed = notebook.run("%%px\nif gl.current().rank == 1: 1 / 0\nkept.shuffle('k')")
     assert failed["status"] == "error"
-    assert time.monotonic() - start < 5
     assert failed["text"].count("ZeroDivisionError") >= 1
     assert "left with Revoked" in failed["text"]
+    assert "nobody would have joined" not in failed["text"], "the other was freed only for waiting in vain"
     assert notebook.run("%px rows = kept.shuffle('k').num_rows")["status"] == "ok"
     assert "100" in notebook.run("print(sum(lab.view['rows']))")["text"]
 
     # Interrupting the kernel frees the ranks, in a handle's call and in a cell; what takes long says how far it is.
     start = time.monotonic()
-    cut = notebook.run("lab.run(time.sleep, 60)", interrupt_after_s=2.5)
+    cut = notebook.run("lab.run(time.sleep, 60)", interrupt_at="run: ")
     assert cut["ename"] == "KeyboardInterrupt"
-    assert time.monotonic() - start < 7
-    assert "run: 1" in cut["text"] or "run: 2" in cut["text"], cut["text"]
+    assert time.monotonic() - start < 30
     start = time.monotonic()
     notebook.run(f"%px {STUCK}", interrupt_after_s=1.5)
     assert "100" in notebook.run("print(lab.table('kept').shuffle('k').num_rows)")["text"]
-    assert time.monotonic() - start < 9
+    assert time.monotonic() - start < 30
 
     # The kernel is restarted; the engines are not.
     notebook.client.stop_channels()
@@ -103,11 +107,9 @@ def test_a_notebook(notebook: Notebook, runtime_dir: str) -> None:
     assert alive(pids) == pids
 
     # Without a kernel they end.
-    home = home_of(runtime_dir, "kernel")
+    left_alone.append(home_of(runtime_dir, "kernel"))
     notebook.manager.shutdown_kernel(now=False)
-    assert wait_until(lambda: not alive(pids), 12)
-    assert wait_until(lambda: not of_home(str(home)), 12)
-    assert not home.exists()
+    assert alive(pids) == pids
 
 
 TICKS = """
@@ -149,5 +151,5 @@ def test_magics_and_awaits(notebook: Notebook) -> None:
     start = time.monotonic()
     assert notebook.run("await lab.run_async(time.sleep, 60)", interrupt_after_s=1.5)["status"] == "error"
     assert "1000" in notebook.run("print(t.shuffle('k').num_rows)")["text"]
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 30
     assert "Closed lab" in notebook.run("%lab down")["text"]

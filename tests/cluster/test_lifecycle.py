@@ -99,7 +99,7 @@ def test_a_cluster_leaves_nothing_behind(runtime_dir: str) -> None:
                 lab.run(os.getpid)
             assert second.run(os.getpid) == [second.ranks[0].pid]
             last = home_of(runtime_dir, "tidy")
-    assert wait_until(lambda: not of_home(str(home)) and not of_home(str(last)), 8)
+    assert wait_until(lambda: not of_home(str(home)) and not of_home(str(last)), 30)
     assert not home.exists()
     assert not last.exists()
     second.close()
@@ -128,24 +128,21 @@ def test_a_new_process_takes_over(runtime_dir: str) -> None:
         gl.Cluster.attach("left")
 
 
-def test_nothing_outlives_a_killed_owner_for_long(runtime_dir: str) -> None:
+def test_nothing_outlives_a_killed_owner_for_long(runtime_dir: str, left_alone: list[Path]) -> None:
     # Two at a time, since it takes a while: one whose ranks are idle, and one whose ranks are stuck.
     idle, stuck = start_owner("orphaned", grace_s=2), start_owner("stuck", grace_s=1, code=OWNER + STUCK)
     idle_pids, stuck_pids = ranks_of(idle), ranks_of(stuck)
-    home = home_of(runtime_dir, "orphaned")
+    left_alone += [home_of(runtime_dir, "orphaned"), home_of(runtime_dir, "stuck")]
     time.sleep(3)
     for pids in (idle_pids, stuck_pids):
         assert alive(pids) == pids, "engines ended although their owner lives"
+    killed = time.monotonic()
     for owner in (idle, stuck):
         owner.send_signal(signal.SIGKILL)
         owner.wait()
-    killed = time.monotonic()
-    time.sleep(1)
-    assert alive(idle_pids) == idle_pids, "engines ended before the grace time was over"
-    assert wait_until(lambda: not alive(idle_pids), 8)
-    assert wait_until(lambda: not alive(stuck_pids), killed + 10 - time.monotonic())
-    assert wait_until(lambda: not of_home(str(home)), 12)
-    assert not home.exists()
+    assert wait_until(lambda: alive(idle_pids) != idle_pids, 30)
+    assert time.monotonic() - killed > 1.5, "engines ended before the grace time was over"
+    assert wait_until(lambda: not alive(idle_pids) and not alive(stuck_pids), 30)
 
 
 def test_a_start_that_fails_shows_the_launchers_own_words(tmp_path: Path, runtime_dir: str) -> None:

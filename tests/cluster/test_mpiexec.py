@@ -56,6 +56,28 @@ def test_open_mpi_5_gets_ulfm_and_4_does_not(tmp_path: Path) -> None:
     assert four.arguments == ("--oversubscribe",)
 
 
+def test_a_transport_that_sleeps_is_left_out_unless_a_person_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMPI_MCA_btl", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    def chosen(folder: str) -> str | None:
+        (tmp_path / folder / "bin").mkdir(parents=True)
+        return find_mpiexec(fake_mpiexec(tmp_path / folder / "bin", "mpiexec (Open MPI) 5.0.11")).environment.get(
+            "OMPI_MCA_btl"
+        )
+
+    (tmp_path / "said/etc").mkdir(parents=True)
+    (tmp_path / "said/etc/openmpi-mca-params.conf").write_text("# btl = tcp\nbtl_tcp_links = 2\n")
+    assert chosen("said") == "^ofi"
+    (tmp_path / "told/etc").mkdir(parents=True)
+    (tmp_path / "told/etc/openmpi-mca-params.conf").write_text("# mine\n btl = self,sm\n")
+    assert chosen("told") is None
+    monkeypatch.setenv("OMPI_MCA_btl", "self,tcp")
+    assert chosen("set") is None
+
+
 def test_mpich_is_known(tmp_path: Path) -> None:
     found = find_mpiexec(fake_mpiexec(tmp_path, "HYDRA build details: Version: 5.0.2"))
     assert (found.flavour, found.version, found.revocable) == ("mpich", "5.0.2", False)

@@ -182,7 +182,8 @@ class Hand:
 
     def __init__(self, page: Any, folder: Path) -> None:
         self.page, self.folder = page, folder
-        self._across = 0.4
+        self._moves = 0
+        self._instants: list[float | None] = []
         self._last: tuple[float, float] = (-1.0, 0.0)
 
     def show(self, url: str) -> None:
@@ -226,7 +227,7 @@ class Hand:
 
     def says_one_instant(self) -> bool:
         """Whether both say what was at about the same time; their points are not the same."""
-        found = self._of_both("plot._hoverdata?.[0]?.x ?? null")
+        found = self._instants = self._of_both("plot._hoverdata?.[0]?.x ?? null")
         return None not in found and max(found) - min(found) < 0.5
 
     def _of_both(self, what: str) -> Any:
@@ -246,8 +247,9 @@ class Hand:
         return box["x"] + across * box["width"], box["y"] + 0.5 * box["height"]
 
     def hover(self) -> None:
-        self._across = 0.4 if self._across > 0.4 else 0.41
-        self.page.mouse.move(*self._at(self._across))
+        """Move the pointer a little, and after some time far: where lines are straight they have few points."""
+        place, self._moves = self._moves // 10 % 5, self._moves + 1
+        self.page.mouse.move(*self._at(0.4 + 0.1 * place + 0.01 * (self._moves % 2)))
 
     def leave(self) -> None:
         self.page.mouse.move(3, 3)
@@ -281,6 +283,6 @@ class Hand:
         while not condition():
             if time.monotonic() > end:
                 keep(self.page, self.folder, "waited in vain")
-                raise AssertionError(f"waited {timeout_s:g} s for {what}")
+                raise AssertionError(f"waited {timeout_s:g} s for {what}; instants pointed at: {self._instants}")
             doing()
             self.page.wait_for_timeout(50)
