@@ -9,10 +9,10 @@ from .series import Floats, memory_unit, on_grid, readable
 from .theme import TIER_COLOURS, TIER_DASHES, Theme
 from .view import View
 
-TITLE = "Staging: what rests below the device tier?"
+TITLE = "Staging: what was moved out of the budget?"
 _EMPTY = (
     "Nothing has been staged. What does not fit the<br>budget goes down to pinned memory or disk:<br>"
-    'lower gpu_memory_limit, or ask strategy="staged".'
+    'lower the limit, or ask strategy="staged".'
 )
 _CELLS = 300
 

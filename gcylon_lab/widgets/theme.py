@@ -133,3 +133,17 @@ NEUTRAL = Theme(
     veil="rgba(0,0,0,0)",
 )
 THEMES = {theme.name: theme for theme in (LIGHT, DARK, NEUTRAL)}
+
+
+def plot_template() -> dict[str, Any]:
+    """Return a plotly template for figures of your own: clear, so that light and dark pages show through, and readable.
+
+    Lines and bars take the colours that ranks have in the dashboard.
+
+    Examples
+    --------
+    >>> import plotly.express as px
+    >>> px.defaults.template = plot_template()                       # doctest: +SKIP
+    """
+    axis = NEUTRAL.axis() | {"automargin": True, "title": {"standoff": 8}}
+    return {"layout": NEUTRAL.layout() | {"colorway": list(RANK_COLOURS), "xaxis": axis, "yaxis": axis}}
