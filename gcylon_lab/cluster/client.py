@@ -118,7 +118,8 @@ class Cluster(Readers):
             If there is none of that name, or another process still owns it.
         """
         if name in clusters and not clusters[name]._session.closed:
-            return clusters[name]
+            found: Cluster = clusters[name]
+            return found
         home, state = find_running(name)
         launcher = Launcher(
             int(state["n"]),

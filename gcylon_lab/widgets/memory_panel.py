@@ -121,14 +121,14 @@ def _worst_line(view: View, unit: float) -> Trace:
 
 
 def _rank_lines(view: View, unit: float) -> list[Trace]:
-    lines = []
+    lines: list[Trace] = []
     for series in view.ranks:
         colour, dash, _ = rank_style(series.rank)
         xy = decimate(*series.of("used_bytes"))
         style = {"color": colour, "dash": dash, "width": 2}
         hover = f"rank {series.rank}: %{{y:.3~g}}<extra></extra>"
         # Where the legend has room for numbers only, the first one says what they are.
-        short = lines and len(view.ranks) > _SHORT_NAMES
+        short = bool(lines) and len(view.ranks) > _SHORT_NAMES
         name = str(series.rank) if short else f"rank {series.rank}"
         more: dict[str, Any] = {"hovertemplate": hover, "hoverlabel": {"bordercolor": colour}}
         lines.append(line(f"rank{series.rank}", name, xy, unit=unit, line=style, **more))

@@ -16,6 +16,8 @@ _PLAN_EMPTY = "Predicted beside measured<br>peak of each operation.<br>Run one, 
 MOST_OPERATIONS = 5
 _MOST_NAMED_RANKS = 5
 _MOST_NAMED_VERBS = 3
+# While an operation runs. Where a text was empty plotly draws none later.
+_UNKNOWN = "…"
 # The scale ends so far above all there is; numbers stand in between, under the note on a budget out of sight.
 _ROOM, _NUMBERS_AT = 1.45, 0.81
 
@@ -35,7 +37,12 @@ def peak_ranks_panel(view: View, theme: Theme) -> Panel:
     bars["marker"] = {"color": [rank_style(r)[0] for r in ranks]}
     few = len(ranks) <= _MOST_NAMED_RANKS
     numbers = _numbers(
-        "peak-numbers", x, [f"{v / unit:.3g}" if v else "" for v in values["measured_peak_bytes"]], top, theme, few
+        "peak-numbers",
+        x,
+        [f"{v / unit:.3g}" if v else _UNKNOWN for v in values["measured_peak_bytes"]],
+        top,
+        theme,
+        few,
     )
     predicted = _diamonds("peak-predicted", x, values["predicted_peak_bytes"], unit, theme, few=len(ranks) <= 8)
     budget = _budget("peak-budget", x, values["budget_bytes"], unit, top, named=True)
@@ -105,7 +112,7 @@ def _scale(values: dict[str, list[float]]) -> tuple[float, float, str, bool]:
 
 
 def _ratio(measured: float, predicted: float) -> str:
-    return f"{measured / predicted:.0%}" if predicted > 0 and measured else ""
+    return f"{measured / predicted:.0%}" if predicted > 0 and measured else _UNKNOWN
 
 
 def _bars(key: str, name: str, x: list[str], y: list[float], unit: float) -> Trace:

@@ -28,7 +28,7 @@ def traffic_panel(view: View, theme: Theme) -> Panel:
     traffic = op.traffic if op else None
     several = traffic if traffic is not None and len(traffic.sent) > 1 else None
     count = len(several.sent) if several else 0
-    numbers = 0 < count <= MOST_NUMBERS
+    numbers, end = 0 < count <= MOST_NUMBERS, max(count, 1) - 0.5
     largest = float(several.sent.max()) if several else 0.0
     unit, name = memory_unit(largest)
     traces = [_heat(several, unit, name, theme, numbers=numbers), _numbers(several if numbers else None, unit, theme)]
@@ -40,8 +40,8 @@ def traffic_panel(view: View, theme: Theme) -> Panel:
         "traffic",
         TITLE,
         traces,
-        {**axis, "title": f"to rank · {name}{kept}", "range": [-0.5, max(count, 1) - 0.5], "fixedrange": True, **_STILL},
-        {**axis, "title": "from rank", "range": [max(count, 1) - 0.5, -0.5]},
+        {**axis, "title": f"to rank · {name}{kept}", "range": [-0.5, end], "fixedrange": True, **_STILL},
+        {**axis, "title": "from rank", "range": [end, -0.5]},
         annotations=[] if several else [empty_note(_ALONE if len(view.ranks) == 1 else _EMPTY, theme)],
         lead=_said(op, several) if op and several else "",
     )  # fmt: skip

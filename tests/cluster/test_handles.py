@@ -121,7 +121,9 @@ def test_a_reader_of_this_process_says_once_that_the_clusters_own_reads_on_its_e
 ) -> None:
     monkeypatch.setattr(sources, "_told", set())
     frame.to_parquet(tmp_path / "a.parquet")
-    with pytest.warns(UserWarning, match=r"gl.read_parquet makes a table in this process .* in lab.read_parquet") as said:
+    with pytest.warns(
+        UserWarning, match=r"gl.read_parquet makes a table in this process .* in lab.read_parquet"
+    ) as said:
         gl.read_parquet(tmp_path / "a.parquet").release()
     assert said[0].filename == __file__, "it is said of the line that reads"
     with warnings.catch_warnings():

@@ -393,7 +393,7 @@ def test_a_peak_that_is_not_known_yet_is_not_said_to_be_none() -> None:
     for s in snapshots:
         s["operations"][4] |= {"measured_peak_bytes": 0, "end_ns": 0}
     figure = figure_dict(make_view(snapshots), LIGHT)
-    assert trace(figure, "peak-numbers")["text"] == [""] * 4 and trace(figure, "plan-ratios")["text"][-1] == ""
+    assert trace(figure, "peak-numbers")["text"] == ["…"] * 4 and trace(figure, "plan-ratios")["text"][-1] == "…"
 
 
 def test_what_had_no_plan_is_not_judged() -> None:
