@@ -51,7 +51,8 @@ def test_a_preset_that_lifts_a_limit_says_so_and_how_to_keep_it() -> None:
     assert "what was set before is gone: gpu_memory_limit=64MiB allow_disk_spill=false." in said
     kept = changed(before, split_words(said.partition("%lab config ")[2]))
     assert kept == GcylonConfig.low_memory().with_values(gpu_memory_limit=64 * 2**20, allow_disk_spill=False)
-    for words in (["low_memory", "gpu_memory_limit=8MiB", "allow_disk_spill=no"], ["gpu_memory_limit=default"]):
+    asked = ["low_memory", "gpu_memory_limit=default", "allow_disk_spill=default"]
+    for words in (asked, ["low_memory", "gpu_memory_limit=8MiB", "allow_disk_spill=no"], asked[1:]):
         assert taken_back(before, words) == "", "what was asked for by its name is no news"
     assert taken_back(GcylonConfig(), ["low_memory"]) == ""
 
