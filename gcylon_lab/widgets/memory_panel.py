@@ -9,7 +9,7 @@ import numpy as np
 from .panel import Panel, Trace, corner_note, empty_note, line
 from .phases_panel import NAMES, grid_of, phase_at, phase_scale, spans_of
 from .series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, percent, readable, steps
-from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
+from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_sign, rank_style
 from .view import GpuLines, Operation, RankSeries, View
 
 TITLE = "Memory: how close is each rank to its budget?"
@@ -20,8 +20,8 @@ _MOST_SHADED = 40
 _NEAR_NOTE = "▲ over 90%: raise limit or lower chunk size"
 # How much of the height the strip of phases takes.
 _STRIP = 0.045
-# From here on the legend has room for numbers only.
-_SHORT_NAMES = 3
+# From here on the legend has room for numbers only, and then for none.
+_SHORT_NAMES, _MOST_IN_LEGEND = 3, 4
 # About the width of a character, as a part of the panel's on a laptop's screen.
 _CHARACTER = 0.0205
 
@@ -58,6 +58,7 @@ def memory_panel(view: View, theme: Theme) -> Panel:
         right_axis=_percent_axis(limit, top, hidden),
         shapes=[_shade(op, view, theme) for op in view.operations[-_MOST_SHADED:]],
         annotations=annotations,
+        lead=_rank_key(view),
     )
 
 
@@ -131,8 +132,16 @@ def _rank_lines(view: View, unit: float) -> list[Trace]:
         short = bool(lines) and len(view.ranks) > _SHORT_NAMES
         name = str(series.rank) if short else f"rank {series.rank}"
         more: dict[str, Any] = {"hovertemplate": hover, "hoverlabel": {"bordercolor": colour}}
-        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, line=style, **more))
+        legend = len(view.ranks) <= _MOST_IN_LEGEND
+        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, legend=legend, line=style, **more))
     return lines
+
+
+def _rank_key(view: View) -> str:
+    """Return the lines' key in a row of text, for which a legend would need several rows."""
+    if view.worst_only or not _MOST_IN_LEGEND < len(view.ranks) <= MOST_LINES:
+        return ""
+    return "rank " + "  ".join(f"{rank_sign(series.rank)} {series.rank}" for series in view.ranks)
 
 
 def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:

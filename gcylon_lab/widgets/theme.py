@@ -14,6 +14,8 @@ from typing import Any
 # black is replaced by a grey that is seen on both.
 RANK_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")
 RANK_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "9px,3px,2px,3px,2px,3px")
+# The same in text.
+_DASH_SIGNS = ("━━", "╍╍", "┅┅", "━┅", "━╍", "━╸", "┉┉", "━·")
 RANK_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down", "star")
 
 BUDGET_COLOUR = "#E5252A"
@@ -50,6 +52,12 @@ def rank_style(rank: int) -> tuple[str, str, str]:
     """Return a rank's colour, dash and symbol; they repeat every eight ranks."""
     place = rank % len(RANK_COLOURS)
     return RANK_COLOURS[place], RANK_DASHES[place], RANK_SYMBOLS[place]
+
+
+def rank_sign(rank: int) -> str:
+    """Return a rank's line as text, for a key in one row where a legend would take several."""
+    place = rank % len(RANK_COLOURS)
+    return f'<span style="color:{RANK_COLOURS[place]}">{_DASH_SIGNS[place]}</span>'
 
 
 def phase_style(name: str) -> PhaseStyle:

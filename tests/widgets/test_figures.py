@@ -118,7 +118,18 @@ def test_a_lane_has_the_colour_of_what_took_most_of_a_cell() -> None:
 
 def test_numbers_alone_are_called_ranks() -> None:
     assert [trace(draw(2), f"rank{r}")["name"] for r in range(2)] == ["rank 0", "rank 1"]
-    assert [trace(draw(5), f"rank{r}")["name"] for r in range(5)] == ["rank 0", "1", "2", "3", "4"]
+    assert [trace(draw(4), f"rank{r}")["name"] for r in range(4)] == ["rank 0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("key", ["memory", "gpus"])
+def test_a_legend_that_would_need_several_rows_is_a_row_of_text(key: str) -> None:
+    few, many = (panel_dict(key, make_view(Replay(n, gpus=n).at(12.0)), LIGHT) for n in (3, 8))
+    for figure, legends in ((few, 3), (many, 0)):
+        lines = [t for t in figure["data"] if re.fullmatch(r"(rank|gpu)\d", t["meta"])]
+        assert sum(t["showlegend"] for t in lines) == legends
+    keyed = next(a["text"] for a in many["layout"]["annotations"] if a["text"].count(RANK_COLOURS[0]) == 1)
+    assert all(f'color:{RANK_COLOURS[r]}">' in keyed and f"</span> {r}" in keyed for r in range(8))
+    assert not [a for a in few["layout"]["annotations"] if RANK_COLOURS[0] in a["text"]]
 
 
 def test_many_ranks_have_a_heat_map_of_their_share_and_few_have_none() -> None:
