@@ -233,15 +233,17 @@ def _rank_series(snapshot: Snapshot, origin: int) -> RankSeries:
 def _kept_budget(t_ns: Sequence[int], limits: Sequence[float], operations: Sequence[dict[str, Any]]) -> Floats:
     """Return at each sample the budget that operations keep; what holds between two of them limits nothing."""
     limit = np.asarray(limits, dtype=np.float64)
-    done = sorted(operations, key=lambda o: _int(o.get("start_ns")))
-    if not done or not len(limit):
+    budgets = [o.get("budget_bytes") or np.inf for o in operations]
+    if not len(limit) or min(budgets, default=np.inf) >= limit.max():
         return limit
     t = np.asarray(t_ns, dtype=np.int64)
-    last = np.searchsorted([_int(o.get("start_ns")) for o in done], t, side="right") - 1
-    ends = np.array([_int(o.get("end_ns")) or _FOREVER for o in done])
-    asked = np.array([_int(o.get("budget_bytes")) or np.inf for o in done])
+    starts = np.array([o.get("start_ns") or 0 for o in operations], dtype=np.int64)
+    order = np.argsort(starts, kind="stable")
+    last = np.searchsorted(starts[order], t, side="right") - 1
+    ends = np.array([o.get("end_ns") or _FOREVER for o in operations], dtype=np.int64)[order]
+    asked = np.array(budgets, dtype=np.float64)[order]
     kept = np.where(last >= 0, asked[last], np.inf)
-    # Reading has no plan, so no budget in its record: the samples within it tell.
+    # Where a record has none, the samples within it tell.
     kept = np.where(np.isinf(kept) & (last >= 0) & (t <= ends[last]), limit, kept)
     known = np.maximum.accumulate(np.where(np.isinf(kept), -1, np.arange(len(t))))
     return np.minimum(limit, np.where(known >= 0, kept[known], np.inf))
