@@ -14,6 +14,7 @@ from .ops.intake import empty_part, take_in
 from .ops.operation import Request
 from .ops.reading import read_files
 from .ops.repartition import repartition
+from .started import clusters
 from .table import Table
 from .tables import io
 from .tables.backend import Data
@@ -29,6 +30,8 @@ from .tables.row_filters import Filters, condition_of, read_columns
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_told: set[str] = set()
 
 
 def read_parquet(
@@ -276,6 +279,7 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
     Table
     """
     context = current()
+    _tell_of_engines(context.size, "from_pandas", 3)
     workspace = context.workspace
 
     def make() -> Iterator[Data]:
@@ -295,6 +299,18 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
     return Table(spread, context, plan)
 
 
+def _tell_of_engines(size: int, verb: str, depth: int) -> None:
+    """Say once that a process alone makes a table of its own, where it has a cluster whose engines could."""
+    if size > 1 or not clusters or _told:
+        return
+    _told.add(verb)
+    warnings.warn(
+        f"gl.{verb} makes a table in this process alone, of one rank. To have it on the engines of the cluster "
+        f"{next(reversed(clusters))!r}, call the cluster's own, as in lab.{verb}(...).",
+        stacklevel=depth,
+    )
+
+
 class _Reading:
     """One call of a reader on this rank."""
 
@@ -309,6 +325,7 @@ class _Reading:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._context = current()
+        _tell_of_engines(self._context.size, verb, 4)
         self._asked = column_list("columns", columns)
         self.condition = condition_of(filters)
         self.columns = read_columns(self._asked, self.condition)

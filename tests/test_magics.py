@@ -15,7 +15,7 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ConfigError
 from gcylon_lab.magics.plans import planned
 from gcylon_lab.magics.profiles import profile, since
-from gcylon_lab.magics.settings import changed, describe, split_words
+from gcylon_lab.magics.settings import changed, describe, split_words, taken_back
 
 
 @pytest.fixture
@@ -43,6 +43,18 @@ def test_settings_are_read_as_people_write_them() -> None:
     )
     assert changed(config, ["gpu_memory_limit=default"]).gpu_memory_limit == 0
     assert changed(config, ["default"]) == GcylonConfig()
+
+
+def test_a_preset_that_lifts_a_limit_says_so_and_how_to_keep_it() -> None:
+    before = set_by("gpu_memory_limit=64MiB allow_disk_spill=no chunk_size_bytes=1MiB")
+    said = taken_back(before, ["low_memory"])
+    assert "what was set before is gone: gpu_memory_limit=64MiB allow_disk_spill=false." in said
+    kept = changed(before, split_words(said.partition("%lab config ")[2]))
+    assert kept == GcylonConfig.low_memory().with_values(gpu_memory_limit=64 * 2**20, allow_disk_spill=False)
+    asked = ["low_memory", "gpu_memory_limit=default", "allow_disk_spill=default"]
+    for words in (asked, ["low_memory", "gpu_memory_limit=8MiB", "allow_disk_spill=no"], asked[1:]):
+        assert taken_back(before, words) == "", "what was asked for by its name is no news"
+    assert taken_back(GcylonConfig(), ["low_memory"]) == ""
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ConfigError
+from ..started import clusters
 from .async_verbs import with_async
 from .failures import name_ranks
 from .feed import Feed
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from .handle import DistTable
 
 T = TypeVar("T")
-
-_clusters: dict[str, Cluster] = {}
 
 # What needs no turn of its own, or cannot wait for one.
 _NOT_LATER = ("status", "snapshots", "on_progress", "interrupt", "revoke", "recover", "restart", "detach", "close")
@@ -100,11 +99,11 @@ class Cluster(Readers):
             environment=dict(env or {}),
             config=config or GcylonConfig.from_environment(),
         )
-        if name in _clusters:
-            _clusters[name]._give_way()
+        if name in clusters:
+            clusters[name]._give_way()
         self._session = Session(launcher, name, code, progress=progress)
         self._session.start()
-        _clusters[name] = self
+        clusters[name] = self
 
     @classmethod
     def attach(cls, name: str = "default", *, progress: bool = True) -> Cluster:
@@ -118,8 +117,9 @@ class Cluster(Readers):
         ClusterError
             If there is none of that name, or another process still owns it.
         """
-        if name in _clusters and not _clusters[name]._session.closed:
-            return _clusters[name]
+        if name in clusters and not clusters[name]._session.closed:
+            found: Cluster = clusters[name]
+            return found
         home, state = find_running(name)
         launcher = Launcher(
             int(state["n"]),
@@ -134,7 +134,7 @@ class Cluster(Readers):
         self = cls.__new__(cls)
         self._session = Session(launcher, name, state["prelude"], progress=progress)
         self._session.attach()
-        _clusters[name] = self
+        clusters[name] = self
         return self
 
     # --- tables ---
@@ -349,12 +349,12 @@ class Cluster(Readers):
         self.close()
 
     def _forget(self) -> None:
-        if _clusters.get(self.name) is self:
-            del _clusters[self.name]
+        if clusters.get(self.name) is self:
+            del clusters[self.name]
         session = self._session
-        if _clusters and session.generation and is_active(session.channel.view):
+        if clusters and session.generation and is_active(session.channel.view):
             # %px goes back to the cluster before this one, of those that still live.
-            activate(latest([cluster.view for cluster in _clusters.values()]))
+            activate(latest([cluster.view for cluster in clusters.values()]))
 
 
 def _default_ranks() -> int:
@@ -374,7 +374,7 @@ def _check_arguments(n: int, config: GcylonConfig | None, grace_s: float) -> Non
 @atexit.register
 def _at_exit() -> None:
     """Scripts take their engines with them; a notebook's kernel may come back and `attach`."""
-    for cluster in list(_clusters.values()):
+    for cluster in list(clusters.values()):
         if in_kernel():
             cluster.detach()
         else:

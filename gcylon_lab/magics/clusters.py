@@ -11,7 +11,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 from ..cluster.client import Cluster
 from ..config import GcylonConfig
-from .settings import changed
+from .settings import changed, taken_back
 from .shown import refuse, show
 
 DEFAULT_NAME = "lab"
@@ -107,7 +107,10 @@ class Clusters:
         if n is not None and n != cluster.n:
             raise refuse(f"{name} has {cluster.n} ranks, not {n}. Close it with %lab down first, or give --name.")
         if settings:
-            cluster.config = changed(cluster.config, settings)
+            before = cluster.config
+            cluster.config = changed(before, settings)
+            if gone := taken_back(before, settings):
+                print(gone)
         print(f"{name} is there already, and is used.")
         return cluster
 

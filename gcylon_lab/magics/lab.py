@@ -18,7 +18,7 @@ from .clusters import Clusters, show_cluster
 from .completion import SUBCOMMANDS
 from .plans import PlanShown, planned
 from .profiles import profile, since
-from .settings import changed, describe, split_words
+from .settings import changed, describe, split_words, taken_back
 from .shown import refuse, show, table, told_shortly
 
 
@@ -150,7 +150,10 @@ class LabMagics(Magics):
     def _config(self, words: list[str]) -> None:
         _, cluster = self.clusters.named()
         if words:
-            cluster.config = changed(cluster.config, words)
+            before = cluster.config
+            cluster.config = changed(before, words)
+            if gone := taken_back(before, words):
+                print(gone)
         show(describe(cluster.config))
 
     # --- the parts of %%lab_profile ---

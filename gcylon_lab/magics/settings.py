@@ -11,6 +11,7 @@ from typing import Any
 from ..config import GcylonConfig, nearest
 from ..errors import ConfigError
 from ..units import format_bytes
+from ..widgets.limits import format_size
 from .shown import Shown, table
 
 PRESETS = ("default", "low_memory")
@@ -69,6 +70,24 @@ def changed(config: GcylonConfig, words: Sequence[str]) -> GcylonConfig:
     return config
 
 
+def taken_back(before: GcylonConfig, words: Sequence[str]) -> str:
+    """What a preset among the words took back of the settings that had been made, and how to keep it; "" if nothing."""
+    after = changed(before, words)
+    names = [word for word in words if word in PRESETS]
+    said = {word.partition("=")[0] for word in words}
+    default = GcylonConfig()
+    lost = [
+        name for name in FIELDS
+        if names and name not in said
+        and getattr(before, name) != getattr(default, name) == getattr(after, name)
+    ]  # fmt: skip
+    if not lost:
+        return ""
+    was = " ".join(f"{name}={_written(name, getattr(before, name))}" for name in lost)
+    line = " ".join([*words, was])
+    return f"{names[-1]} sets all settings, so what was set before is gone: {was}. To have both: %lab config {line}"
+
+
 def describe(config: GcylonConfig) -> Shown:
     """The settings as a table: what each is, and its default."""
     default = GcylonConfig()
@@ -99,6 +118,13 @@ def _text(name: str, value: Any) -> str:
     if name in _SIZES:
         return format_bytes(value) if value else "0"
     return str(value) if value != "" else "''"
+
+
+def _written(name: str, value: Any) -> str:
+    """A value as it is written after a setting's name."""
+    if name in _SIZES:
+        return re.sub("[ ,]", "", format_size(value))
+    return str(value).lower() if isinstance(value, bool) else shlex.quote(str(value))
 
 
 def _note(name: str, config: GcylonConfig) -> str:

@@ -14,6 +14,7 @@ _HOMES = {
     "dashboard_figure": ".figures",
     "html_report": ".report",
     "panel_figure": ".figures",
+    "plot_template": ".theme",
 }
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .figures import dashboard_figure, panel_figure
     from .panel_widget import Panel
     from .report import html_report
+    from .theme import plot_template
     from .tuner import Tuner
 
 __all__ = [
@@ -34,6 +36,7 @@ __all__ = [
     "dashboard_figure",
     "html_report",
     "panel_figure",
+    "plot_template",
 ]
 
 

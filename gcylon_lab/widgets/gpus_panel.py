@@ -6,15 +6,15 @@ import numpy as np
 
 from .panel import Panel, Trace, empty_note, line
 from .series import decimate, on_grid
-from .theme import Theme, rank_style
+from .theme import Theme, rank_sign, rank_style
 from .view import GpuLines, View
 
 TITLE = "GPUs: how busy is each rank's?"
 MOST_LINES = 8
 _EMPTY = "How busy each GPU is appears here<br>where ranks work on GPUs."
 _CELLS = 300
-# From here on the legend has room for short names only.
-_SHORT_NAMES = 4
+# From here on a legend would need several rows, and then there is room for short names only.
+_MOST_IN_LEGEND, _SHORT_NAMES = 3, 4
 
 
 def gpus_panel(view: View, theme: Theme) -> Panel:
@@ -23,7 +23,7 @@ def gpus_panel(view: View, theme: Theme) -> Panel:
     if len(view.gpus) > MOST_LINES:
         traces = _few_lines(told, view, theme)
     else:
-        traces = [_line(gpu, short=len(view.gpus) > _SHORT_NAMES) for gpu in view.gpus]
+        traces = [_line(gpu, legend=len(view.gpus) <= _MOST_IN_LEGEND) for gpu in view.gpus]
     if not view.gpus:
         traces = [line("gpu-none", "", (np.array([]), np.array([])), legend=False)]
     return Panel(
@@ -33,19 +33,28 @@ def gpus_panel(view: View, theme: Theme) -> Panel:
         {"title": "s"},
         {"title": "% busy", "range": [0.0, 108.0], "tickvals": [0, 50, 100]},
         annotations=[] if told else [empty_note(_EMPTY, theme)],
+        lead=_key(view) if _MOST_IN_LEGEND < len(view.gpus) <= MOST_LINES else "",
     )
 
 
-def _line(gpu: GpuLines, *, short: bool) -> Trace:
+def _key(view: View) -> str:
+    short = len(view.gpus) > _SHORT_NAMES
+    names = [str(gpu.told.ranks[0]) if short else _name(gpu) for gpu in view.gpus]
+    return "  ".join(f"{rank_sign(gpu.told.ranks[0])} {name}" for gpu, name in zip(view.gpus, names, strict=True))
+
+
+def _name(gpu: GpuLines) -> str:
+    busy = gpu.busy[1]
+    return ", ".join(map(str, gpu.told.ranks)) + (f": {busy[-1]:.0f}%" if len(busy) else ": not told")
+
+
+def _line(gpu: GpuLines, *, legend: bool) -> Trace:
     t, y = decimate(*gpu.busy)
     rank = gpu.told.ranks[0]
     colour, dash, _ = rank_style(rank)
-    name = ", ".join(map(str, gpu.told.ranks))
-    if not short:
-        name += f": {y[-1]:.0f}%" if len(y) else ": not told"
     style = {"color": colour, "dash": dash, "width": 1.5, "shape": "hv"}
     hover = f"{gpu.label}: %{{y:.0f}}% busy<extra></extra>"
-    return line(f"gpu{rank}", name, (t, y), line=style, hovertemplate=hover)
+    return line(f"gpu{rank}", _name(gpu), (t, y), legend=legend, line=style, hovertemplate=hover)
 
 
 def _few_lines(told: list[GpuLines], view: View, theme: Theme) -> list[Trace]:

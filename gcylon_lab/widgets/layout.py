@@ -200,7 +200,6 @@ def _place_axes(
         "bgcolor": "rgba(0,0,0,0)",
         "font": {"size": 11},
         "itemwidth": 30,
-        "title": {"text": panel.legend_title, "font": {"size": 11}, "side": "left"},
     }
 
 
@@ -213,7 +212,8 @@ def _across_axis(panel: Panel, slot: Slot, height: int, theme: Theme, view: View
         "title": {"text": panel.xaxis["title"], "standoff": 2, "font": {"size": 11}},
         "domain": list(slot.across),
         "anchor": slot.y,
-        **(_blank(panel) if named or view.empty else {"showticklabels": True, "ticks": "outside"}),
+        # A panel without data has the time axis all the same, which others share.
+        **(_blank(panel) if slot.x != "x" or view.empty else {"showticklabels": True, "ticks": "outside"}),
     }
     if "rangeslider" in panel.xaxis:
         thickness = (slot.bottom - slot.top) / (height - MARGIN["t"] - MARGIN["b"])

@@ -9,7 +9,7 @@ import numpy as np
 from .panel import Panel, Trace, corner_note, empty_note, line
 from .phases_panel import NAMES, grid_of, phase_at, phase_scale, spans_of
 from .series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, percent, readable, steps
-from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_style
+from .theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_sign, rank_style
 from .view import GpuLines, Operation, RankSeries, View
 
 TITLE = "Memory: how close is each rank to its budget?"
@@ -17,13 +17,13 @@ MOST_LINES = 8
 NEAR = 0.9
 _EMPTY = "Each rank's memory appears here, live,<br>as soon as the ranks report: run any cell with %%px."
 _MOST_SHADED = 40
-_NEAR_NOTE = "▲ over 90%: raise the limit, or lower the chunk size"
+_NEAR_NOTE = "▲ over 90%: raise limit or lower chunk size"
 # How much of the height the strip of phases takes.
 _STRIP = 0.045
-# From here on the legend has room for numbers only.
-_SHORT_NAMES = 3
-# About the width of a character, as a part of the panel's.
-_CHARACTER = 0.0178
+# From here on the legend has room for numbers only, and then for none.
+_SHORT_NAMES, _MOST_IN_LEGEND = 3, 4
+# About the width of a character, as a part of the panel's on a laptop's screen.
+_CHARACTER = 0.0205
 
 
 def memory_panel(view: View, theme: Theme) -> Panel:
@@ -31,19 +31,24 @@ def memory_panel(view: View, theme: Theme) -> Panel:
 
     Where NVML tells of GPUs, a thin line is what the GPU with the most of it has in use outside the budgets.
     """
-    limit = _latest_limit(view)
+    limit = _latest(view, "budget_bytes")
     used = max((float(y.max()) for y in (r.of("used_bytes")[1] for r in view.ranks) if len(y)), default=0.0)
     top, hidden = _top(limit, used)
     unit, name = memory_unit(top)
     lines = _lines(view, unit, theme)
     near = _near_marks(view, unit)
-    budget = [_budget_line(view, unit), near, _percent_axis_holder(), *_outside_line(view, unit, theme)]
+    budget = [
+        _budget_line(view, unit, np.inf if hidden else top),
+        near,
+        _percent_axis_holder(),
+        *_outside_line(view, unit, theme),
+    ]
     traces = [*lines, *_phase_strip(view, top / unit), *budget]
     annotations = [*_operation_names(view, theme), *_near_note(view, near, theme), *_outside_note(view, top, theme)]
     if view.empty:
         annotations.append(empty_note(_EMPTY, theme))
     elif limit > 0:
-        annotations.append(_budget_note(limit, used, top, hidden, theme, near=bool(near["x"])))
+        annotations.append(_budget_note(view, limit, used, top, hidden, theme, near=bool(near["x"])))
     return Panel(
         "memory",
         TITLE,
@@ -53,7 +58,7 @@ def memory_panel(view: View, theme: Theme) -> Panel:
         right_axis=_percent_axis(limit, top, hidden),
         shapes=[_shade(op, view, theme) for op in view.operations[-_MOST_SHADED:]],
         annotations=annotations,
-        legend_title="rank" if _SHORT_NAMES < len(view.ranks) <= MOST_LINES and not view.worst_only else "",
+        lead=_rank_key(view),
     )
 
 
@@ -67,15 +72,15 @@ def near_budget(view: View) -> list[tuple[int, float]]:
     return found
 
 
-def _latest_limit(view: View) -> float:
-    return max((float(y[-1]) for y in (r.of("limit_bytes")[1] for r in view.ranks) if len(y)), default=0.0)
+def _latest(view: View, name: str) -> float:
+    return max((float(y[-1]) for y in (r.of(name)[1] for r in view.ranks) if len(y)), default=0.0)
 
 
 def _top(limit: float, used: float) -> tuple[float, bool]:
     """Return where the axis ends, and whether the budget lies beyond it (a budget far above hides what moves)."""
     if limit > 4 * used > 0:
         return 1.35 * used, True
-    return (1.2 * max(limit, used) or 1.0), False
+    return (1.25 * max(limit, used) or 1.0), False
 
 
 def _lines(view: View, unit: float, theme: Theme) -> list[Trace]:
@@ -117,16 +122,26 @@ def _worst_line(view: View, unit: float) -> Trace:
 
 
 def _rank_lines(view: View, unit: float) -> list[Trace]:
-    lines = []
+    lines: list[Trace] = []
     for series in view.ranks:
         colour, dash, _ = rank_style(series.rank)
         xy = decimate(*series.of("used_bytes"))
         style = {"color": colour, "dash": dash, "width": 2}
         hover = f"rank {series.rank}: %{{y:.3~g}}<extra></extra>"
-        name = f"rank {series.rank}" if len(view.ranks) <= _SHORT_NAMES else str(series.rank)
+        # Where the legend has room for numbers only, the first one says what they are.
+        short = bool(lines) and len(view.ranks) > _SHORT_NAMES
+        name = str(series.rank) if short else f"rank {series.rank}"
         more: dict[str, Any] = {"hovertemplate": hover, "hoverlabel": {"bordercolor": colour}}
-        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, line=style, **more))
+        legend = len(view.ranks) <= _MOST_IN_LEGEND
+        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, legend=legend, line=style, **more))
     return lines
+
+
+def _rank_key(view: View) -> str:
+    """Return the lines' key in a row of text, for which a legend would need several rows."""
+    if view.worst_only or not _MOST_IN_LEGEND < len(view.ranks) <= MOST_LINES:
+        return ""
+    return "rank " + "  ".join(f"{rank_sign(series.rank)} {series.rank}" for series in view.ranks)
 
 
 def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
@@ -153,7 +168,7 @@ def _worst(ranks: list[RankSeries]) -> RankSeries:
     """Return the rank that came closest to its budget."""
 
     def share(series: RankSeries) -> float:
-        used, limit = series.of("used_bytes")[1], series.of("limit_bytes")[1]
+        used, limit = series.of("used_bytes")[1], series.of("budget_bytes")[1]
         if not len(used):
             return -1.0
         return float(used.max()) / (float(limit[-1]) if len(limit) and limit[-1] > 0 else 1.0)
@@ -161,16 +176,17 @@ def _worst(ranks: list[RankSeries]) -> RankSeries:
     return max(ranks, key=share)
 
 
-def _budget_line(view: View, unit: float) -> Trace:
-    """The largest budget of any rank. Lowered for an operation, it dips into view even where the usual one is above."""
-    limits = [r.of("limit_bytes") for r in view.ranks if len(r.of("limit_bytes")[0])]
+def _budget_line(view: View, unit: float, top: float) -> Trace:
+    """The largest budget of any rank, where it is on the scale: a higher one of before would end in mid-air."""
+    limits = [r.of("budget_bytes") for r in view.ranks if len(r.of("budget_bytes")[0])]
     none: tuple[Floats, Floats] = (np.array([]), np.array([]))
     shown = max((steps(*xy) for xy in limits), key=lambda xy: float(xy[1][-1]), default=none)
     style = {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hv"}
-    return line(
+    made = line(
         "budget", "budget", shown, unit=unit, line=style, hovertemplate="budget: %{y:.3~g}<extra></extra>",
         legend=False,
     )  # fmt: skip
+    return made | {"y": [None if y > top / unit else y for y in made["y"]]}
 
 
 def outside_most(view: View) -> GpuLines | None:
@@ -229,14 +245,25 @@ def _near_note(view: View, marks: Trace, theme: Theme) -> list[dict[str, Any]]:
     return [note | place | {"yanchor": "top", "yshift": -8}]
 
 
-def _budget_note(limit: float, used: float, top: float, hidden: bool, theme: Theme, *, near: bool) -> dict[str, Any]:
+def _budget_note(
+    view: View, limit: float, used: float, top: float, hidden: bool, theme: Theme, *, near: bool
+) -> dict[str, Any]:
     if hidden:
         # Where an operation came near a budget of its own, a share of the usual one would say that there was room.
-        share = "" if near else f"; {percent(used / limit)} used at the most"
+        share = "" if near else f"; {percent(used / limit)} used"
         text = f"budget {readable(limit)}{' now' * near}, above this scale{share}"
         return corner_note(text, theme, colour=BUDGET_COLOUR, x=0.0, y=0.88) | {"xshift": 2}
-    note = corner_note(f"budget {readable(limit)}", theme, colour=BUDGET_COLOUR, x=0.0, y=limit / top)
+    note = corner_note(_kept_text(view, limit), theme, colour=BUDGET_COLOUR, x=0.0, y=limit / top)
     return note | {"yanchor": "bottom", "xshift": 2}
+
+
+def _kept_text(view: View, limit: float) -> str:
+    """Name the budget; one that is not the ranks' usual one by its operation, with what that used of it."""
+    op = next((o for o in reversed(view.operations) if o.largest("budget_bytes")[0]), None)
+    if op is None or limit >= _latest(view, "limit_bytes"):
+        return f"budget {readable(limit)}"
+    peak = op.largest("measured_peak_bytes")[0]
+    return f"budget of #{op.number}: {readable(limit)}" + (f", {percent(peak / limit)} used" if peak else "")
 
 
 def _percent_axis_holder() -> Trace:
@@ -276,16 +303,17 @@ def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
     names: list[dict[str, Any]] = []
     free_to = view.right_s
     for op in reversed(view.operations[-_MOST_SHADED:]):
-        left = max(op.start_s, view.start_s)
-        text = operation_label(op)
-        if width * _CHARACTER * len(text) > op.end_s - left:
-            text = short_label(op)
-        need = width * _CHARACTER * len(text)
-        right_aligned = left + need > view.right_s
-        left = view.right_s - need if right_aligned else left
-        if left + need > free_to + width * 0.01:
+        start = max(op.start_s, view.start_s)
+        for text in _labels(op):
+            need = width * _CHARACTER * len(text)
+            right_aligned = start + need > view.right_s
+            left = view.right_s - need if right_aligned else start
+            own_only = text == operation_label(op) != short_label(op)
+            if left + need <= free_to and not (own_only and need > op.end_s - start):
+                break
+        else:
             continue
-        free_to = left
+        free_to = left - width * _CHARACTER
         names.append(
             {
                 "text": text,
@@ -300,6 +328,11 @@ def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
             }
         )
     return names
+
+
+def _labels(op: Operation) -> list[str]:
+    """Return what an operation may be called, the longest first, which must fit above it alone."""
+    return [operation_label(op), short_label(op), f"#{op.number} ✗" if op.error else f"#{op.number}"]
 
 
 def short_label(op: Operation) -> str:

@@ -19,7 +19,7 @@ _SCALE = [[0.0, "rgba(0,114,178,0.04)"], [0.899, "rgba(0,114,178,1)"], [0.9, BUD
 def memory_ranks_panel(view: View, theme: Theme) -> Panel:
     """Return the heat map that stands under the memory of more than 8 ranks: percent of the budget, rank by time."""
     edges = np.linspace(view.start_s, max(view.end_s, view.start_s + 1e-3), _CELLS + 1)
-    rows = [_share(series.of("used_bytes"), series.of("limit_bytes"), edges) for series in view.ranks]
+    rows = [_share(series.of("used_bytes"), series.of("budget_bytes"), edges) for series in view.ranks]
     count = len(rows)
     heat: dict[str, Any] = {
         "type": "heatmap",

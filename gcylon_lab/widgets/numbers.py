@@ -20,7 +20,7 @@ _UNKNOWN = "–"
 
 _HEAD = [
     "operation", "strategy", "rounds", "time", "rate a rank", "peak (worst rank)", "predicted", "of predicted",
-    "budget", "staged", "transfers hidden", "slowest", "skew",
+    "budget, used", "staged", "transfers hidden", "slowest", "skew",
 ]  # fmt: skip
 
 
@@ -171,7 +171,7 @@ def _operation_cells(row: Row) -> list[str]:
         f"{readable(peak)} (rank {row['peak_rank']})" if peak else "",
         readable(predicted) if predicted else "",
         percent(peak / predicted) if predicted and peak else "",
-        f"{readable(budget)}, {percent(peak / budget)} used" if budget else "",
+        readable(budget) + (f", {percent(peak / budget)}" if peak else "") if budget else "",
         readable(row["staged_bytes"]) if row["staged_bytes"] else "nothing",
         _hidden(row["hidden"]),
         f"rank {row['slowest_rank']}",

@@ -33,7 +33,6 @@ class Panel:
     right_axis: dict[str, Any] | None = None
     shapes: list[dict[str, Any]] = field(default_factory=list)
     annotations: list[dict[str, Any]] = field(default_factory=list)
-    legend_title: str = ""
     # What the panel comes to in a few words; stands where it covers nothing.
     note: str = ""
     # The same where a legend would be, under the title.

@@ -16,6 +16,8 @@ _PLAN_EMPTY = "Predicted beside measured<br>peak of each operation.<br>Run one, 
 MOST_OPERATIONS = 5
 _MOST_NAMED_RANKS = 5
 _MOST_NAMED_VERBS = 3
+# While an operation runs. Where a text was empty plotly draws none later.
+_UNKNOWN = "…"
 # The scale ends so far above all there is; numbers stand in between, under the note on a budget out of sight.
 _ROOM, _NUMBERS_AT = 1.45, 0.81
 
@@ -28,19 +30,25 @@ def peak_ranks_panel(view: View, theme: Theme) -> Panel:
     op = _chosen(view, view.operation)
     records = dict(sorted(op.records.items())) if op else {}
     values = {name: [_bytes(r, name) for r in records.values()] for name in _FIELDS}
-    top, unit, name, hidden = _scale(values)
+    top, unit, name, _ = _scale(values)
     ranks = list(records)
     x = [str(r) for r in ranks]
     bars = _bars("peak-measured", "measured", x, values["measured_peak_bytes"], unit)
     bars["marker"] = {"color": [rank_style(r)[0] for r in ranks]}
     few = len(ranks) <= _MOST_NAMED_RANKS
-    numbers = _numbers("peak-numbers", x, [f"{v / unit:.3g}" for v in values["measured_peak_bytes"]], top, theme, few)
+    numbers = _numbers(
+        "peak-numbers",
+        x,
+        [f"{v / unit:.3g}" if v else _UNKNOWN for v in values["measured_peak_bytes"]],
+        top,
+        theme,
+        few,
+    )
     predicted = _diamonds("peak-predicted", x, values["predicted_peak_bytes"], unit, theme, few=len(ranks) <= 8)
-    budget = _budget("peak-budget", x, values["budget_bytes"], unit, top * hidden)
-    notes = _notes(values, hidden, _RANKS_EMPTY, theme, named=few)
+    budget = _budget("peak-budget", x, values["budget_bytes"], unit, top, named=True)
+    notes = _notes(values, top * unit, _RANKS_EMPTY, theme)
     if op and not few:
-        value, rank = op.largest("measured_peak_bytes")
-        notes.append(corner_note(f"most: rank {rank}, {readable(value)}", theme))
+        notes = [_most_note(op, unit, theme)]
     return Panel(
         "peak_ranks", f"Peaks: which rank in #{op.number}?" if op else RANKS_TITLE, [bars, predicted, budget, numbers],
         {"title": "rank" if ranks else "", **_NAMED, **_rank_ticks(ranks)},
@@ -60,11 +68,11 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     pairs = zip(values["measured_peak_bytes"], values["predicted_peak_bytes"], strict=True)
     ratios = _numbers("plan-ratios", x, [_ratio(m, p) for m, p in pairs], top, theme)
     predicted = _diamonds("plan-predicted", x, values["predicted_peak_bytes"], unit, theme)
-    budget = _budget("plan-budget", x, values["budget_bytes"], unit, top * hidden)
+    budget = _budget("plan-budget", x, values["budget_bytes"], unit, top, named=not hidden)
     return Panel(
         "plan", PLAN_TITLE, [measured, predicted, budget, ratios],
         {"title": "above: % of predicted, worst rank", **_NAMED},
-        {"title": name, "range": [0.0, top]}, annotations=_notes(values, hidden, _PLAN_EMPTY, theme),
+        {"title": name, "range": [0.0, top]}, annotations=_notes(values, top * unit, _PLAN_EMPTY, theme),
     )  # fmt: skip
 
 
@@ -94,17 +102,17 @@ def _bytes(record: dict[str, Any], name: str) -> float:
 
 
 def _scale(values: dict[str, list[float]]) -> tuple[float, float, str, bool]:
-    """Return the axis' end in its unit, the unit, its name, and whether the budget lies beyond the end."""
+    """Return the axis' end in its unit, the unit, its name, and whether a budget lies beyond the end."""
     peak = max(values["measured_peak_bytes"] + values["predicted_peak_bytes"], default=0.0)
-    budget = max(values["budget_bytes"], default=0.0)
-    hidden = budget > 4 * peak > 0
-    end = _ROOM * (peak if hidden else max(peak, budget)) or 1.0
+    budgets = values["budget_bytes"]
+    shown = [nbytes for nbytes in budgets if nbytes <= 4 * peak or not peak]
+    end = _ROOM * max(peak, *shown, 0.0) or 1.0
     unit, name = memory_unit(end)
-    return round(end / unit, 6), unit, name, hidden
+    return round(end / unit, 6), unit, name, len(shown) < len(budgets)
 
 
 def _ratio(measured: float, predicted: float) -> str:
-    return f"{measured / predicted:.0%}" if predicted > 0 else ""
+    return f"{measured / predicted:.0%}" if predicted > 0 and measured else _UNKNOWN
 
 
 def _bars(key: str, name: str, x: list[str], y: list[float], unit: float) -> Trace:
@@ -136,28 +144,38 @@ def _diamonds(key: str, x: list[str], y: list[float], unit: float, theme: Theme,
     }  # fmt: skip
 
 
-def _budget(key: str, x: list[str], y: list[float], unit: float, legend_to: float) -> Trace:
+def _budget(key: str, x: list[str], y: list[float], unit: float, top: float, *, named: bool) -> Trace:
+    """Draw the budgets that are on the scale; ``named`` is whether the note in the corner says what it is."""
     # Reading has no plan, so no budget stands in its record.
-    known = [(a, b) for a, b in zip(x, y, strict=True) if b > 0]
+    known = [(a, b) for a, b in zip(x, y, strict=True) if 0 < b <= top * unit]
+    joined = 1 < len(known) == sum(b > 0 for b in y)
     return {
-        "type": "scatter", "mode": "lines" if len(known) > 1 else "markers", "meta": key, "name": "budget",
+        "type": "scatter", "mode": "lines" if joined else "markers", "meta": key, "name": "budget",
         "x": [a for a, _ in known], "y": rounded([b / unit for _, b in known]),
         "line": {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hvh"},
         "marker": {"symbol": "line-ew-open", "size": 14, "color": BUDGET_COLOUR, "line": {"width": 2}},
         "hovertemplate": "budget: %{y:.3~g}<extra></extra>",
-        # Where the note in the corner names another one.
-        "showlegend": any(b / unit <= legend_to for _, b in known),
+        "showlegend": bool(known) and not named,
     }  # fmt: skip
 
 
-def _notes(
-    values: dict[str, list[float]], hidden: bool, empty: str, theme: Theme, *, named: bool = True
-) -> list[dict[str, Any]]:
-    """What stands in the corner: the budget, for which a legend that names the diamonds has no room."""
+def _notes(values: dict[str, list[float]], top_bytes: float, empty: str, theme: Theme) -> list[dict[str, Any]]:
+    """What stands in the corner: the latest budget, for which a legend that names the diamonds has no room."""
     if not values["measured_peak_bytes"]:
         return [empty_note(empty, theme)]
-    budget = max(values["budget_bytes"])
-    if not hidden:
-        shown = named and budget > 0
-        return [corner_note(f"budget {readable(budget)}, dashed", theme, colour=BUDGET_COLOUR)] if shown else []
-    return [corner_note(f"budget {readable(budget)} ↑ off the scale", theme, colour=BUDGET_COLOUR)]
+    told = [nbytes for nbytes in values["budget_bytes"] if nbytes > 0]
+    if not told:
+        return []
+    if told[-1] > top_bytes:
+        return [corner_note(f"budget {readable(told[-1])} ↑ off the scale", theme, colour=BUDGET_COLOUR)]
+    now = " now" if max(told) > told[-1] else ""
+    return [corner_note(f"budget {readable(told[-1])}{now}, dashed", theme, colour=BUDGET_COLOUR)]
+
+
+def _most_note(op: Operation, unit: float, theme: Theme) -> dict[str, Any]:
+    """What bars without numbers come to, and what the dash is."""
+    value, rank = op.largest("measured_peak_bytes")
+    budget = op.largest("budget_bytes")[0]
+    size = f"{value / unit:.3g}" if memory_unit(budget)[0] == unit else readable(value)
+    of = f"{size} of {readable(budget)}" if budget else readable(value)
+    return corner_note(f"most: rank {rank}, {of}", theme)

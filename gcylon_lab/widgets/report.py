@@ -30,6 +30,7 @@ from .theme import DARK, LIGHT
 from .view import Snapshot, make_view
 
 _CSS = """
+#figure .cartesianlayer .x4y9 { display: none; }
 :root { color-scheme: light dark; }
 body { font: 14px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; margin: 24px auto; max-width: 1280px;
   padding: 0 16px; background: #fff; color: #222; }

@@ -11,7 +11,7 @@ from .theme import TIER_COLOURS, Theme
 from .view import View
 
 TITLE = "Staging: what went down, what came back?"
-_EMPTY = 'Bytes moved down and up, by rank and tier:<br>lower gpu_memory_limit, or ask strategy="staged".'
+_EMPTY = 'Bytes moved down and up, by rank and tier:<br>lower the limit, or ask strategy="staged".'
 _PATTERNS = {"down": "", "up": "/"}
 
 
@@ -21,8 +21,8 @@ def staged_ranks_panel(view: View, theme: Theme) -> Panel:
     moved = any(moves.values())
     heights = [sum(m.nbytes for (d, _), m in by.items() if d == way) for by in moves.values() for way in DIRECTIONS]
     unit, name = memory_unit(max(heights, default=0))
-    step = round_step(max(heights, default=0) / unit, 2)
-    ticks = [round(k * step, 6) for k in (-2, -1, 0, 1, 2)]
+    step = round_step(max(heights, default=0) / unit)
+    ticks = [round(k * step, 6) for k in range(-3, 4)]
     # At most four lines stand above the plot.
     said = [text for tier in TIERS if (text := sentence(view.snapshots, list(moves.values()), tier))]
     return Panel(

@@ -9,10 +9,10 @@ from .series import Floats, memory_unit, on_grid, readable
 from .theme import TIER_COLOURS, TIER_DASHES, Theme
 from .view import View
 
-TITLE = "Staging: what rests below the device tier?"
+TITLE = "Staging: what was moved out of the budget?"
 _EMPTY = (
     "Nothing has been staged. What does not fit the<br>budget goes down to pinned memory or disk:<br>"
-    'lower gpu_memory_limit, or ask strategy="staged".'
+    'lower the limit, or ask strategy="staged".'
 )
 _CELLS = 300
 
@@ -22,10 +22,11 @@ def staging_panel(view: View, theme: Theme) -> Panel:
     levels = {tier: _level(view, f"{tier}_bytes") for tier in TIER_COLOURS}
     largest = max((float(y.max()) for _, y in levels.values() if len(y)), default=0.0)
     unit, name = memory_unit(largest)
+    several = all(bool(len(y)) and bool(y.max() > 0) for _, y in levels.values())
     return Panel(
         "staging",
         TITLE,
-        [_trace(tier, xy, unit) for tier, xy in levels.items()],
+        [_trace(tier, xy, unit, short=several) for tier, xy in levels.items()],
         {"title": "s"},
         {"title": name, "range": [0.0, round(1.15 * largest / unit, 6) or 1.0]},
         annotations=[] if largest else [empty_note(_EMPTY, theme)],
@@ -43,10 +44,13 @@ def _level(view: View, name: str) -> tuple[Floats, Floats]:
     return edges[1:], total
 
 
-def _trace(tier: str, xy: tuple[Floats, Floats], unit: float) -> Trace:
+def _trace(tier: str, xy: tuple[Floats, Floats], unit: float, *, short: bool) -> Trace:
     t, y = xy
     used = bool(len(y)) and bool(y.max() > 0)
-    label = f"{tier}: now {readable(float(y[-1]))}, most {readable(float(y.max()))}" if used else tier
+    label = tier
+    if used:
+        now, most = readable(float(y[-1])), readable(float(y.max()))
+        label = f"{tier}: {now}" if short else f"{tier}: now {now}, most {most}"
     style = {"color": TIER_COLOURS[tier], "dash": TIER_DASHES[tier], "width": 2, "shape": "hv"}
     shown = (t, y) if used else (np.array([]), np.array([]))
     trace = line(f"tier-{tier}", label, shown, unit=unit, legend=used, line=style, fill="tozeroy")

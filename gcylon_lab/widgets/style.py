@@ -20,6 +20,7 @@ CSS = """
   opacity: 0.7; }
 .gcylon-dashboard .gcylon-bar b { position: absolute; right: 0; top: -3px; height: 14px; border-right: 2px dashed; }
 .gcylon-dashboard .gcylon-time .main-svg { overflow: visible !important; }
+.gcylon-dashboard .cartesianlayer .x4y9 { display: none; }
 .gcylon-dashboard .gcylon-scroll { overflow-x: auto; }
 .gcylon-dashboard .widget-html { margin: 0 2px; } .gcylon-dashboard .widget-html-content { line-height: 20px; }
 .gcylon-dashboard .gcylon-error { color: var(--jp-error-color0, #c62828); line-height: 18px; }

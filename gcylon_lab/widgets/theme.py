@@ -14,6 +14,8 @@ from typing import Any
 # black is replaced by a grey that is seen on both.
 RANK_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#B8A900", "#808080")
 RANK_DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "5px,2px", "9px,3px,2px,3px,2px,3px")
+# The same in text.
+_DASH_SIGNS = ("━━", "╍╍", "┅┅", "━┅", "━╍", "━╸", "┉┉", "━·")
 RANK_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down", "star")
 
 BUDGET_COLOUR = "#E5252A"
@@ -50,6 +52,12 @@ def rank_style(rank: int) -> tuple[str, str, str]:
     """Return a rank's colour, dash and symbol; they repeat every eight ranks."""
     place = rank % len(RANK_COLOURS)
     return RANK_COLOURS[place], RANK_DASHES[place], RANK_SYMBOLS[place]
+
+
+def rank_sign(rank: int) -> str:
+    """Return a rank's line as text, for a key in one row where a legend would take several."""
+    place = rank % len(RANK_COLOURS)
+    return f'<span style="color:{RANK_COLOURS[place]}">{_DASH_SIGNS[place]}</span>'
 
 
 def phase_style(name: str) -> PhaseStyle:
@@ -133,3 +141,17 @@ NEUTRAL = Theme(
     veil="rgba(0,0,0,0)",
 )
 THEMES = {theme.name: theme for theme in (LIGHT, DARK, NEUTRAL)}
+
+
+def plot_template() -> dict[str, Any]:
+    """Return a plotly template for figures of your own: clear, so that light and dark pages show through, and readable.
+
+    Lines and bars take the colours that ranks have in the dashboard.
+
+    Examples
+    --------
+    >>> import plotly.express as px
+    >>> px.defaults.template = plot_template()                       # doctest: +SKIP
+    """
+    axis = NEUTRAL.axis() | {"automargin": True, "title": {"standoff": 8}}
+    return {"layout": NEUTRAL.layout() | {"colorway": list(RANK_COLOURS), "xaxis": axis, "yaxis": axis}}

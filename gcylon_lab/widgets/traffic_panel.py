@@ -15,8 +15,8 @@ from .view import Operation, View
 
 TITLE = "Traffic: who sent to whom?"
 MOST_NUMBERS = 8
-_EMPTY = 'Bytes from each rank to each other,<br>of one operation. Run t.shuffle("key").'
-_ALONE = "There is one rank: nothing travels."
+_EMPTY = 'Bytes from each rank to<br>each other, of one operation.<br>Run t.shuffle("key").'
+_ALONE = "There is one rank:<br>nothing travels."
 # The colour of exchanges; pale enough for numbers on it.
 _SCALE = [[0.0, "rgba(106,127,219,0.06)"], [1.0, "rgba(106,127,219,0.8)"]]
 _FULL = [[0.0, "rgba(106,127,219,0.04)"], [1.0, "rgba(106,127,219,1)"]]
@@ -28,7 +28,7 @@ def traffic_panel(view: View, theme: Theme) -> Panel:
     traffic = op.traffic if op else None
     several = traffic if traffic is not None and len(traffic.sent) > 1 else None
     count = len(several.sent) if several else 0
-    numbers = 0 < count <= MOST_NUMBERS
+    numbers, end = 0 < count <= MOST_NUMBERS, max(count, 1) - 0.5
     largest = float(several.sent.max()) if several else 0.0
     unit, name = memory_unit(largest)
     traces = [_heat(several, unit, name, theme, numbers=numbers), _numbers(several if numbers else None, unit, theme)]
@@ -40,8 +40,8 @@ def traffic_panel(view: View, theme: Theme) -> Panel:
         "traffic",
         TITLE,
         traces,
-        {**axis, "title": f"to rank · {name}{kept}", "range": [-0.5, count - 0.5], "fixedrange": True, **_STILL},
-        {**axis, "title": "from rank", "range": [count - 0.5, -0.5]},
+        {**axis, "title": f"to rank · {name}{kept}", "range": [-0.5, end], "fixedrange": True, **_STILL},
+        {**axis, "title": "from rank", "range": [end, -0.5]},
         annotations=[] if several else [empty_note(_ALONE if len(view.ranks) == 1 else _EMPTY, theme)],
         lead=_said(op, several) if op and several else "",
     )  # fmt: skip

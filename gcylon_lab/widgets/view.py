@@ -18,6 +18,7 @@ Snapshot = dict[str, Any]
 _OVERVIEW_CELLS = 200
 _STEPS_S = (1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 120.0, 300.0, 600.0)
 _SERIES = ("used_bytes", "limit_bytes", "disk_bytes", "pinned_bytes", "rss_bytes")
+_FOREVER = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,11 @@ class RankSeries:
     series: dict[str, tuple[Floats, Floats]]
 
     def of(self, name: str) -> tuple[Floats, Floats]:
-        """Return times and values of a series: used_bytes, limit_bytes, disk_bytes, pinned_bytes or rss_bytes."""
+        """Return times and values of a series.
+
+        It is used_bytes, limit_bytes (what held at that moment), budget_bytes (what operations keep: between two of
+        them that of the last one, where a rank has its ceiling again), disk_bytes, pinned_bytes or rss_bytes.
+        """
         return self.series[name]
 
 
@@ -212,7 +217,7 @@ def _overview(whole: Sequence[RankSeries], end: float) -> tuple[Floats, Floats]:
     edges = np.linspace(start, max(end, start + 1e-3), _OVERVIEW_CELLS + 1)
     share = np.zeros(_OVERVIEW_CELLS)
     for series in told:
-        used, limit = (on_grid(*series.of(name), edges) for name in ("used_bytes", "limit_bytes"))
+        used, limit = (on_grid(*series.of(name), edges) for name in ("used_bytes", "budget_bytes"))
         share = np.maximum(share, np.divide(100 * used, limit, out=np.zeros(_OVERVIEW_CELLS), where=limit > 0))
     return edges[1:], share
 
@@ -221,7 +226,27 @@ def _rank_series(snapshot: Snapshot, origin: int) -> RankSeries:
     samples = snapshot["samples"]
     t = _seconds(samples["t_ns"], origin)
     series = {name: clean(t, samples.get(name) or np.zeros(len(t))) for name in _SERIES}
+    series["budget_bytes"] = clean(t, _kept_budget(samples["t_ns"], samples["limit_bytes"], snapshot["operations"]))
     return RankSeries(int(snapshot["rank"]), str(snapshot["host"]), series)
+
+
+def _kept_budget(t_ns: Sequence[int], limits: Sequence[float], operations: Sequence[dict[str, Any]]) -> Floats:
+    """Return at each sample the budget that operations keep; what holds between two of them limits nothing."""
+    limit = np.asarray(limits, dtype=np.float64)
+    budgets = [o.get("budget_bytes") or np.inf for o in operations]
+    if not len(limit) or min(budgets, default=np.inf) >= limit.max():
+        return limit
+    t = np.asarray(t_ns, dtype=np.int64)
+    starts = np.array([o.get("start_ns") or 0 for o in operations], dtype=np.int64)
+    order = np.argsort(starts, kind="stable")
+    last = np.searchsorted(starts[order], t, side="right") - 1
+    ends = np.array([o.get("end_ns") or _FOREVER for o in operations], dtype=np.int64)[order]
+    asked = np.array(budgets, dtype=np.float64)[order]
+    kept = np.where(last >= 0, asked[last], np.inf)
+    # Where a record has none, the samples within it tell.
+    kept = np.where(np.isinf(kept) & (last >= 0) & (t <= ends[last]), limit, kept)
+    known = np.maximum.accumulate(np.where(np.isinf(kept), -1, np.arange(len(t))))
+    return np.minimum(limit, np.where(known >= 0, kept[known], np.inf))
 
 
 def _gpu_lines(told: GpuSeries, origin: int, start: float) -> GpuLines:

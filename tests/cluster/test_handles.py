@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab import sources
 from gcylon_lab.cluster import handle, session
 from gcylon_lab.cluster.handle import DistTable
 from gcylon_lab.errors import (
@@ -113,6 +114,26 @@ def test_plans_here_and_there_are_the_same(lab: gl.Cluster, frame: pd.DataFrame)
     there = lab.run(lambda t: t.plan_shuffle("k"), table)[0]
     assert (here.strategy, here.rounds, here.chunk_rows) == (there.strategy, there.rounds, there.chunk_rows)
     assert here.predicted_peak_bytes == there.predicted_peak_bytes
+
+
+def test_a_reader_of_this_process_says_once_that_the_clusters_own_reads_on_its_engines(
+    lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_told", set())
+    frame.to_parquet(tmp_path / "a.parquet")
+    with pytest.warns(
+        UserWarning, match=r"gl.read_parquet makes a table in this process .* in lab.read_parquet"
+    ) as said:
+        gl.read_parquet(tmp_path / "a.parquet").release()
+    assert said[0].filename == __file__, "it is said of the line that reads"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gl.from_pandas(frame).release()
+        lab.run(lambda path: gl.read_parquet(path).release(), str(tmp_path / "a.parquet"))
+    monkeypatch.setattr(sources, "_told", set())
+    with pytest.warns(UserWarning, match="gl.from_pandas makes a table in this process") as said:
+        gl.from_pandas(frame).release()
+    assert said[0].filename == __file__
 
 
 def test_rows_come_only_as_far_as_asked(lab: gl.Cluster, frame: pd.DataFrame) -> None:

@@ -116,9 +116,20 @@ def test_a_lane_has_the_colour_of_what_took_most_of_a_cell() -> None:
     assert [NAMES[p] if p >= 0 else "" for p in places] == ["exchange", "stage", "exchange", ""]
 
 
-@pytest.mark.parametrize(("ranks", "title"), [(2, ""), (5, "rank"), (64, "")])
-def test_numbers_alone_are_called_ranks(ranks: int, title: str) -> None:
-    assert draw(ranks)["layout"]["legend"]["title"]["text"] == title
+def test_numbers_alone_are_called_ranks() -> None:
+    assert [trace(draw(2), f"rank{r}")["name"] for r in range(2)] == ["rank 0", "rank 1"]
+    assert [trace(draw(4), f"rank{r}")["name"] for r in range(4)] == ["rank 0", "1", "2", "3"]
+
+
+@pytest.mark.parametrize("key", ["memory", "gpus"])
+def test_a_legend_that_would_need_several_rows_is_a_row_of_text(key: str) -> None:
+    few, many = (panel_dict(key, make_view(Replay(n, gpus=n).at(12.0)), LIGHT) for n in (3, 8))
+    for figure, legends in ((few, 3), (many, 0)):
+        lines = [t for t in figure["data"] if re.fullmatch(r"(rank|gpu)\d", t["meta"])]
+        assert sum(t["showlegend"] for t in lines) == legends
+    keyed = next(a["text"] for a in many["layout"]["annotations"] if a["text"].count(RANK_COLOURS[0]) == 1)
+    assert all(f'color:{RANK_COLOURS[r]}">' in keyed and f"</span> {r}" in keyed for r in range(8))
+    assert not [a for a in few["layout"]["annotations"] if RANK_COLOURS[0] in a["text"]]
 
 
 def test_many_ranks_have_a_heat_map_of_their_share_and_few_have_none() -> None:
@@ -224,14 +235,33 @@ def test_a_budget_far_above_use_is_said_instead_of_flattening_the_lines() -> Non
     snapshots = replay.at(12.0)
     for s in snapshots:
         s["samples"]["limit_bytes"] = [8 * GIB] * len(s["samples"]["t_ns"])
+        s["operations"] = [o | {"budget_bytes": 8 * GIB} for o in s["operations"]]
     figure = figure_dict(make_view(snapshots), LIGHT)
     assert figure["layout"]["yaxis"]["range"][1] < 200
-    assert "budget 8 GiB, above this scale; 1% used at the most" in texts(figure)
+    assert "budget 8 GiB, above this scale; 1% used" in texts(figure)
     used = snapshots[0]["samples"]["used_bytes"]
-    snapshots[0]["samples"]["limit_bytes"][used.index(max(used))] = max(used)  # an operation's own budget
+    snapshots[0]["samples"]["limit_bytes"][used.index(max(used))] = max(used)  # for a moment, within the first one
     said = texts(figure_dict(make_view(snapshots), LIGHT))
-    assert "budget 8 GiB now, above this scale" in said and "used at the most" not in said
+    assert "budget 8 GiB now, above this scale" in said and "used" not in said
     assert figure["layout"]["yaxis6"]["visible"] is False
+
+
+def test_the_budget_that_operations_keep_is_the_one_shown_and_holds_between_two_of_them() -> None:
+    snapshots = Replay(2).at(15.9)
+    for s in snapshots:
+        s["operations"][0]["budget_bytes"] = 8 * GIB
+        spans = [(o["start_ns"], o["end_ns"]) for o in s["operations"][1:]]
+        t = s["samples"]["t_ns"]
+        s["samples"]["limit_bytes"] = [64 * MIB if any(a <= n <= b for a, b in spans) else 8 * GIB for n in t]
+    peak = max(s["operations"][4]["measured_peak_bytes"] for s in snapshots)
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    assert f"budget of #5: 64 MiB, {peak / (64 * MIB):.0%} used" in texts(figure)
+    assert figure["layout"]["yaxis6"]["range"][1] == pytest.approx(125) and figure["layout"]["yaxis6"]["visible"]
+    line = trace(figure, "budget")
+    since = (snapshots[0]["operations"][1]["start_ns"] - snapshots[0]["samples"]["t_ns"][0]) / 1e9
+    assert {y for x, y in zip(line["x"], line["y"], strict=True) if x > since + 0.1} == {64.0}
+    assert line["y"][0] is None, "what is above the scale is not drawn up to its edge"
+    assert max(trace(figure, "brush")["y"]) > 60, "percent of that budget, not of the ranks' own"
 
 
 @pytest.mark.parametrize(("budget", "unit"), [(64 * MIB, "MiB"), (8 * GIB, "GiB")])
@@ -257,7 +287,8 @@ def test_operations_are_shaded_where_they_ran_and_named() -> None:
     shapes = figure["layout"]["shapes"]
     assert [s["x0"] for s in shapes] == pytest.approx([(n - origin) / 1e9 for n in first], abs=1e-3)
     assert [s["x1"] for s in shapes][:3] == pytest.approx([(n - origin) / 1e9 for n in last], abs=1e-3)
-    assert "#2 shuffle" in texts(figure) and "#3 allgather" in texts(figure)
+    said = [n.partition(" ·")[0] for n in texts(figure).splitlines() if n.startswith("#")]
+    assert said[:4] == ["#4 shuffle", "#3", "#2 shuffle", "#1"], "those without room for a name have their number"
 
 
 def test_a_running_operation_reaches_to_now_and_says_its_round() -> None:
@@ -269,7 +300,9 @@ def test_a_running_operation_reaches_to_now_and_says_its_round() -> None:
 def test_a_failed_operation_is_marked() -> None:
     snapshots = Replay(2).at(16.0)
     snapshots[1]["operations"][1]["error"] = "disk full"
-    assert "#2 shuffle ✗" in texts(figure_dict(make_view(snapshots), LIGHT))
+    assert "#2 ✗" in texts(figure_dict(make_view(snapshots), LIGHT)).splitlines()
+    snapshots[1]["operations"][4]["error"] = "disk full"
+    assert "#5 repartition ✗" in texts(figure_dict(make_view(snapshots), LIGHT)).splitlines()
 
 
 def test_samples_above_ninety_percent_are_marked_and_named() -> None:
@@ -277,8 +310,8 @@ def test_samples_above_ninety_percent_are_marked_and_named() -> None:
     near = trace(figure, "near")
     assert near["y"] and min(near["y"]) > 0.9 * 64
     assert near["marker"]["symbol"] == "triangle-up"
-    note = next(a for a in figure["layout"]["annotations"] if "over 90%: raise the limit" in a["text"])
-    assert note["xref"] == "x domain" and 0 <= note["x"] <= 1 - 0.017 * len(note["text"]), "it stays in its panel"
+    note = next(a for a in figure["layout"]["annotations"] if "over 90%: raise limit" in a["text"])
+    assert note["xref"] == "x domain" and 0 <= note["x"] <= 1 - 0.02 * len(note["text"]), "it stays in its panel"
     quiet = Replay(2).at(0.5)
     assert near_budget(make_view(quiet)) == []
     quiet[1]["samples"]["used_bytes"][-1] = 63 * MIB
@@ -357,9 +390,21 @@ def test_a_budget_lowered_for_one_operation_is_shown_though_the_others_are_above
             record["budget_bytes"] = 8 * GIB
     figure = figure_dict(make_view(snapshots), LIGHT)
     budget, top = trace(figure, "plan-budget"), figure["layout"]["yaxis5"]["range"][1]
-    assert top < 100 and [y < top for y in budget["y"]] == [False, False, False, True, True]
-    assert budget["showlegend"]
-    assert "budget 8 GiB ↑ off the scale" in texts(figure)
+    assert top < 100 and budget["x"] == ["#4", "#5"] and max(budget["y"]) < top
+    assert budget["showlegend"] and budget["mode"] == "markers", "nothing leads to those above the scale"
+    assert "budget 64 MiB now, dashed" in texts(figure)
+    assert min(trace(figure, "plan-ratios")["y"]) > 1.1 * max(budget["y"])
+    for s in snapshots:
+        s["operations"][4]["budget_bytes"] = 8 * GIB
+    assert "budget 8 GiB ↑ off the scale" in texts(figure_dict(make_view(snapshots), LIGHT))
+
+
+def test_a_peak_that_is_not_known_yet_is_not_said_to_be_none() -> None:
+    snapshots = Replay(4).at(16.0)
+    for s in snapshots:
+        s["operations"][4] |= {"measured_peak_bytes": 0, "end_ns": 0}
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    assert trace(figure, "peak-numbers")["text"] == ["…"] * 4 and trace(figure, "plan-ratios")["text"][-1] == "…"
 
 
 def test_what_had_no_plan_is_not_judged() -> None:

@@ -133,7 +133,7 @@ def test_numbers_stand_as_text_with_units() -> None:
     assert last["operation"] == "#5 repartition"
     assert last["staged"] == "128 MiB"
     assert last["peak (worst rank)"].startswith(f"{worst / MIB:.3g} MiB (rank ")
-    assert last["budget"].startswith("64 MiB, ")
+    assert last["budget, used"].startswith("64 MiB, ")
     assert last["rate a rank"].endswith("B/s")
     assert len(operation_table(snapshots, last=2)[1]) == 2
     assert len(rank_table(snapshots)[1]) == 20
