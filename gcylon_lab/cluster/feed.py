@@ -78,6 +78,7 @@ class Feed:
             answers = channel.ask_each(
                 [{"ask": "snapshot", "since_ns": known.get(rank, 0)} for rank in range(channel.size)]
             )
+            channel.told([answer and answer.pop("state") for answer in answers])
             merged = merge(self._snapshots, [answer for answer in answers if answer is not None])
             with self._lock:
                 self._snapshots = merged
