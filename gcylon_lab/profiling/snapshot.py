@@ -182,7 +182,7 @@ def merge(
     *,
     max_samples: int = 4096,
     max_events: int = 20_000,
-    max_operations: int = 1000,
+    max_operations: int = 256,
 ) -> list[RankSnapshot]:
     """Add later snapshots (taken with ``since_ns``) to earlier ones, rank by rank.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 
 import numpy as np
@@ -51,3 +52,18 @@ def test_of_messages_the_latest_ids_are_kept(lab: gl.Cluster, monkeypatch: pytes
         lab.view.execute("1 + 1")
         assert lab.run(int) == [0, 0]
     assert len(lab.view.history) == len(lab._session.client.history) == 6
+
+
+def test_an_answer_is_one_message_and_serves_all_who_ask_for_states(lab: gl.Cluster) -> None:
+    channel, seen = lab._session.channel, lab._session.client.session.digest_history
+    before = set(seen)
+    channel.ask({"ask": "state"})
+    lab.snapshots()
+    time.sleep(0.3)  # a status of the kernel would come after the answer, from another thread
+    assert len(seen - before) == 2 * lab.n
+    before = set(seen)
+    assert [state and state["rank"] for state in channel.states(1.0)] == list(range(lab.n))
+    assert not seen - before
+    time.sleep(0.3)
+    assert [state and state["rank"] for state in channel.states(1.0)] == list(range(lab.n))
+    assert len(seen - before) == lab.n, "what was told is too old"
