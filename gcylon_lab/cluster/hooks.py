@@ -110,17 +110,21 @@ def _wrap_control(kernel: Any, handle: Any) -> None:
     """Answer our own control requests at once, without telling all clients that each begins and ends.
 
     Around each control request ipykernel publishes two statuses and flushes two streams, all of it in another thread
-    that is woken for it, which took as long as the answer. Where an ipykernel dispatches in another way, or has begun to,
-    our handler serves as all others do.
+    that is woken for it, which took as long as the answer. Where an ipykernel dispatches in another way, or has begun
+    to, our handler serves as all others do.
     """
     original, stream = kernel.dispatch_control, kernel.control_stream
 
     def dispatch_control(message: Any) -> Any:
         if not _is_ours(kernel.session, message):
             return original(message)
-        idents, parts = kernel.session.feed_identities(message, copy=False)
-        # Straight to the socket: the stream would send in another turn of its loop. It looks for events after this.
-        handle(stream.socket, idents, kernel.session.deserialize(parts, copy=False))
+        try:
+            idents, parts = kernel.session.feed_identities(message, copy=False)
+            # Straight to the socket: the stream would send in another turn of its loop. It looks for events after this,
+            # unless an error gets out of here.
+            handle(stream.socket, idents, kernel.session.deserialize(parts, copy=False))
+        except Exception:
+            kernel.log.exception("A control request cannot be read, or its answer cannot be sent.")
         return None
 
     kernel.dispatch_control = dispatch_control

@@ -149,7 +149,7 @@ class View:
 def with_latest_operations(snapshots: Sequence[Snapshot], count: int, verb: str = "") -> list[Snapshot]:
     """Return the snapshots with the latest operations only, of one verb or of all.
 
-    What is made of all of them, many times a second, grows with them, and so does the memory that it needs for a moment.
+    What is made of all of them, many times a second, grows with them, and so does the memory it needs for a moment.
     """
 
     def latest(records: list[dict[str, Any]]) -> list[dict[str, Any]]:

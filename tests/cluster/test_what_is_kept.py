@@ -5,13 +5,16 @@ from __future__ import annotations
 import gc
 import time
 import weakref
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from jupyter_client.session import Session
 
 import gcylon_lab as gl
 from gcylon_lab.cluster import views
+from gcylon_lab.cluster.messages import CONTROL_REQUEST
 
 pytestmark = pytest.mark.mpi
 
@@ -67,3 +70,15 @@ def test_an_answer_is_one_message_and_serves_all_who_ask_for_states(lab: gl.Clus
     time.sleep(0.3)
     assert [state and state["rank"] for state in channel.states(1.0)] == list(range(lab.n))
     assert len(seen - before) == lab.n, "what was told is too old"
+
+
+def test_a_request_that_others_signed_is_not_answered_and_the_next_one_is(lab: gl.Cluster) -> None:
+    client, seen = lab._session.client, lab._session.client.session.digest_history
+    other = Session(key=b"another", session=client.session.session)
+    before = set(seen)
+    for engine in client._engines.values():
+        send = partial(other.send, client._control_stream, CONTROL_REQUEST, {"ask": "state"}, ident=engine.encode())
+        client._io_loop.add_callback(send)
+    assert None not in lab._session.channel.ask({"ask": "state"})
+    time.sleep(0.3)
+    assert len(seen - before) == lab.n

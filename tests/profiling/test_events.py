@@ -7,7 +7,17 @@ import threading
 import pytest
 
 from gcylon_lab.errors import ArgumentError
-from gcylon_lab.profiling import NO_OPERATION, OperationRecord, Recorder, add_category, categories, mark, operation, recording, span
+from gcylon_lab.profiling import (
+    NO_OPERATION,
+    OperationRecord,
+    Recorder,
+    add_category,
+    categories,
+    mark,
+    operation,
+    recording,
+    span,
+)
 
 
 def test_a_span_and_a_mark_are_kept_with_all_their_fields() -> None:
