@@ -82,3 +82,16 @@ def test_a_request_that_others_signed_is_not_answered_and_the_next_one_is(lab: g
     assert None not in lab._session.channel.ask({"ask": "state"})
     time.sleep(0.3)
     assert len(seen - before) == lab.n
+
+
+def test_the_end_of_a_request_is_told_at_once(lab: gl.Cluster) -> None:
+    heard: list[float] = []
+    end = lab.feed.subscribe(lambda snapshots: heard.append(time.monotonic()))
+    try:
+        lab.run(time.sleep, 0.7)
+        ended = time.monotonic()
+        while not heard or heard[-1] < ended:
+            assert time.monotonic() < ended + 0.7, "the next look at idle ranks would come 0.8 s after this at best"
+            time.sleep(0.01)
+    finally:
+        end()
