@@ -161,7 +161,7 @@ def _memory(session: Session, seconds: float, say: Callable[[str], None]) -> dic
     operations = session.read(sent, 300.0)
     buffers = session.figures("work.buffers()")
     figures = flatness(seen) | {"minutes": by_minute(seen), "seen": seen}
-    return figures | {"operations": len(operations), "buffers": buffers}
+    return figures | {"operations": operations, "buffers": buffers}
 
 
 def _cost(session: Session, turns: int) -> dict[str, Any]:

@@ -73,12 +73,12 @@ class Work:
             "kernel_s": kernel.user + kernel.system,
         }
 
-    def work(self, seconds: float, chunk: str) -> list[dict[str, Any]]:
-        """Shuffle for so long, into memory and to disk in turn."""
-        until = time.monotonic() + seconds
-        done: list[dict[str, Any]] = []
+    def work(self, seconds: float, chunk: str) -> int:
+        """Shuffle for so long, into memory and to disk in turn; return how often."""
+        until, done = time.monotonic() + seconds, 0
         while time.monotonic() < until:
-            done.append(self.shuffle(("chunked", "staged")[len(done) % 2], chunk))
+            self.shuffle(("chunked", "staged")[done % 2], chunk)
+            done += 1
         return done
 
     def clock(self) -> dict[str, float]:

@@ -23,6 +23,7 @@ _IDLE_S = 10.0
 _NEWS_S = 1.0
 _RECOVER_S = 30.0
 _CONTROL_S = 5.0
+_FRESH_S = 0.5
 
 
 class Channel:
@@ -72,10 +73,11 @@ class Channel:
         self._drops: deque[str] = deque()
         self._outstanding: list[Any] = []
         self._signals: Any = None
+        self._told: tuple[float, list[dict[str, Any] | None]] = (-_FRESH_S, [])
         client._registration_callbacks.append(self._on_registration)
         client.send_signal = self._send_signal
         self.view = OrderedView(client, self)
-        self._lookout = Lookout(lambda: self.ask({"ask": "state"}, timeout_s=1.0), self.is_busy, self._free_stranded)
+        self._lookout = Lookout(lambda: self.states(1.0), self.is_busy, self._free_stranded)
 
     @property
     def size(self) -> int:
@@ -218,6 +220,15 @@ class Channel:
         futures = [self._send_control(*pair) for pair in zip(self.engine_ids, contents, strict=True)]
         deadline = time.monotonic() + timeout_s
         return [control_reply(future, deadline - time.monotonic()) for future in futures]
+
+    def states(self, timeout_s: float) -> list[dict[str, Any] | None]:
+        """What every rank is doing, by `Engine.state`: asked for, unless the ranks have told it with something else."""
+        at, states = self._told
+        return states if time.monotonic() - at < _FRESH_S else self.ask({"ask": "state"}, timeout_s)
+
+    def told(self, states: list[dict[str, Any] | None]) -> None:
+        """The ranks have just told their states: nobody need ask them for a moment."""
+        self._told = (time.monotonic(), states)
 
     def settle(self, content: dict[str, Any], tries: int = 1, each_s: float = _CONTROL_S) -> None:
         """Tell all ranks what has to hold on them alike, the config for example; again to those that are silent.

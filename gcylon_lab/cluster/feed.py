@@ -78,6 +78,7 @@ class Feed:
             answers = channel.ask_each(
                 [{"ask": "snapshot", "since_ns": known.get(rank, 0)} for rank in range(channel.size)]
             )
+            channel.told([answer and answer.pop("state") for answer in answers])
             merged = merge(self._snapshots, [answer for answer in answers if answer is not None])
             with self._lock:
                 self._snapshots = merged
@@ -94,7 +95,7 @@ class Feed:
             self._subscribers.clear()
 
     def _run(self) -> None:
-        last_busy = 0.0
+        last, was_busy = 0.0, False
         while not self._closed.wait(self._every_s):
             with self._lock:
                 callbacks = list(self._subscribers)
@@ -102,10 +103,12 @@ class Feed:
                     self._thread = None
                     return
             busy = self._is_busy()
-            if not busy and time.monotonic() - last_busy < _IDLE_EVERY_S:
-                continue
-            last_busy = time.monotonic()
-            self._tell(callbacks)
+            # How a request ended is told as soon as what it did before.
+            due = busy or was_busy or time.monotonic() - last >= _IDLE_EVERY_S
+            was_busy = busy
+            if due:
+                last = time.monotonic()
+                self._tell(callbacks)
 
     def _is_busy(self) -> bool:
         try:

@@ -61,7 +61,7 @@ class Session:
         self._prelude = prelude
         self._ids = itertools.count(1)
         self._keeper = Keeper(launcher.lease, max(0.5, min(_MAX_KEEP_S, launcher.grace_s / 4)))
-        self.waiting = Waiting(lambda: self.channel.ask({"ask": "state"}, timeout_s=0.5), show=progress)
+        self.waiting = Waiting(lambda: self.channel.states(0.5), show=progress)
         self.feed = Feed(lambda: self.channel)
         self.turns = Turns()
         self._later = Later()

@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from gcylon_lab.errors import ArgumentError
@@ -28,6 +28,8 @@ PHASES = ("partition", "exchange", "stage", "unstage", "compute", "waiting")
 NO_OPERATION = -1
 # At first a snapshot looks at so many events: more than a fifth of a second brings.
 _FEW = 1024
+# And at so many operations: looking at all that are kept took more than all else of a snapshot.
+_FEW_OPERATIONS = 8
 T = TypeVar("T")
 CopyKind = Literal["exchange", "staging"]
 
@@ -276,9 +278,23 @@ class Recorder:
 
     def events(self, since_ns: int = 0) -> list[Event]:
         """The kept events that ended at or after a time of this process's clock, in the order of ending."""
-        kept = [Event._make(event[:8]) for event in self._newest_first(since_ns)]
+        return [Event._make(event[:8]) for event in self.numbered(since_ns)]
+
+    def numbered(self, since_ns: int = 0) -> list[Numbered]:
+        """The same as `events`, each as it was recorded; making tuples of another kind would be most of the work."""
+        kept = self._newest_first(since_ns)
         kept.reverse()
         return kept
+
+    def ended(self, since_ns: int = 0) -> list[OperationRecord]:
+        """The kept operations that ended at or after a time of this process's clock, in the order of ending."""
+        count = _FEW_OPERATIONS
+        while True:
+            kept = newest(self.operations, count)
+            found = list(takewhile(lambda record: record.end_ns >= since_ns, kept))
+            if len(found) < len(kept) or len(kept) < count:
+                return found[::-1]
+            count *= 8
 
     def _newest_first(self, since_ns: int) -> list[Numbered]:
         kept = newest(self._ring, _FEW)

@@ -11,7 +11,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from .cost import event_cost_ns
-from .events import Event, OperationRecord, Recorder
+from .events import Numbered, OperationRecord, Recorder
 from .gpus import GPU_COLUMNS
 from .sampler import Sample, Sampler, Timed
 
@@ -74,7 +74,7 @@ def take_snapshot(
     since = since_ns + offset if since_ns else 0
     now = perf_counter_ns()
     samples = sampler.samples(since) if sampler is not None else []
-    events = recorder.events(max(0, since - _SLACK_NS))
+    events = recorder.numbered(max(0, since - _SLACK_NS))
     if max_events is not None:
         events = events[max(0, len(events) - max_events) :]
     operations = _operations(recorder, since)
@@ -119,7 +119,7 @@ def _with_latest_traffic(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _operations(recorder: Recorder, since: int) -> list[OperationRecord]:
     """The records that ended since a time, the running ones last."""
     running = recorder.running()
-    ended = [record for record in recorder.operations.copy() if record.end_ns >= since - _SLACK_NS]
+    ended = recorder.ended(since - _SLACK_NS)
     return ended + [record for record in running if not any(record is other for other in ended)]
 
 
@@ -142,19 +142,30 @@ def _gpu(sampler: Sampler | None, since: int, offset: int) -> dict[str, Any] | N
     return sampler.gpu.as_dict() | {"samples": columns | {"t_ns": [s[0] - offset for s in taken]}}
 
 
-def _event_lists(events: Sequence[Event], recorder: Recorder, offset: int) -> dict[str, Any]:
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
+def _event_lists(events: Sequence[Numbered], recorder: Recorder, offset: int) -> dict[str, Any]:
     spans: list[list[Any]] = []
     marks: list[list[Any]] = []
     threads: list[int] = []
-    for e in events:
-        tail = [int(e.operation), int(e.bytes), e.tier]
-        if e.is_mark:
-            marks.append([e.name, e.category, e.start_ns - offset, *tail])
+    positions = _Positions(recorder)
+    for name, category, start, end, operation, nbytes, tier, thread, _ in events:
+        if end == start:
+            marks.append([name, category, start - offset, int(operation), int(nbytes), tier])
         else:
-            spans.append([e.name, e.category, e.start_ns - offset, e.end_ns - offset, *tail])
-            threads.append(recorder.thread_position(e.thread, names.get(e.thread, "")))
+            spans.append([name, category, start - offset, end - offset, int(operation), int(nbytes), tier])
+            threads.append(positions[thread])
     return {"spans": spans, "span_threads": threads, "threads": recorder.thread_names(), "marks": marks}
+
+
+class _Positions(dict[int, int]):
+    """The positions of threads, each asked for once."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def __missing__(self, ident: int) -> int:
+        name = next((thread.name for thread in threading.enumerate() if thread.ident == ident), "")
+        position = self[ident] = self._recorder.thread_position(ident, name)
+        return position
 
 
 def _progress(recorder: Recorder, offset: int) -> dict[str, Any] | None:
@@ -171,7 +182,7 @@ def merge(
     *,
     max_samples: int = 4096,
     max_events: int = 20_000,
-    max_operations: int = 1000,
+    max_operations: int = 256,
 ) -> list[RankSnapshot]:
     """Add later snapshots (taken with ``since_ns``) to earlier ones, rank by rank.
 

@@ -11,7 +11,7 @@ from ..profiling.report import summary
 from ..units import format_count, format_rate, format_seconds
 from .moves import DIRECTIONS, TIERS, Moved, machine_rate, moves_of, rate
 from .series import percent, readable
-from .view import Snapshot
+from .view import Snapshot, with_latest_operations
 
 Row = dict[str, Any]
 Table = tuple[list[str], list[list[str]]]
@@ -26,7 +26,7 @@ _HEAD = [
 
 def operation_table(snapshots: Sequence[Snapshot], *, last: int | None = None) -> Table:
     """Return head and rows, one an operation, the latest ``last`` of them (all by default)."""
-    rows = summary(snapshots)["operations"]
+    rows = summary(snapshots if last is None else with_latest_operations(snapshots, 2 * last))["operations"]
     cells = [_operation_cells(row) for row in (rows if last is None else rows[-last:])]
     # A column that says nothing of any of them takes the room of others.
     told = [i for i, name in enumerate(_HEAD) if name != "transfers hidden" or any(c[i] != _UNKNOWN for c in cells)]

@@ -11,11 +11,13 @@ from ..profiling.report import summary
 from ..units import format_count
 from .series import percent, readable
 from .theme import BUDGET_COLOUR
-from .view import Snapshot
+from .view import Snapshot, with_latest_operations
 
 Speeds = Mapping[str, float]
 
 _ALIKE = 4
+# So many tell how fast a verb is.
+_OPERATIONS = 64
 
 _MEANS = {
     "direct": "everything stays on the device",
@@ -70,7 +72,7 @@ def _speed(other: str, chosen: str, speeds: Speeds) -> str:
 
 
 def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> dict[str, float]:
-    """Return GB/s a rank by strategy: the median of what was reached in this session.
+    """Return GB/s a rank by strategy: the median of what the verb's latest operations reached in this session.
 
     Parameters
     ----------
@@ -81,7 +83,7 @@ def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> di
         Of the table on all ranks; operations on much more or much less count not, as their speed is another one.
     """
     rates: dict[str, list[float]] = {}
-    for row in summary(snapshots)["operations"]:
+    for row in summary(with_latest_operations(snapshots, _OPERATIONS, verb))["operations"]:
         alike = nbytes <= _ALIKE * row["bytes_in"] and row["bytes_in"] <= _ALIKE * nbytes
         if row["verb"] == verb and alike and row["done"] and row["gb_per_s"] and row["strategy"]:
             rates.setdefault(row["strategy"], []).append(row["gb_per_s"])

@@ -10,6 +10,8 @@ from .view import Snapshot
 
 _CELLS = 500
 _MOST = 8000
+# No further apart do the ranks of an operation end it.
+_APART_S = 5.0
 
 Key = tuple[int, str, str, int, str]
 
@@ -25,7 +27,9 @@ class Thinner:
         self._ranks: dict[int, _Rank] = {}
 
     def thin(self, snapshots: Sequence[Snapshot], window_s: float | None) -> list[Snapshot]:
-        """Return the snapshots with at most one span of a kind for each 500th of a window that ends now.
+        """Return the snapshots as a window shows them that ends now.
+
+        They have the operations that had not ended before it, and at most one span of a kind for each 500th of it.
 
         Parameters
         ----------
@@ -39,6 +43,11 @@ class Thinner:
 
     def _thinned(self, snapshot: Snapshot, window_s: float | None) -> Snapshot:
         spans, now = snapshot["spans"], int(snapshot["now_ns"])
+        if window_s is not None:
+            # Those that ended earlier are not shown: nothing is made of them at each drawing.
+            since = now - int((window_s + _APART_S) * 1e9)
+            shown = [record for record in snapshot["operations"] if not 0 < record["end_ns"] < since]
+            snapshot = snapshot | {"operations": shown}
         if not spans:
             return snapshot
         whole = now - min(int(spans[0][2]), now - 1)

@@ -151,6 +151,19 @@ class View:
         return (t_ns - self.origin_ns) / 1e9
 
 
+def with_latest_operations(snapshots: Sequence[Snapshot], count: int, verb: str = "") -> list[Snapshot]:
+    """Return the snapshots with the latest operations only, of one verb or of all.
+
+    What is made of all of them, many times a second, grows with them, and so does the memory it needs for a moment.
+    """
+
+    def latest(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        found = [record for record in records if record["verb"] == verb] if verb else records
+        return found[max(0, len(found) - count) :]
+
+    return [snapshot | {"operations": latest(snapshot["operations"])} for snapshot in snapshots]
+
+
 def origin_of(snapshots: Sequence[Snapshot]) -> int:
     """Return the time at which the axis begins: the earliest sample or operation, in ns; 0 if there is none."""
     firsts = [int(s["samples"]["t_ns"][0]) for s in snapshots if s["samples"]["t_ns"]]

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from jupyter_client.session import Session
 
 import gcylon_lab as gl
 from gcylon_lab.cluster import views
+from gcylon_lab.cluster.messages import CONTROL_REQUEST
 
 pytestmark = pytest.mark.mpi
 
@@ -51,3 +55,43 @@ def test_of_messages_the_latest_ids_are_kept(lab: gl.Cluster, monkeypatch: pytes
         lab.view.execute("1 + 1")
         assert lab.run(int) == [0, 0]
     assert len(lab.view.history) == len(lab._session.client.history) == 6
+
+
+def test_an_answer_is_one_message_and_serves_all_who_ask_for_states(lab: gl.Cluster) -> None:
+    channel, seen = lab._session.channel, lab._session.client.session.digest_history
+    before = set(seen)
+    channel.ask({"ask": "state"})
+    lab.snapshots()
+    time.sleep(0.3)  # a status of the kernel would come after the answer, from another thread
+    assert len(seen - before) == 2 * lab.n
+    before = set(seen)
+    assert [state and state["rank"] for state in channel.states(1.0)] == list(range(lab.n))
+    assert not seen - before
+    time.sleep(0.3)
+    assert [state and state["rank"] for state in channel.states(1.0)] == list(range(lab.n))
+    assert len(seen - before) == lab.n, "what was told is too old"
+
+
+def test_a_request_that_others_signed_is_not_answered_and_the_next_one_is(lab: gl.Cluster) -> None:
+    client, seen = lab._session.client, lab._session.client.session.digest_history
+    other = Session(key=b"another", session=client.session.session)
+    before = set(seen)
+    for engine in client._engines.values():
+        send = partial(other.send, client._control_stream, CONTROL_REQUEST, {"ask": "state"}, ident=engine.encode())
+        client._io_loop.add_callback(send)
+    assert None not in lab._session.channel.ask({"ask": "state"})
+    time.sleep(0.3)
+    assert len(seen - before) == lab.n
+
+
+def test_the_end_of_a_request_is_told_at_once(lab: gl.Cluster) -> None:
+    heard: list[float] = []
+    end = lab.feed.subscribe(lambda snapshots: heard.append(time.monotonic()))
+    try:
+        lab.run(time.sleep, 0.7)
+        ended = time.monotonic()
+        while not heard or heard[-1] < ended:
+            assert time.monotonic() < ended + 0.7, "the next look at idle ranks would come 0.8 s after this at best"
+            time.sleep(0.01)
+    finally:
+        end()

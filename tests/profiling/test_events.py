@@ -7,7 +7,17 @@ import threading
 import pytest
 
 from gcylon_lab.errors import ArgumentError
-from gcylon_lab.profiling import NO_OPERATION, Recorder, add_category, categories, mark, operation, recording, span
+from gcylon_lab.profiling import (
+    NO_OPERATION,
+    OperationRecord,
+    Recorder,
+    add_category,
+    categories,
+    mark,
+    operation,
+    recording,
+    span,
+)
 
 
 def test_a_span_and_a_mark_are_kept_with_all_their_fields() -> None:
@@ -145,3 +155,12 @@ def test_a_category_can_be_added() -> None:
 def test_a_recorder_that_keeps_nothing_is_refused(capacity: int, operations: int) -> None:
     with pytest.raises(ArgumentError, match=f"{capacity} events and {operations} operations"):
         Recorder(capacity, operations)
+
+
+@pytest.mark.parametrize("count", [0, 3, 8, 9, 100])
+def test_operations_since_a_time_are_those_that_ended_then_or_later(count: int) -> None:
+    recorder = Recorder()
+    recorder.operations.extend(OperationRecord(number, "shuffle", end_ns=10 * number) for number in range(1, count + 1))
+    for since in (-5, 0, 10, 35, 10 * count - 65, 10 * count, 10 * count + 1):
+        numbers = [record.number for record in recorder.ended(since)]
+        assert numbers == [number for number in range(1, count + 1) if 10 * number >= since]

@@ -9,9 +9,11 @@ from replay import Replay, ReplaySource
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.ops.foresight import foresee
+from gcylon_lab.profiling.report import summary
 from gcylon_lab.units import GIB, MIB
+from gcylon_lab.widgets import numbers, plan_text
 from gcylon_lab.widgets.numbers import gpu_table, html_table, operation_table, phase_table, rank_table, tier_table
-from gcylon_lab.widgets.plan_text import alternatives_text, plan_html, plan_sentence
+from gcylon_lab.widgets.plan_text import alternatives_text, measured_speeds, plan_html, plan_sentence
 from gcylon_lab.widgets.strip import chips_html, headline_html, rank_states
 
 RANKS = [{"rank": r, "host": "h1", "device": "cpu"} for r in range(4)]
@@ -125,6 +127,24 @@ def test_one_round_is_one_round_and_nothing_overflows_the_bar() -> None:
     assert "width:100.0%" in plan_html(plan)
 
 
+def test_what_is_drawn_again_and_again_does_not_grow_with_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = Replay(2).at(16.0)
+    for one in snapshots:
+        one["operations"] = [one["operations"][0] | {"number": n} for n in range(1, 301)]
+    head, rows = operation_table(snapshots)
+    looked: list[int] = []
+
+    def counted(some: Any) -> Any:
+        looked.extend(len(one["operations"]) for one in some)
+        return summary(some)
+
+    monkeypatch.setattr(numbers, "summary", counted)
+    monkeypatch.setattr(plan_text, "summary", counted)
+    assert operation_table(snapshots, last=6) == (head, rows[-6:])
+    assert measured_speeds(snapshots, snapshots[0]["operations"][0]["verb"], 256 * MIB)
+    assert max(looked) <= 64
+
+
 def test_numbers_stand_as_text_with_units() -> None:
     snapshots = Replay(4).at(16.0)
     head, rows = operation_table(snapshots)
@@ -135,7 +155,7 @@ def test_numbers_stand_as_text_with_units() -> None:
     assert last["peak (worst rank)"].startswith(f"{worst / MIB:.3g} MiB (rank ")
     assert last["budget, used"].startswith("64 MiB, ")
     assert last["rate a rank"].endswith("B/s")
-    assert len(operation_table(snapshots, last=2)[1]) == 2
+    assert operation_table(snapshots, last=2) == (head, rows[-2:])
     assert len(rank_table(snapshots)[1]) == 20
     assert all(len(row) == len(phase_table(snapshots)[0]) for row in phase_table(snapshots)[1])
 

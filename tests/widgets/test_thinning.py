@@ -14,7 +14,7 @@ ROUND = SECOND // 1000
 
 
 def snapshot(spans: list[list[Any]], now_s: float) -> dict[str, Any]:
-    return {"rank": 0, "spans": spans, "now_ns": int(now_s * SECOND)}
+    return {"rank": 0, "spans": spans, "operations": [], "now_ns": int(now_s * SECOND)}
 
 
 def rounds(count: int) -> list[list[Any]]:
@@ -76,3 +76,12 @@ def test_what_a_window_has_left_behind_is_not_kept() -> None:
         thinned = thinner.thin([snapshot(spans[max(0, end - 4000) : end], now_s)], 2.0)
     (rank,) = thinner._ranks.values()
     assert len(rank._sums) == len(thinned[0]["spans"]) <= 2 * (thinning._CELLS + 1)
+
+
+def test_operations_that_ended_before_the_window_are_left_out() -> None:
+    ends = [0, 1 * SECOND, 65 * SECOND, 90 * SECOND]  # the first still runs
+    operations = [{"number": number, "end_ns": end} for number, end in enumerate(ends)]
+    one = snapshot(rounds(1), 100.0) | {"operations": operations}
+    kept = {w: [r["number"] for r in Thinner().thin([one], w)[0]["operations"]] for w in (30.0, 120.0, None)}
+    assert kept == {30.0: [0, 2, 3], 120.0: [0, 1, 2, 3], None: [0, 1, 2, 3]}
+    assert one["operations"] == operations
