@@ -118,7 +118,7 @@ def _costs(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, limi
         both = (key for key, other in zip(spec.left_on, spec.right_on, strict=True) if key == other)
         out = max(1.0, out - sum(_width(str(dtypes[key])) for key in both))  # a key of one name is one column
     index = left[0]["index_row_bytes"] if spec.how != "cross" else 0
-    fast = left[0]["exchange"].get("fast_chunk_bytes", FAST_CHUNK_BYTES)
+    fast = left[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES)
     return join_costs(index, left[0]["match_row_bytes"], left[0]["pair_bytes"], out, config, fast, limit)
 
 
@@ -135,7 +135,7 @@ def _sizes(left: Infos, right: Infos, limits: list[int], config: GcylonConfig) -
     for one, other, limit in zip(left, right, limits, strict=True):
         used = max(one["used_bytes"], other["used_bytes"])
         here = one["tiers"]["device"] + other["tiers"]["device"]
-        beside = max(0, used - here) if config.may_stage(pinned_tier=bool(one["pinned_tier"])) else 0
+        beside = max(0, used - here) if config.may_stage(pinned_tier=bool(one.get("pinned_tier", False))) else 0
         staged = one["nbytes"] + other["nbytes"] - here
         rows.append((one["nbytes"], one["rows"], other["nbytes"], other["rows"], limit, used, beside, staged))
     return np.array(rows, dtype=np.int64)
