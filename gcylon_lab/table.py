@@ -106,7 +106,8 @@ class Table(
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), and of the rank: used_bytes,
             limit_bytes, ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans),
-            index_row_bytes and grouping_row_bytes (of a join's index, and of what finds equal rows, for plans),
+            index_row_bytes, match_row_bytes, pair_bytes and grouping_row_bytes (of a join's index, of looking up in it,
+            of pairs, and of what finds equal rows, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).
         """
         part, context = self._live(), self._context
@@ -129,6 +130,8 @@ class Table(
             "free_at_start_bytes": context.workspace.free_at_start_bytes,
             "exchange": context.workspace.exchange_shapes(),
             "index_row_bytes": context.workspace.backend.index_row_bytes(Schema(())),
+            "match_row_bytes": context.workspace.backend.match_row_bytes(Schema(())),
+            "pair_bytes": context.workspace.backend.pair_bytes(),
             "grouping_row_bytes": context.workspace.backend.grouping_row_bytes(()),
             "pinned_tier": context.workspace.has_pinned_tier,
         }

@@ -1,14 +1,24 @@
-"""Rows of a rank split by the hash of their keys, below the device tier, so that each bucket is worked on alone."""
+"""Rows of a rank split by the hash of their keys, so that each bucket is worked on, or sent, alone."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from ..profiling import span
+from ..tables.backend import Data
 from ..tables.schema import Label, Schema
 from .local import LocalWork
+from .operation import Operation
 from .part import Part
+from .partition import HashRoute, Int64s
+from .rounds import Outgoing
+from .shapes import id_bytes
+from .workspace import Workspace
 
 MOST_BUCKETS = 64
+MASK_ROW_BYTES = 3  # of rows among which some are chosen: two masks and what they give
 
 
 def split_in_buckets(
@@ -60,3 +70,99 @@ def split_in_buckets(
                 if stop > start:
                     work.put_down(bucket, backend.slice(data, start, stop))
     return parts
+
+
+class BucketRoute(HashRoute):
+    """As `HashRoute`, for the rows of some buckets of keys at a time: only these travel.
+
+    Parameters
+    ----------
+    keys : sequence of labels
+        Key columns.
+    size : int
+        World size.
+    buckets : int
+        How many there are.
+    """
+
+    def __init__(self, keys: Sequence[Label], size: int, buckets: int) -> None:
+        super().__init__(keys, size, keep_order=False)
+        self._buckets = buckets
+        self._first, self._last = 0, buckets
+        self.rows = np.zeros((buckets, size), np.int64)
+        self.variable = np.zeros((buckets, size), np.int64)
+
+    def learn(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Hash the keys once for all buckets, and count their rows and bytes: `rows` and `variable`, by rank.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the ids, which are kept, do not fit.
+        """
+        workspace, size, n = operation.workspace, self._size, self._size * self._buckets
+        backend, first = workspace.backend, 0
+        self._held = workspace.budget.reserve(part.rows * id_bytes(n), "Buckets of keys")
+        kept = self._ids = backend.new_ids(part.rows, n)
+        counts, variable = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        with span("partition", "algorithm", bytes=part.nbytes):
+            for piece in part.pieces(workspace, chunk_rows):
+                for data in operation.casts(piece):
+                    ids = backend.partition_ids(data, self._keys, n)
+                    ids = ids % self._buckets * size + ids // self._buckets  # by bucket, then rank
+                    kept[first : first + data.rows] = ids
+                    counts += backend.count_ids(ids, n)
+                    if operation.schema.variable:
+                        variable += backend.variable_bytes(data, ids, n)
+                    first += data.rows
+                del piece, data, ids
+        self.rows, self.variable = counts.reshape(-1, size), variable.reshape(-1, size)
+
+    def choose(self, first: int, last: int) -> None:
+        """Let rows of buckets [first, last) travel from now on."""
+        self._first, self._last = first, last
+
+    def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
+        """Known since `learn`."""
+        chosen = slice(self._first, self._last)
+        return self.rows[chosen].sum(axis=0), self.variable[chosen].sum(axis=0)
+
+    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Nothing depends on rounds."""
+
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+        """Copy the rows of a piece that travel, by rank."""
+        backend, size = workspace.backend, self._size
+        claim = workspace.budget.reserve(MASK_ROW_BYTES * piece.rows, "Choosing rows of a pass")
+        assert self._ids is not None
+        ids = self._ids[first_row : first_row + piece.rows]
+        low, high = self._first * size, self._last * size - 1
+        mask = (ids >= low) & (ids <= high)
+        count = int(mask.sum())
+        none = np.zeros(size, np.int64)
+        if not count:
+            return Outgoing(None, none, none, claim)
+        row_bytes = piece.nbytes / piece.rows
+        scratch = backend.partition_scratch_bytes(count, size)
+        claim.resize(claim.nbytes + int(count * (2 * row_bytes + 9)) + scratch + self._packed(piece, count))
+        rows = backend.places(mask)
+        data = backend.gather(piece, piece.schema.names, rows, piece.schema)
+        offsets = np.array([0, count], np.int64)
+        if size > 1:
+            ranks = ((ids[rows] - low) % size).astype(backend.new_ids(0, size).dtype)
+            data, offsets = backend.partition(data, ranks, size)
+        if data.nbytes <= claim.nbytes:
+            claim.resize(data.nbytes)
+        return Outgoing(data, offsets[:-1], offsets[1:], claim)
+
+    def _packed(self, piece: Data, count: int) -> int:
+        """Its variable columns are packed next: a copy that leaves no room for that would be of no use."""
+        variable = max(0, piece.nbytes - piece.rows * piece.schema.row_bytes)
+        return int(variable * count / piece.rows)
+
+    def forget(self) -> None:
+        """Nothing: other buckets follow. See `drop`."""
+
+    def drop(self) -> None:
+        """Give back the kept ids."""
+        super().forget()

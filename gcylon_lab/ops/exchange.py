@@ -51,7 +51,7 @@ def exchange_table(
             # Strings longer than their mean, for example.
             if operation.request.strategy != "auto" or not operation.may_stage:
                 raise
-            _go_on(operation, error)
+            go_on(operation, error)
         plan = operation.make_plan(shapes, counted, "staged")
         operation.record.reason = "because the result turned out larger than counted"
     route.forget()
@@ -59,7 +59,27 @@ def exchange_table(
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
 
-def _go_on(operation: Operation, error: BudgetExceeded) -> None:
+def exchange_counted(operation: Operation, part: Part, route: Route, rows: Int64s, chunk_rows: int) -> Part:
+    """Collective: all ranks call it. Move rows into a result that is held, where all ranks know how many go where.
+
+    Parameters
+    ----------
+    operation, part, route
+        As for `exchange_table`.
+    rows : ndarray of int64, shape (size, size)
+        From each rank (first axis) to each.
+    chunk_rows : int
+        Most rows of this rank that are split along the route at a time.
+
+    Raises
+    ------
+    BudgetExceeded
+        If it does not fit; `go_on` lets all ranks know.
+    """
+    return _run(operation, part, route, _placed(operation, rows), chunk_rows, None)
+
+
+def go_on(operation: Operation, error: BudgetExceeded) -> None:
     """Collective: all ranks call it. Let no rank go on alone where only some ran out of memory: each learns of it."""
     if not error.agreed:
         told = operation.tell(error)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
@@ -15,7 +16,17 @@ from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
 from ..tables.schema import Label, Schema
 from .buckets import MOST_BUCKETS
 from .exchange import exchange_table
-from .join_plan import Meeting, Side, build_side, choose_strategy, plan_meeting, result_partitioning
+from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
+from .join_passes import join_memory
+from .join_plan import (
+    IN_PASSES,
+    Meeting,
+    Side,
+    build_side,
+    choose_strategy,
+    plan_meeting,
+    result_partitioning,
+)
 from .local import LocalWork
 from .local_join import LocalJoin, Looked
 from .operation import Int64s, Operation, Request
@@ -27,6 +38,8 @@ from .steps import Step
 from .views import view_of
 from .votes import VoteKind, agreed
 from .workspace import Workspace
+
+AnyNumbers = npt.NDArray[Any]
 
 
 def join(
@@ -80,16 +93,25 @@ class _Join:
         self.parts = {"left": left, "right": right}
         self.work = LocalWork(operation, "Joining")
         self.exchanged: list[str] = []  # strategies
+        self.exchange: PassExchange | None = None  # of passes, of which some were left
 
     def run(self) -> Part:
         columns = self._agree()
         self._begin()
-        meeting = self._meet()
-        local = self._local(columns, meeting)
-        buckets = self._buckets(local)
-        self._validate(local, meeting)
-        self._produce(local, buckets)
+        meeting = self._decide()
+        local = LocalJoin(self.work, columns, self.build, self.schemas)
+        self._foresee(local, meeting)
+        first = self._passes(local, meeting) if self.memory.passes > 1 else 0
+        if first is not None:
+            self._at_once(local, meeting, first)
         return self._finish(local, meeting)
+
+    def _at_once(self, local: LocalJoin, meeting: Meeting, first: int) -> None:
+        """Join all that passes have left, from a bucket on: staged where it does not fit."""
+        self._move(meeting, first)
+        buckets = self._buckets(local)
+        self._validate(local, meeting, self.parts)
+        self._produce(local, buckets)
 
     def _begin(self) -> None:
         """Tables of before may be above a lowered limit: what is no input gives way first."""
@@ -118,10 +140,10 @@ class _Join:
             self.schemas["right"] = agreed_right.select(keys)
         return columns
 
-    def _meet(self) -> Meeting:
-        """Decide where rows meet, and bring them there."""
+    def _decide(self) -> Meeting:
+        """Decide where rows meet, and which side is indexed there."""
         votes = self._sizes()
-        self.limits = votes[:, 4]
+        self.sizes, self.limits = votes, votes[:, 4]
         sides = [
             Side(
                 name, keys, tuple(votes[:, 2 * place].tolist()), tuple(votes[:, 2 * place + 1].tolist()),
@@ -133,14 +155,67 @@ class _Join:
         meeting = plan_meeting(self.spec, sides[0], sides[1], self.limits.tolist(), index_row_bytes)
         self.stays = {name: self.parts[name].partitioning for name in self.parts}
         self.operation.notes.append(f"{meeting.kind} join: {meeting.reason}")
-        for name in meeting.moved:
-            self.parts[name] = self._moved(self.parts[name], meeting.kind, meeting.keys(name))
+        self.build = build_side(self.spec, meeting, int(votes[:, 0].sum()), int(votes[:, 2].sum()))
         return meeting
 
     def _sizes(self) -> Int64s:
+        """Collective: all ranks call it. Sizes of both sides, and the memory of each rank."""
         left, right = self.parts["left"], self.parts["right"]
-        limit = self.workspace.limit_for(self.operation.config)
-        return self.operation.vote(VoteKind.COUNT, (left.nbytes, left.rows, right.nbytes, right.rows, limit))
+        limit, used = self.workspace.limit_for(self.operation.config), self.workspace.budget.used_bytes
+        others = self.operation.not_in_use() if self.operation.may_stage else []
+        beside = min(used, sum(part.nbytes - part.staged_bytes for part in others))
+        staged = left.staged_bytes + right.staged_bytes
+        numbers = (left.nbytes, left.rows, right.nbytes, right.rows, limit, used, beside, staged)
+        return self.operation.vote(VoteKind.COUNT, numbers)
+
+    def _foresee(self, local: LocalJoin, meeting: Meeting) -> None:
+        """Whether all can be joined at once in memory, or in how many passes: the same on all ranks."""
+        nbytes, rows, other_bytes, other_rows = (int(n) for n in self.sizes[:, :4].sum(axis=0))
+        self.costs = local.costs(nbytes, rows, other_bytes, other_rows, int(self.limits.min()))
+        strategy = self.operation.request.strategy
+        self.memory = join_memory(self.spec, meeting, self.build, self.sizes, self.costs, strategy)
+
+    def _passes(self, local: LocalJoin, meeting: Meeting) -> int | None:
+        """Join in passes; the bucket from which on that does not fit, None where all did."""
+        operation, work = self.operation, self.work
+        make_room_for_passes(operation, self.memory, self.sizes)
+        exchange = PassExchange(operation, self.parts, {n: meeting.keys(n) for n in self.parts}, self.limits)
+        if not exchange.learn(self.costs.chunk_bytes):
+            return 0
+        passes = PassJoin(
+            local, exchange, exchange.sizes(self.build, self.memory.result_bytes), self.costs, self.limits
+        )
+        first, work.kept_free_bytes = 0, 0
+        while first < exchange.buckets:
+            if not passes.foresee(first):
+                break
+            if passes.done < 2:
+                self._record("chunked", IN_PASSES, passes.results, passes.peaks, passes.passes)
+            after = passes.step(first, lambda parts: self._validate(local, meeting, parts))
+            if after == first:
+                break
+            first = after
+        work.kept_free_bytes = None
+        if first == exchange.buckets:
+            exchange.drop()
+            assert operation.plan is not None
+            operation.plan = replace(operation.plan, rounds=operation.record.rounds_done, passes=passes.done)
+            return None
+        operation.notes.append(f"{passes.done} passes fitted into memory, and what was left did not")
+        self.exchange, local.apart = exchange, self.size * exchange.buckets
+        return first
+
+    def _move(self, meeting: Meeting, first: int) -> None:
+        """Bring rows to where they meet: all that is left of both sides."""
+        if self.exchange is None:
+            for name in meeting.moved:
+                self.parts[name] = self._moved(self.parts[name], meeting.kind, meeting.keys(name))
+            return
+        for name in self.parts:
+            part, strategy = self.exchange.rest(name, first)
+            self.parts[name] = self.work.adopt(part)
+            self.exchanged.append(strategy)
+        self.exchange.drop()
 
     def _moved(self, part: Part, kind: str, keys: tuple[Label, ...]) -> Part:
         """Exchange one side; what it comes to gives way to the work that follows."""
@@ -161,11 +236,6 @@ class _Join:
         return self.work.adopt(result)
 
     # ---- local work
-
-    def _local(self, columns: JoinColumns, meeting: Meeting) -> LocalJoin:
-        votes = self._sizes()
-        build = build_side(self.spec, meeting, int(votes[:, 0].sum()), int(votes[:, 2].sum()))
-        return LocalJoin(self.work, columns, build, self.schemas)
 
     def _buckets(self, local: LocalJoin) -> int:
         """Into how many buckets all ranks split what they have: one where the indexed side fits everywhere."""
@@ -192,14 +262,14 @@ class _Join:
         if operation.may_stage:
             limit = workspace.budget.limit_bytes
             joined = (*self.work.made, *self.parts.values())
-            spare = limit // 4
+            spare = 0 if self.memory.passes == 1 else limit // 4
             others = [part for part in operation.not_in_use() if not any(part is one for one in joined)]
             workspace.make_room(min(limit, wanted + spare), limit, others)
             inputs = [operation.request.part, *operation.request.others]
             workspace.make_room(min(limit, needed + spare), limit, inputs)
         workspace.spill.flush()
 
-    def _validate(self, local: LocalJoin, meeting: Meeting) -> None:
+    def _validate(self, local: LocalJoin, meeting: Meeting, parts: Mapping[str, Part]) -> None:
         """Keys that should be distinct and are not are an error on all ranks."""
         sides = self.spec.unique_sides
         if not sides:
@@ -207,7 +277,7 @@ class _Join:
         found = [0, 0]
         for place, side in enumerate(("left", "right")):
             if side in sides:
-                found[place] = local.duplicates(self.parts[side], side)
+                found[place] = local.duplicates(parts[side], side)
         votes = self.operation.vote(VoteKind.COUNT, found)
         for place, side in enumerate(("left", "right")):
             everywhere = meeting.kind == "broadcast" and side in meeting.moved
@@ -244,11 +314,14 @@ class _Join:
         # The index and what was looked up in it are in use already.
         so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
         peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
+        result += local.result.nbytes  # of passes before
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
         fits = bool((peaks <= limits).all())
         held = fits and buckets == 1
+        if held:  # and nothing else follows
+            self.work.kept_free_bytes = local.block_bytes(pairs)
         strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
         if strategy in ("direct", "chunked") and bool((results > limits).any()):
             worst = int(np.argmax(results - limits))
@@ -262,7 +335,7 @@ class _Join:
         if not votes[:, 2].all():
             operation.notes.append("the result was foreseen by the pairs that its first rows make")
 
-    def _record(self, strategy: str, reason: str, results: Int64s, peaks: Int64s) -> None:
+    def _record(self, strategy: str, reason: str, results: AnyNumbers, peaks: AnyNumbers, passes: int = 1) -> None:
         """Note the plan: here, where the operation's record is, and for whoever asks the result."""
         operation, record, base = self.operation, self.operation.record, self.operation.plan
         record.strategy, record.reason = strategy, reason
@@ -273,13 +346,14 @@ class _Join:
             strategy=strategy,
             rounds=record.rounds_done,
             chunk_rows=0 if base is None else base.chunk_rows,
-            round_bytes=0 if base is None else base.round_bytes,
+            round_bytes=self.costs.chunk_bytes if base is None else base.round_bytes,
             result_bytes=int(results.max()),
             predicted_peak_bytes=int(peaks.max()),
             budget_bytes=int(self.limits.min()),
             reason=reason,
             assumption="",
-            predicted_peaks=tuple(peaks.tolist()),
+            predicted_peaks=tuple(int(n) for n in peaks),
+            passes=passes,
         )
 
     # ---- the end

@@ -6,16 +6,20 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from ..config import GcylonConfig
 from ..errors import GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
 from .foresight import foresee
-from .join_plan import Meeting, Side, build_side, choose_strategy, plan_meeting
-from .operation import Operation, Request
+from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory
+from .join_plan import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
+from .operation import Int64s, Operation, Request
 from .part import Part, Partitioning
 from .plan import EVENLY, Plan, check_strategy
 from .running import run_verb
+from .shapes import FAST_CHUNK_BYTES
 from .votes import agreed
 from .workspace import Workspace
 
@@ -50,20 +54,21 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
     index_row_bytes = left[0]["index_row_bytes"]
     sides = {"left": _side("left", spec.left_on, left), "right": _side("right", spec.right_on, right)}
     meeting = plan_meeting(spec, sides["left"], sides["right"], limits, index_row_bytes)
+    build = build_side(spec, meeting, sum(sides["left"].nbytes), sum(sides["right"].nbytes))
+    costs = _costs(spec, left, right, config, min(limits))
+    sizes = _sizes(left, right, limits, config)
+    memory = join_memory(spec, meeting, build, sizes, costs, strategy)
+    note = f"{meeting.kind} join: {meeting.reason}"
+    if memory.passes > 1:
+        return _in_passes(memory, costs, sizes, note)
     plans = [_exchange(meeting, name, {"left": left, "right": right}[name], config, strategy) for name in meeting.moved]
-    results = _results(spec, sides["left"], sides["right"])
-    peaks = _peaks(
-        spec,
-        meeting,
-        sides,
-        index_row_bytes,
-        results,
-        [max(i["used_bytes"] for i in p) for p in zip(left, right, strict=True)],
-    )
-    peaks = [
-        max(peak, *(plan.predicted_peaks[rank] for plan in plans)) if plans else peak for rank, peak in enumerate(peaks)
-    ]
-    fits = all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))
+    results = [int(memory.result_bytes / len(limits))] * len(limits)
+    if memory.passes:
+        peaks = [int(n) for n in memory.peaks]
+    else:
+        peaks = _peaks(meeting, build, sides, costs.index_row_bytes, results, sizes[:, 5].tolist())
+    peaks = [max(peak, *(plan.predicted_peaks[rank] for plan in plans), 0) for rank, peak in enumerate(peaks)]
+    fits = memory.passes == 1 and all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))
     chosen, reason = choose_strategy(strategy, [plan.strategy for plan in plans], fits=fits)
     if chosen != "staged" and max(results) > min(limits):
         raise exceeded(f"The result of a join with strategy={chosen!r}", max(results), 0, min(limits))
@@ -80,8 +85,60 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         reason=reason,
         assumption=_ASSUMED,
         predicted_peaks=tuple(peaks),
-        notes=(f"{meeting.kind} join: {meeting.reason}",),
+        notes=(note,),
     )
+
+
+def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, note: str) -> Plan:
+    sent = int(sizes[:, [0, 2]].max()) // memory.passes
+    peaks = tuple(int(n) for n in memory.peaks)
+    return Plan(
+        verb="join",
+        strategy="chunked",
+        rounds=2 * memory.passes * max(1, -(-sent // max(costs.chunk_bytes, 1))),
+        chunk_rows=int(sizes[:, [1, 3]].max()) // memory.passes,
+        round_bytes=min(sent, costs.chunk_bytes),
+        result_bytes=int(memory.result_bytes / len(sizes)),
+        predicted_peak_bytes=max(peaks),
+        budget_bytes=int(sizes[:, 4].min()),
+        reason=IN_PASSES,
+        assumption=_ASSUMED,
+        predicted_peaks=peaks,
+        notes=(note,),
+        passes=memory.passes,
+    )
+
+
+def _costs(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, limit: int) -> JoinCosts:
+    """What ranks will take the work for, where keys are numbers."""
+    shown = (left,) if spec.filters else (left, right)
+    out = sum(sum(i["nbytes"] for i in infos) / max(sum(i["rows"] for i in infos), 1) for infos in shown)
+    if not spec.filters and spec.how != "cross":
+        dtypes = dict(zip(left[0]["columns"], left[0]["dtypes"], strict=True))
+        both = (key for key, other in zip(spec.left_on, spec.right_on, strict=True) if key == other)
+        out = max(1.0, out - sum(_width(str(dtypes[key])) for key in both))  # a key of one name is one column
+    index = left[0]["index_row_bytes"] if spec.how != "cross" else 0
+    fast = left[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES)
+    return join_costs(index, left[0]["match_row_bytes"], left[0]["pair_bytes"], out, config, fast, limit)
+
+
+def _width(dtype: str) -> int:
+    try:
+        return int(np.dtype(dtype).itemsize)
+    except TypeError:
+        return 0
+
+
+def _sizes(left: Infos, right: Infos, limits: list[int], config: GcylonConfig) -> Int64s:
+    """What `join_memory` asks of each rank."""
+    rows: list[tuple[int, ...]] = []
+    for one, other, limit in zip(left, right, limits, strict=True):
+        used = max(one["used_bytes"], other["used_bytes"])
+        here = one["tiers"]["device"] + other["tiers"]["device"]
+        beside = max(0, used - here) if config.may_stage(pinned_tier=bool(one.get("pinned_tier", False))) else 0
+        staged = one["nbytes"] + other["nbytes"] - here
+        rows.append((one["nbytes"], one["rows"], other["nbytes"], other["rows"], limit, used, beside, staged))
+    return np.array(rows, dtype=np.int64)
 
 
 def _side(name: str, keys: tuple[Any, ...], infos: Infos) -> Side:
@@ -96,23 +153,17 @@ def _exchange(meeting: Meeting, name: str, infos: Infos, config: GcylonConfig, s
     return foresee("shuffle", infos, config, strategy=strategy, on=[*meeting.keys(name)])  # type: ignore[list-item]
 
 
-def _results(spec: JoinSpec, left: Side, right: Side) -> list[int]:
-    """Bytes of the result on each rank, with pairs spread evenly."""
-    row = sum(sum(side.nbytes) / max(sum(side.rows), 1) for side in ((left,) if spec.filters else (left, right)))
-    rows = sum(left.rows) if spec.filters else max(sum(left.rows), sum(right.rows))
-    if spec.how == "cross":
-        rows = sum(left.rows) * sum(right.rows)
-    return [int(row * rows / len(left.rows))] * len(left.rows)
-
-
 def _peaks(
-    spec: JoinSpec, meeting: Meeting, sides: dict[str, Side], index_row_bytes: int, results: list[int], used: list[int]
+    meeting: Meeting,
+    build: str,
+    sides: dict[str, Side],
+    index_row_bytes: float,
+    results: list[int],
+    used: list[int],
 ) -> list[int]:
     """In use on each rank once the result is made: tables of before, what was exchanged, the index, the result."""
-    size = len(used)
-    build = sides[build_side(spec, meeting, sum(sides["left"].nbytes), sum(sides["right"].nbytes))]
-    share = 1 if meeting.kind == "broadcast" else size
-    index = index_row_bytes * sum(build.rows) // share if spec.how != "cross" else 0
+    share = 1 if meeting.kind == "broadcast" else len(used)
+    index = int(index_row_bytes * sum(sides[build].rows)) // share
     moved = sum(sum(sides[name].nbytes) // share for name in meeting.moved)
     return [here + moved + index + result for here, result in zip(used, results, strict=True)]
 

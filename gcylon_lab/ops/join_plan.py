@@ -12,6 +12,7 @@ from .part import Partitioning
 
 _MAY_BROADCAST = {"left": ("inner", "right", "cross"), "right": ("inner", "left", "semi", "anti", "cross")}
 SIDES = ("left", "right")
+IN_PASSES = "because both sides do not fit at once beside their tables, but some buckets of their keys at a time do"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,28 @@ def build_side(spec: JoinSpec, meeting: Meeting, left_bytes: int, right_bytes: i
     # The side of which all rows are kept is better looked up: its rows without a partner are known at once.
     weight = {"left": 2.0, "right": 0.5, "semi": 2.0, "anti": 2.0}.get(spec.how, 1.0)
     return "left" if left_bytes * weight < right_bytes else "right"
+
+
+def expected_rows(spec: JoinSpec, left_rows: int, right_rows: int) -> int:
+    """Rows of the result as long as nothing is known of the keys: as many as the larger side has."""
+    if spec.how == "cross":
+        return left_rows * right_rows
+    return left_rows if spec.filters else max(left_rows, right_rows)
+
+
+def may_split(spec: JoinSpec, meeting: Meeting, strategy: str, *, staged: bool) -> bool:
+    """Whether a join may go through its tables in several passes.
+
+    Parameters
+    ----------
+    spec : JoinSpec
+    meeting : Meeting
+    strategy : str
+        As asked for.
+    staged : bool
+        Whether rows of a table are below the device tier, which each pass would read back.
+    """
+    return spec.how != "cross" and meeting.kind != "broadcast" and strategy in ("auto", "chunked") and not staged
 
 
 def choose_strategy(asked: str, exchanged: Sequence[str], *, fits: bool) -> tuple[str, str]:

@@ -16,7 +16,7 @@ from .part import Chunk, Part, hold, stage
 from .shapes import FAST_CHUNK_BYTES, stage_slice_bytes
 
 # Of the budget a piece with all that is made of it takes so much, and so much stays free beside results that are held.
-_PIECES_IN_LIMIT = 8
+PIECES_IN_LIMIT = 8
 _KEPT_FREE = 4
 
 
@@ -40,6 +40,8 @@ class LocalWork:
         self.what = what
         self._made: list[Part] = []
         self._file: LowerFile | None = None
+        # What stays free beside results that are held: None for a part of the budget, as it is not known what follows.
+        self.kept_free_bytes: int | None = None
         self._always_staged = operation.request.strategy == "staged"
 
     @property
@@ -68,7 +70,7 @@ class LocalWork:
         operation, budget = self.operation, self.workspace.budget
         if operation.may_stage:
             limit = budget.limit_bytes
-            share = limit // _PIECES_IN_LIMIT
+            share = limit // PIECES_IN_LIMIT
             wanted = min(limit, int(row_bytes * rows) + 2 * share)
             self.workspace.make_room(wanted, limit, operation.not_in_use())
             self.workspace.make_room(2 * share, limit, [operation.request.part, *operation.request.others])
@@ -108,9 +110,13 @@ class LocalWork:
         if self._always_staged:
             return 0
         if self.operation.request.strategy == "auto" and self.operation.may_stage:
-            free = budget.remaining_bytes - budget.limit_bytes // _KEPT_FREE
+            free = budget.remaining_bytes - self._kept_free()
             return int(min(result_bytes, max(0, free)))
         return int(result_bytes)
+
+    def _kept_free(self) -> int:
+        known = self.kept_free_bytes
+        return self.workspace.budget.limit_bytes // _KEPT_FREE if known is None else known
 
     def new_part(self, schema: Schema) -> Part:
         """An empty part that is filled by `keep`, and gives way when work does not fit."""
@@ -176,7 +182,7 @@ class LocalWork:
         own_bytes = data.nbytes if own_bytes is None else own_bytes
         free = budget.remaining_bytes + claim.nbytes - own_bytes
         auto = self.operation.request.strategy == "auto"
-        if self._always_staged or (auto and may_stage and free < budget.limit_bytes // _KEPT_FREE):
+        if self._always_staged or (auto and may_stage and free < self._kept_free()):
             self._stage(part, data)
             claim.release()
             return
@@ -232,14 +238,18 @@ class LocalWork:
             part.chunks.append(stage(self.workspace, self._file, piece))
         self.workspace.spill.flush()  # the claim on its memory ends now
 
+    @property
+    def fast_chunk_bytes(self) -> int:
+        """A chunk where memory does not matter."""
+        return int(self.workspace.exchange_shapes().get("fast_chunk_bytes", FAST_CHUNK_BYTES))
+
     def piece_rows(self, row_bytes: float, work_row_bytes: float, *, least: float = 0) -> int:
         """Rows of a piece, whose work takes so many bytes a row beside the rows themselves; where memory and the
         config let it, at least so many."""
         config, limit = self.operation.config, self.workspace.budget.limit_bytes
-        fast = self.workspace.exchange_shapes().get("fast_chunk_bytes", FAST_CHUNK_BYTES)
-        wished = config.chunk_size_bytes or max(fast, least * row_bytes)
+        wished = config.chunk_size_bytes or max(self.fast_chunk_bytes, least * row_bytes)
         rows = max(int(wished / max(row_bytes, 1)), config.min_chunk_rows)
-        return max(1, min(rows, int(limit / _PIECES_IN_LIMIT / max(row_bytes + work_row_bytes, 1))))
+        return max(1, min(rows, int(limit / PIECES_IN_LIMIT / max(row_bytes + work_row_bytes, 1))))
 
     def pieces(self, part: Part, schema: Schema, rows: int, *, using_up: bool = False) -> Iterator[Data]:
         """Give a part's rows in order, in pieces of at most so many, as a schema has them.

@@ -13,13 +13,12 @@ from ..tables.joining import KeyIndex, Matches
 from ..tables.key_forms import key_form
 from ..tables.schema import Label, Schema
 from .buckets import split_in_buckets
+from .join_passes import BUILD_SHARE, PIECE_SHARE, JoinCosts, join_costs
 from .local import LocalWork
 from .part import Part
 
 _ONLY = {"left": 0, "right": 1}
 _BOTH = 2
-# Of what is free, the indexed side takes so much at the most; a piece of the other side, and a block of the result.
-_BUILD_SHARE, _PIECE_SHARE = 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,8 @@ class LocalJoin:
         self.missing = {"left": False, "right": False}
         self.result = work.new_part(columns.schema(False, False))
         self._room, self._out_row_bytes, self._looked = work.room(), 1.0, False
+        self.coming_bytes = 0  # of the result, which are left free for it
+        self.apart = work.operation.size  # into how many the hash of keys has told rows apart before
         keeps = {"left": ("left",), "right": ("right",), "outer": ("left", "right")}.get(self.spec.how, ())
         self._keep_probe, self._keep_build = self.probe in keeps, self.build in keeps
 
@@ -77,7 +78,23 @@ class LocalJoin:
         """About the bytes of a row of the result."""
         fixed = self.columns.schema(True, True).row_bytes
         shown = (left,) if self.spec.filters else (left, right)
-        return fixed + sum(_row_bytes(part) - part.schema.row_bytes for part in shown)
+        return fixed + sum(max(0.0, _row_bytes(part) - part.schema.row_bytes) for part in shown)
+
+    def costs(self, left_bytes: int, left_rows: int, right_bytes: int, right_rows: int, limit: int) -> JoinCosts:
+        """What all ranks take the work for, where both sides have so many bytes and rows on all of them."""
+        backend, config = self.work.backend, self.work.operation.config
+        row = {"left": left_bytes / max(left_rows, 1), "right": right_bytes / max(right_rows, 1)}
+        variable = {side: max(0.0, n - self.schemas[side].row_bytes) for side, n in row.items()}
+        shown = ("left",) if self.spec.filters else ("left", "right")
+        out = self.columns.schema(True, True).row_bytes + sum(variable[side] for side in shown)
+        index = 0.0
+        if self.spec.how != "cross":
+            keys = self.key_schemas[self.build]
+            index = backend.index_row_bytes(keys) + 2 * variable[self.build] * bool(keys.variable)
+            if variable[self.build] and backend.on_gpu:
+                index += row[self.build]  # they come as several chunks, which are joined
+        match, fast = backend.match_row_bytes(self.key_schemas[self.probe]), self.work.fast_chunk_bytes
+        return join_costs(index, match, backend.pair_bytes(), out, config, fast, limit)
 
     # ---- the join
 
@@ -106,7 +123,7 @@ class LocalJoin:
                 part,
                 self.keys[side],
                 buckets,
-                apart=self.work.operation.size,
+                apart=self.apart,
                 using_up=any(part is one for one in made),
             )  # fmt: skip
             for side, part in (("left", left), ("right", right))
@@ -115,7 +132,7 @@ class LocalJoin:
 
     def _join(self, left: Part, right: Part) -> Iterator[Looked]:
         build, probe = (left, right) if self.build == "left" else (right, left)
-        self._room = self.work.room()
+        self._room = max(1, self.work.room() - self.coming_bytes)
         blocks = 0
         found: Any = None
         with self.work.claim(0) as masks:
@@ -133,7 +150,7 @@ class LocalJoin:
         return self.spec.filters and self.probe == "left"
 
     def _blocks(self, build: Part) -> Iterator[Data]:
-        rows = max(1, int(self._room / _BUILD_SHARE / self._build_row_bytes(build)))
+        rows = max(1, int(self._room / BUILD_SHARE / self._build_row_bytes(build)))
         return self.work.pieces(build, build.schema, rows)
 
     def _with_block(self, block: Data, probe: Part, found: Any, *, whole: bool) -> Iterator[Looked]:
@@ -206,7 +223,7 @@ class LocalJoin:
     def _piece_rows(self, probe: Part) -> int:
         # As many as fit: each piece goes through the whole index.
         row_bytes = self.work.backend.match_row_bytes(self.key_schemas[self.probe]) + _loading(probe)
-        return max(1, int(self._room / _PIECE_SHARE / row_bytes))
+        return max(1, int(self._room / PIECE_SHARE / row_bytes))
 
     # ---- rows of the result
 
@@ -287,7 +304,7 @@ class LocalJoin:
     def _block_rows(self) -> int:
         row = self.work.backend.pair_bytes() + 2 * self._out_row_bytes
         wished = 2 * self.work.piece_rows(self._out_row_bytes, 0)
-        return max(1, min(wished, int(self._room / _PIECE_SHARE / row)))
+        return max(1, min(wished, int(self._room / PIECE_SHARE / row)))
 
     def _assembled(self, sides: dict[str, _Side]) -> Data:
         """One block: rows of both sides beside each other."""
@@ -331,7 +348,7 @@ class LocalJoin:
         backend, names, schema = self.work.backend, self.keys[side], self.key_schemas[side]
         forms = tuple(key_form(column, column) for column in schema)
         row_bytes = backend.index_row_bytes(schema) + backend.match_row_bytes(schema) + _loading(part)
-        rows = max(1, int(self.work.room() / _BUILD_SHARE / row_bytes))
+        rows = max(1, int(self.work.room() / BUILD_SHARE / row_bytes))
         first = 0
         for block in self.work.pieces(part, part.schema, rows):
             first += block.rows

@@ -58,6 +58,8 @@ class Plan:
         The other strategies.
     notes : tuple of str
         Steps beside the exchange, and what was left out, in words. Without rounds nothing is exchanged.
+    passes : int
+        How often the tables are gone through, each time for other rows.
     """
 
     verb: str
@@ -73,6 +75,7 @@ class Plan:
     predicted_peaks: tuple[int, ...]
     alternatives: tuple[Alternative, ...] = ()
     notes: tuple[str, ...] = ()
+    passes: int = 1
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
@@ -84,6 +87,8 @@ class Plan:
         if self.rounds:
             count = f"{format_count(self.rounds)} round{'s' * (self.rounds != 1)}"
             rounds = f"{count} of at most {format_bytes(self.round_bytes)}"
+        if self.passes > 1:
+            rounds = f"{self.passes} passes, {rounds}"
         lines = [
             f"{self.verb}: {self.strategy}, {rounds} · predicted peak {format_bytes(self.predicted_peak_bytes)} of "
             f"{format_bytes(self.budget_bytes)} · {self.reason}" + (f" ({self.assumption})" if self.assumption else "")

@@ -13,8 +13,8 @@ from ..tables.scattering import MOST_SCATTERED
 # more rows, while this many rounds still show progress, and their copies stay small beside a budget.
 FAST_CHUNK_BYTES = 16 * 1024**2
 # Of a small budget a chunk is a small part, down to what stays in the second-level cache with its copy.
-_LEAST_FAST_CHUNK_BYTES = 2 * 1024**2
-_CHUNKS_IN_LIMIT = 32
+LEAST_FAST_CHUNK_BYTES = 2 * 1024**2
+CHUNKS_IN_LIMIT = 32
 # Between GPUs: what a round costs by itself is spread over this much, and a table of a few GB still has rounds that
 # can overlap.
 DEVICE_CHUNK_BYTES = 512 * 1024**2
@@ -120,7 +120,7 @@ def wished_rows(shapes: Shapes, config: GcylonConfig, *, placed: bool = False) -
     if placed and shapes.scatters_rows and not any(shapes.staged_bytes):
         share = shapes.fast_chunk_bytes  # a round takes no memory then, whatever its size
     else:
-        share = max(_LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // _CHUNKS_IN_LIMIT)
+        share = max(LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // CHUNKS_IN_LIMIT)
     wished = config.chunk_size_bytes or min(shapes.fast_chunk_bytes, share)
     return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
 

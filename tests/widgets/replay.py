@@ -252,6 +252,7 @@ class ReplaySource:
             "nbytes": 32_000_000, "tiers": {"device": 32_000_000, "disk": 0}, "chunks": 1, "largest_staged_bytes": 0,
             "partitioning": None, "row_bytes": 32, "used_bytes": 32_000_000, "limit_bytes": self.replay.budget,
             "ceiling_bytes": CEILING, "free_at_start_bytes": 2 * CEILING, "index_row_bytes": 112,
+            "match_row_bytes": 67, "pair_bytes": 32,
         }  # fmt: skip
         return {"lineitem": [info] * self.replay.ranks}
 

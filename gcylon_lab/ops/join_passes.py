@@ -1,0 +1,287 @@
+"""In how many passes a join stays in memory, each of some buckets of keys: pure, from sizes that all ranks share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from ..config import GcylonConfig
+from ..tables.join_columns import JoinSpec
+from .buckets import MOST_BUCKETS
+from .join_plan import Meeting, expected_rows, may_split
+from .local import PIECES_IN_LIMIT
+from .shapes import CHUNKS_IN_LIMIT, LEAST_FAST_CHUNK_BYTES, id_bytes
+
+Numbers = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+
+# Of what is free, the indexed side takes so much at the most; a piece of the other side, and a block of the result.
+BUILD_SHARE, PIECE_SHARE = 2, 5
+# Of the limit so much is to be free for the work of a pass: pieces that are smaller still take long.
+_LEAST_FREE = 32
+# Claims are rounded, and what was measured before a pass may change by what its votes took.
+_MARGIN = 1.02
+# Of sending a row, beside two copies of it: its number, its id, and the order by rank.
+COPY_ROW_BYTES = 8 + 1 + 17
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCosts:
+    """Bytes a row of what a join does with its rows, beside them.
+
+    Attributes
+    ----------
+    index_row_bytes, match_row_bytes, pair_bytes, out_row_bytes : float
+        Of an index, of looking up, of a pair of rows, and of a row of the result.
+    block_rows : int
+        Most rows of the result that are made at a time.
+    chunk_bytes : int
+        That are sent at a time, where memory does not matter.
+    """
+
+    index_row_bytes: float
+    match_row_bytes: float
+    pair_bytes: float
+    out_row_bytes: float
+    block_rows: int
+    chunk_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSizes:
+    """What each rank gets of each bucket of keys; all of shape (buckets, size).
+
+    Attributes
+    ----------
+    received : ndarray
+        Bytes of the rows of both sides that have to be in memory beside the tables they come from.
+    build_rows, probe_rows : ndarray
+        Of the side that is indexed, and of the one that is looked up.
+    results : ndarray
+        Bytes of the result.
+    """
+
+    received: Numbers
+    build_rows: Numbers
+    probe_rows: Numbers
+    results: Numbers
+
+    @property
+    def buckets(self) -> int:
+        """How many."""
+        return len(self.received)
+
+    def scaled(self, factor: Numbers) -> JoinSizes:
+        """The same with results of another size."""
+        return replace(self, results=self.results * factor)
+
+    def split(self, buckets: int) -> JoinSizes:
+        """One bucket as several of equal size."""
+        return JoinSizes(
+            *(
+                np.repeat(one / buckets, buckets, axis=0)
+                for one in (self.received, self.build_rows, self.probe_rows, self.results)
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Buckets [first, last) of a join, with the peak of each rank."""
+
+    first: int
+    last: int
+    peaks: Numbers
+
+
+def join_costs(
+    index_row_bytes: float,
+    match_row_bytes: float,
+    pair_bytes: float,
+    out_row_bytes: float,
+    config: GcylonConfig,
+    fast_chunk_bytes: int,
+    limit: int,
+) -> JoinCosts:
+    """The costs of a join whose ranks have a budget of ``limit`` at least."""
+    wished = config.chunk_size_bytes or fast_chunk_bytes
+    rows = max(int(wished / max(out_row_bytes, 1)), config.min_chunk_rows)
+    rows = max(1, min(rows, int(limit / PIECES_IN_LIMIT / max(out_row_bytes, 1))))
+    chunk = config.chunk_size_bytes or min(fast_chunk_bytes, max(LEAST_FAST_CHUNK_BYTES, limit // CHUNKS_IN_LIMIT))
+    return JoinCosts(index_row_bytes, max(match_row_bytes, 1.0), pair_bytes, max(out_row_bytes, 1.0), 2 * rows, chunk)
+
+
+def buckets_for(size: int) -> int:
+    """How many buckets keys are split into: as many as leave an id of a rank and a bucket one byte, and at least 16."""
+    return max(16, min(MOST_BUCKETS, 256 // size))
+
+
+def kept_ids_bytes(rows: Int64s) -> Numbers:
+    """What ids of a rank and a bucket take for the rows of each rank."""
+    each: Numbers = rows.astype(np.float64) * id_bytes(len(rows) * buckets_for(len(rows)))
+    return each
+
+
+def next_pass(sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, first: int) -> Pass | None:
+    """The longest pass from a bucket on that every rank has the memory for, or None.
+
+    Parameters
+    ----------
+    sizes : JoinSizes
+    costs : JoinCosts
+    used, limits : ndarray, shape (size,)
+        In use on each rank before the pass, and its budget.
+    first : int
+    """
+    received, build, probe, results = (
+        np.cumsum(one[first:], axis=0) for one in (sizes.received, sizes.build_rows, sizes.probe_rows, sizes.results)
+    )
+    index = build * costs.index_row_bytes
+    free = limits - used - received - results
+    fits: npt.NDArray[np.bool_] = np.all(
+        (free >= _MARGIN * BUILD_SHARE * index) & (free >= limits / _LEAST_FREE), axis=1
+    )
+    if not fits[0]:
+        return None
+    count = len(fits) if fits.all() else int(np.argmin(fits))
+    last, at = first + count, count - 1
+    working = index[at] + results[at] + _scratch(costs, free[at], probe[at], results[at])
+    sending = sending_room(costs, limits - used - received[at])
+    return Pass(first, last, used + received[at] + np.maximum(working, np.minimum(sending, 4 * received[at])))
+
+
+def _scratch(costs: JoinCosts, room: Numbers, probe_rows: Numbers, results: Numbers) -> Numbers:
+    """What is looked up at a time, and a block of the result while it is made."""
+    piece = np.minimum(probe_rows, room / PIECE_SHARE / costs.match_row_bytes)
+    pairs = results / max(costs.out_row_bytes, 1.0)
+    most = room / PIECE_SHARE / (costs.pair_bytes + 2 * costs.out_row_bytes)
+    block = np.minimum(np.minimum(pairs, costs.block_rows), most)
+    scratch: Numbers = piece * costs.match_row_bytes + block * (costs.pair_bytes + costs.out_row_bytes)
+    return scratch
+
+
+def sending_room(costs: JoinCosts, free: Numbers) -> Numbers:
+    """How much sending takes at the most of what is free once both sides have come."""
+    return np.minimum(np.maximum(free, 0.0) / 2, 4.0 * costs.chunk_bytes)
+
+
+def plan_passes(
+    sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, start: int = 0
+) -> list[Pass] | None:
+    """All passes of a join from a bucket on, one after the other, or None where one does not fit: see `next_pass`."""
+    passes: list[Pass] = []
+    while not passes or passes[-1].last < sizes.buckets:
+        first = passes[-1].last if passes else start
+        one = next_pass(sizes, costs, used + sizes.results[start:first].sum(axis=0), limits, first)
+        if one is None:
+            return None
+        passes.append(one)
+    return passes
+
+
+def peaks_of(passes: Sequence[Pass]) -> Numbers:
+    """The peak of each rank."""
+    peaks: Numbers = np.max([one.peaks for one in passes], axis=0)
+    return peaks
+
+
+@dataclass(frozen=True, slots=True)
+class JoinMemory:
+    """How a join fits into memory.
+
+    Attributes
+    ----------
+    passes : int
+        1 where all is joined at once, 0 where it does not stay in memory.
+    peaks : ndarray
+        Of each rank.
+    gives_way : bool
+        Whether tables that are not in use have to give way for that.
+    result_bytes : float
+        Of the result on all ranks, as it is expected.
+    """
+
+    passes: int
+    peaks: Numbers
+    gives_way: bool = False
+    result_bytes: float = 0.0
+
+
+def join_memory(
+    spec: JoinSpec, meeting: Meeting, build: str, sizes: Int64s, costs: JoinCosts, strategy: str
+) -> JoinMemory:
+    """Choose between joining all at once, in passes, and not in memory.
+
+    Parameters
+    ----------
+    spec : JoinSpec
+    meeting : Meeting
+    build : str
+        The side that is indexed.
+    sizes : ndarray of int64, shape (size, 8)
+        Of each rank: bytes and rows of the left side, and of the right one; the budget, what is in use of it, and of
+        that what tables take that are no input and may give way; and bytes of both sides below the device tier.
+    costs : JoinCosts
+    strategy : str
+        As asked for.
+    """
+    nbytes, rows = ({"left": sizes[:, i], "right": sizes[:, i + 2]} for i in (0, 1))
+    totals = {name: int(n.sum()) for name, n in rows.items()}
+    result = expected_rows(spec, totals["left"], totals["right"]) * costs.out_row_bytes
+    limits, used, beside = sizes[:, 4:7].astype(np.float64).T
+    ids = kept_ids_bytes(rows["left"] + rows["right"])
+    everywhere = meeting.kind == "broadcast"
+    at_once = even_sizes(rows, nbytes, build, meeting.moved, result, everywhere=everywhere)
+    both = even_sizes(rows, nbytes, build, ("left", "right"), result, everywhere=False)
+    splits = may_split(spec, meeting, strategy, staged=bool(sizes[:, 7].any()))
+    for less in (0.0 * beside, beside):
+        once = next_pass(at_once, costs, used - less, limits, 0)
+        if once is not None:
+            return JoinMemory(1, once.peaks, bool(less.any()), result)
+        if splits:
+            several = plan_passes(both.split(buckets_for(len(limits))), costs, used - less + ids, limits)
+            if several is not None:
+                return JoinMemory(len(several), peaks_of(several), bool(less.any()), result)
+    return JoinMemory(0, used, result_bytes=result)
+
+
+def even_sizes(
+    rows: Mapping[str, Int64s],
+    nbytes: Mapping[str, Int64s],
+    build: str,
+    moved: Sequence[str],
+    result_bytes: float,
+    *,
+    everywhere: bool,
+) -> JoinSizes:
+    """Sizes of one bucket, with keys spread evenly where they decide.
+
+    Parameters
+    ----------
+    rows, nbytes : mapping of str to ndarray of int64, shape (size,)
+        Of each side, on each rank.
+    build : str
+        The side that is indexed.
+    moved : sequence of str
+        Sides that are sent.
+    result_bytes : float
+        Of the result, on all ranks.
+    everywhere : bool
+        Whether what is sent goes to all ranks.
+    """
+    size = len(rows[build])
+    there: dict[str, Numbers] = {}
+    received = np.zeros(size)
+    for name in ("left", "right"):
+        here = rows[name].astype(np.float64)
+        row_bytes = nbytes[name].sum() / max(here.sum(), 1.0)
+        if name in moved:
+            here = np.full(size, here.sum() / (1 if everywhere else size))
+            received = received + here * row_bytes
+        there[name] = here
+    probe = "left" if build == "right" else "right"
+    results = np.full(size, result_bytes / size)
+    return JoinSizes(received[None], there[build][None], there[probe][None], results[None])

@@ -1,0 +1,254 @@
+"""Joins in several passes: in memory beside their tables, where both sides at once do not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from joins import HOWS, answer, check, frames, join
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+from gcylon_lab.errors import ArgumentError, BudgetExceeded
+from gcylon_lab.memory.budget import exceeded
+from gcylon_lab.ops.buckets import BucketRoute
+from gcylon_lab.ops.join_passes import JoinCosts, JoinSizes, peaks_of, plan_passes
+
+TWO = World("threads", 2)
+Frames = list[pd.DataFrame]
+
+
+def numbers(size: int, rows: int, keys: int, seed: int = 0, hot: float = 0.0) -> tuple[Frames, Frames]:
+    """Both sides of numbers; ``hot`` is the share of the left side's rows with one key."""
+    rng = np.random.default_rng(seed)
+    lefts, rights = [], []
+    for _ in range(size):
+        k = np.where(rng.random(rows) < hot, 7, rng.integers(0, keys, rows))
+        lefts.append(pd.DataFrame({"k": k, **{name: rng.random(rows) for name in "abc"}}))
+        rights.append(pd.DataFrame({"k": rng.integers(0, keys, rows), "z": rng.random(rows)}))
+    return lefts, rights
+
+
+def limited(sides: tuple[Frames, Frames], factor: float, **more: Any) -> GcylonConfig:
+    """A budget of so many times the rank with most rows has."""
+    here = max(sum(int(f.memory_usage(index=False).sum()) for f in pair) for pair in zip(*sides, strict=True))
+    return GcylonConfig(gpu_memory_limit=int(factor * here), min_chunk_rows=64, **more)
+
+
+def joined(lefts: Frames, rights: Frames, arguments: dict[str, Any], *more: Any, **named: Any) -> dict[str, Any]:
+    """As `join`, with the plan before, and what was staged."""
+    found = join(lefts, rights, arguments, *more, **named)
+    record = current().recorder.operations[-1]
+    return found | {"staged": record.staged_bytes, "rounds": record.rounds_done}
+
+
+def planned(lefts: Frames, rights: Frames, how: str, config: GcylonConfig) -> tuple[Any, Any, list[float]]:
+    context = current()
+    left, right = gl.from_local(lefts[context.rank]), gl.from_local(rights[context.rank])
+    before = left.plan_join(right, how, "k", config=config)
+    after = left.join(right, how, "k", config=config).last_plan
+    record = context.recorder.operations[-1]
+    predicted = (before.predicted_peaks[context.rank], record.predicted_peak_bytes)
+    return before, after, [peak / record.measured_peak_bytes for peak in predicted]
+
+
+CASES = [(world, how) for world in (World("single", 1), TWO, World("threads", 3)) for how in HOWS]
+CASES += [pytest.param(World("mpi", 2), how, marks=pytest.mark.mpi) for how in ("outer", "semi")]
+
+
+@pytest.mark.parametrize(("world", "how"), CASES, ids=str)
+def test_passes_stay_in_memory_and_give_all_rows(world: World, how: str) -> None:
+    sides = numbers(world.size, 6000, 6000)
+    indicated = {"indicator": True} if how in HOWS[:4] else {}
+    arguments = {"how": how, "on": "k", **indicated}
+    config = limited(sides, 4.0, allow_cpu_staging=False)
+    results = world.run(joined, *sides, arguments, "auto", config)
+    check(results, answer(*sides, **arguments))
+    for result in results:
+        assert " passes, " in result["explain"] and result["record"]["strategy"] == "chunked"
+        assert result["staged"] == 0 and result["tiers"]["disk"] == 0
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_passes_of_every_kind_of_column(how: str) -> None:
+    sides = frames("even", 2, rows=1500)
+    lefts = [frame.assign(k=np.arange(len(frame)) * 2 + rank) for rank, frame in enumerate(sides[0])]
+    rights = [frame.assign(k=np.arange(len(frame)) * 3 + rank) for rank, frame in enumerate(sides[1])]
+    config = limited((lefts, rights), 3.5)
+    results = TWO.run(joined, lefts, rights, {"how": how, "on": ["k", "s"]}, "auto", config)
+    check(results, answer(lefts, rights, how=how, on=["k", "s"]))
+    assert all(" passes, " in result["explain"] for result in results)
+
+
+@pytest.mark.parametrize("before", [(["k"], ["k"]), (["k"], None), (None, ["k"])], ids=str)
+def test_passes_of_sides_that_are_spread_by_the_keys(before: Any) -> None:
+    """What becomes of a row does not depend on how it came to its rank."""
+    sides = numbers(3, 5000, 20_000)
+    results = World("threads", 3).run(
+        joined, *sides, {"how": "outer", "on": "k"}, "auto", limited(sides, 3.5), False, before
+    )
+    check(results, answer(*sides, how="outer", on="k"))
+    once = World("threads", 3).run(join, *sides, {"how": "outer", "on": "k"}, "direct", None, False, before)
+    for one, other in zip(results, once, strict=True):
+        assert " passes, " in one["explain"] and one["staged"] == 0
+        assert one["partitioning"] == other["partitioning"]
+        assert sorted(one["frame"]["k"]) == sorted(other["frame"]["k"])  # on the same rank
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "outer", "semi"])
+def test_the_plan_says_passes_and_the_peak(how: str) -> None:
+    sides = numbers(2, 40_000, 10**9)
+    for side in sides:  # as many pairs as the plan assumes: each key once on either side
+        for rank, frame in enumerate(side):
+            frame["k"] = np.random.default_rng(rank).permutation(40_000) * 2 + rank
+    for factor in (6.0, 3.0):
+        for before, after, ratios in TWO.run(planned, *sides, how, limited(sides, factor)):
+            assert before.strategy == after.strategy == "chunked"
+            assert before.passes > 1 and abs(before.passes - after.passes) <= 1 + after.passes // 8
+            assert before.reason == after.reason and f"{after.passes} passes" in after.describe()
+            assert all(0.9 <= ratio <= 1.1 for ratio in ratios), ratios
+
+
+def test_a_key_with_most_rows_is_staged() -> None:
+    """No bucket is smaller than that key's rows: what does not fit goes the staged way, inside the budget."""
+    sides = numbers(2, 20_000, 4000, hot=0.9)
+    sides[1][:] = [frame.drop_duplicates("k") for frame in sides[1]]
+    results = TWO.run(joined, *sides, {"how": "left", "on": "k"}, "auto", limited(sides, 3.0))
+    check(results, answer(*sides, how="left", on="k"))
+    assert any(result["staged"] for result in results)
+    assert len({result["record"]["strategy"] for result in results}) == 1
+
+
+def test_more_pairs_than_foreseen_are_staged() -> None:
+    """The first pass tells: what is left does not fit any more."""
+    sides = numbers(2, 4000, 700)
+    results = TWO.run(joined, *sides, {"how": "inner", "on": "k"}, "auto", limited(sides, 5.0))
+    check(results, answer(*sides, how="inner", on="k"))
+    assert "fitted into memory, and what was left did not" in results[0]["explain"]
+    assert all(result["record"]["strategy"] == "staged" for result in results)
+    refused = TWO.outcomes(joined, *sides, {"how": "inner", "on": "k"}, "chunked", limited(sides, 5.0))
+    assert all(isinstance(outcome.error, BudgetExceeded) for outcome in refused)
+
+
+def test_validate_looks_at_every_pass() -> None:
+    sides = numbers(2, 6000, 10**9)
+    twice = [sides[1][0], pd.concat([sides[1][1], sides[1][0][:1]], ignore_index=True)]
+    config = limited(sides, 4.0)
+    arguments = {"how": "left", "on": "k", "validate": "1:1"}
+    results = TWO.run(joined, *sides, arguments, "auto", config)
+    assert all(" passes, " in result["explain"] for result in results)
+    check(results, answer(*sides, **arguments))
+    for outcome in TWO.outcomes(joined, sides[0], twice, arguments, "auto", config):
+        assert isinstance(outcome.error, ArgumentError) and outcome.error.numbers["repeated_rows"] == 1
+
+
+def failing(lefts: Frames, rights: Frames, config: GcylonConfig) -> tuple[str, int, int]:
+    """The error of a join, and what was in use before and after it."""
+    context, text = current(), ""
+    left, right = gl.from_local(lefts[context.rank]), gl.from_local(rights[context.rank])
+    used = context.budget.used_bytes + context.spill.used_bytes
+    try:
+        left.join(right, on="k", config=config).release()
+    except gl.GcylonError as error:
+        text = str(error.with_traceback(None))
+    return text, used, context.budget.used_bytes + context.spill.used_bytes
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: Any) -> None:
+    """Let rank 1 fail to choose its rows of passes after the first."""
+    choose = BucketRoute.split
+
+    def split(self: Any, workspace: Any, piece: Any, first_row: int) -> Any:
+        if workspace.transport.rank == 1 and self._first and self._last < self._buckets:
+            raise error()
+        return choose(self, workspace, piece, first_row)
+
+    monkeypatch.setattr(BucketRoute, "split", split)
+
+
+def test_an_error_in_a_pass_reaches_all_ranks_and_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, lambda: OSError("no such row"))
+    sides = numbers(2, 6000, 6000)
+    for text, used, after in TWO.run(failing, *sides, limited(sides, 3.0)):
+        assert "no such row" in text and after == used
+
+
+def test_a_rank_without_memory_for_a_pass_lets_all_stage_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    raising(monkeypatch, lambda: exceeded("Rows of a pass", 1000, 0, 100))
+    sides = numbers(2, 6000, 6000)
+    results = TWO.run(joined, *sides, {"how": "outer", "on": "k"}, "auto", limited(sides, 3.0))
+    check(results, answer(*sides, how="outer", on="k"))
+    assert all("1 passes fitted" in result["explain"] and result["staged"] for result in results)
+    sides = numbers(2, 6000, 6000)
+    for text, used, after in TWO.run(failing, *sides, limited(sides, 3.0, allow_cpu_staging=False)):
+        assert "Rows of a pass" in text and after == used
+
+
+@st.composite
+def cases(draw: Any) -> dict[str, Any]:
+    return {
+        "size": draw(st.sampled_from([1, 2, 3])),
+        "rows": draw(st.integers(0, 3000)),
+        "keys": draw(st.sampled_from([3, 300, 3000, 10**6])),
+        "seed": draw(st.integers(0, 2**16)),
+        "hot": draw(st.sampled_from([0.0, 0.0, 0.5, 0.95])),
+        "factor": draw(st.sampled_from([1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0])),
+        "how": draw(st.sampled_from(HOWS)),
+        "stages": draw(st.booleans()),
+    }
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@given(case=cases())
+def test_random_budgets(case: dict[str, Any]) -> None:
+    """Whatever fits or not: all rows, inside the budget; without staging, or all ranks say alike that it does not."""
+    sides = numbers(case["size"], case["rows"], case["keys"], case["seed"], case["hot"])
+    if case["keys"] < 3000:  # not millions of pairs
+        sides[1][:] = [frame[:30] for frame in sides[1]]
+    world, arguments = World("threads", case["size"]), {"how": case["how"], "on": "k"}
+    config = limited((sides[0], sides[1]), case["factor"], allow_cpu_staging=case["stages"])
+    config = replace(config, gpu_memory_limit=max(int(config.gpu_memory_limit), 16384))
+    outcomes = world.outcomes(joined, *sides, arguments, "auto", config)
+    if not case["stages"] and all(isinstance(outcome.error, BudgetExceeded) for outcome in outcomes):
+        return
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+    check([outcome.value for outcome in outcomes], answer(*sides, **arguments))
+
+
+# ---- planning alone
+
+
+def sizes_of(*results: float, received: float = 10.0) -> JoinSizes:
+    rows = np.full((len(results), 2), received)
+    return JoinSizes(rows, rows / 10, rows / 10, np.array([results, results]).T)
+
+
+COSTS = JoinCosts(1.0, 1.0, 1.0, 1.0, 1, 1)
+
+
+def test_passes_follow_each_other_and_keep_the_limit() -> None:
+    limits = np.array([300.0, 260.0])
+    passes = plan_passes(sizes_of(*[10.0] * 16), COSTS, np.zeros(2), limits)
+    assert passes is not None and len(passes) > 1
+    assert [one.first for one in passes[1:]] == [one.last for one in passes[:-1]] and passes[-1].last == 16
+    assert (peaks_of(passes) <= limits).all()
+    lengths = [one.last - one.first for one in passes]
+    assert lengths == sorted(lengths, reverse=True)  # the result takes the memory of later ones
+    rest = plan_passes(sizes_of(*[10.0] * 16), COSTS, np.full(2, 160.0 - 30), limits, 13)
+    assert rest is not None and rest[0].first == 13
+
+
+def test_one_bucket_that_does_not_fit_is_told() -> None:
+    limits = np.array([300.0, 300.0])
+    assert plan_passes(sizes_of(*[10.0] * 9), COSTS, np.zeros(2), limits) is not None
+    assert plan_passes(sizes_of(*[10.0] * 4, 400.0, *[10.0] * 4), COSTS, np.zeros(2), limits) is None
+    assert plan_passes(sizes_of(*[40.0] * 9), COSTS, np.zeros(2), limits) is None  # the result alone does not
