@@ -60,8 +60,8 @@ class Dashboard(FollowingWidget):
         self._compose(
             self.cluster.box,
             self.tuner.plan_box,
-            w.HBox([left, figure_side], layout=w.Layout(width="100%")),
             self.saved,
+            w.HBox([left, figure_side], layout=w.Layout(width="100%")),
             self.numbers,
         )
 
@@ -72,7 +72,7 @@ class Dashboard(FollowingWidget):
             description="report", icon="file-text-o", layout=w.Layout(width="88px"),
             tooltip="Write gcylon_lab_report.html: one file with these figures and numbers, readable offline",
         )  # fmt: skip
-        self.saved = w.HTML()
+        self.saved = w.HTML(layout=w.Layout(display="none"))  # under the button, and no room before it is pressed
         # It stands with the other buttons of the plan's row.
         buttons = self.tuner.planner.buttons
         buttons.children = (*buttons.children, self.save)
@@ -109,6 +109,7 @@ class Dashboard(FollowingWidget):
 
     def _save(self) -> None:
         path = html_report("gcylon_lab_report.html", self._snapshots)
+        self.saved.layout.display = ""
         self.saved.value = f'<div class="gcylon-note">written: {escape(str(path))}</div>'
 
     def _draw(self) -> None:
