@@ -28,6 +28,10 @@ _SHOWN_OPERATIONS = 6
 class Dashboard(FollowingWidget):
     """What the ranks of a cluster do, live, and the settings of their next operation.
 
+    On top are the ranks and what frees them: interrupt ends the operation that runs, revoke frees ranks that wait for
+    others, restart starts all anew. Below are a plan and the settings at the left, which hold for the next operation.
+    Drag over a panel to look closer and double-click to go back; freeze keeps the figures while the ranks go on.
+
     It begins to listen when it is first shown, sends at most ten updates a
     second, none while it is off the screen, and is freed by `close`.
 
