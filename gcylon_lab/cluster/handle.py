@@ -14,6 +14,7 @@ from ..verbs.otherwise import no_attribute, no_item
 from .async_verbs import with_async
 from .handle_verbs import HandleVerbs
 from .messages import Reply, Request, TableRef
+from .tracebacks import shown_folded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -255,9 +256,11 @@ class DistTable(HandleVerbs):
         if session is not self._session:
             raise ArgumentError(f"{self!r} belongs to another cluster.")
         if self.released:
-            raise HandleReleased(
+            error = HandleReleased(
                 f"The table {self._name} is gone: {self._why_gone()}.", advice="Read or compute it again."
             )
+            shown_folded(error)
+            raise error
         return TableRef(self._name)
 
     def _why_gone(self) -> str:

@@ -22,6 +22,7 @@ from .launcher import Launcher
 from .lease import Keeper
 from .messages import Reply, Request, ask
 from .progress import Waiting
+from .tracebacks import shown_folded
 from .turns import Turns
 from .views import activate
 
@@ -143,7 +144,9 @@ class Session:
     def check_open(self) -> None:
         """Raise `ClusterError` if it was closed or left."""
         if self.closed:
-            raise ClusterError(self._closed_as(), advice="Start one with gl.Cluster(n).")
+            error = ClusterError(self._closed_as(), advice="Start one with gl.Cluster(n).")
+            shown_folded(error)
+            raise error
 
     def _closed_as(self) -> str:
         return f"The cluster {self.name!r} is closed."
@@ -170,6 +173,8 @@ class Session:
             replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
         except BaseException as error:
             self.waiting.done(error)
+            if isinstance(error, GcylonError) and not hasattr(error, "_render_traceback_"):
+                shown_folded(error)  # what no rank raised, such as that one is gone
             raise
         self.waiting.done()
         return replies

@@ -13,6 +13,7 @@ from ..cluster.handle import DistTable
 from ..errors import GcylonError
 from ..ops.plan import Plan
 from ..verbs.grouping import GroupBy
+from ..verbs.otherwise import nearest_verb
 from ..widgets.plan_text import plan_html
 from .shown import Shown, refuse
 
@@ -127,7 +128,8 @@ def _plan(receiver: Any, verb: str, args: list[Any], kwargs: dict[str, Any]) -> 
     planner = getattr(receiver, f"plan_{_PLANNED_AS.get(verb, verb)}", None)
     if planner is None:
         if not callable(getattr(receiver, verb, None)):
-            raise refuse(f"A table has no verb {verb!r}.")
+            meant = nearest_verb(receiver, verb)
+            raise refuse(f"A table has no verb {verb!r}.{f' Did you mean {meant}?' if meant else ''}")
         raise refuse(f"{verb} has no plan that is known before it runs. These have: {', '.join(plannable())}.")
     return _called(planner, getattr(receiver, verb, planner), verb, args, kwargs)
 

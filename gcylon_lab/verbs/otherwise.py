@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from ..config import nearest
 from ..tables.aggregation import FUNCTIONS
 
 _HERE = {
@@ -36,7 +37,15 @@ def no_attribute(table: Any, name: str, columns: Collection[Any]) -> AttributeEr
         said += f": name columns in verbs, as sum({name!r}), select({name!r}) or filter(gl.col({name!r}) > 0)"
     elif name in _HERE:
         said += f": use {_HERE[name]}"
+    elif meant := nearest_verb(table, name):
+        # Without the object, so that Python does not say the same once more where it shows it; IPython never does.
+        return AttributeError(f"{said}: did you mean {meant!r}?")
     return AttributeError(said, name=name, obj=table)
+
+
+def nearest_verb(table: Any, name: str) -> str:
+    """Return the public name that a mistyped one was probably meant to be; "" where none is near."""
+    return "" if name.startswith("_") else nearest(name, [own for own in dir(type(table)) if not own.startswith("_")])
 
 
 def no_item(table: Any) -> TypeError:

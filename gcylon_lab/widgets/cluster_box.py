@@ -12,7 +12,7 @@ import ipywidgets as w
 from .live_widget import set_html
 from .series import readable
 from .source import Source
-from .strip import RankState, chips_html, headline_html, rank_states
+from .strip import RankState, chips_html, headline_html, latest_progress, rank_states
 from .view import Snapshot
 from .worker import Worker
 
@@ -178,7 +178,7 @@ def _route(source: Source) -> str:
 
 
 def _what_runs(states: Sequence[RankState], snapshots: Sequence[Snapshot]) -> str:
-    running = next((s["progress"] for s in snapshots if s.get("progress")), None)
+    running = latest_progress(snapshots, states)
     if running:
         return f"#{int(running['number'])} {running['verb']}"
     busy = [state.text for state in states if state.kind in ("working", "waiting", "stuck")]

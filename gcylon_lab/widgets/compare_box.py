@@ -122,8 +122,8 @@ class CompareBox:
         each = f", {self.repeat.value} times each" if self.repeat.value > 1 else ""
         return (
             f"Runs {self._code(planned)} on all {len(infos)} ranks ({size}), one after the other, as: "
-            f"{', '.join(names)}{each}; before that once uncounted. Cells wait meanwhile; results are given up, "
-            "other tables may be staged, settings stay."
+            f"{', '.join(names)}{each}; before that one run that does not count. Cells wait meanwhile; results are not "
+            "kept, other tables may be staged, settings stay."
         )
 
     def _variants(self, planned: Planned) -> list[Variant]:

@@ -28,6 +28,10 @@ _SHOWN_OPERATIONS = 6
 class Dashboard(FollowingWidget):
     """What the ranks of a cluster do, live, and the settings of their next operation.
 
+    On top are the ranks and what frees them: interrupt ends the operation that runs, revoke frees ranks that wait for
+    others, restart starts all anew. Below are a plan and the settings at the left, which hold for the next operation.
+    Drag over a panel to look closer and double-click to go back; freeze keeps the figures while the ranks go on.
+
     It begins to listen when it is first shown, sends at most ten updates a
     second, none while it is off the screen, and is freed by `close`.
 
@@ -60,8 +64,8 @@ class Dashboard(FollowingWidget):
         self._compose(
             self.cluster.box,
             self.tuner.plan_box,
-            w.HBox([left, figure_side], layout=w.Layout(width="100%")),
             self.saved,
+            w.HBox([left, figure_side], layout=w.Layout(width="100%")),
             self.numbers,
         )
 
@@ -72,7 +76,7 @@ class Dashboard(FollowingWidget):
             description="report", icon="file-text-o", layout=w.Layout(width="88px"),
             tooltip="Write gcylon_lab_report.html: one file with these figures and numbers, readable offline",
         )  # fmt: skip
-        self.saved = w.HTML()
+        self.saved = w.HTML(layout=w.Layout(display="none"))  # under the button, and no room before it is pressed
         # It stands with the other buttons of the plan's row.
         buttons = self.tuner.planner.buttons
         buttons.children = (*buttons.children, self.save)
@@ -109,6 +113,7 @@ class Dashboard(FollowingWidget):
 
     def _save(self) -> None:
         path = html_report("gcylon_lab_report.html", self._snapshots)
+        self.saved.layout.display = ""
         self.saved.value = f'<div class="gcylon-note">written: {escape(str(path))}</div>'
 
     def _draw(self) -> None:

@@ -68,7 +68,7 @@ def _alternative(other: Mapping[str, Any], plan: Mapping[str, Any], speeds: Spee
 def _speed(other: str, chosen: str, speeds: Speeds) -> str:
     if other not in speeds or not speeds.get(chosen):
         return ""
-    return f", at {speeds[other] / speeds[chosen]:.2g} × the speed as measured here"
+    return f", at {speeds[other] / speeds[chosen]:.2g} × the speed of {chosen} as measured here"
 
 
 def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> dict[str, float]:

@@ -191,7 +191,7 @@ def _changes(planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig
     nbytes = sum(int(info["nbytes"]) + int(info["used_bytes"]) for part in tables.values() for info in part)
     try:
         found = turns(lambda other: planned._plan(roomy, other), config, nbytes)
-        texts = [limits_text(found, config, infos)]
+        texts = [limits_text(found, config, infos, plan.strategy if plan else "")]
     except GcylonError:
         texts = []
     on_cpu = not infos[0].get("pinned_tier", False)

@@ -172,7 +172,7 @@ def headline_html(
     hosts, budget = len({s.host for s in states}), max((int(s["limit_bytes"]) for s in snapshots), default=0)
     budget = min(budget, limit_bytes or budget)
     parts = [f"<b>{len(states)} rank{'s' * (len(states) != 1)}</b>", f"{hosts} host{'s' * (hosts != 1)}"]
-    running = next((s["progress"] for s in snapshots if s.get("progress")), None)
+    running = latest_progress(snapshots, states)
     parts += [f"running <b>#{int(running['number'])} {escape(str(running['verb']))}</b>"] if running else []
     parts += [f"budget {readable(budget)} a rank"] if budget else []
     parts += _outside_texts(snapshots)
@@ -183,6 +183,12 @@ def headline_html(
     parts += [_near_text(near)] if near else []
     parts += [] if running else _failed_texts(snapshots)
     return f'<div class="gcylon-strip">{" · ".join(parts)}</div>'
+
+
+def latest_progress(snapshots: Sequence[Snapshot], states: Sequence[RankState]) -> dict[str, Any] | None:
+    """Return what the first rank at work told of its operation; what a dead one told last has ended with it."""
+    gone = {state.rank for state in states if state.kind == "dead"}
+    return next((s["progress"] for s in snapshots if s.get("progress") and s["rank"] not in gone), None)
 
 
 def chips_html(states: Sequence[RankState]) -> str:

@@ -88,7 +88,9 @@ def _rounded_up(nbytes: float) -> int:
     return int(-(-nbytes // step) * step)
 
 
-def limits_text(found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Mapping[str, Any]]) -> str:
+def limits_text(
+    found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Mapping[str, Any]], chosen: str = ""
+) -> str:
     """Return the limits around the one in force in a sentence; empty where no limit changes anything.
 
     Parameters
@@ -99,6 +101,9 @@ def limits_text(found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Map
         As it is now.
     infos : sequence of mapping
         Of the planned table, with their real ceilings.
+    chosen : str, optional
+        The strategy of the plan under this config. Where a limit below the table's size leaves its input on disk, a
+        strategy can fit that a somewhat larger limit, which holds the input, has no room for.
     """
     if not found:
         return ""
@@ -106,7 +111,8 @@ def limits_text(found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Map
     free = min(int(info["free_at_start_bytes"]) for info in infos)
     now = min(config.limit_bytes(int(i["ceiling_bytes"]), int(i["free_at_start_bytes"])) for i in infos)
     auto = config.gpu_memory_limit == 0
-    above = [turn for turn in found if turn.limit_bytes > now]
+    reached = _ORDER.index(chosen) if chosen in _ORDER else -1
+    above = [turn for turn in found if turn.limit_bytes > now and _ORDER.index(turn.strategy) > reached]
     below = [turn for turn in found if turn.limit_bytes <= now]
     texts = [f"{turn.strategy} from {_limit(turn.limit_bytes, ceiling, free, auto=auto)} up" for turn in above]
     if len(below) > 1:

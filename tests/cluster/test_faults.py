@@ -124,8 +124,9 @@ def test_a_killed_rank_is_named_and_a_restart_mends(hurt: gl.Cluster) -> None:
         hurt.run(rank_1_sleeps, 60)
     assert time.monotonic() - start < SOON_S
     assert caught.value.rank == 1
-    with pytest.raises(ClusterDegraded, match="restart"):
+    with pytest.raises(ClusterDegraded, match="restart") as degraded:
         table.shuffle("k")
+    assert "What helps: Call restart()" in degraded.value._render_traceback_()[0]  # type: ignore[attr-defined]
     assert [row["state"] for row in hurt.status()] == ["idle", "gone"]
     hurt.restart()
     assert works(hurt)

@@ -357,6 +357,7 @@ def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     [
         (lambda t: t.k, AttributeError, r"sum\('k'\), select\('k'\) or filter"),
         (lambda t: t.compute, AttributeError, r"use to_pandas\(\)"),
+        (lambda t: t.shufle, AttributeError, r"did you mean 'shuffle'"),
         (lambda t: t["k"], TypeError, r"select\(columns\)"),
         (list, TypeError, r"to_pandas\(limit\) for rows"),
         (lambda t: t.groupby("k").sum, AttributeError, r"use agg\(\{'x': 'sum'\}\)"),

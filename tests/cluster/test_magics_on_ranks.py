@@ -83,7 +83,7 @@ def test_a_plan_runs_nothing(shell: InteractiveShell, lab: gl.Cluster, capsys: p
         ("t.join(u.select(['k']), on='k')", "u.select(['k']) would have to run first"),
         ("t.join(lab.from_pandas(1), on='k')", "would have to run first"),
         ("t.filter(gl.col('v') > 1)", "filter has no plan"),
-        ("t.shufle('k')", "no verb 'shufle'"),
+        ("t.shufle('k')", "no verb 'shufle'. Did you mean shuffle?"),
         ("t.shuffle(key='k')", "missing a required argument: 'on'"),
         ("t.shuffle('zz')", "ColumnMissing: There is no column 'zz'"),
         ("t.shuffle(gl.nonsense)", "AttributeError"),

@@ -113,6 +113,8 @@ def test_the_limits_stand_in_words_beside_the_one_in_force() -> None:
     assert "chunked below" in text and "nothing fits" not in text and "from" not in text
     text = limits_text(found, GcylonConfig(gpu_memory_limit=chunked - MIB), infos)
     assert "chunked from" in text and "direct from" in text and "fraction" not in text
+    now = limits_text(found, GcylonConfig(gpu_memory_limit=chunked - MIB), infos, "chunked")
+    assert "chunked from" not in now and "direct from" in now, "it is that already"
     small = [{**info, "ceiling_bytes": staged + 1} for info in infos]
     assert "above the ceiling of" in limits_text(found, GcylonConfig(gpu_memory_limit=staged), small)
     free = [{**info, "free_at_start_bytes": GIB} for info in infos]

@@ -82,6 +82,9 @@ def test_the_headline_says_what_runs_and_what_is_wrong() -> None:
     assert "rank 1 at 97% of the budget" in text
     tight = headline_html(rank_states(RANKS, snapshots), snapshots, status, limit_bytes=MIB)
     assert "budget 1 MiB a rank" in tight, "the setting holds, whatever ranks have while they rest"
+    last_words = [s if s["rank"] == 1 else s | {"progress": None} for s in snapshots]
+    dead = headline_html(rank_states(RANKS, last_words, [{"rank": 1, "exit": -9}]), last_words, status)
+    assert "running" not in dead, "what a dead rank told last has ended with it"
 
 
 def test_the_headline_says_what_helps_where_there_was_no_room() -> None:
