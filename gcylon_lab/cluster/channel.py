@@ -12,18 +12,17 @@ from functools import partial
 from typing import Any
 
 from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost
+from .control import CONTROL_S, Control
 from .failures import dress, fold, name_ranks
 from .lookout import Lookout
-from .messages import CONTROL_REQUEST, Reply, Request, deliver
+from .messages import Reply, Request, deliver
 from .turns import Turns
 from .views import OrderedView
-from .waiting import FREED_S, Waiter, control_reply, parts_of
+from .waiting import FREED_S, Waiter, parts_of
 
 _IDLE_S = 10.0
 _NEWS_S = 1.0
 _RECOVER_S = 30.0
-_CONTROL_S = 5.0
-_FRESH_S = 0.5
 
 
 class Channel:
@@ -58,6 +57,7 @@ class Channel:
         self.lock = self.turns.lock
         self.client = client
         self.engine_ids = list(engine_ids)
+        self.control = Control(client, self.engine_ids)
         self.lost: dict[int, float] = {}
         self.needs_recovery = False
         self.unsettled: dict[str, Any] | None = None
@@ -73,11 +73,10 @@ class Channel:
         self._drops: deque[str] = deque()
         self._outstanding: list[Any] = []
         self._signals: Any = None
-        self._told: tuple[float, list[dict[str, Any] | None]] = (-_FRESH_S, [])
         client._registration_callbacks.append(self._on_registration)
         client.send_signal = self._send_signal
         self.view = OrderedView(client, self)
-        self._lookout = Lookout(lambda: self.states(1.0), self.is_busy, self._free_stranded)
+        self._lookout = Lookout(lambda: self.control.states(1.0), self.is_busy, self._free_stranded)
 
     @property
     def size(self) -> int:
@@ -181,7 +180,7 @@ class Channel:
         """Free all ranks from their collectives, by a message that does not queue. Local work goes on."""
         self.needs_recovery = True
         for engine in self.engine_ids:
-            self._send_control(engine, {"ask": "revoke"})
+            self.control.send(engine, {"ask": "revoke"})
 
     def recover(self) -> None:
         """Bring the ranks back together: once nothing runs any more, as a request of its own.
@@ -203,34 +202,7 @@ class Channel:
                 self.check_usable()
             self.needs_recovery = False
 
-    def ask(self, content: dict[str, Any], timeout_s: float = _CONTROL_S) -> list[dict[str, Any] | None]:
-        """Ask all ranks the same on the control channel, as `ask_each`."""
-        return self.ask_each([content] * self.size, timeout_s)
-
-    def ask_each(
-        self, contents: Sequence[dict[str, Any]], timeout_s: float = _CONTROL_S
-    ) -> list[dict[str, Any] | None]:
-        """Ask every rank its own on the control channel, also while they work; None for one that does not answer.
-
-        Raises
-        ------
-        GcylonError
-            If a rank refuses, for example a setting above its ceiling.
-        """
-        futures = [self._send_control(*pair) for pair in zip(self.engine_ids, contents, strict=True)]
-        deadline = time.monotonic() + timeout_s
-        return [control_reply(future, deadline - time.monotonic()) for future in futures]
-
-    def states(self, timeout_s: float) -> list[dict[str, Any] | None]:
-        """What every rank is doing, by `Engine.state`: asked for, unless the ranks have told it with something else."""
-        at, states = self._told
-        return states if time.monotonic() - at < _FRESH_S else self.ask({"ask": "state"}, timeout_s)
-
-    def told(self, states: list[dict[str, Any] | None]) -> None:
-        """The ranks have just told their states: nobody need ask them for a moment."""
-        self._told = (time.monotonic(), states)
-
-    def settle(self, content: dict[str, Any], tries: int = 1, each_s: float = _CONTROL_S) -> None:
+    def settle(self, content: dict[str, Any], tries: int = 1, each_s: float = CONTROL_S) -> None:
         """Tell all ranks what has to hold on them alike, the config for example; again to those that are silent.
 
         Raises
@@ -241,7 +213,7 @@ class Channel:
         self.unsettled = content
         silent = set(range(self.size))
         for _ in range(tries):
-            silent -= {rank for rank, answer in enumerate(self.ask(content, each_s)) if answer is not None}
+            silent -= {rank for rank, answer in enumerate(self.control.ask(content, each_s)) if answer is not None}
             self.check_usable()
             if not silent:
                 self.unsettled = None
@@ -341,9 +313,9 @@ class Channel:
         """A signal that is still under way would strike in the middle of the recovery, or after it."""
         with contextlib.suppress(Exception):
             if self._signals is not None:
-                self._signals.result(_CONTROL_S)
+                self._signals.result(CONTROL_S)
         self._signals = None
-        self.ask({"ask": "settle"})
+        self.control.ask({"ask": "settle"})
 
     def _all_idle(self) -> bool:
         self._outstanding = [sent for sent in self._outstanding if not sent.ready()]
@@ -353,7 +325,7 @@ class Channel:
             self.client._query_stream, "queue_request", content={"targets": None, "verbose": False}
         )
         try:
-            queues = message.result(_CONTROL_S)["content"]
+            queues = message.result(CONTROL_S)["content"]
         except FutureTimeout:
             return False
         return all(not queue["queue"] and not queue["tasks"] for queue in queues.values() if isinstance(queue, dict))
@@ -379,7 +351,7 @@ class Channel:
     def _free_stranded(self, ranks: Sequence[int], why: str, advice: str) -> None:
         self.needs_recovery = True
         for rank in ranks:
-            self._send_control(self.engine_ids[rank], {"ask": "free", "why": why, "advice": advice})
+            self.control.send(self.engine_ids[rank], {"ask": "free", "why": why, "advice": advice})
 
     def _on_registration(self, event: dict[str, Any]) -> None:
         if event["event"] != "unregister" or event["id"] not in self.engine_ids:
@@ -397,9 +369,3 @@ class Channel:
     def _free_survivors(self) -> None:
         if self.client.outstanding and not self.client._closed:
             self.interrupt()
-
-    def _send_control(self, engine: int, content: dict[str, Any]) -> Any:
-        if engine not in self.client.ids:
-            return None
-        ident = self.client._engines[engine].encode()
-        return self.client._send(self.client._control_stream, CONTROL_REQUEST, content=content, ident=ident)

@@ -245,7 +245,7 @@ class Cluster(Readers):
         """
         session = self._session
         session.check_open()
-        answers = session.channel.ask({"ask": "state"}, timeout_s=1.0)
+        answers = session.channel.control.ask({"ask": "state"}, timeout_s=1.0)
         stranded = find_stranded(answers)
         waiting = () if stranded is None else stranded.waiting
         rows = []

@@ -75,10 +75,10 @@ class Feed:
         with self._pulling:
             channel = self._channel()
             known = {snapshot["rank"]: int(snapshot["now_ns"]) for snapshot in self._snapshots}
-            answers = channel.ask_each(
+            answers = channel.control.ask_each(
                 [{"ask": "snapshot", "since_ns": known.get(rank, 0)} for rank in range(channel.size)]
             )
-            channel.told([answer and answer.pop("state") for answer in answers])
+            channel.control.told([answer and answer.pop("state") for answer in answers])
             merged = merge(self._snapshots, [answer for answer in answers if answer is not None])
             with self._lock:
                 self._snapshots = merged

@@ -62,7 +62,7 @@ class Session:
         self._prelude = prelude
         self._ids = itertools.count(1)
         self._keeper = Keeper(launcher.lease, max(0.5, min(_MAX_KEEP_S, launcher.grace_s / 4)))
-        self.waiting = Waiting(lambda: self.channel.states(0.5), show=progress)
+        self.waiting = Waiting(lambda: self.channel.control.states(0.5), show=progress)
         self.feed = Feed(lambda: self.channel)
         self.turns = Turns()
         self._later = Later()
@@ -280,7 +280,7 @@ class Session:
         channel = self._new_channel(engines)
         try:
             wait_until_idle(
-                lambda each: channel.ask_each(each, 1.0), len(engines), self.launcher.start_timeout_s,
+                lambda each: channel.control.ask_each(each, 1.0), len(engines), self.launcher.start_timeout_s,
                 # A rank that was killed a moment ago may still have been among them.
                 has_fewer=lambda: not set(engines) <= set(self.client.ids),
             )  # fmt: skip

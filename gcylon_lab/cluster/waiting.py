@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import replace
 from typing import Any
 
-from ..errors import from_message
 from .failures import unreadable
 from .messages import Reply
 
@@ -139,19 +137,3 @@ def _reply(rank: int, part: Any) -> Reply:
         return unreadable(rank, error)
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
     return value if isinstance(value, Reply) else unreadable(rank, TypeError(f"{value!r} is no reply"))
-
-
-def control_reply(future: Any, timeout_s: float) -> dict[str, Any] | None:
-    """Wait for an answer on the control channel; None without one, and the rank's own error where it refused."""
-    if future is None:
-        return None
-    try:
-        message = future.result(max(timeout_s, 0.0))
-    except FutureTimeout:
-        return None
-    # ipyparallel's future is in a cycle with its callbacks: what it holds stays until a collection of all generations.
-    content = message.pop("content")
-    if content["status"] == "failed":
-        raise from_message(content["error"])
-    reply: dict[str, Any] = content["reply"]
-    return reply

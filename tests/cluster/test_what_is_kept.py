@@ -60,15 +60,15 @@ def test_of_messages_the_latest_ids_are_kept(lab: gl.Cluster, monkeypatch: pytes
 def test_an_answer_is_one_message_and_serves_all_who_ask_for_states(lab: gl.Cluster) -> None:
     channel, seen = lab._session.channel, lab._session.client.session.digest_history
     before = set(seen)
-    channel.ask({"ask": "state"})
+    channel.control.ask({"ask": "state"})
     lab.snapshots()
     time.sleep(0.3)  # a status of the kernel would come after the answer, from another thread
     assert len(seen - before) == 2 * lab.n
     before = set(seen)
-    assert [state and state["rank"] for state in channel.states(1.0)] == list(range(lab.n))
+    assert [state and state["rank"] for state in channel.control.states(1.0)] == list(range(lab.n))
     assert not seen - before
     time.sleep(0.3)
-    assert [state and state["rank"] for state in channel.states(1.0)] == list(range(lab.n))
+    assert [state and state["rank"] for state in channel.control.states(1.0)] == list(range(lab.n))
     assert len(seen - before) == lab.n, "what was told is too old"
 
 
@@ -79,7 +79,7 @@ def test_a_request_that_others_signed_is_not_answered_and_the_next_one_is(lab: g
     for engine in client._engines.values():
         send = partial(other.send, client._control_stream, CONTROL_REQUEST, {"ask": "state"}, ident=engine.encode())
         client._io_loop.add_callback(send)
-    assert None not in lab._session.channel.ask({"ask": "state"})
+    assert None not in lab._session.channel.control.ask({"ask": "state"})
     time.sleep(0.3)
     assert len(seen - before) == lab.n
 
