@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..units import GIB, MIB, parse_bytes
+from ..units import GIB, KIB, MIB, parse_bytes
 from .series import readable
 
 AUTO = "auto"
@@ -35,4 +35,6 @@ def format_size(n: int) -> str:
     if not n:
         return AUTO
     text = readable(n)
-    return text if parse_bytes(text.replace(",", "")) == n else f"{n} B"
+    if parse_bytes(text.replace(",", "")) == n:
+        return text
+    return f"{n // KIB} KiB" if n % KIB == 0 else f"{n} B"
