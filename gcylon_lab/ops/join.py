@@ -321,7 +321,7 @@ class _Join:
         fits = bool((peaks <= limits).all())
         held = fits and buckets == 1
         if held:  # and nothing else follows
-            self.work.kept_free_bytes = local.block_bytes(pairs)
+            self.work.kept_free_bytes = 2 * local.block_bytes(pairs)
         strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
         if strategy in ("direct", "chunked") and bool((results > limits).any()):
             worst = int(np.argmax(results - limits))
