@@ -182,19 +182,17 @@ class _Join:
         exchange = PassExchange(operation, self.parts, {n: meeting.keys(n) for n in self.parts}, self.limits)
         if not exchange.learn(self.costs.chunk_bytes):
             return 0
-        passes = PassJoin(
-            local, exchange, exchange.sizes(self.build, self.memory.result_bytes), self.costs, self.limits
-        )
+        sizes = exchange.sizes(self.build, self.memory.result_bytes)
+        passes = PassJoin(local, exchange, sizes, self.costs, self.limits)
         first, work.kept_free_bytes = 0, 0
         while first < exchange.buckets:
             if not passes.foresee(first):
                 break
             if passes.done < 2:
                 self._record("chunked", IN_PASSES, passes.results, passes.peaks, passes.passes)
-            after = passes.step(first, lambda parts: self._validate(local, meeting, parts))
-            if after == first:
+            before, first = first, passes.step(first, lambda parts: self._validate(local, meeting, parts))
+            if first == before:
                 break
-            first = after
         work.kept_free_bytes = None
         if first == exchange.buckets:
             exchange.drop()
@@ -321,7 +319,7 @@ class _Join:
         fits = bool((peaks <= limits).all())
         held = fits and buckets == 1
         if held:  # and nothing else follows
-            self.work.kept_free_bytes = local.block_bytes(pairs)
+            self.work.kept_free_bytes = 2 * local.block_bytes(pairs)
         strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
         if strategy in ("direct", "chunked") and bool((results > limits).any()):
             worst = int(np.argmax(results - limits))

@@ -50,6 +50,28 @@ def check(
     return ""
 
 
+def check_passes(how: str, share: Any) -> str:
+    """Join numbers that do not fit at once beside their tables; returns what was wrong, or nothing."""
+    context, count = current(), 60_000
+    sides: list[list[pd.DataFrame]] = [[], []]
+    for rank in range(context.size):
+        g = np.arange(count) * context.size + rank
+        sides[0].append(pd.DataFrame({"k": g * 7919 % 10**9, "a": g / 2, "b": g % 7, "c": -g}))
+        sides[1].append(pd.DataFrame({"k": np.roll(g, 9) * 7919 % 10**9 + (g % 10 == 0), "z": g / 4}))
+    left, right = (gl.from_local(side[context.rank]) for side in sides)
+    arguments = {"how": how, "on": "k"} | ({"indicator": True} if how not in ("semi", "anti") else {})
+    config = gl.GcylonConfig(gpu_memory_limit=int(2.8 * 48 * count), min_chunk_rows=64)
+    result = left.join(right, **arguments, config=config)
+    record = context.recorder.operations[-1]
+    everyone, plan = share(local(result)), result.last_plan
+    if plan.passes < 2 or record.staged_bytes:
+        return f"{plan.passes} passes, and {record.staged_bytes} bytes staged: {plan}"
+    if record.measured_peak_bytes > config.gpu_memory_limit:
+        return f"a peak of {record.measured_peak_bytes} bytes, above {config.gpu_memory_limit}"
+    wrong = rows(whole(everyone)) != rows(answer(*sides, **arguments))
+    return f"{sum(map(len, everyone))} rows that are not those expected" if wrong else ""
+
+
 def main() -> None:
     os.environ.setdefault("GCYLON_UNTRIED", "1")
     context = gl.initialize(engine=os.environ.get("GCYLON_ENGINE", "gpu"), sample_hz=0)
@@ -73,6 +95,13 @@ def main() -> None:
                             raise
                     if text:
                         wrong.append(f"{layout}, {how} on {on}, {strategy}: {text}")
+    for how in HOWS:
+        try:
+            text = check_passes(how, share)
+        except gl.GcylonError as error:
+            text = f"{type(error).__name__}: {error}"[:400]
+        if text:
+            wrong.append(f"passes, {how}: {text}")
     told = share(wrong)
     equipment = context.equipment
     if context.rank == 0:

@@ -49,14 +49,14 @@ def joined(lefts: Frames, rights: Frames, arguments: dict[str, Any], *more: Any,
     return found | {"staged": record.staged_bytes, "rounds": record.rounds_done}
 
 
-def planned(lefts: Frames, rights: Frames, how: str, config: GcylonConfig) -> tuple[Any, Any, list[float]]:
+def planned(lefts: Frames, rights: Frames, how: str, config: GcylonConfig) -> tuple[Any, Any, list[float], int]:
     context = current()
     left, right = gl.from_local(lefts[context.rank]), gl.from_local(rights[context.rank])
     before = left.plan_join(right, how, "k", config=config)
     after = left.join(right, how, "k", config=config).last_plan
     record = context.recorder.operations[-1]
     predicted = (before.predicted_peaks[context.rank], record.predicted_peak_bytes)
-    return before, after, [peak / record.measured_peak_bytes for peak in predicted]
+    return before, after, [peak / record.measured_peak_bytes for peak in predicted], record.staged_bytes
 
 
 CASES = [(world, how) for world in (World("single", 1), TWO, World("threads", 3)) for how in HOWS]
@@ -108,12 +108,13 @@ def test_the_plan_says_passes_and_the_peak(how: str) -> None:
     for side in sides:  # as many pairs as the plan assumes: each key once on either side
         for rank, frame in enumerate(side):
             frame["k"] = np.random.default_rng(rank).permutation(40_000) * 2 + rank
-    for factor in (6.0, 3.0):
-        for before, after, ratios in TWO.run(planned, *sides, how, limited(sides, factor)):
+    for factor in (6.0, 3.0, 2.2):
+        for before, after, ratios, staged in TWO.run(planned, *sides, how, limited(sides, factor)):
             assert before.strategy == after.strategy == "chunked"
             assert before.passes > 1 and abs(before.passes - after.passes) <= 1 + after.passes // 8
             assert before.reason == after.reason and f"{after.passes} passes" in after.describe()
             assert all(0.9 <= ratio <= 1.1 for ratio in ratios), ratios
+            assert not staged
 
 
 def test_a_key_with_most_rows_is_staged() -> None:
@@ -181,12 +182,14 @@ def test_an_error_in_a_pass_reaches_all_ranks_and_leaves_nothing(monkeypatch: py
 
 
 def test_a_rank_without_memory_for_a_pass_lets_all_stage_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    sides = numbers(2, 6000, 10**9)  # of a left join as many rows as were foreseen
+    results = TWO.run(joined, *sides, {"how": "left", "on": "k"}, "auto", limited(sides, 3.0))
+    assert all(" passes, " in result["explain"] and not result["staged"] for result in results)
     raising(monkeypatch, lambda: exceeded("Rows of a pass", 1000, 0, 100))
-    sides = numbers(2, 6000, 6000)
-    results = TWO.run(joined, *sides, {"how": "outer", "on": "k"}, "auto", limited(sides, 3.0))
-    check(results, answer(*sides, how="outer", on="k"))
-    assert all("1 passes fitted" in result["explain"] and result["staged"] for result in results)
-    sides = numbers(2, 6000, 6000)
+    results = TWO.run(joined, *sides, {"how": "left", "on": "k"}, "auto", limited(sides, 3.0))
+    check(results, answer(*sides, how="left", on="k"))
+    assert all("1 passes fitted" in result["explain"] for result in results)
+    assert any(result["staged"] for result in results)
     for text, used, after in TWO.run(failing, *sides, limited(sides, 3.0, allow_cpu_staging=False)):
         assert "Rows of a pass" in text and after == used
 
