@@ -152,7 +152,7 @@ class LabPage:
         """Keep a picture, for a person to look at."""
         self.page.screenshot(path=str(self.screenshots / f"{name}.png"))
 
-    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 30.0) -> None:
+    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
         """Wait until a condition holds.
 
         Raises

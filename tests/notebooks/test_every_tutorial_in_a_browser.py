@@ -65,8 +65,9 @@ def test_its_cells_run(path: Path, chosen: None, jupyter: str, page: Any, tmp_pa
     for number, cell in enumerate(lab.code_cells(), 1):
         lab.run(cell)
         cell.evaluate("node => node.scrollIntoView({block: 'end'})")
-        page.wait_for_timeout(700)
+        page.wait_for_timeout(200)
         lab.shoot(f"{number:02}")
+    page.wait_for_timeout(700)  # what is drawn late may complain too
     if path == APPLICATION:
         lab.use_application()
     check_outputs(path.stem, lab.save(tmp_path / "tutorials" / path.name), tmp_path / "tutorials")
