@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 
 from ..errors import BudgetExceeded
+from ..memory.out_of_memory import memory_errors
 from ..tables.schema import Label
 from .buckets import MASK_ROW_BYTES, BucketRoute
 from .exchange import exchange_counted, exchange_table, go_on
@@ -90,7 +92,8 @@ class PassExchange:
         try:
             for side in self._sides.values():
                 row_bytes = side.part.nbytes / max(side.part.rows, 1)
-                side.route.learn(side.step, side.part, max(1, int(chunk_bytes / max(row_bytes, 1))))
+                with _named(self._operation):
+                    side.route.learn(side.step, side.part, max(1, int(chunk_bytes / max(row_bytes, 1))))
         except BudgetExceeded:
             fits = False
         if not self._operation.vote(VoteKind.COUNT, (fits,))[:, 0].all():
@@ -238,7 +241,8 @@ class PassJoin:
         parts: dict[str, Part] = {}
         try:
             for name in SIDES:
-                part = self._exchange.receive(name, first, self._next.last, self._costs, self._used)
+                with _named(self._operation):
+                    part = self._exchange.receive(name, first, self._next.last, self._costs, self._used)
                 parts[name] = self._work.adopt(part)
         except BudgetExceeded as error:
             if self._operation.request.strategy != "auto" or not self._operation.may_stage:
@@ -249,3 +253,9 @@ class PassJoin:
         for part in parts.values():
             self._work.forget(part)
         return None
+
+
+def _named(operation: Operation) -> AbstractContextManager[None]:
+    """On GPUs the allocator says what does not fit; elsewhere a MemoryError is the machine's, not the budget's."""
+    on_gpu = operation.workspace.backend.on_gpu
+    return memory_errors(operation.workspace.budget, operation.verb) if on_gpu else nullcontext()
