@@ -9,6 +9,7 @@ from typing import Any
 import ipywidgets as w
 
 from .cluster_box import ClusterBox
+from .endings import with_dead_ended
 from .figures import memory_dict, rest_dict, time_dict
 from .following import WINDOWS, FollowingWidget
 from .live_widget import UPDATE_EVERY_S, set_html
@@ -112,7 +113,7 @@ class Dashboard(FollowingWidget):
         self._ask_for_drawing()
 
     def _save(self) -> None:
-        path = html_report("gcylon_lab_report.html", self._snapshots)
+        path = html_report("gcylon_lab_report.html", with_dead_ended(self._snapshots, self._dead))
         self.saved.layout.display = ""
         self.saved.value = f'<div class="gcylon-note">written: {escape(str(path))}</div>'
 

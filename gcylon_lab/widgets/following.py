@@ -9,6 +9,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from .endings import with_dead_ended
 from .live import LiveFigure
 from .live_widget import LiveWidget
 from .theme import NEUTRAL, THEMES, Theme
@@ -74,7 +75,7 @@ class FollowingWidget(LiveWidget):
         """Draw what is known now, unless the figures are in use; returns it, with what of it a person chose."""
         self._late = self.page.behind
         window_s = self._window_s()
-        thin = self._thinner.thin(self._snapshots, window_s)
+        thin = with_dead_ended(self._thinner.thin(self._snapshots, window_s), self._dead)
         running = any(s.get("progress") for s in thin)
         # While an operation runs its latest moments matter, and the brush would take half of the page's time.
         brush = self.live.zoomed or not running
@@ -123,6 +124,11 @@ class FollowingWidget(LiveWidget):
                 live.follow(stretch)
         self._all_shown = (0.0, ())
         self._ask_for_drawing()
+
+    @property
+    def _dead(self) -> set[int]:
+        """The ranks that are gone, as far as is known: they tell nothing more, not even that they ended."""
+        return {int(row["rank"]) for row in self._status.get("dead", ())}
 
     def _axis_origin(self) -> int | None:
         """The axis begins where it began at first, also when old samples fall out; other processes, another axis."""

@@ -76,7 +76,13 @@ class Panel(FollowingWidget):
         """Return what the one figure shows."""
         yield panel_dict(self.name, view, theme)
 
+    def _may_look(self) -> bool:
+        # Who is gone matters only while somebody seems to be at work.
+        return any(s.get("progress") for s in self._snapshots)
+
     def _draw(self) -> None:
+        if self._may_look():
+            self._ask_for_status()
         view = self.draw_figure(operation=self._operation, worst_only=self._worst)
         options = self._operations([(op.name, op.number) for op in view.operations[::-1]])
         # A list is not changed under the pointer.
