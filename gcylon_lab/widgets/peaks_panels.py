@@ -18,6 +18,7 @@ _MOST_NAMED_RANKS = 5
 _MOST_NAMED_VERBS = 3
 # While an operation runs. Where a text was empty plotly draws none later.
 _UNKNOWN = "…"
+_FAILED = "✗"
 # The scale ends so far above all there is; numbers stand in between, under the note on a budget out of sight.
 _ROOM, _NUMBERS_AT = 1.45, 0.81
 
@@ -39,7 +40,7 @@ def peak_ranks_panel(view: View, theme: Theme) -> Panel:
     numbers = _numbers(
         "peak-numbers",
         x,
-        [f"{v / unit:.3g}" if v else _UNKNOWN for v in values["measured_peak_bytes"]],
+        [_so_far(r, unit) for r in records.values()],
         top,
         theme,
         few,
@@ -65,8 +66,7 @@ def plan_panel(view: View, theme: Theme) -> Panel:
     x = [f"#{op.number}<br>{op.verb}" if len(ops) <= _MOST_NAMED_VERBS else f"#{op.number}" for op in ops]
     measured = _bars("plan-measured", "measured, worst rank", x, values["measured_peak_bytes"], unit)
     measured["marker"] = {"color": theme.bar}
-    pairs = zip(values["measured_peak_bytes"], values["predicted_peak_bytes"], strict=True)
-    ratios = _numbers("plan-ratios", x, [_ratio(m, p) for m, p in pairs], top, theme)
+    ratios = _numbers("plan-ratios", x, [_judged(op) for op in ops], top, theme)
     predicted = _diamonds("plan-predicted", x, values["predicted_peak_bytes"], unit, theme)
     budget = _budget("plan-budget", x, values["budget_bytes"], unit, top, named=not hidden)
     return Panel(
@@ -111,13 +111,25 @@ def _scale(values: dict[str, list[float]]) -> tuple[float, float, str, bool]:
     return round(end / unit, 6), unit, name, len(shown) < len(budgets)
 
 
-def _ratio(measured: float, predicted: float) -> str:
-    return f"{measured / predicted:.0%}" if predicted > 0 and measured else _UNKNOWN
+def _so_far(record: dict[str, Any], unit: float) -> str:
+    """Return a rank's peak once it is its peak: while it works that may still grow."""
+    measured = _bytes(record, "measured_peak_bytes")
+    return f"{measured / unit:.3g}" if measured and record.get("end_ns") else _UNKNOWN
+
+
+def _judged(op: Operation) -> str:
+    """Return measured in percent of predicted; what did not come to its end says nothing of its plan."""
+    if op.error:
+        return _FAILED
+    measured, predicted = (op.largest(f"{name}_peak_bytes")[0] for name in ("measured", "predicted"))
+    return f"{measured / predicted:.0%}" if op.complete and predicted and measured else _UNKNOWN
 
 
 def _bars(key: str, name: str, x: list[str], y: list[float], unit: float) -> Trace:
     return {
-        "type": "bar", "meta": key, "name": name, "x": x, "y": rounded([v / unit for v in y]), "width": 0.72,
+        "type": "bar", "meta": key, "name": name, "x": x, "width": 0.72,
+        # What is not known yet is not none.
+        "y": [v or None for v in rounded([v / unit for v in y])],
         "hovertemplate": "measured: %{y:.3~g}<extra></extra>", "showlegend": False,
     }  # fmt: skip
 

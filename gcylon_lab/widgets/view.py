@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,7 +55,10 @@ class GpuLines:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation over all ranks; ``records`` maps a rank to its record."""
+    """One operation over all ranks; ``records`` maps a rank to its record.
+
+    It is ``complete`` once it has ended on all ranks, and none of them has yet to tell of it.
+    """
 
     number: int
     verb: str
@@ -64,6 +67,7 @@ class Operation:
     running: bool
     records: dict[int, dict[str, Any]]
     progress: dict[str, Any] = field(default_factory=dict)
+    complete: bool = True
 
     @property
     def name(self) -> str:
@@ -293,20 +297,25 @@ def _operations(snapshots: Sequence[Snapshot], origin: int, now_s: float) -> lis
             key = (int(current["number"]), str(current["verb"]))
             progress[key] = current
             records.setdefault(key, {}).setdefault(rank, {})
-    made = [_operation(*key, by_rank, progress.get(key, {}), origin, now_s) for key, by_rank in records.items()]
+    told = {int(s["rank"]): int(s["now_ns"]) for s in snapshots}
+    made = [_operation(*key, by_rank, progress.get(key, {}), told, origin, now_s) for key, by_rank in records.items()]
     return sorted(made, key=lambda op: (op.start_s, op.number))
 
 
 def _operation(
-    number: int, verb: str, records: dict[int, dict[str, Any]], progress: dict[str, Any], origin: int, now_s: float
-) -> Operation:
+    number: int, verb: str, records: dict[int, dict[str, Any]], progress: dict[str, Any], told: Mapping[int, int],
+    origin: int, now_s: float,
+) -> Operation:  # fmt: skip
     starts = [_int(r.get("start_ns")) for r in records.values() if r.get("start_ns")]
     ends = [_int(r.get("end_ns")) for r in records.values()]
     running = bool(progress) or not all(ends)
     since = min(starts) if starts else _int(progress.get("since_ns")) or origin
     end_s = now_s if running else (max(ends) - origin) / 1e9
     start_s = (since - origin) / 1e9
-    return Operation(number, verb, start_s, max(end_s, start_s), running, records, progress)
+    # A rank whose news are older than the end has a record that is on its way; from later ones it has fallen out.
+    awaited = any(rank not in records and now < max(ends) for rank, now in told.items())
+    complete = not (running or awaited)
+    return Operation(number, verb, start_s, max(end_s, start_s), running, records, progress, complete)
 
 
 def _int(value: object) -> int:

@@ -407,6 +407,33 @@ def test_a_peak_that_is_not_known_yet_is_not_said_to_be_none() -> None:
     assert trace(figure, "peak-numbers")["text"] == ["…"] * 4 and trace(figure, "plan-ratios")["text"][-1] == "…"
 
 
+def test_what_has_not_ended_on_all_ranks_or_has_failed_says_nothing_of_its_plan() -> None:
+    def judged(snapshots: list[dict[str, Any]]) -> list[str]:
+        return list(trace(figure_dict(make_view(snapshots), LIGHT), "plan-ratios")["text"])
+
+    snapshots = Replay(4).at(16.0)
+    before = judged(snapshots)
+    assert len(before) == 5 and all(text.endswith("%") for text in before)
+    snapshots[1]["operations"][2]["error"] = "Revoked: interrupted"
+    assert judged(snapshots) == [*before[:2], "✗", *before[3:]]
+    for s in snapshots:  # little was taken so far
+        s["operations"][4] |= {"measured_peak_bytes": 5_000, "end_ns": 0}
+    assert judged(snapshots) == [*before[:2], "✗", before[3], "…"]
+    peaks = figure_dict(make_view(snapshots, operation=5), LIGHT)
+    assert trace(peaks, "peak-numbers")["text"] == ["…"] * 4
+
+
+def test_what_a_rank_has_not_told_of_yet_is_not_judged_by_what_others_did() -> None:
+    snapshots = Replay(4).at(16.0)
+    late = Replay(4).at(10.5)[3]  # its news are of before the end of the fourth operation
+    late["operations"], late["progress"] = late["operations"][:3], None
+    view = make_view([*snapshots[:3], late])
+    assert [op.complete for op in view.operations] == [True] * 3 + [False] * 2
+    assert trace(figure_dict(view, LIGHT), "plan-ratios")["text"][3:] == ["…", "…"]
+    snapshots[3]["operations"] = snapshots[3]["operations"][1:]  # of long ago
+    assert all(op.complete for op in make_view(snapshots).operations)
+
+
 def test_what_had_no_plan_is_not_judged() -> None:
     snapshots = Replay(2).at(16.0)
     for s in snapshots:
