@@ -12,7 +12,7 @@ import ipywidgets as w
 from .live_widget import set_html
 from .series import readable
 from .source import Source
-from .strip import RankState, chips_html, headline_html, latest_progress, rank_states
+from .strip import RankState, chips_html, headline_html, latest_progress, limit_of, rank_states
 from .view import Snapshot
 from .worker import Worker
 
@@ -90,8 +90,9 @@ class ClusterBox:
             How old the snapshots are.
         """
         told = status.get("ranks", ())
-        states = rank_states(self._source.ranks, snapshots, status.get("dead", ()), told, age_s)
-        limit = self._source.config.gpu_memory_limit
+        ranks = self._source.ranks
+        states = rank_states(ranks, snapshots, status.get("dead", ()), told, age_s)
+        limit = limit_of(ranks, self._source.config)
         set_html(self.headline, headline_html(states, snapshots, status, near, self._route, limit))
         set_html(self.chips, chips_html(states))
         self._running = _what_runs(states, snapshots)

@@ -38,15 +38,17 @@ class ClusterSource:
 
     @property
     def ranks(self) -> list[dict[str, Any]]:
-        """One a rank: rank, host, device, pid, route, ceiling_bytes."""
+        """One a rank: rank, host, device, pid, route, ceiling_bytes, free_at_start_bytes."""
         memory = self._lab._session.memory
-        ceilings = [m.get("ceiling_bytes", 0) for m in memory] or [0] * len(self._lab.ranks)
+        at_start = [
+            {name: m.get(name, 0) for name in ("ceiling_bytes", "free_at_start_bytes")}
+            for m in memory or [{}] * len(self._lab.ranks)
+        ]
         return [
             {
-                "rank": r.rank, "host": r.host, "device": r.device, "pid": r.pid, "route": r.route,
-                "ceiling_bytes": ceiling,
+                "rank": r.rank, "host": r.host, "device": r.device, "pid": r.pid, "route": r.route, **known,
             }
-            for r, ceiling in zip(self._lab.ranks, ceilings, strict=True)
+            for r, known in zip(self._lab.ranks, at_start, strict=True)
         ]  # fmt: skip
 
     def snapshots(self) -> Sequence[Snapshot]:

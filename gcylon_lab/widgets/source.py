@@ -23,7 +23,10 @@ class Source(Protocol):
 
     @property
     def ranks(self) -> Sequence[Mapping[str, Any]]:
-        """One a rank: rank, host, device, pid, and where known ceiling_bytes and route (how rows travel, and why)."""
+        """One a rank: rank, host, device, pid, and where known what else there is.
+
+        That is ceiling_bytes, free_at_start_bytes, and route: how rows travel, and why.
+        """
         ...
 
     def snapshots(self) -> Sequence[Snapshot]:

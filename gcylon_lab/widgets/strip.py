@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from ..config import GcylonConfig
 from ..profiling.gpus import gpus_of
 from ..units import format_seconds
 from .series import readable
@@ -167,7 +168,7 @@ def headline_html(
     route : str
         How rows travel, and why.
     limit_bytes : int, optional
-        The limit that was set for all operations; between two of them ranks have their ceiling.
+        The limit of the next operation, from `limit_of`; between two of them ranks have their ceiling.
     """
     hosts, budget = len({s.host for s in states}), max((int(s["limit_bytes"]) for s in snapshots), default=0)
     budget = min(budget, limit_bytes or budget)
@@ -183,6 +184,18 @@ def headline_html(
     parts += [_near_text(near)] if near else []
     parts += [] if running else _failed_texts(snapshots)
     return f'<div class="gcylon-strip">{" · ".join(parts)}</div>'
+
+
+def limit_of(ranks: Sequence[Mapping[str, Any]], config: GcylonConfig) -> int:
+    """Return the limit of the next operation on the rank that has the least, as its plan says it; 0 if not known."""
+    limits = []
+    for rank in ranks:
+        ceiling, free = (int(rank.get(name) or 0) for name in ("ceiling_bytes", "free_at_start_bytes"))
+        if 0 < ceiling <= config.gpu_memory_limit:
+            limits.append(ceiling)  # set before a restart, which gave the ranks less
+        elif config.gpu_memory_limit or (ceiling and free):
+            limits.append(config.limit_bytes(ceiling or config.gpu_memory_limit, free))
+    return min(limits, default=0)
 
 
 def latest_progress(snapshots: Sequence[Snapshot], states: Sequence[RankState]) -> dict[str, Any] | None:

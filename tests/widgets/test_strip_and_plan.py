@@ -14,7 +14,8 @@ from gcylon_lab.units import GIB, MIB
 from gcylon_lab.widgets import numbers, plan_text
 from gcylon_lab.widgets.numbers import gpu_table, html_table, operation_table, phase_table, rank_table, tier_table
 from gcylon_lab.widgets.plan_text import alternatives_text, measured_speeds, plan_html, plan_sentence
-from gcylon_lab.widgets.strip import chips_html, headline_html, rank_states
+from gcylon_lab.widgets.series import readable
+from gcylon_lab.widgets.strip import chips_html, headline_html, limit_of, rank_states
 
 RANKS = [{"rank": r, "host": "h1", "device": "cpu"} for r in range(4)]
 
@@ -85,6 +86,27 @@ def test_the_headline_says_what_runs_and_what_is_wrong() -> None:
     last_words = [s if s["rank"] == 1 else s | {"progress": None} for s in snapshots]
     dead = headline_html(rank_states(RANKS, last_words, [{"rank": 1, "exit": -9}]), last_words, status)
     assert "running" not in dead, "what a dead rank told last has ended with it"
+
+
+@pytest.mark.parametrize("config", [
+    GcylonConfig(), GcylonConfig.low_memory(), GcylonConfig(gpu_memory_limit=64 * MIB),
+], ids=["default", "low memory", "64 MiB"])  # fmt: skip
+def test_the_budget_on_top_is_the_one_of_the_plan_below(config: GcylonConfig) -> None:
+    free = [800 * MIB, 600 * MIB]
+    ranks = [{"rank": r, "ceiling_bytes": int(0.8 * n), "free_at_start_bytes": n} for r, n in enumerate(free)]
+    table = ReplaySource(Replay(2)).tables()["lineitem"]
+    infos = [{**info, **rank, "used_bytes": 0} for info, rank in zip(table, ranks, strict=True)]
+    plan = foresee("shuffle", infos, config, on=["k"])
+    assert limit_of(ranks, config) == plan.budget_bytes
+    snapshots = [s | {"limit_bytes": ranks[s["rank"]]["ceiling_bytes"]} for s in Replay(2).at(0.5)]
+    text = headline_html(rank_states(ranks, snapshots), snapshots, {}, limit_bytes=limit_of(ranks, config))
+    assert f"budget {readable(plan.budget_bytes)} a rank" in text
+
+
+def test_a_limit_above_the_ceiling_or_of_ranks_that_told_nothing_is_no_error() -> None:
+    above = [{"rank": 0, "ceiling_bytes": MIB, "free_at_start_bytes": GIB}]
+    assert limit_of(above, GcylonConfig(gpu_memory_limit=GIB)) == MIB
+    assert limit_of(RANKS, GcylonConfig()) == 0 and limit_of(RANKS, GcylonConfig(gpu_memory_limit=MIB)) == MIB
 
 
 def test_the_headline_says_what_helps_where_there_was_no_room() -> None:
