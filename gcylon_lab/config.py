@@ -220,8 +220,11 @@ def _check_names(names: Iterable[str]) -> None:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that a mistyped one was probably meant to be; "" where none is near."""
-    return next(iter(difflib.get_close_matches(name, list(known), 1)), "")
+    """The known name that a mistyped or shortened one was probably meant to be; "" where none is near."""
+    names = list(known)
+    # A short name for a long one shares too few letters with it: its words tell.
+    shortened = [own for own in names if set(name.lower().split("_")) <= set(own.split("_"))]
+    return next(iter(difflib.get_close_matches(name, names, 1) or shortened), "")
 
 
 def _read_bytes(name: str, value: object) -> int:

@@ -108,6 +108,17 @@ def test_an_unknown_name_is_said_with_the_known_ones():
         GcylonConfig().with_values(gpu_memory=1)
 
 
+@pytest.mark.parametrize(
+    ("short", "meant"),
+    [("chunk", "chunk_size_bytes"), ("fraction", "gpu_memory_fraction"), ("disk", "allow_disk_spill"),
+     ("pinned", "use_pinned_memory"), ("rows", "min_chunk_rows"), ("host_limit", "host_memory_limit")],
+)  # fmt: skip
+def test_a_shortened_name_is_told_its_long_one(short, meant):
+    for make in (GcylonConfig().with_values, GcylonConfig):
+        with pytest.raises(ConfigError, match=f"'{short}' is no setting. Did you mean {meant}?"):
+            make(**{short: 1})
+
+
 def test_explicit_goes_before_the_environment_before_the_default():
     environ = {"GCYLON_GPU_MEMORY_LIMIT": "64MiB", "GCYLON_MIN_CHUNK_ROWS": "10", "OTHER": "1"}
     config = GcylonConfig.from_environment(environ, min_chunk_rows=20)

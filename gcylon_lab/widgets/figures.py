@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..config import nearest
 from ..errors import ArgumentError
 from .brush_panel import brush_panel
 from .gpus_panel import gpus_panel
@@ -130,7 +131,9 @@ def check_panel(key: str) -> str:
         If there is none of that name.
     """
     if key not in PAGES:
-        raise ArgumentError(f"{key!r} is no panel.", advice=f"The panels are {', '.join(PAGES)}.")
+        meant = nearest(str(key), PAGES)
+        advice = f"Did you mean {meant}? " if meant else ""
+        raise ArgumentError(f"{key!r} is no panel.", advice=f"{advice}The panels are {', '.join(PAGES)}.")
     return key
 
 

@@ -515,6 +515,8 @@ def test_no_two_panels_overlap(ranks: int) -> None:
 def test_an_unknown_panel_is_refused_by_name() -> None:
     with pytest.raises(ArgumentError, match="'pie' is no panel.*memory, peaks"):
         panel_figure("pie", [])
+    with pytest.raises(ArgumentError, match="'trafic' is no panel. Did you mean traffic"):
+        panel_figure("trafic", [])
 
 
 @pytest.mark.parametrize(
