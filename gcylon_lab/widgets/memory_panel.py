@@ -240,7 +240,7 @@ def _near_note(view: View, marks: Trace, theme: Theme) -> list[dict[str, Any]]:
     at = marks["y"].index(max(marks["y"]))
     share = (marks["x"][at] - view.start_s) / max(view.right_s - view.start_s, 1e-9)
     left = max(min(share, 1.0 - _CHARACTER * len(_NEAR_NOTE)), 0.0)
-    note = corner_note(_NEAR_NOTE, theme, colour=BUDGET_COLOUR, x=round(left, 4))
+    note = corner_note(_NEAR_NOTE, theme, colour=theme.budget, x=round(left, 4))
     place = {"xanchor": "left", "xshift": 2, "yref": "y", "y": marks["y"][at]}
     return [note | place | {"yanchor": "top", "yshift": -8}]
 
@@ -252,8 +252,8 @@ def _budget_note(
         # Where an operation came near a budget of its own, a share of the usual one would say that there was room.
         share = "" if near else f"; {percent(used / limit)} used"
         text = f"budget {readable(limit)}{' now' * near}, above this scale{share}"
-        return corner_note(text, theme, colour=BUDGET_COLOUR, x=0.0, y=0.88) | {"xshift": 2}
-    note = corner_note(_kept_text(view, limit), theme, colour=BUDGET_COLOUR, x=0.0, y=limit / top)
+        return corner_note(text, theme, colour=theme.budget, x=0.0, y=0.88) | {"xshift": 2}
+    note = corner_note(_kept_text(view, limit), theme, colour=theme.budget, x=0.0, y=limit / top)
     return note | {"yanchor": "bottom", "xshift": 2}
 
 

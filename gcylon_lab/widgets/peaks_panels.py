@@ -179,9 +179,9 @@ def _notes(values: dict[str, list[float]], top_bytes: float, empty: str, theme: 
     if not told:
         return []
     if told[-1] > top_bytes:
-        return [corner_note(f"budget {readable(told[-1])} ↑ off the scale", theme, colour=BUDGET_COLOUR)]
+        return [corner_note(f"budget {readable(told[-1])} ↑ off the scale", theme, colour=theme.budget)]
     now = " now" if max(told) > told[-1] else ""
-    return [corner_note(f"budget {readable(told[-1])}{now}, dashed", theme, colour=BUDGET_COLOUR)]
+    return [corner_note(f"budget {readable(told[-1])}{now}, dashed", theme, colour=theme.budget)]
 
 
 def _most_note(op: Operation, unit: float, theme: Theme) -> dict[str, Any]:

@@ -227,7 +227,8 @@ def _tiles(states: Sequence[RankState]) -> str:
     hosts: dict[str, list[str]] = {}
     for state in states:
         trouble = _TROUBLE.get(state.kind, "")
-        style = f"border-color:{trouble};background:{trouble};color:#fff;font-weight:600" if trouble else ""
+        ink = "#111" if trouble == WARNING_COLOUR else "#fff"  # white on amber is faint
+        style = f"border-color:{trouble};background:{trouble};color:{ink};font-weight:600" if trouble else ""
         title = escape(f"rank {state.rank} on {state.host}, {state.device}: {state.text}")
         hosts.setdefault(state.host, []).append(
             f'<span class="gcylon-tile gcylon-{state.kind}" style="{style}" title="{title}">{state.rank} '

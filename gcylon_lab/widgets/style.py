@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from .theme import DARK
+
 CSS = """
 <style>
 .gcylon-dashboard { color: var(--jp-ui-font-color1, inherit); font-size: 13px; overflow: hidden; }
@@ -24,6 +26,10 @@ CSS = """
 .gcylon-dashboard .gcylon-scroll { overflow-x: auto; }
 .gcylon-dashboard .widget-html { margin: 0 2px; } .gcylon-dashboard .widget-html-content { line-height: 20px; }
 .gcylon-dashboard .gcylon-error { color: var(--jp-error-color0, #c62828); line-height: 18px; }
+body[data-jp-theme-light="false"] .gcylon-dashboard .gcylon-error,
+body.vscode-dark .gcylon-dashboard .gcylon-error { color: DARK_RED; }
+@media (prefers-color-scheme: dark) {
+  body:not([data-jp-theme-light]) .gcylon-dashboard .gcylon-error { color: DARK_RED; } }
 .gcylon-dashboard .gcylon-note { opacity: 0.85; line-height: 18px; }
 .gcylon-dashboard .gcylon-heading { font-weight: 600; }
 .gcylon-dashboard pre.gcylon-code { white-space: pre-wrap; word-break: break-word; user-select: all; margin: 0;
@@ -39,4 +45,4 @@ CSS = """
   line-height: 16px; }
 .gcylon-dashboard .widget-label, .gcylon-dashboard .widget-readout { color: var(--jp-ui-font-color1, inherit); }
 </style>
-"""
+""".replace("DARK_RED", DARK.budget)  # JupyterLab's own red for errors is too dark on its dark pages

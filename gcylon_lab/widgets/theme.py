@@ -82,6 +82,8 @@ class Theme:
     bar: str
     # Behind a text that lies over lines.
     veil: str
+    # Text about the budget: its line's red, where that can be read.
+    budget: str
 
     def layout(self) -> dict[str, Any]:
         """Return the layout settings that follow from the theme."""
@@ -118,6 +120,7 @@ LIGHT = Theme(
     hover="#ffffff",
     bar="#b5b5b5",
     veil="rgba(255,255,255,0.7)",
+    budget="#D01F24",
 )
 DARK = Theme(
     name="dark",
@@ -128,6 +131,7 @@ DARK = Theme(
     hover="#222222",
     bar="#5a5a5a",
     veil="rgba(17,17,17,0.7)",
+    budget="#FF7B72",
 )
 # Before the page has said which it is: a grey that can be read on both.
 NEUTRAL = Theme(
@@ -139,6 +143,7 @@ NEUTRAL = Theme(
     hover="#cccccc",
     bar="rgba(128,128,128,0.45)",
     veil="rgba(0,0,0,0)",
+    budget=BUDGET_COLOUR,
 )
 THEMES = {theme.name: theme for theme in (LIGHT, DARK, NEUTRAL)}
 
