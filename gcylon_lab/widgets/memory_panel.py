@@ -24,6 +24,8 @@ _STRIP = 0.045
 _SHORT_NAMES, _MOST_IN_LEGEND = 3, 4
 # About the width of a character, as a part of the panel's on a laptop's screen.
 _CHARACTER = 0.0205
+# The same where texts must not meet: beside the settings and a file browser the panel is some 260 pixels wide.
+_WIDE_CHARACTER = 0.0245
 
 
 def memory_panel(view: View, theme: Theme) -> Panel:
@@ -298,14 +300,17 @@ def _shade(op: Operation, view: View, theme: Theme) -> dict[str, Any]:
 
 
 def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
-    """Return the names of the operations, the latest first to get room; those without room are left to hovering."""
+    """Return the names of the operations, the latest first to get room.
+
+    Where there is none for a name there is a number, and where there is none for that the table below tells.
+    """
     width = max(view.right_s - view.start_s, 1e-9)
     names: list[dict[str, Any]] = []
     free_to = view.right_s
     for op in reversed(view.operations[-_MOST_SHADED:]):
         start = max(op.start_s, view.start_s)
         for text in _labels(op):
-            need = width * _CHARACTER * len(text)
+            need = width * _WIDE_CHARACTER * len(text)
             right_aligned = start + need > view.right_s
             left = view.right_s - need if right_aligned else start
             own_only = text == operation_label(op) != short_label(op)
@@ -313,7 +318,7 @@ def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
                 break
         else:
             continue
-        free_to = left - width * _CHARACTER
+        free_to = left - width * _WIDE_CHARACTER
         names.append(
             {
                 "text": text,

@@ -7,11 +7,12 @@ import math
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from replay import Replay
+from replay import START_NS, Replay
 
 from gcylon_lab.errors import ArgumentError
 from gcylon_lab.units import GIB, MIB, format_rate
@@ -289,6 +290,30 @@ def test_operations_are_shaded_where_they_ran_and_named() -> None:
     assert [s["x1"] for s in shapes][:3] == pytest.approx([(n - origin) / 1e9 for n in last], abs=1e-3)
     said = [n.partition(" ·")[0] for n in texts(figure).splitlines() if n.startswith("#")]
     assert said[:4] == ["#4 shuffle", "#3", "#2 shuffle", "#1"], "those without room for a name have their number"
+
+
+@pytest.mark.parametrize("window_s", [3.0, 20.0, None])
+def test_names_and_numbers_of_many_operations_do_not_meet_in_a_narrow_panel(window_s: float | None) -> None:
+    plot_pixels, character = 260, 6.3  # as in a dashboard beside a file browser, in 11 pixels high text
+    snapshots = Replay(2).at(16.0)
+    for s in snapshots:
+        # Of unlike lengths and distances, so that some have room for a name, some for a number, and some for none.
+        starts = [START_NS + int(1e9 * 16 * (n / 36) ** 0.5) for n in range(36)]
+        s["operations"] = [
+            s["operations"][0] | {"number": n + 1, "start_ns": t, "end_ns": t + 10**8, "error": "lost" * (n % 5 == 0)}
+            for n, t in enumerate(starts)
+        ]
+    view = make_view(snapshots, window_s=window_s)
+    annotations = figure_dict(view, LIGHT)["layout"]["annotations"]
+    names = sorted((a for a in annotations if re.match(r"#\d", a["text"]) and a["xref"] == "x"), key=lambda a: a["x"])
+    scale = plot_pixels / (view.right_s - view.start_s)
+    boxes = []
+    for a in names:
+        at, wide = (a["x"] - view.start_s) * scale, character * len(a["text"])
+        boxes.append((at - wide, at) if a["xanchor"] == "right" else (at, at + wide))
+    assert len(boxes) >= 3 and boxes[0][0] >= -1 and boxes[-1][1] <= plot_pixels + 1
+    assert all(right + character <= left for (_, right), (left, _) in pairwise(boxes))
+    assert any("shuffle" in a["text"] for a in names), "the latest has its name"
 
 
 def test_a_running_operation_reaches_to_now_and_says_its_round() -> None:
