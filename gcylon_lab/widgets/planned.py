@@ -138,6 +138,36 @@ class Planned:
         return f"{self.table}.{self.verb}({', '.join(texts)})"
 
 
+def second_table(
+    planned: Planned, columns: Sequence[Any], others: Mapping[str, Sequence[Any]]
+) -> tuple[str, tuple[Any, ...]]:
+    """Return a second table that the verb can take, and keys that it has: those there are, where they do.
+
+    Parameters
+    ----------
+    planned : Planned
+        As it is chosen now.
+    columns : sequence of labels
+        Of the first table.
+    others : mapping of str to sequence of labels
+        The tables to choose from, with their columns.
+
+    Returns
+    -------
+    other, keys
+        As they are in ``planned`` where nothing fits.
+    """
+    if planned.verb == "join" and planned.how != "cross":
+        # The keys there are, and if no table has them, one that some table has.
+        tried = [planned.keys] * bool(planned.keys) + [(column,) for column in columns]
+        able = [(keys, [name for name in others if set(keys) <= set(others[name])]) for keys in tried]
+    else:
+        any_does = planned.verb in ("join", "concat")
+        able = [(planned.keys, [name for name in others if any_does or set(others[name]) == set(columns)])]
+    keys, fitting = next(((keys, names) for keys, names in able if names), (planned.keys, [planned.other]))
+    return planned.other if planned.other in fitting else fitting[0], keys
+
+
 def read_keys(text: str, columns: Sequence[Any]) -> tuple[Any, ...]:
     """Read column labels from text, several apart by commas; what is no column is kept as it was written."""
     labels = {str(column): column for column in columns}

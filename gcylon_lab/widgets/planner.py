@@ -14,7 +14,7 @@ from ..ops.plan import STRATEGIES, Plan
 from .compare_box import CompareBox
 from .live_widget import set_html
 from .plan_text import measured_speeds, plan_html
-from .planned import JOIN_HOWS, VERBS, WITH_KEYS, WITH_OTHER, WITH_ROOT, Infos, Planned, read_keys
+from .planned import JOIN_HOWS, VERBS, WITH_KEYS, WITH_OTHER, WITH_ROOT, Infos, Planned, read_keys, second_table
 from .source import Source
 from .view import Snapshot
 from .what_if import limits_text, switches_text, turns, without_ceilings
@@ -97,6 +97,9 @@ class Planner:
         )  # fmt: skip
         self._show_what_matters(None)
         self.verb.observe(self._show_what_matters, "value")
+        # Another verb or table asks for another second one; what a hand chose beside these stays.
+        for choice in (self.verb, self.table, self.how):
+            choice.observe(self._choose_other, "value")
         for choice in (self.verb, self.table, self.keys, self.other, self.how, self.root, self.strategy):
             choice.observe(self._chosen, "value")
 
@@ -123,6 +126,20 @@ class Planner:
         for verbs, parts in self._shown_for:
             for part in parts:
                 part.layout.display = "" if self.verb.value in verbs else "none"
+
+    def _choose_other(self, _change: Any = None) -> None:
+        """Choose another second table, or key, where the verb cannot take what is chosen."""
+        tables, planned = self._source.tables(), self.planned()
+        if planned.verb not in WITH_OTHER or planned.table not in tables:
+            return
+        offered = [name for name in self.other.options if name in tables and name != planned.table]
+        columns = {name: tables[name][0]["columns"] for name in (planned.table, *offered)}
+        mine = columns.pop(planned.table)
+        other, keys = second_table(planned, mine, columns)
+        if other in columns:
+            self.other.value = other
+        if keys != planned.keys:
+            self.keys.value = ", ".join(map(str, keys))
 
     def show_code(self) -> None:
         """Show the lines that set the config and run the operation, if they are asked for."""
@@ -170,7 +187,7 @@ class Planner:
 
     def refresh(self) -> None:
         """Take up tables that came and went, and what is in use by now."""
-        tables = self._source.tables()
+        tables, before = self._source.tables(), (self.table.value, self.other.value, self.keys.value)
         _offer(self.table, list(tables), last=True)
         _offer(self.other, [name for name in tables if name != self.table.value], last=False)
         columns = [str(column) for column in tables[self.table.value][0]["columns"]] if self.table.value else []
@@ -178,6 +195,8 @@ class Planner:
             self.keys.options = columns
         if columns and any(str(key) not in columns for key in read_keys(self.keys.value, columns) or ("",)):
             self.keys.value = columns[0]
+        if (self.table.value, self.other.value, self.keys.value) != before:
+            self._choose_other()
         # What is in use changes with every operation, and the plan with it.
         self._worker.request("replan", self.show, every_s=_REPLAN_EVERY_S)
 

@@ -12,7 +12,7 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
 from gcylon_lab.units import GIB, MIB
 from gcylon_lab.widgets.plan_text import measured_speeds
-from gcylon_lab.widgets.planned import VERBS, Planned, read_keys
+from gcylon_lab.widgets.planned import VERBS, Planned, read_keys, second_table
 from gcylon_lab.widgets.tuner import TunerBox
 from gcylon_lab.widgets.what_if import LEAST, limits_text, switches_text, turns, without_ceilings
 from gcylon_lab.widgets.worker import Worker
@@ -71,6 +71,30 @@ def test_keys_are_read_from_text() -> None:
     assert read_keys("k, 7,no", ["k", 7, "a, b"]) == ("k", 7, "no")
     assert read_keys("a, b", ["k", 7, "a, b"]) == ("a, b",)
     assert read_keys("  ", ["k"]) == ()
+
+
+OTHERS = {"days": ["d"], "orders": ["o", "k"], "parts": ["p", "k"], "more": ["b", "k", "a"]}
+
+
+@pytest.mark.parametrize(
+    ("planned", "found"),
+    [
+        (Planned("join", "t", ("k",), other="days"), ("orders", ("k",))),
+        (Planned("join", "t", ("k",), other="parts"), ("parts", ("k",))),  # what fits stays
+        (Planned("join", "t", ("k", "b"), other="days"), ("more", ("k", "b"))),
+        (Planned("join", "t", ("a",), other="orders"), ("more", ("a",))),
+        (Planned("join", "t", (), other="days"), ("orders", ("k",))),
+        (Planned("join", "t", ("z",), other="days"), ("orders", ("k",))),  # no table has that
+        (Planned("join", "t", ("k",), other="days", how="cross"), ("days", ("k",))),
+        (Planned("union", "t", ("k",), other="days"), ("more", ("k",))),
+        (Planned("difference", "t", ("k",), other="more"), ("more", ("k",))),
+        (Planned("concat", "t", ("k",), other="days"), ("days", ("k",))),
+    ],
+)
+def test_a_second_table_is_one_that_the_verb_can_take(planned: Planned, found: tuple[str, tuple[str, ...]]) -> None:
+    assert second_table(planned, ["k", "a", "b"], OTHERS) == found
+    nothing = second_table(planned, ["q"], {"days": ["d"]})
+    assert nothing == ("days" if planned.verb == "concat" or planned.how == "cross" else planned.other, planned.keys)
 
 
 def plan_at(verb: str, strategy: str = "auto") -> Any:
@@ -183,6 +207,26 @@ def test_the_panel_asks_for_what_a_verb_needs_and_no_more(tuner: TunerBox) -> No
     assert eventually(lambda: "broadcast join" in planner.plan.value.lower())
     planner.keys.value = "k, nothing"
     assert eventually(lambda: "nothing" in planner.plan.value and "gcylon-error" in planner.plan.value)
+
+
+def test_the_first_plan_of_a_join_or_union_is_no_error(source: ReplaySource, tuner: TunerBox) -> None:
+    wide = [{**i, "columns": ["x", *"klm"], "dtypes": ["int64"] * 4} for i in TABLES["lineitem"]]
+    apart = [{**i, "columns": list("uvwx"), "dtypes": ["int64"] * 4} for i in TABLES["lineitem"]]
+    known = {"apart": apart, "wide": wide, **TABLES}
+    source.tables = lambda: known  # type: ignore[assignment, method-assign, return-value]
+    planner = tuner.planner
+    planner.table.value = "lineitem"
+    tuner.refresh()
+    planner.other.value = "apart"  # of no use to a shuffle, but chosen
+    tuner.refresh()
+    assert planner.planned().other == "apart", "a hand is not fought"
+    for verb, other in (("join", "wide"), ("union", "parts"), ("intersect", "parts"), ("shuffle", "parts")):
+        planner.verb.value = verb
+        assert (planner.planned().other, planner.keys.value) == (other, "k")
+        assert eventually(lambda: "of 64 MiB" in planner.plan.value and "gcylon-error" not in planner.plan.value)
+    planner.table.value, planner.verb.value = "apart", "join"
+    tuner.refresh()
+    assert (planner.planned().other, planner.keys.value) == ("wide", "x"), "the one column that two tables share"
 
 
 def test_the_code_sets_the_config_and_runs_the_operation(tuner: TunerBox) -> None:
