@@ -38,7 +38,9 @@ def test_the_shading_ends_with_the_last_rank_that_told_of_an_end(ranks: int) -> 
     assert op.error and figure_dict(view, LIGHT)["layout"]["shapes"][-1]["x1"] == pytest.approx(op.end_s)
     assert not [s for s in view.snapshots if s["progress"]]
     assert make_view(snapshots).operations[-1].running, "nobody knows yet that the rank is gone"
-    assert snapshots[gone]["progress"] and not snapshots[gone]["operations"][-1]["end_ns"]
+    assert snapshots[gone]["progress"] and not snapshots[gone]["operations"][-1]["end_ns"], (
+        "what was given is as it was"
+    )
 
 
 def test_what_others_still_wait_in_runs_on() -> None:
