@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -61,6 +62,8 @@ class Channel:
         self.lost: dict[int, float] = {}
         self.needs_recovery = False
         self.unsettled: dict[str, Any] | None = None
+        # One after the other: ranks that were told two things at once may keep either.
+        self.settling = threading.RLock()
         self.on_wait: Callable[[float], None] | None = None
         self.on_replies: Callable[[list[Reply]], None] | None = None
         self.is_unwanted: Callable[[], bool] = lambda: False
@@ -140,7 +143,9 @@ class Channel:
         if self.needs_recovery:
             self.recover()
         if self.unsettled is not None:
-            self.settle(self.unsettled)
+            with self.settling:
+                if self.unsettled is not None:
+                    self.settle(self.unsettled)
 
     def check_usable(self) -> None:
         """Raise `ClusterDegraded` if a rank is gone or cannot be freed, `ClusterError` where it was closed."""

@@ -232,14 +232,18 @@ class Session:
         """Let the next operation use another config; never waits for a running one."""
         self.check_open()
         self.channel.check_usable()
-        try:
-            self.channel.settle(_ask_config(config), _CONFIG_TRIES)
-        except GcylonError:
-            # Where one rank does not take it, none keeps it.
-            with contextlib.suppress(GcylonError):
-                self.channel.settle(_ask_config(self.config), each_s=1.0)
-            raise
-        self.config = config
+        with self.channel.settling:
+            try:
+                self.channel.settle(_ask_config(config), _CONFIG_TRIES)
+                self.config = config
+            except GcylonError:
+                # Where one rank does not take it, none keeps it.
+                with contextlib.suppress(GcylonError):
+                    self.channel.settle(_ask_config(self.config), each_s=1.0)
+                raise
+            except KeyboardInterrupt:
+                self.channel.unsettled = _ask_config(self.config)  # told with the next request
+                raise
 
     # --- inside ---
 

@@ -316,7 +316,8 @@ class _Join:
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
-        fits = bool((peaks <= limits).all())
+        # Rows that no piece was looked up for are made, and perhaps staged, before this is asked.
+        fits = bool((np.maximum(peaks, results) <= limits).all())
         held = fits and buckets == 1
         if held:  # and nothing else follows
             self.work.kept_free_bytes = 2 * local.block_bytes(pairs)

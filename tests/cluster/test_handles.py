@@ -9,6 +9,8 @@ import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from pathlib import Path
 
@@ -284,6 +286,36 @@ def test_a_config_that_a_rank_does_not_take_holds_on_none(lab: gl.Cluster, monke
     os.kill(lab.ranks[1].pid, signal.SIGSTOP)
     try:
         with pytest.raises(ClusterError, match=r"Rank 1 did not answer within 5 s"):
+            lab.config = before.with_values(min_chunk_rows=321)
+    finally:
+        os.kill(lab.ranks[1].pid, signal.SIGCONT)
+    assert lab.config == before
+    assert lab.run(lambda: gl.current().config.min_chunk_rows) == [before.min_chunk_rows] * 2
+
+
+def test_configs_set_at_once_hold_on_ranks_and_here_alike(lab: gl.Cluster) -> None:
+    before = lab.config
+    setters = [
+        threading.Thread(target=setattr, args=(lab, "config", before.with_values(min_chunk_rows=n)))
+        for n in (500, 501, 502, 503)
+    ]
+    os.kill(lab.ranks[1].pid, signal.SIGSTOP)  # all are under way together, and end together
+    for setter in setters:
+        setter.start()
+    time.sleep(0.3)
+    os.kill(lab.ranks[1].pid, signal.SIGCONT)
+    for setter in setters:
+        setter.join(20)
+    assert lab.run(lambda: gl.current().config.min_chunk_rows) == [lab.config.min_chunk_rows] * 2
+    lab.config = before
+
+
+def test_a_config_that_is_interrupted_holds_on_no_rank(lab: gl.Cluster) -> None:
+    before = lab.config
+    os.kill(lab.ranks[1].pid, signal.SIGSTOP)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
             lab.config = before.with_values(min_chunk_rows=321)
     finally:
         os.kill(lab.ranks[1].pid, signal.SIGCONT)

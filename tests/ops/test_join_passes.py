@@ -138,6 +138,16 @@ def test_more_pairs_than_foreseen_are_staged() -> None:
     assert all(isinstance(outcome.error, BudgetExceeded) for outcome in refused)
 
 
+@pytest.mark.parametrize(("how", "empty"), [("left", 1), ("right", 0)])
+def test_rows_that_meet_nobody_are_staged_where_they_do_not_fit(how: str, empty: int) -> None:
+    """There is no first piece to foresee the result by: it is made, and staged, before the plan asks for its size."""
+    sides = numbers(2, 3000, 10**9)
+    sides[empty][:] = [frame[:0] for frame in sides[empty]]
+    results = TWO.run(joined, *sides, {"how": how, "on": "k"}, "auto", limited(sides, 0.9))
+    check(results, answer(*sides, how=how, on="k"))
+    assert all(result["record"]["strategy"] == "staged" for result in results)
+
+
 def test_validate_looks_at_every_pass() -> None:
     sides = numbers(2, 6000, 10**9)
     twice = [sides[1][0], pd.concat([sides[1][1], sides[1][0][:1]], ignore_index=True)]
