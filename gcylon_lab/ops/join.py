@@ -199,7 +199,8 @@ class _Join:
             assert operation.plan is not None
             operation.plan = replace(operation.plan, rounds=operation.record.rounds_done, passes=passes.done)
             return None
-        operation.notes.append(f"{passes.done} passes fitted into memory, and what was left did not")
+        if passes.done:
+            operation.notes.append(f"{passes.done} passes fitted into memory, and what was left did not")
         self.exchange, local.apart = exchange, self.size * exchange.buckets
         return first
 
