@@ -287,7 +287,7 @@ class Cluster(Readers):
         self._session.channel.recover()
 
     def restart(self) -> None:
-        """End all engines, start new ones, and run the prelude. Tables and handles are gone; the config is that of the start.
+        """End all engines, start new ones, and run the prelude. Tables and handles are gone, and so are later settings.
 
         Raises
         ------
