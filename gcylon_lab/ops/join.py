@@ -325,12 +325,9 @@ class _Join:
         strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
         if strategy in ("direct", "chunked") and bool((results > limits).any()):
             worst = int(np.argmax(results - limits))
-            raise agreed(
-                exceeded(
-                    f"The result of a join with strategy={strategy!r}", int(results[worst]), int(votes[worst, 3]),
-                    int(limits[worst]), rank=worst,
-                )
-            )  # fmt: skip
+            what = f"The result of a join with strategy={strategy!r}"
+            needed, used, limit = (int(numbers[worst]) for numbers in (results, votes[:, 3], limits))
+            raise agreed(exceeded(what, needed, used, limit, rank=worst))
         self._record(strategy, reason, results, np.minimum(peaks, limits))
         if not votes[:, 2].all():
             operation.notes.append("the result was foreseen by the pairs that its first rows make")

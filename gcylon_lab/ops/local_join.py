@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data
 from ..tables.join_columns import JoinColumns, Output
@@ -165,7 +166,7 @@ class LocalJoin:
                 while waiting:
                     some = waiting.pop()
                     try:
-                        claim = self.work.claim(some.rows * backend.match_row_bytes(self.key_schemas[self.probe]))
+                        claim = self._claim_match(some.rows)
                         matches = self._match(index, block, some, keep=whole and self._keep_probe)
                     except self.work.workspace.out_of_memory:
                         if some.rows <= 1:
@@ -186,6 +187,13 @@ class LocalJoin:
                     del some, matches
             if index is not None and (self._keep_build or self.spec.filters and self.build == "left"):
                 self._emit_build(index, block)
+
+    def _claim_match(self, rows: int) -> Reservation:
+        """What looking up takes; a piece that would leave no room for a row of the result is too large."""
+        need = int(rows * self.work.backend.match_row_bytes(self.key_schemas[self.probe]))
+        claim = self.work.claim(need + self._emitted_bytes(1))
+        claim.resize(need)
+        return claim
 
     def _rows_made(self, matches: Matches, index: KeyIndex | None, block: Data) -> int:
         """How many rows of the result a piece stands for: its pairs, or of a filter the rows that it says are kept."""
@@ -284,7 +292,7 @@ class LocalJoin:
     def _emitted(self, start: int, stop: int, some: Callable[[int, int], Data]) -> bool:
         claim = None
         try:
-            claim = self.work.claim(int((stop - start) * (self.work.backend.pair_bytes() + 2 * self._out_row_bytes)))
+            claim = self.work.claim(self._emitted_bytes(stop - start))
             with span("gather", "algorithm") as making:
                 data = some(start, stop)
                 making.bytes = data.nbytes
@@ -296,6 +304,9 @@ class LocalJoin:
                 raise
             return False
         return True
+
+    def _emitted_bytes(self, rows: int) -> int:
+        return int(rows * (self.work.backend.pair_bytes() + 2 * self._out_row_bytes))
 
     def block_bytes(self, pairs: int) -> int:
         """What a block of the result takes beside what is kept of it."""

@@ -39,12 +39,18 @@ def test_samples_come_at_the_rate_asked_for_in_order_of_time() -> None:
     assert {sample[1:] for sample in samples} == {probe()}
 
 
+def samplers() -> set[threading.Thread]:
+    """Those that run in this process, other tests' contexts' among them."""
+    return {thread for thread in threading.enumerate() if thread.name == "memory sampler"}
+
+
 def test_stop_ends_the_thread_and_keeps_the_samples_and_start_goes_on() -> None:
     sampling = Sampler(Recorder(), probe, hz=200)
+    before = samplers()
     sampling.stop()
     sampling.start()
     sampling.start()
-    assert [thread.name for thread in threading.enumerate()].count("memory sampler") == 1
+    assert len(samplers() - before) == 1
     wait_for(sampling, 3)
     sampling.stop()
     sampling.stop()
@@ -58,13 +64,14 @@ def test_stop_ends_the_thread_and_keeps_the_samples_and_start_goes_on() -> None:
 
 
 def test_stop_does_not_wait_for_the_next_sample() -> None:
+    before = samplers()
     sampling = Sampler(Recorder(), probe, hz=0.01)
     sampling.start()
     wait_for(sampling, 1)
     begin = time.monotonic()
     sampling.stop()
     assert time.monotonic() - begin < 2
-    assert not any(thread.name == "memory sampler" for thread in threading.enumerate())
+    assert not samplers() - before
 
 
 def test_stop_may_be_called_from_the_tick() -> None:
