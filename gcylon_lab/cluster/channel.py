@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost
+from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, Revoked
 from .control import CONTROL_S, Control
 from .failures import dress, fold, name_ranks
 from .lookout import Lookout
@@ -24,6 +24,8 @@ from .waiting import FREED_S, Waiter, parts_of
 _IDLE_S = 10.0
 _NEWS_S = 1.0
 _RECOVER_S = 30.0
+# An interrupt that comes so soon after a request, and so soon before the next, is meant for the loop around them.
+_BETWEEN_S = 1.0
 
 
 class Channel:
@@ -68,6 +70,7 @@ class Channel:
         self.on_replies: Callable[[list[Reply]], None] | None = None
         self.is_unwanted: Callable[[], bool] = lambda: False
         self._cells_ran = False
+        self._ended_at = self._cut_at = -_BETWEEN_S
         self._describe_loss = describe_loss
         self._is_cut_off = is_cut_off
         self._revocable = revocable
@@ -114,6 +117,8 @@ class Channel:
             If a rank is gone since an earlier call.
         """
         with self.lock:
+            if request.action != "nothing":  # which looks for news, and tells nobody how it ended
+                self.refuse_cut(request.action)
             self.prepare()
             request = replace(request, drop=request.drop + tuple(self._take_drops()))
             sent = self.view.send(deliver, request, function, each=each)
@@ -173,6 +178,18 @@ class Channel:
         sent.add_done_callback(self._on_done)
         for part in parts_of(sent):
             part.add_done_callback(partial(self._on_part, sent))
+
+    def cut(self) -> None:
+        """As `interrupt`, for a person: where it comes between two requests, the second is not sent."""
+        if self.is_busy() or time.monotonic() - self._ended_at < _BETWEEN_S:
+            self._cut_at = time.monotonic()
+        self.interrupt()
+
+    def refuse_cut(self, what: str) -> None:
+        """Raise `Revoked` where a person has just interrupted, and no request was there to end."""
+        cut_at, self._cut_at = self._cut_at, -_BETWEEN_S
+        if time.monotonic() - cut_at < _BETWEEN_S:
+            raise Revoked(f"Interrupted between two requests: {what} was not sent.", advice="Run it again to go on.")
 
     def interrupt(self) -> None:
         """Free all ranks from what they are doing, with a signal that does not queue."""
@@ -255,6 +272,7 @@ class Channel:
 
     def _checked(self, request: Request, replies: list[Reply]) -> list[Reply]:
         error = fold(replies)
+        self._ended(request.action, error)
         self._cells_ran = False  # requests keep their order: the ranks told of what came after all cells
         if self.on_replies is not None:
             self.on_replies(replies)  # also of an operation that failed: it may have staged tables
@@ -270,6 +288,11 @@ class Channel:
             raise self._loss(replies)
         self._recover_if_possible()
         raise error
+
+    def _ended(self, what: str, error: BaseException | None) -> None:
+        self._ended_at = time.monotonic()
+        if error is not None and what != "nothing":
+            self._cut_at = -_BETWEEN_S  # whoever interrupted sees that it did
 
     def _loss(self, replies: Sequence[Reply]) -> GcylonError:
         what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
@@ -341,6 +364,7 @@ class Channel:
     # --- called from the client's own thread ---
 
     def _on_done(self, sent: Any) -> None:
+        self._ended("cell", sent.exception())
         if sent.exception() is not None:
             self.needs_recovery = True
 

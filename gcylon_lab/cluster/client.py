@@ -271,8 +271,11 @@ class Cluster(Readers):
     # --- lifecycle ---
 
     def interrupt(self) -> None:
-        """Free all ranks from what they are doing; works while another thread waits for them."""
-        self._session.channel.interrupt()
+        """Free all ranks from what they are doing; works while another thread waits for them.
+
+        Where it comes between two requests of a loop, the next one is not sent but raises `Revoked`.
+        """
+        self._session.channel.cut()
 
     def revoke(self) -> None:
         """Free ranks that wait for others, with an error; what a rank does by itself goes on until it next meets them.

@@ -74,6 +74,7 @@ class OrderedView(DirectView):  # type: ignore[misc]
         block = options.pop("block", None)
         self._channel.turns.wait()
         with self._channel.lock:
+            self._channel.refuse_cut("the call")
             self._channel.prepare()
             sent = super()._really_apply(f, args, kwargs, block=False, **options)
             self._channel.track(sent)
@@ -86,6 +87,7 @@ class OrderedView(DirectView):  # type: ignore[misc]
         refuse_magics(code)
         self._channel.turns.wait()
         with self._channel.lock:
+            self._channel.refuse_cut("the cell")
             self._channel.prepare()
             sent = super().execute(code, silent=silent, targets=targets, block=False, label=label)
             fold_cell(sent, self._channel)

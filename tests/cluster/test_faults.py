@@ -15,6 +15,7 @@ from ipyparallel.error import CompositeError
 from test_lifecycle import alive, wait_until
 
 import gcylon_lab as gl
+from gcylon_lab.cluster import channel
 from gcylon_lab.errors import (
     ClusterDegraded,
     ColumnMissing,
@@ -90,10 +91,29 @@ def test_a_keyboard_interrupt_reaches_the_ranks(hurt: gl.Cluster) -> None:
     assert works(hurt)
 
 
-def test_an_interrupt_of_idle_ranks_does_no_harm(hurt: gl.Cluster) -> None:
+def test_an_interrupt_of_idle_ranks_does_no_harm(hurt: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "_BETWEEN_S", 0.0)  # as if nothing had run for a while
     for _ in range(3):
         hurt.interrupt()
         assert works(hurt)
+
+
+@pytest.mark.parametrize("by", ["a verb", "a cell"])
+def test_an_interrupt_between_two_requests_of_a_loop_ends_the_loop(hurt: gl.Cluster, by: str) -> None:
+    table = hurt.from_pandas(pd.DataFrame({"k": range(1000)}))
+    table.shuffle("k").release()
+    hurt.interrupt()
+    hurt._session.refresh()  # looks for news, and swallows errors
+    with pytest.raises(Revoked, match=r"between two requests: (shuffle|the cell) was not sent"):
+        table.shuffle("k") if by == "a verb" else hurt.view.execute("1 + 1")
+    assert works(hurt)
+
+
+def test_an_interrupt_that_was_seen_ends_nothing_else(hurt: gl.Cluster) -> None:
+    threading.Timer(0.5, hurt.interrupt).start()
+    with pytest.raises(Revoked):
+        hurt.run(rank_1_sleeps, 60)
+    assert hurt._session.channel._cut_at < 0 and works(hurt)
 
 
 def test_a_deadline_of_a_function_ends_it(hurt: gl.Cluster) -> None:
