@@ -137,7 +137,7 @@ class LocalJoin:
         blocks = 0
         found: Any = None
         with self.work.claim(0) as masks:
-            for block in self._blocks(build):
+            for block in self._blocks(build, probe):
                 whole, blocks = block.rows == build.rows, blocks + 1
                 if not whole and found is None and (self._keep_probe or self._filters_probe):
                     masks.resize(probe.rows)
@@ -150,9 +150,10 @@ class LocalJoin:
     def _filters_probe(self) -> bool:
         return self.spec.filters and self.probe == "left"
 
-    def _blocks(self, build: Part) -> Iterator[Data]:
-        rows = max(1, int(self._room / BUILD_SHARE / self._build_row_bytes(build)))
-        return self.work.pieces(build, build.schema, rows)
+    def _blocks(self, build: Part, probe: Part) -> Iterator[Data]:
+        # Beside an index the largest chunk of either side is read back.
+        room = min(self._room / BUILD_SHARE, self._room - build.largest_staged_bytes - probe.largest_staged_bytes)
+        return self.work.pieces(build, build.schema, max(1, int(room / self._build_row_bytes(build))))
 
     def _with_block(self, block: Data, probe: Part, found: Any, *, whole: bool) -> Iterator[Looked]:
         """Join the other side with some rows of the indexed one: of all its rows, where they fit."""
@@ -313,9 +314,8 @@ class LocalJoin:
         return int(min(pairs, self._block_rows()) * (self.work.backend.pair_bytes() + self._out_row_bytes))
 
     def _block_rows(self) -> int:
-        row = self.work.backend.pair_bytes() + 2 * self._out_row_bytes
         wished = 2 * self.work.piece_rows(self._out_row_bytes, 0)
-        return max(1, min(wished, int(self._room / PIECE_SHARE / row)))
+        return max(1, min(wished, int(self._room / PIECE_SHARE / max(self._emitted_bytes(1), 1))))
 
     def _assembled(self, sides: dict[str, _Side]) -> Data:
         """One block: rows of both sides beside each other."""

@@ -194,8 +194,9 @@ class Soak:
         self.expect(CommError, lambda: self.lab.run(dawdle, self.table, 0, 0.0), may_pass=True)
 
     def interrupt_idle(self) -> None:
-        """Idle ranks are interrupted."""
+        """Idle ranks are interrupted, in a loop of requests: the next one is not sent."""
         self.lab.interrupt()
+        self.expect(CommError, lambda: self.lab.run(dawdle, self.table, 0, 0.0), may_pass=True)
 
     def miss_a_deadline(self) -> None:
         """A rank is slower than the operation's deadline."""

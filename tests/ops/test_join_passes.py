@@ -220,21 +220,23 @@ def cases(draw: Any) -> dict[str, Any]:
 
 # A piece that was looked up in the index left no byte for a row of the result.
 NOTHING_LEFT = {
-    "size": 3, "rows": 144, "keys": 3, "seed": 2, "hot": 0.95, "factor": 1.7, "how": "inner", "stages": True
+    "size": 3, "rows": 144, "keys": 3, "seed": 2, "hot": 0.95, "factor": 1.7, "how": "inner", "stages": True, "least": 16384,
 }  # fmt: skip
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(case=cases())
 @example(case=NOTHING_LEFT)
+@example(case=NOTHING_LEFT | {"rows": 140, "keys": 300, "seed": 0})  # nor for a chunk to be read back beside it
 def test_random_budgets(case: dict[str, Any]) -> None:
     """Whatever fits or not: all rows, inside the budget; without staging, or all ranks say alike that it does not."""
     sides = numbers(case["size"], case["rows"], case["keys"], case["seed"], case["hot"])
     if case["keys"] < 3000:  # not millions of pairs
         sides[1][:] = [frame[:30] for frame in sides[1]]
     world, arguments = World("threads", case["size"]), {"how": case["how"], "on": "k"}
+    least = case.get("least", 32768)  # below it chunks are larger than what is free beside an index
     config = limited((sides[0], sides[1]), case["factor"], allow_cpu_staging=case["stages"])
-    config = replace(config, gpu_memory_limit=max(int(config.gpu_memory_limit), 16384))
+    config = replace(config, gpu_memory_limit=max(int(config.gpu_memory_limit), least))
     outcomes = world.outcomes(joined, *sides, arguments, "auto", config)
     if not case["stages"] and all(isinstance(outcome.error, BudgetExceeded) for outcome in outcomes):
         return
