@@ -220,7 +220,8 @@ def cases(draw: Any) -> dict[str, Any]:
 
 # A piece that was looked up in the index left no byte for a row of the result.
 NOTHING_LEFT = {
-    "size": 3, "rows": 144, "keys": 3, "seed": 2, "hot": 0.95, "factor": 1.7, "how": "inner", "stages": True, "least": 16384,
+    "size": 3, "rows": 144, "keys": 3, "seed": 2, "hot": 0.95, "factor": 1.7, "how": "inner", "stages": True,
+    "least": 16384,
 }  # fmt: skip
 
 
