@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import GcylonError
+from ..errors import ArgumentError, GcylonError
 from .dashboard_page import PLOT
 from .reports import tell
 from .seats import Contender
@@ -56,9 +56,13 @@ def run(repeats: int, say: Callable[[str], None] = tell, *, peers: bool = True) 
 
     Raises
     ------
+    ArgumentError
+        If ``repeats`` is less than 1.
     GcylonError
         If a page does not show what was taken before it was given back, or something is not installed.
     """
+    if repeats < 1:
+        raise ArgumentError(f"repeats is {repeats}, and has to be 1 at least.")
     if peers and not all(importlib.util.find_spec(name) for name in ("distributed", "bokeh")):
         raise GcylonError(
             "dask's dashboard needs dask and bokeh.",

@@ -6,6 +6,7 @@ import logging
 import time
 from typing import Any
 
+from ..errors import GcylonError
 from .dashboard_page import chromium
 from .seats import Answer, serve
 from .seen import HOLD_S, NBYTES, PAUSE_S
@@ -54,7 +55,12 @@ def main() -> None:
         page.goto(cluster.dashboard_link.replace("/status", "/individual-workers-memory"))
         page.wait_for_function("window.Bokeh?.documents?.length > 0")
         page.wait_for_timeout(2000)
-        assert page.evaluate(_PROBE) == 1, "the page of dask's dashboard is not made as it was"
+        sources = page.evaluate(_PROBE)
+        if sources != 1:
+            raise GcylonError(
+                f"The page of dask's dashboard has {sources} sources with widths of bars, not 1.",
+                advice="Take the dask that the README names.",
+            )
 
         def step(repeats: int) -> Answer:
             steps = []

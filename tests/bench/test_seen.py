@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gcylon_lab.bench.seen import first_seen
-from gcylon_lab.errors import GcylonError
+from gcylon_lab.bench.seen import first_seen, run
+from gcylon_lab.errors import ArgumentError, GcylonError
 
 
 def test_the_first_drawing_with_most_of_it_counts() -> None:
@@ -22,3 +22,8 @@ def test_what_was_drawn_before_does_not_count() -> None:
 def test_what_never_showed_is_an_error(draws: list[list[float]]) -> None:
     with pytest.raises(GcylonError, match=f"Of {len(draws)} drawings none"):
         first_seen(10.0, draws)
+
+
+def test_no_repetition_tells_nothing() -> None:
+    with pytest.raises(ArgumentError, match="repeats is 0"):
+        run(0)
