@@ -193,12 +193,12 @@ class _Join:
             before, first = first, passes.step(first, lambda parts: self._validate(local, meeting, parts))
             if first == before:
                 break
-        work.kept_free_bytes = None
-        if first == exchange.buckets:
+        if first == exchange.buckets:  # and nothing else follows: what is brought to other dtypes stays in memory too
             exchange.drop()
             assert operation.plan is not None
             operation.plan = replace(operation.plan, rounds=operation.record.rounds_done, passes=passes.done)
             return None
+        work.kept_free_bytes = None
         if passes.done:
             operation.notes.append(f"{passes.done} passes fitted into memory, and what was left did not")
         self.exchange, local.apart = exchange, self.size * exchange.buckets

@@ -237,7 +237,7 @@ class CudfJoining:
         return DeviceColumns(schema, parts[0].rows, tuple(arrays[name] for name in schema.names))
 
     def index_bytes(self, keys: Any) -> int:
-        return int(keys.rows * self.index_row_bytes(keys.schema) + keys.nbytes)
+        return int(keys.rows * self.index_row_bytes(keys.schema) + keys.nbytes - keys.rows * keys.schema.row_bytes)
 
     def index_row_bytes(self, schema: Schema) -> int:
         return _TABLE_ROW_BYTES + 10 * _widened(schema)

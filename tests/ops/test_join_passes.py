@@ -117,6 +117,19 @@ def test_the_plan_says_passes_and_the_peak(how: str) -> None:
             assert not staged
 
 
+def test_what_is_brought_to_other_dtypes_at_the_end_stays_in_memory() -> None:
+    """Rows of earlier passes have whole numbers where a later one tells that some are missing."""
+    sides = numbers(1, 20_000, 10)
+    for place, side in enumerate(sides):  # a tenth of the keys has no partner
+        number = np.arange(20_000)
+        side[0] = side[0].assign(k=number * 7919 % 10**9 + place * (number % 10 == 0), w=number)
+    for how in ("right", "outer"):
+        (result,) = World("single", 1).run(joined, *sides, {"how": how, "on": "k"}, "auto", limited(sides, 2.3))
+        check([result], answer(*sides, how=how, on="k"))
+        assert " passes, " in result["explain"] and result["record"]["strategy"] == "chunked"
+        assert not result["staged"]
+
+
 def test_a_key_with_most_rows_is_staged() -> None:
     """No bucket is smaller than that key's rows: what does not fit goes the staged way, inside the budget."""
     sides = numbers(2, 20_000, 4000, hot=0.9)
