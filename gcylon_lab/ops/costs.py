@@ -208,6 +208,7 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
     tuple of Room
         One a rank. Other tables give way for ``all``; the inputs only for ``least``.
     """
+    shapes = replace(shapes, used=(0,) * shapes.size)
     rows = wished_rows(shapes, config)
     worth = min(config.min_chunk_rows, rows)
     quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
@@ -244,6 +245,18 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
             below_too = min(int(everything_below), limit)
             rooms.append(Room(below_too, below_too, min(int(everything), limit)))
     return tuple(rooms)
+
+
+def never_fits(shapes: Shapes, strategy: str) -> Numbers:
+    """On which ranks a strategy would not fit in chunks of a row, even if all tables gave way; shape (size,), of bool.
+
+    Of what is read back only what is staged already counts: room for more is not needed to tell.
+    """
+    if strategy not in ("direct", "chunked"):
+        return np.zeros(shapes.size, dtype=bool)
+    costs = costs_of(shapes, strategy)
+    never: Numbers = np.array(expected_results(shapes)) + costs.kept + costs.work(1) > np.array(shapes.limits)
+    return never
 
 
 def all_staged(shapes: Shapes) -> Shapes:

@@ -229,6 +229,8 @@ def _choose(
     if strategy != "auto":
         if not candidates[strategy].fits:
             what = f"{shapes.verb} with strategy={strategy!r}"
+            if shapes.in_vain:
+                what += ", even if all tables gave way,"
             raise _too_small(candidates[strategy], shapes, config, results, what, may_stage=may_stage)
         return strategy, "because you asked for it"
     if candidates["direct"].fits:
