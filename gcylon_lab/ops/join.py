@@ -13,7 +13,7 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
-from ..tables.schema import Label, Schema
+from ..tables.schema import Label
 from .buckets import MOST_BUCKETS
 from .exchange import exchange_table
 from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
@@ -27,10 +27,11 @@ from .join_plan import (
     plan_meeting,
     result_partitioning,
 )
+from .join_widening import of_one_schema
 from .local import LocalWork
 from .local_join import LocalJoin, Looked
 from .operation import Int64s, Operation, Request
-from .part import Chunk, Part, Partitioning
+from .part import Part, Partitioning
 from .partition import HashRoute, RangeRoute
 from .plan import Plan
 from .running import run_operation
@@ -172,8 +173,13 @@ class _Join:
         """Whether all can be joined at once in memory, or in how many passes: the same on all ranks."""
         nbytes, rows, other_bytes, other_rows = (int(n) for n in self.sizes[:, :4].sum(axis=0))
         self.costs = local.costs(nbytes, rows, other_bytes, other_rows, int(self.limits.min()))
-        strategy = self.operation.request.strategy
-        self.memory = join_memory(self.spec, meeting, self.build, self.sizes, self.costs, strategy)
+        operation = self.operation
+        may_stage = operation.may_stage and not self.workspace.backend.on_gpu  # where what it costs was measured
+        strategy = operation.request.strategy
+        self.memory = join_memory(
+            self.spec, meeting, self.build, self.sizes, self.costs, strategy, instead=may_stage and strategy == "auto"
+        )
+        operation.notes += self.memory.notes
 
     def _passes(self, local: LocalJoin, meeting: Meeting) -> int | None:
         """Join in passes; the bucket from which on that does not fit, None where all did."""
@@ -370,30 +376,4 @@ class _Join:
         if meeting.kind == "broadcast":
             stays = self.stays["left" if meeting.moved[0] == "right" else "right"]
         spread = result_partitioning(local.columns, meeting, stays, self.size)
-        return Part(self.workspace, schema, self._of_one_schema(made, schema), spread)
-
-    def _of_one_schema(self, made: Part, schema: Schema) -> list[Chunk]:
-        """Chunks that were made before a row was missing have narrower dtypes."""
-        if all(chunk.schema == schema for chunk in made.chunks):
-            return made.chunks
-        result = self.work.new_part(schema)
-        while made.chunks:
-            chunk = made.chunks.pop(0)
-            if chunk.schema == schema:
-                result.chunks.append(chunk)
-            else:
-                self._widen(chunk, result)
-        return result.chunks
-
-    def _widen(self, chunk: Chunk, result: Part) -> None:
-        """Bring rows to the dtypes of a result; an int that float64 does not hold is an error."""
-        work, schema = self.work, result.schema
-        alone = Part(self.workspace, chunk.schema, [chunk])
-        rows = work.piece_rows(chunk.nbytes / chunk.rows, 2 * schema.row_bytes)
-        for piece in work.pieces(alone, alone.schema, rows, using_up=True):
-            for data, claim in work.apply(
-                piece,
-                lambda data: 2 * data.nbytes + data.rows * schema.row_bytes,
-                lambda data: work.backend.concat([work.backend.cast(data, schema)]),
-            ):
-                work.keep(result, data, claim)
+        return Part(self.workspace, schema, of_one_schema(self.work, made, schema), spread)

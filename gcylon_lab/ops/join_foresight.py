@@ -57,10 +57,11 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
     build = build_side(spec, meeting, sum(sides["left"].nbytes), sum(sides["right"].nbytes))
     costs = _costs(spec, left, right, config, min(limits))
     sizes = _sizes(left, right, limits, config)
-    memory = join_memory(spec, meeting, build, sizes, costs, strategy)
-    note = f"{meeting.kind} join: {meeting.reason}"
+    may_stage = config.may_stage(pinned_tier=False) and not left[0].get("pinned_tier", False)
+    memory = join_memory(spec, meeting, build, sizes, costs, strategy, instead=may_stage and strategy == "auto")
+    notes = (f"{meeting.kind} join: {meeting.reason}", *memory.notes)
     if memory.passes > 1:
-        return _in_passes(memory, costs, sizes, note)
+        return _in_passes(memory, costs, sizes, notes)
     plans = [_exchange(meeting, name, {"left": left, "right": right}[name], config, strategy) for name in meeting.moved]
     results = [int(memory.result_bytes / len(limits))] * len(limits)
     if memory.passes:
@@ -85,11 +86,11 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         reason=reason,
         assumption=_ASSUMED,
         predicted_peaks=tuple(peaks),
-        notes=(note,),
+        notes=notes,
     )
 
 
-def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, note: str) -> Plan:
+def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, notes: tuple[str, ...]) -> Plan:
     sent = int(sizes[:, [0, 2]].max()) // memory.passes
     peaks = tuple(int(n) for n in memory.peaks)
     return Plan(
@@ -104,7 +105,7 @@ def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, note: str) -
         reason=IN_PASSES,
         assumption=_ASSUMED,
         predicted_peaks=peaks,
-        notes=(note,),
+        notes=notes,
         passes=memory.passes,
     )
 

@@ -117,6 +117,35 @@ def test_the_plan_says_passes_and_the_peak(how: str) -> None:
             assert not staged
 
 
+def dear(lefts: Frames, rights: Frames, config: GcylonConfig, strategy: str) -> tuple[Any, Any, int]:
+    context = current()
+    left, right = gl.from_local(lefts[context.rank]), gl.from_local(rights[context.rank])
+    before = left.plan_join(right, "inner", "k", config=config, strategy=strategy)
+    after = left.join(right, "inner", "k", config=config, strategy=strategy).last_plan
+    return before, after, context.recorder.operations[-1].staged_bytes
+
+
+def test_many_passes_give_way_to_staging_unless_they_are_asked_for() -> None:
+    """Each pass looks at all rows: near twice the input, where most of the memory is the result's, there are many."""
+    sides = numbers(2, 20_000, 10**9)
+    for side in sides:
+        for rank, frame in enumerate(side):
+            frame["k"] = np.random.default_rng(rank).permutation(20_000) * 2 + rank
+    for before, after, staged in TWO.run(dear, *sides, limited(sides, 2.0), "auto"):
+        assert before.strategy == after.strategy == "staged" and staged
+        assert before.notes[1] == after.notes[1]
+        assert "19 passes would fit into memory, but each looks at 40,000 rows: about 1.67 ms in all" in after.notes[1]
+        assert "and staging 2.59 MiB about 1.36 ms" in after.notes[1]
+    for config, strategy in (
+        (limited(sides, 2.0), "chunked"),
+        (limited(sides, 2.0, allow_disk_spill=False), "auto"),
+        (limited(sides, 2.5), "auto"),
+    ):
+        for before, after, staged in TWO.run(dear, *sides, config, strategy):
+            assert before.strategy == after.strategy == "chunked" and not staged
+            assert before.passes > 1 and after.passes > 1 and len(after.notes) == 1
+
+
 def test_a_key_with_most_rows_is_staged() -> None:
     """No bucket is smaller than that key's rows: what does not fit goes the staged way, inside the budget."""
     sides = numbers(2, 20_000, 4000, hot=0.9)
