@@ -137,6 +137,16 @@ class Costs:
         """Bytes in which chunks of so many rows work; shape (size,)."""
         return np.ceil(self._largest + np.maximum(self.work(chunk_rows) - self._largest, 0.0) / self._usable) + 1
 
+    def rounds(self, chunk_rows: int) -> int:
+        """How many rounds chunks of at most so many rows take: chunks are cut evenly, and joined whole."""
+        piece = np.maximum(self._reading(chunk_rows)[0], 1.0)
+        chunks = np.array(self._shapes.chunks, dtype=np.float64)
+        together = np.floor(chunk_rows / self._chunk_rows)
+        most = np.where(
+            together >= 2, np.ceil(chunks / np.maximum(together, 1)), chunks * np.ceil(self._chunk_rows / chunk_rows)
+        )
+        return max(1, int(np.minimum(np.ceil(self._sent / piece), most).max()))
+
     def _scratch_bytes(self, rows: int) -> int:
         """Temporary bytes of reordering a piece, beside the piece and its copy."""
         return partition_scratch_bytes(rows, self._shapes.size)
@@ -147,7 +157,8 @@ class Costs:
         slices = np.ceil(self._chunk_rows / chunk_rows)
         together = np.floor(chunk_rows / self._chunk_rows)
         joined = (together >= 2) & (np.array(self._shapes.chunks) >= 2)
-        piece = np.where(joined, self._chunk_rows * together, np.ceil(self._chunk_rows / slices))
+        whole = np.where(chunk_rows >= self._sent, self._sent, self._chunk_rows * together)
+        piece = np.where(joined, whole, np.ceil(self._chunk_rows / slices))
         piece = np.minimum(piece, self._sent)
         read = np.where(joined, piece * row, self._largest)
         joining = np.where(joined, piece * row * np.where(self._largest > 0, 2, 1), 0.0)

@@ -266,6 +266,8 @@ class Part:
         usual = max(sum(rows) // max(1, len(rows)), staged, 1)
         together = chunk_rows // usual
         most_rows = together * usual if together >= 2 else 0
+        if most_rows and sum(rows) <= chunk_rows:
+            most_rows = sum(rows)
         most_bytes = int(1.1 * most_rows * sum(sizes) / max(1, sum(rows)))
         return group_chunks(rows, sizes, same, most_rows, most_bytes)
 

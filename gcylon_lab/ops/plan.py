@@ -206,7 +206,7 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
         strategy,
         fits=bool((peaks <= shapes.limits).all()),
         chunk_rows=rows,
-        rounds=max(1, *(-(-n // rows) for n in shapes.sent_rows)),
+        rounds=costs.rounds(rows),
         peaks=tuple(int(n) for n in peaks),
         costs=costs,
         always=always,
