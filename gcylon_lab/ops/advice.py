@@ -7,10 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from ..config import GcylonConfig
+from ..errors import BudgetExceeded
+from ..memory.budget import STAGE_IT, advised
 from .costs import all_staged, costs_of, expected_results
 from .shapes import FAST_CHUNK_BYTES, Shapes, wished_rows
 
 _TRIES = 50
+_LEEWAY = 4
 _PADDING, _DEVICE_PADDING = 64, 256
 # Rows of unlike lengths even out in chunks of so many, or of so many bytes.
 _EVEN_ROWS = 64
@@ -53,6 +56,18 @@ def limit_that_does(
             break
         limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
     return limit + limit // 8 if varied or max(shapes.largest_staged_bytes) else limit
+
+
+def with_leeway(error: BudgetExceeded) -> None:
+    """Let an error advise a limit that is larger by a part of it.
+
+    Of work that takes its pieces as shares of the limit, the one that did not fit takes more of a larger one too.
+    """
+    numbers = error.numbers
+    limit, did = numbers["limit_bytes"], numbers["would_do"]
+    numbers["would_do"] = max(did, limit + limit // _LEEWAY)
+    staged = STAGE_IT not in error.advice
+    error.advice = advised(limit, numbers["would_do"], staged=staged)
 
 
 def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ...]:

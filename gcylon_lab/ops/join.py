@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, GcylonError
+from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
 from ..tables.schema import Label
+from .advice import with_leeway
 from .buckets import MOST_BUCKETS
 from .exchange import exchange_table
 from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
@@ -80,7 +81,12 @@ def join(
     )  # fmt: skip
 
     def body(operation: Operation) -> Part:
-        return _Join(operation, left, right, specs[0]).run()
+        try:
+            return _Join(operation, left, right, specs[0]).run()
+        except BudgetExceeded as error:
+            if operation.may_stage and operation.request.strategy in ("auto", "staged"):
+                with_leeway(error)
+            raise
 
     return run_operation(workspace, request, body)
 
@@ -267,7 +273,8 @@ class _Join:
         if operation.may_stage:
             limit = workspace.budget.limit_bytes
             joined = (*self.work.made, *self.parts.values())
-            spare = 0 if self.memory.passes == 1 else limit // 4
+            read_back = sum(part.largest_staged_bytes for part in self.parts.values())  # beside the index
+            spare = 0 if self.memory.passes == 1 else max(limit // 4, read_back + limit // 8)
             others = [part for part in operation.not_in_use() if not any(part is one for one in joined)]
             workspace.make_room(min(limit, wanted + spare), limit, others)
             inputs = [operation.request.part, *operation.request.others]

@@ -258,6 +258,7 @@ NOTHING_LEFT = {
 @given(case=cases())
 @example(case=NOTHING_LEFT)
 @example(case=NOTHING_LEFT | {"rows": 140, "keys": 300, "seed": 0})  # nor for a chunk to be read back beside it
+@example(case=NOTHING_LEFT | {"size": 4, "keys": 300, "seed": 120, "hot": 0.5, "factor": 0.5, "how": "left"})
 def test_random_budgets(case: dict[str, Any]) -> None:
     """Whatever fits or not: all rows, inside the budget; without staging, or all ranks say alike that it does not."""
     sides = numbers(case["size"], case["rows"], case["keys"], case["seed"], case["hot"])
@@ -274,6 +275,20 @@ def test_random_budgets(case: dict[str, Any]) -> None:
         if outcome.error is not None:
             raise outcome.error
     check([outcome.value for outcome in outcomes], answer(*sides, **arguments))
+
+
+def test_the_limit_that_a_refused_join_advises_does() -> None:
+    """Chunks are shares of the limit: a little more of it, and they take a little more too."""
+    sides = numbers(4, 144, 3000, 249)
+    for frame in (*sides[0], *sides[1]):
+        frame[f"s{frame.shape[1]}"] = ["t" * (row % 23) for row in range(len(frame))]
+    world, arguments, limit = World("threads", 4), {"how": "semi", "on": "k"}, 12_282
+    refused = world.outcomes(joined, *sides, arguments, "auto", GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=64))
+    assert all(isinstance(outcome.error, BudgetExceeded) for outcome in refused)
+    error = refused[0].error
+    assert isinstance(error, BudgetExceeded) and str(error.numbers["would_do"]) in error.advice
+    config = GcylonConfig(gpu_memory_limit=error.numbers["would_do"], min_chunk_rows=64)
+    check(world.run(joined, *sides, arguments, "auto", config), answer(*sides, **arguments))
 
 
 # ---- planning alone
