@@ -201,6 +201,7 @@ class _Join:
             if not passes.foresee(first):
                 break
             if passes.done < 2:
+                operation.record.predicted_peak_bytes = 0  # the first pass tells more, and its peak is in these
                 self._record("chunked", IN_PASSES, passes.results, passes.peaks, passes.passes)
             before, first = first, passes.step(first, lambda parts: self._validate(local, meeting, parts))
             if first == before:
@@ -326,13 +327,14 @@ class _Join:
         # The index and what was looked up in it are in use already.
         so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
         peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
+        staging = max(so_far, budget.used_bytes + self.work.kept_bytes(result) + local.block_bytes(pairs))
         result += local.result.nbytes  # of passes before
-        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
+        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging))
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
         # Rows that no piece was looked up for are made, and perhaps staged, before this is asked.
         fits = bool((np.maximum(peaks, results) <= limits).all())
-        held = fits and buckets == 1
+        held = fits and buckets == 1 and operation.request.strategy != "staged"
         if held:  # and nothing else follows
             self.work.kept_free_bytes = 2 * local.block_bytes(pairs)
         strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
@@ -341,7 +343,7 @@ class _Join:
             what = f"The result of a join with strategy={strategy!r}"
             needed, used, limit = (int(numbers[worst]) for numbers in (results, votes[:, 3], limits))
             raise agreed(exceeded(what, needed, used, limit, rank=worst))
-        self._record(strategy, reason, results, np.minimum(peaks, limits))
+        self._record(strategy, reason, results, np.minimum(peaks if held else votes[:, 4], limits))
         if not votes[:, 2].all():
             operation.notes.append("the result was foreseen by the pairs that its first rows make")
 

@@ -13,7 +13,7 @@ from ..errors import GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
 from .foresight import foresee
-from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory
+from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory, scratch_bytes
 from .join_plan import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
 from .operation import Int64s, Operation, Request
 from .part import Part, Partitioning
@@ -68,6 +68,12 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         peaks = [int(n) for n in memory.peaks]
     else:
         peaks = _peaks(meeting, build, sides, costs.index_row_bytes, results, sizes[:, 5].tolist())
+    if strategy == "staged":  # nothing that is exchanged or made is held: an index, a piece, and a block of the result
+        used, share = sizes[:, 5], 1 if meeting.kind == "broadcast" else len(limits)
+        index = np.full(len(limits), costs.index_row_bytes * sum(sides[build].rows) / share)
+        probe = sizes[:, 1 if build == "right" else 3].astype(np.float64)
+        beside = index + scratch_bytes(costs, np.maximum(sizes[:, 4] - used - index, 0.0), probe, np.array(results))
+        peaks = [int(n) for n in used + beside]
     peaks = [max(peak, *(plan.predicted_peaks[rank] for plan in plans), 0) for rank, peak in enumerate(peaks)]
     fits = memory.passes == 1 and all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))
     chosen, reason = choose_strategy(strategy, [plan.strategy for plan in plans], fits=fits)

@@ -152,13 +152,13 @@ def next_pass(sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers
         return None
     count = len(fits) if fits.all() else int(np.argmin(fits))
     last, at = first + count, count - 1
-    working = index[at] + results[at] + _scratch(costs, free[at], probe[at], results[at])
+    working = index[at] + results[at] + scratch_bytes(costs, free[at], probe[at], results[at])
     sending = sending_room(costs, limits - used - received[at])
     return Pass(first, last, used + received[at] + np.maximum(working, np.minimum(sending, 4 * received[at])))
 
 
-def _scratch(costs: JoinCosts, room: Numbers, probe_rows: Numbers, results: Numbers) -> Numbers:
-    """What is looked up at a time, and a block of the result while it is made."""
+def scratch_bytes(costs: JoinCosts, room: Numbers, probe_rows: Numbers, results: Numbers) -> Numbers:
+    """What is looked up at a time, and a block of the result while it is made, in so much room."""
     piece = np.minimum(probe_rows, room / PIECE_SHARE / costs.match_row_bytes)
     pairs = results / max(costs.out_row_bytes, 1.0)
     most = room / PIECE_SHARE / (costs.pair_bytes + 2 * costs.out_row_bytes)
