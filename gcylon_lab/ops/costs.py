@@ -258,7 +258,7 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
     return tuple(rooms)
 
 
-def never_fits(shapes: Shapes, strategy: str) -> Numbers:
+def never_fits(shapes: Shapes, strategy: str) -> npt.NDArray[np.bool_]:
     """On which ranks a strategy would not fit in chunks of a row, even if all tables gave way; shape (size,), of bool.
 
     Of what is read back only what is staged already counts: room for more is not needed to tell.
@@ -266,7 +266,9 @@ def never_fits(shapes: Shapes, strategy: str) -> Numbers:
     if strategy not in ("direct", "chunked"):
         return np.zeros(shapes.size, dtype=bool)
     costs = costs_of(shapes, strategy)
-    never: Numbers = np.array(expected_results(shapes)) + costs.kept + costs.work(1) > np.array(shapes.limits)
+    never: npt.NDArray[np.bool_] = np.array(expected_results(shapes)) + costs.kept + costs.work(1) > np.array(
+        shapes.limits
+    )
     return never
 
 
