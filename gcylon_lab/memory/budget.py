@@ -11,6 +11,8 @@ from ..errors import BudgetExceeded
 from ..units import format_bytes
 from . import checks
 
+STAGE_IT = ", or let it stage (strategy='staged', allow_cpu_staging and allow_disk_spill)."
+
 
 class Reservation:
     """A claim on the budget, held while the bytes exist. Made by `MemoryBudget.reserve`.
@@ -193,6 +195,12 @@ class MemoryBudget:
             self._used -= nbytes
 
 
+def advised(limit_bytes: int, would_do: int, *, staged: bool) -> str:
+    """What to change, where something did not fit; see `exceeded`."""
+    limit = f"gpu_memory_limit is {limit_bytes} bytes now; {would_do} ({format_bytes(would_do)}) would do."
+    return f"{limit} Or release tables" + ("." if staged else STAGE_IT)
+
+
 def exceeded(
     what: str,
     needed_bytes: int,
@@ -223,14 +231,9 @@ def exceeded(
         f"{what} needs {format_bytes(needed_bytes)} while {format_bytes(used_bytes)} of the "
         f"{format_bytes(limit_bytes)} budget are in use."
     )
-    advice = (
-        f"gpu_memory_limit is {limit_bytes} bytes now; {would_do} ({format_bytes(would_do)}) would do. "
-        "Or release tables"
-    )
-    advice += "." if staged else ", or let it stage (strategy='staged', allow_cpu_staging and allow_disk_spill)."
     return BudgetExceeded(
         message,
-        advice=advice,
+        advice=advised(limit_bytes, would_do, staged=staged),
         rank=rank,
         needed_bytes=needed_bytes,
         used_bytes=used_bytes,

@@ -7,10 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 from ..config import GcylonConfig
+from ..errors import BudgetExceeded
+from ..memory.budget import STAGE_IT, advised
 from .costs import all_staged, costs_of, expected_results
-from .shapes import Shapes, wished_rows
+from .shapes import FAST_CHUNK_BYTES, Shapes, wished_rows
 
 _TRIES = 50
+_LEEWAY = 4
+_PADDING, _DEVICE_PADDING = 64, 256
 # Rows of unlike lengths even out in chunks of so many, or of so many bytes.
 _EVEN_ROWS = 64
 _EVEN_BYTES = 64 * 1024
@@ -54,6 +58,18 @@ def limit_that_does(
     return limit + limit // 8 if varied or max(shapes.largest_staged_bytes) else limit
 
 
+def with_leeway(error: BudgetExceeded) -> None:
+    """Let an error advise a limit that is larger by a part of it.
+
+    Of work that takes its pieces as shares of the limit, the one that did not fit takes more of a larger one too.
+    """
+    numbers = error.numbers
+    limit, did = numbers["limit_bytes"], numbers["would_do"]
+    numbers["would_do"] = max(did, limit + limit // _LEEWAY)
+    staged = STAGE_IT not in error.advice
+    error.advice = advised(limit, numbers["would_do"], staged=staged)
+
+
 def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ...]:
     """Keys are rarely spread evenly, and the less so the fewer rows there are; all on one rank is the most."""
     total, row = sum(shapes.nbytes), shapes.bytes_per_row
@@ -71,11 +87,21 @@ def _needed(
     if varied:
         shapes = _with_longer_rows(shapes, rows)
     kept = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
-    forms = [shapes, all_staged(shapes)] if may_stage else [shapes]
+    forms = [shapes, _padded(all_staged(shapes))] if may_stage else [shapes]
     return max(
         int((kept + costs.kept + shapes.used + costs.room_for(rows)).max())
         for costs in (costs_of(form, strategy) for form in forms)
     )
+
+
+def _padded(shapes: Shapes) -> Shapes:
+    """Staged chunks as they lie below the device tier, where each buffer of them is padded."""
+    padding = shapes.columns * (_DEVICE_PADDING if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else _PADDING)
+    largest = tuple(n + padding if n else 0 for n in shapes.largest_staged_bytes)
+    nbytes = tuple(
+        max(n, m + c * padding) for n, m, c in zip(shapes.nbytes, shapes.staged_bytes, shapes.chunks, strict=True)
+    )
+    return replace(shapes, nbytes=nbytes, largest_staged_bytes=largest)
 
 
 def _with_longer_rows(shapes: Shapes, rows: int) -> Shapes:

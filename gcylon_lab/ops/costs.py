@@ -137,6 +137,16 @@ class Costs:
         """Bytes in which chunks of so many rows work; shape (size,)."""
         return np.ceil(self._largest + np.maximum(self.work(chunk_rows) - self._largest, 0.0) / self._usable) + 1
 
+    def rounds(self, chunk_rows: int) -> int:
+        """How many rounds chunks of at most so many rows take: chunks are cut evenly, and joined whole."""
+        piece = np.maximum(self._reading(chunk_rows)[0], 1.0)
+        chunks = np.array(self._shapes.chunks, dtype=np.float64)
+        together = np.floor(chunk_rows / self._chunk_rows)
+        most = np.where(
+            together >= 2, np.ceil(chunks / np.maximum(together, 1)), chunks * np.ceil(self._chunk_rows / chunk_rows)
+        )
+        return max(1, int(np.minimum(np.ceil(self._sent / piece), most).max()))
+
     def _scratch_bytes(self, rows: int) -> int:
         """Temporary bytes of reordering a piece, beside the piece and its copy."""
         return partition_scratch_bytes(rows, self._shapes.size)
@@ -147,7 +157,8 @@ class Costs:
         slices = np.ceil(self._chunk_rows / chunk_rows)
         together = np.floor(chunk_rows / self._chunk_rows)
         joined = (together >= 2) & (np.array(self._shapes.chunks) >= 2)
-        piece = np.where(joined, self._chunk_rows * together, np.ceil(self._chunk_rows / slices))
+        whole = np.where(chunk_rows >= self._sent, self._sent, self._chunk_rows * together)
+        piece = np.where(joined, whole, np.ceil(self._chunk_rows / slices))
         piece = np.minimum(piece, self._sent)
         read = np.where(joined, piece * row, self._largest)
         joining = np.where(joined, piece * row * np.where(self._largest > 0, 2, 1), 0.0)
@@ -208,6 +219,7 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
     tuple of Room
         One a rank. Other tables give way for ``all``; the inputs only for ``least``.
     """
+    shapes = replace(shapes, used=(0,) * shapes.size)
     rows = wished_rows(shapes, config)
     worth = min(config.min_chunk_rows, rows)
     quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
@@ -244,6 +256,20 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
             below_too = min(int(everything_below), limit)
             rooms.append(Room(below_too, below_too, min(int(everything), limit)))
     return tuple(rooms)
+
+
+def never_fits(shapes: Shapes, strategy: str) -> npt.NDArray[np.bool_]:
+    """On which ranks a strategy would not fit in chunks of a row, even if all tables gave way; shape (size,), of bool.
+
+    Of what is read back only what is staged already counts: room for more is not needed to tell.
+    """
+    if strategy not in ("direct", "chunked"):
+        return np.zeros(shapes.size, dtype=bool)
+    costs = costs_of(shapes, strategy)
+    never: npt.NDArray[np.bool_] = np.array(expected_results(shapes)) + costs.kept + costs.work(1) > np.array(
+        shapes.limits
+    )
+    return never
 
 
 def all_staged(shapes: Shapes) -> Shapes:

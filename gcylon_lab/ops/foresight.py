@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ColumnMissing
-from .costs import room_wanted
+from .costs import all_staged, never_fits, room_wanted
 from .plan import Plan, check_strategy, make_plan
 from .shapes import VERBS, Shapes, stage_slice_bytes
 
@@ -168,6 +168,8 @@ def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
 
 def _after_making_room(shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str) -> Shapes:
     """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
+    if never_fits(shapes, strategy).any():
+        return replace(all_staged(replace(shapes, used=(0,) * shapes.size)), in_vain=True)
     wanted = room_wanted(shapes, config, strategy)
     used, staged, largest = list(shapes.used), list(shapes.staged_bytes), list(shapes.largest_staged_bytes)
     count = list(shapes.chunks)

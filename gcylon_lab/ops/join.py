@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, GcylonError
+from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
-from ..tables.schema import Label, Schema
+from ..tables.schema import Label
+from .advice import with_leeway
 from .buckets import MOST_BUCKETS
 from .exchange import exchange_table
 from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
@@ -27,10 +28,11 @@ from .join_plan import (
     plan_meeting,
     result_partitioning,
 )
+from .join_widening import of_one_schema
 from .local import LocalWork
 from .local_join import LocalJoin, Looked
 from .operation import Int64s, Operation, Request
-from .part import Chunk, Part, Partitioning
+from .part import Part, Partitioning
 from .partition import HashRoute, RangeRoute
 from .plan import Plan
 from .running import run_operation
@@ -79,7 +81,12 @@ def join(
     )  # fmt: skip
 
     def body(operation: Operation) -> Part:
-        return _Join(operation, left, right, specs[0]).run()
+        try:
+            return _Join(operation, left, right, specs[0]).run()
+        except BudgetExceeded as error:
+            if operation.may_stage and operation.request.strategy in ("auto", "staged"):
+                with_leeway(error)
+            raise
 
     return run_operation(workspace, request, body)
 
@@ -172,8 +179,13 @@ class _Join:
         """Whether all can be joined at once in memory, or in how many passes: the same on all ranks."""
         nbytes, rows, other_bytes, other_rows = (int(n) for n in self.sizes[:, :4].sum(axis=0))
         self.costs = local.costs(nbytes, rows, other_bytes, other_rows, int(self.limits.min()))
-        strategy = self.operation.request.strategy
-        self.memory = join_memory(self.spec, meeting, self.build, self.sizes, self.costs, strategy)
+        operation = self.operation
+        may_stage = operation.may_stage and not self.workspace.backend.on_gpu  # where what it costs was measured
+        strategy = operation.request.strategy
+        self.memory = join_memory(
+            self.spec, meeting, self.build, self.sizes, self.costs, strategy, instead=may_stage and strategy == "auto"
+        )
+        operation.notes += self.memory.notes
 
     def _passes(self, local: LocalJoin, meeting: Meeting) -> int | None:
         """Join in passes; the bucket from which on that does not fit, None where all did."""
@@ -189,6 +201,7 @@ class _Join:
             if not passes.foresee(first):
                 break
             if passes.done < 2:
+                operation.record.predicted_peak_bytes = 0  # the first pass tells more, and its peak is in these
                 self._record("chunked", IN_PASSES, passes.results, passes.peaks, passes.passes)
             before, first = first, passes.step(first, lambda parts: self._validate(local, meeting, parts))
             if first == before:
@@ -261,7 +274,8 @@ class _Join:
         if operation.may_stage:
             limit = workspace.budget.limit_bytes
             joined = (*self.work.made, *self.parts.values())
-            spare = 0 if self.memory.passes == 1 else limit // 4
+            read_back = sum(part.largest_staged_bytes for part in self.parts.values())  # beside the index
+            spare = 0 if self.memory.passes == 1 else max(limit // 4, read_back + limit // 8)
             others = [part for part in operation.not_in_use() if not any(part is one for one in joined)]
             workspace.make_room(min(limit, wanted + spare), limit, others)
             inputs = [operation.request.part, *operation.request.others]
@@ -313,13 +327,14 @@ class _Join:
         # The index and what was looked up in it are in use already.
         so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
         peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
+        staging = max(so_far, budget.used_bytes + self.work.kept_bytes(result) + local.block_bytes(pairs))
         result += local.result.nbytes  # of passes before
-        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes))
+        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging))
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
         # Rows that no piece was looked up for are made, and perhaps staged, before this is asked.
         fits = bool((np.maximum(peaks, results) <= limits).all())
-        held = fits and buckets == 1
+        held = fits and buckets == 1 and operation.request.strategy != "staged"
         if held:  # and nothing else follows
             self.work.kept_free_bytes = 2 * local.block_bytes(pairs)
         strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
@@ -328,7 +343,7 @@ class _Join:
             what = f"The result of a join with strategy={strategy!r}"
             needed, used, limit = (int(numbers[worst]) for numbers in (results, votes[:, 3], limits))
             raise agreed(exceeded(what, needed, used, limit, rank=worst))
-        self._record(strategy, reason, results, np.minimum(peaks, limits))
+        self._record(strategy, reason, results, np.minimum(peaks if held else votes[:, 4], limits))
         if not votes[:, 2].all():
             operation.notes.append("the result was foreseen by the pairs that its first rows make")
 
@@ -370,30 +385,4 @@ class _Join:
         if meeting.kind == "broadcast":
             stays = self.stays["left" if meeting.moved[0] == "right" else "right"]
         spread = result_partitioning(local.columns, meeting, stays, self.size)
-        return Part(self.workspace, schema, self._of_one_schema(made, schema), spread)
-
-    def _of_one_schema(self, made: Part, schema: Schema) -> list[Chunk]:
-        """Chunks that were made before a row was missing have narrower dtypes."""
-        if all(chunk.schema == schema for chunk in made.chunks):
-            return made.chunks
-        result = self.work.new_part(schema)
-        while made.chunks:
-            chunk = made.chunks.pop(0)
-            if chunk.schema == schema:
-                result.chunks.append(chunk)
-            else:
-                self._widen(chunk, result)
-        return result.chunks
-
-    def _widen(self, chunk: Chunk, result: Part) -> None:
-        """Bring rows to the dtypes of a result; an int that float64 does not hold is an error."""
-        work, schema = self.work, result.schema
-        alone = Part(self.workspace, chunk.schema, [chunk])
-        rows = work.piece_rows(chunk.nbytes / chunk.rows, 2 * schema.row_bytes)
-        for piece in work.pieces(alone, alone.schema, rows, using_up=True):
-            for data, claim in work.apply(
-                piece,
-                lambda data: 2 * data.nbytes + data.rows * schema.row_bytes,
-                lambda data: work.backend.concat([work.backend.cast(data, schema)]),
-            ):
-                work.keep(result, data, claim)
+        return Part(self.workspace, schema, of_one_schema(self.work, made, schema), spread)

@@ -13,7 +13,7 @@ from ..errors import GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
 from .foresight import foresee
-from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory
+from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory, scratch_bytes
 from .join_plan import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
 from .operation import Int64s, Operation, Request
 from .part import Part, Partitioning
@@ -57,16 +57,23 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
     build = build_side(spec, meeting, sum(sides["left"].nbytes), sum(sides["right"].nbytes))
     costs = _costs(spec, left, right, config, min(limits))
     sizes = _sizes(left, right, limits, config)
-    memory = join_memory(spec, meeting, build, sizes, costs, strategy)
-    note = f"{meeting.kind} join: {meeting.reason}"
+    may_stage = config.may_stage(pinned_tier=False) and not left[0].get("pinned_tier", False)
+    memory = join_memory(spec, meeting, build, sizes, costs, strategy, instead=may_stage and strategy == "auto")
+    notes = (f"{meeting.kind} join: {meeting.reason}", *memory.notes)
     if memory.passes > 1:
-        return _in_passes(memory, costs, sizes, note)
+        return _in_passes(memory, costs, sizes, notes)
     plans = [_exchange(meeting, name, {"left": left, "right": right}[name], config, strategy) for name in meeting.moved]
     results = [int(memory.result_bytes / len(limits))] * len(limits)
     if memory.passes:
         peaks = [int(n) for n in memory.peaks]
     else:
         peaks = _peaks(meeting, build, sides, costs.index_row_bytes, results, sizes[:, 5].tolist())
+    if strategy == "staged":  # nothing that is exchanged or made is held: an index, a piece, and a block of the result
+        used, share = sizes[:, 5], 1 if meeting.kind == "broadcast" else len(limits)
+        index = np.full(len(limits), costs.index_row_bytes * sum(sides[build].rows) / share)
+        probe = sizes[:, 1 if build == "right" else 3].astype(np.float64)
+        beside = index + scratch_bytes(costs, np.maximum(sizes[:, 4] - used - index, 0.0), probe, np.array(results))
+        peaks = [int(n) for n in used + beside]
     peaks = [max(peak, *(plan.predicted_peaks[rank] for plan in plans), 0) for rank, peak in enumerate(peaks)]
     fits = memory.passes == 1 and all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))
     chosen, reason = choose_strategy(strategy, [plan.strategy for plan in plans], fits=fits)
@@ -85,11 +92,11 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         reason=reason,
         assumption=_ASSUMED,
         predicted_peaks=tuple(peaks),
-        notes=(note,),
+        notes=notes,
     )
 
 
-def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, note: str) -> Plan:
+def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, notes: tuple[str, ...]) -> Plan:
     sent = int(sizes[:, [0, 2]].max()) // memory.passes
     peaks = tuple(int(n) for n in memory.peaks)
     return Plan(
@@ -104,7 +111,7 @@ def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, note: str) -
         reason=IN_PASSES,
         assumption=_ASSUMED,
         predicted_peaks=peaks,
-        notes=(note,),
+        notes=notes,
         passes=memory.passes,
     )
 

@@ -151,8 +151,9 @@ class LocalJoin:
         return self.spec.filters and self.probe == "left"
 
     def _blocks(self, build: Part, probe: Part) -> Iterator[Data]:
-        # Beside an index the largest chunk of either side is read back.
-        room = min(self._room / BUILD_SHARE, self._room - build.largest_staged_bytes - probe.largest_staged_bytes)
+        # Beside an index the largest chunk of either side is read back, and looked up.
+        left = self._room - build.largest_staged_bytes - probe.largest_staged_bytes
+        room = min(self._room / BUILD_SHARE, left - left / PIECE_SHARE)
         return self.work.pieces(build, build.schema, max(1, int(room / self._build_row_bytes(build))))
 
     def _with_block(self, block: Data, probe: Part, found: Any, *, whole: bool) -> Iterator[Looked]:
@@ -160,8 +161,7 @@ class LocalJoin:
         backend, first = self.work.backend, 0
         with self.work.claim(0) as held:
             index = self._index(block, held)
-            rows = self._piece_rows(probe)
-            for piece in self.work.pieces(probe, probe.schema, rows):
+            for piece in self.work.pieces(probe, probe.schema, self._piece_rows(probe)):
                 waiting = [piece]
                 del piece
                 while waiting:

@@ -19,10 +19,11 @@ from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
-from .costs import costs_of, room_wanted
-from .part import Part
+from .costs import all_staged, costs_of, never_fits, room_wanted
+from .part import Part, claimed_bytes
 from .plan import Plan, check_strategy, make_plan
 from .shapes import Shapes
+from .views import ShownPart
 from .votes import VoteKind, Votes, agreed
 from .workspace import Workspace
 
@@ -86,6 +87,7 @@ class Operation:
         self.limits: tuple[int, ...] = ()
         self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
+        self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever gives way
         self.plan: Plan | None = None
         self._planned: Shapes | None = None
         # What a plan says beside its numbers: steps taken, or left out. The same on all ranks.
@@ -169,24 +171,44 @@ class Operation:
             If staging fails.
         """
         workspace, part = self.workspace, self.request.part
-        limit = workspace.limit_for(self.config)
+        limit, used = workspace.limit_for(self.config), 0
         if self.may_stage:
             shapes = self._shapes((0,) * self.size, (limit,) * self.size, more)
-            wanted = room_wanted(shapes, self.config, self.request.strategy)
-            others = self.not_in_use()
-            workspace.make_room(wanted[self.rank].all, limit, others)
-            if workspace.budget.used_bytes + wanted[self.rank].here > limit:
-                workspace.make_room(wanted[self.rank].least, limit, [part])
+            self._in_vain = self._never_fits(shapes)
+            if self._in_vain:
+                used -= claimed_bytes(self.may_give_way())  # what the advice counts with
+            else:
+                self._let_give_way(shapes, limit)
             workspace.budget.start_window()  # tables of before may have been in the way until now
         workspace.spill.flush()  # of operations before, what nobody waited for
         workspace.budget.renew_limit()
-        used = workspace.budget.used_bytes
-        self.record.used_before_bytes = used
+        self.record.used_before_bytes = workspace.budget.used_bytes
+        used = max(0, used + workspace.budget.used_bytes)
         # Ceilings may differ from rank to rank, and so does what could be staged.
         chunks = (part.staged_bytes, part.largest_staged_bytes, len(part.chunks))
         votes = self.vote(VoteKind.OPENING, (limit, used, *chunks))
         self.limits = tuple(int(n) for n in votes[:, 0])
         self._memory = votes[:, 1:5]
+
+    def _never_fits(self, shapes: Shapes) -> bool:
+        """Collective: all ranks call it. Whether some rank would refuse, whatever gave way: then nothing does."""
+        if self.request.strategy not in ("direct", "chunked"):
+            return False
+        never = never_fits(shapes, self.request.strategy)
+        return bool(self.vote(VoteKind.OPENING, (int(never[self.rank]),))[:, 0].any())
+
+    def _let_give_way(self, shapes: Shapes, limit: int) -> None:
+        """Stage what is not in use, and the input where there is no other way."""
+        workspace = self.workspace
+        wanted = room_wanted(shapes, self.config, self.request.strategy)[self.rank]
+        workspace.make_room(wanted.all, limit, self.not_in_use())
+        if workspace.budget.used_bytes + wanted.here > limit:
+            workspace.make_room(wanted.least, limit, [self.request.part])
+
+    def may_give_way(self) -> list[Part]:
+        """Parts on this rank that could be staged to make room: the input, and what is no input."""
+        part = self.request.part
+        return [*self.not_in_use(), *(part.behind if isinstance(part, ShownPart) else (part,))]
 
     def not_in_use(self) -> list[Part]:
         """Parts on this rank that are no input of this operation."""
@@ -203,11 +225,13 @@ class Operation:
         self.make_room(**more)
         used, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._memory.T)
         shapes = self._shapes(used, self.limits, more)
-        return replace(shapes, staged_bytes=staged, largest_staged_bytes=largest, chunks=chunks)
+        shapes = replace(shapes, staged_bytes=staged, largest_staged_bytes=largest, chunks=chunks)
+        return replace(all_staged(shapes), in_vain=True) if self._in_vain else shapes
 
     def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
         rows, nbytes, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._sizes.T)
         row_bytes, defaults = self.schema.row_bytes, self.workspace.exchange_shapes()
+        defaults["columns"] = len(self.schema.columns)
         return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **defaults, **more)
 
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:

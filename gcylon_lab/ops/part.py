@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BudgetExceeded
+from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
@@ -139,6 +140,22 @@ def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None
     return Chunk(data.schema, data.rows, region.nbytes, region=region)
 
 
+def claimed_bytes(parts: Iterable[Part]) -> int:
+    """Bytes of the budget that are free once all chunks of some parts have left the device tier.
+
+    What several chunks share counts once.
+    """
+    claims: dict[int, Reservation] = {}
+    waiting: list[object] = [chunk.claim for part in parts for chunk in part.chunks if chunk.tier == "device"]
+    while waiting:
+        claim = waiting.pop()
+        if isinstance(claim, tuple):
+            waiting.extend(claim)
+        elif isinstance(claim, Reservation):
+            claims[id(claim)] = claim
+    return sum(claim.nbytes for claim in claims.values())
+
+
 class Part:
     """What one rank holds of a distributed table.
 
@@ -249,6 +266,8 @@ class Part:
         usual = max(sum(rows) // max(1, len(rows)), staged, 1)
         together = chunk_rows // usual
         most_rows = together * usual if together >= 2 else 0
+        if most_rows and sum(rows) <= chunk_rows:
+            most_rows = sum(rows)
         most_bytes = int(1.1 * most_rows * sum(sizes) / max(1, sum(rows)))
         return group_chunks(rows, sizes, same, most_rows, most_bytes)
 

@@ -206,7 +206,7 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
         strategy,
         fits=bool((peaks <= shapes.limits).all()),
         chunk_rows=rows,
-        rounds=max(1, *(-(-n // rows) for n in shapes.sent_rows)),
+        rounds=costs.rounds(rows),
         peaks=tuple(int(n) for n in peaks),
         costs=costs,
         always=always,
@@ -229,6 +229,8 @@ def _choose(
     if strategy != "auto":
         if not candidates[strategy].fits:
             what = f"{shapes.verb} with strategy={strategy!r}"
+            if shapes.in_vain:
+                what += ", even if all tables gave way,"
             raise _too_small(candidates[strategy], shapes, config, results, what, may_stage=may_stage)
         return strategy, "because you asked for it"
     if candidates["direct"].fits:

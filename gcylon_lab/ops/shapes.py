@@ -49,6 +49,10 @@ class Shapes:
         Whether a round is exchanged while the next one is partitioned, so that both are in memory.
     scatters : bool
         Whether rows of fixed columns are written straight into the results of other ranks, without a partitioned copy.
+    columns : int
+        How many, where that is known: of staged slices each is padded.
+    in_vain : bool
+        Whether tables are counted as given way that have not, as that would be in vain: the plan will be refused.
     """
 
     verb: str
@@ -65,6 +69,8 @@ class Shapes:
     fast_chunk_bytes: int = FAST_CHUNK_BYTES
     overlaps: bool = False
     scatters: bool = False
+    columns: int = 0
+    in_vain: bool = False
 
     @property
     def size(self) -> int:
@@ -107,6 +113,7 @@ class Shapes:
             chunks=tuple(i["chunks"] for i in infos),
             used=tuple(i["used_bytes"] for i in infos),
             fixed_row_bytes=infos[0]["row_bytes"],
+            columns=len(infos[0]["columns"]),
             **infos[0].get("exchange", {}),
             **more,
         )

@@ -43,3 +43,33 @@ def test_the_advised_limit_does(kind: str, verb: str, strategy: str, size: int) 
     for disk in (True, False) if strategy != "staged" else (True,):
         for peak, limit in run_threads(size, follow_the_advice, kind, verb, strategy, disk):
             assert peak <= limit
+
+
+def refuse_and_follow(verb: str, strategy: str) -> tuple[bool, int, dict[str, list[int]], int, int]:
+    """Whether a refusal moved anything, what it staged, what the plan and the run said, and the next try's peak."""
+    context = current()
+    table, beside = (gl.from_local(pd.DataFrame({"c0": np.arange(20_000), "v": 0.5})) for _ in range(2))
+    how: dict[str, Any] = {"shuffle": {"on": "c0"}, "sort_values": {"by": "c0"}, "gather": {"root": 1}}.get(verb, {})
+    config = gl.GcylonConfig(gpu_memory_limit=100_000, chunk_size_bytes=16_384)
+    before = (table.tiers, len(table._part.chunks), beside.tiers, context.budget.used_bytes)
+    said: dict[str, list[int]] = {"needed_bytes": [], "used_bytes": [], "would_do": []}
+    for call in (f"plan_{verb}", verb):
+        with pytest.raises(BudgetExceeded, match="even if all tables gave way") as caught:
+            getattr(table, call)(**how, strategy=strategy, config=config)
+        for name, numbers in said.items():
+            numbers.append(caught.value.numbers[name])
+        caught.value.__traceback__ = None
+    staged = list(context.recorder.operations)[-1].staged_bytes + context.spill.used_bytes
+    stayed = before == (table.tiers, len(table._part.chunks), beside.tiers, context.budget.used_bytes)
+    limit = said["would_do"][1]
+    getattr(table, verb)(**how, strategy=strategy, config=config.with_values(gpu_memory_limit=limit))
+    return stayed, staged, said, list(context.recorder.operations)[-1].measured_peak_bytes, limit
+
+
+@pytest.mark.parametrize("strategy", ["direct", "chunked"])
+@pytest.mark.parametrize("verb", ["allgather", "gather", "shuffle", "repartition", "sort_values"])
+def test_what_can_never_fit_leaves_tables_where_they_are(verb: str, strategy: str) -> None:
+    for stayed, staged, said, peak, limit in run_threads(2, refuse_and_follow, verb, strategy):
+        assert stayed and not staged
+        assert all(plan == run for plan, run in said.values()), said
+        assert peak <= limit < 2_500_000

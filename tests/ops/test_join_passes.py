@@ -130,6 +130,35 @@ def test_what_is_brought_to_other_dtypes_at_the_end_stays_in_memory() -> None:
         assert not result["staged"]
 
 
+def dear(lefts: Frames, rights: Frames, config: GcylonConfig, strategy: str) -> tuple[Any, Any, int]:
+    context = current()
+    left, right = gl.from_local(lefts[context.rank]), gl.from_local(rights[context.rank])
+    before = left.plan_join(right, "inner", "k", config=config, strategy=strategy)
+    after = left.join(right, "inner", "k", config=config, strategy=strategy).last_plan
+    return before, after, context.recorder.operations[-1].staged_bytes
+
+
+def test_many_passes_give_way_to_staging_unless_they_are_asked_for() -> None:
+    """Each pass looks at all rows: near twice the input, where most of the memory is the result's, there are many."""
+    sides = numbers(2, 20_000, 10**9)
+    for side in sides:
+        for rank, frame in enumerate(side):
+            frame["k"] = np.random.default_rng(rank).permutation(20_000) * 2 + rank
+    for before, after, staged in TWO.run(dear, *sides, limited(sides, 2.0), "auto"):
+        assert before.strategy == after.strategy == "staged" and staged
+        assert before.notes[1] == after.notes[1]
+        assert "19 passes would fit into memory, but each looks at 40,000 rows: about 1.67 ms in all" in after.notes[1]
+        assert "and staging 2.59 MiB about 1.36 ms" in after.notes[1]
+    for config, strategy in (
+        (limited(sides, 2.0), "chunked"),
+        (limited(sides, 2.0, allow_disk_spill=False), "auto"),
+        (limited(sides, 2.5), "auto"),
+    ):
+        for before, after, staged in TWO.run(dear, *sides, config, strategy):
+            assert before.strategy == after.strategy == "chunked" and not staged
+            assert before.passes > 1 and after.passes > 1 and len(after.notes) == 1
+
+
 def test_a_key_with_most_rows_is_staged() -> None:
     """No bucket is smaller than that key's rows: what does not fit goes the staged way, inside the budget."""
     sides = numbers(2, 20_000, 4000, hot=0.9)
@@ -242,6 +271,7 @@ NOTHING_LEFT = {
 @given(case=cases())
 @example(case=NOTHING_LEFT)
 @example(case=NOTHING_LEFT | {"rows": 140, "keys": 300, "seed": 0})  # nor for a chunk to be read back beside it
+@example(case=NOTHING_LEFT | {"size": 4, "keys": 300, "seed": 120, "hot": 0.5, "factor": 0.5, "how": "left"})
 def test_random_budgets(case: dict[str, Any]) -> None:
     """Whatever fits or not: all rows, inside the budget; without staging, or all ranks say alike that it does not."""
     sides = numbers(case["size"], case["rows"], case["keys"], case["seed"], case["hot"])
@@ -258,6 +288,20 @@ def test_random_budgets(case: dict[str, Any]) -> None:
         if outcome.error is not None:
             raise outcome.error
     check([outcome.value for outcome in outcomes], answer(*sides, **arguments))
+
+
+def test_the_limit_that_a_refused_join_advises_does() -> None:
+    """Chunks are shares of the limit: a little more of it, and they take a little more too."""
+    sides = numbers(4, 144, 3000, 249)
+    for frame in (*sides[0], *sides[1]):
+        frame[f"s{frame.shape[1]}"] = ["t" * (row % 23) for row in range(len(frame))]
+    world, arguments, limit = World("threads", 4), {"how": "semi", "on": "k"}, 12_282
+    refused = world.outcomes(joined, *sides, arguments, "auto", GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=64))
+    assert all(isinstance(outcome.error, BudgetExceeded) for outcome in refused)
+    error = refused[0].error
+    assert isinstance(error, BudgetExceeded) and str(error.numbers["would_do"]) in error.advice
+    config = GcylonConfig(gpu_memory_limit=error.numbers["would_do"], min_chunk_rows=64)
+    check(world.run(joined, *sides, arguments, "auto", config), answer(*sides, **arguments))
 
 
 # ---- planning alone

@@ -138,6 +138,35 @@ def test_the_rows_that_a_filter_keeps_are_foreseen(how: str, many: tuple[int, in
         assert 0.9 <= ratio <= 1.1
 
 
+def below_peaks(how: str, right_rows: int, strategy: str, factor: float) -> tuple[float, float]:
+    """Of the plan before and of the run: predicted over measured, where few rows have a partner."""
+    rng, rows = np.random.default_rng(current().rank), 60_000
+    left = gl.from_local(pd.DataFrame({"k": rng.integers(0, 10**9, rows), "x": rng.random(rows), "y": 1.0}))
+    right = gl.from_local(pd.DataFrame({"k": rng.integers(0, 10**9, right_rows), "z": rng.random(right_rows)}))
+    config = GcylonConfig(gpu_memory_limit=int(factor * (left.nbytes + right.nbytes)))
+    before = left.plan_join(right, how, "k", strategy=strategy, config=config).predicted_peaks[current().rank]
+    left.join(right, how, "k", strategy=strategy, config=config)
+    record = current().recorder.operations[-1]
+    return before / record.measured_peak_bytes, record.predicted_peak_bytes / record.measured_peak_bytes
+
+
+@pytest.mark.parametrize("how", ["left", "anti"])
+@pytest.mark.parametrize("factor", [2.7, 4.0])
+def test_a_staged_join_holds_no_result(how: str, factor: float) -> None:
+    for ratios in World("threads", 2).run(below_peaks, how, 500, "staged", factor):
+        assert all(0.9 <= ratio <= 1.1 for ratio in ratios), ratios
+
+
+def test_the_first_pass_tells_how_large_the_result_is() -> None:
+    for before, after in World("threads", 2).run(below_peaks, "semi", 60_000, "auto", 4.0):
+        assert before > 1.1 and 0.9 <= after <= 1.1
+
+
+def test_a_result_that_does_not_fit_is_not_predicted_to_be_held() -> None:
+    for _, after in World("threads", 2).run(below_peaks, "left", 500, "auto", 1.5):
+        assert 0.9 <= after <= 1.1
+
+
 def missing_key() -> None:
     table = gl.from_local(pd.DataFrame({"k": [1]}))
     table.plan_join(table, on="nowhere")
