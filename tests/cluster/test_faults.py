@@ -150,7 +150,7 @@ def test_a_killed_rank_is_named_and_a_restart_mends(hurt: gl.Cluster) -> None:
     with pytest.raises(ClusterDegraded, match="restart") as degraded:
         table.shuffle("k")
     assert "What helps: Call restart()" in degraded.value._render_traceback_()[0]  # type: ignore[attr-defined]
-    assert [row["state"] for row in hurt.status()] == ["idle", "gone"]
+    assert wait_until(lambda: [row["state"] for row in hurt.status()] == ["idle", "gone"], SOON_S)
     hurt.restart()
     assert works(hurt)
     with pytest.raises(HandleReleased, match="restarted"):
