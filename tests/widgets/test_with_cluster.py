@@ -196,18 +196,17 @@ def in_background(work: Callable[[], object]) -> tuple[threading.Thread, list[Ex
     return thread, errors
 
 
+_WAIT = """
+import os, time
+until = time.monotonic() + 30
+while not os.path.exists(file) and time.monotonic() < until:
+    time.sleep(0.01)
+"""
+
+
 def busy_until(lab: gl.Cluster, file: Path) -> tuple[threading.Thread, list[Exception]]:
     """Ranks at work, until a file is made or half a minute is over."""
-
-    def wait(path: str) -> None:
-        import os
-        import time
-
-        until = time.monotonic() + 30
-        while not os.path.exists(path) and time.monotonic() < until:
-            time.sleep(0.01)
-
-    thread, errors = in_background(lambda: lab.run(wait, str(file)))
+    thread, errors = in_background(lambda: lab.run(exec, _WAIT, {"file": str(file)}))
     assert eventually(lambda: lab.status()[0]["running"] == "run", 20)
     return thread, errors
 
