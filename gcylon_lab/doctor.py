@@ -59,7 +59,6 @@ else:
         print(json.dumps(said), flush=True)
     context.close()
 """
-_TRY_S = 120
 # Nobody else is to miss what this takes for a moment.
 _LITTLE = {"GCYLON_GPU_MEMORY_LIMIT": "64MiB", "GCYLON_HOST_MEMORY_LIMIT": "64MiB"}
 
@@ -277,15 +276,6 @@ def _engines(cards: list[str]) -> Iterator[Finding]:
         yield from _tried_engines(cards)
 
 
-def _try(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str] | None:
-    """Run a command; None where it says nothing in time. (Open MPI was once seen to go on after all had been said.)"""
-    try:
-        return _run(command, _TRY_S, environment)
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-        return subprocess.CompletedProcess(command, 0, said, "") if said.endswith("\n") else None
-
-
 def _cpu_engines(why: str, status: str) -> Finding:
     note = "There use_pinned_memory and host_memory_limit do nothing."
     return Finding("engines", status, f"CPU engines: tables are pandas, because {why}", note)
@@ -298,9 +288,10 @@ def _tried_engines(cards: list[str]) -> Iterator[Finding]:
         command, environment = [mpi.path, *mpi.arguments, "-n", "2", *command], environment | mpi.environment
     except GcylonError:
         pass  # the mpi line says so; one rank needs none
-    done = _try(command, environment)
-    if done is None:
-        yield Finding("engines", FAIL, f"GPU engines did not come up in {_TRY_S} s", f"Try it: {' '.join(command)}")
+    try:
+        done = _run(command, 120, environment)
+    except subprocess.TimeoutExpired:
+        yield Finding("engines", FAIL, "GPU engines did not come up in 120 s", f"Try it: {' '.join(command)}")
         return
     said = next((line for line in done.stdout.splitlines() if line.startswith("{")), "")
     made = json.loads(said) if said and not done.returncode else {"error": without_chatter(done.stderr)[-1500:].strip()}

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,7 +85,7 @@ def with_libraries(folder: Path, cupy: str, monkeypatch: pytest.MonkeyPatch) -> 
 def ask(*questions: tuple[str, str]) -> list[dict[str, Any]]:
     """What processes of their own say and choose, for each question and engine, or the error that they end in."""
     command = [sys.executable, "-c", ASK, json.dumps(questions)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert len(done.stdout.splitlines()) == len(questions), done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -272,7 +271,6 @@ def test_unknown_choices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.mpi
-@pytest.mark.timeout(400)
 @needs_none
 def test_the_doctor_starts_engines_and_says_what_they_chose(monkeypatch: pytest.MonkeyPatch) -> None:
     (fallen_back,) = doctor._tried_engines([])
@@ -282,22 +280,6 @@ def test_the_doctor_starts_engines_and_says_what_they_chose(monkeypatch: pytest.
     (refused,) = doctor._tried_engines([])
     assert refused.status == "fail"
     assert refused.note.startswith(f"ConfigError: GPU engines were asked for, but {why_unavailable()}.")
-
-
-@pytest.mark.parametrize(
-    ("said", "found"), [('{"kind": "cpu", "reason": "because of that"}', "because of that"), ("", "did not come up")]
-)
-def test_what_engines_said_counts_although_mpiexec_goes_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, found: str
-) -> None:
-    endless = tmp_path / "mpiexec"
-    endless.write_text(f"#!/bin/sh\n[ '{said}' ] && echo '{said}'\nexec sleep 60\n")
-    endless.chmod(0o755)
-    mpi = SimpleNamespace(path=str(endless), arguments=(), environment={})
-    monkeypatch.setattr(doctor, "find_mpiexec", lambda: mpi)
-    monkeypatch.setattr(doctor, "_TRY_S", 1.0)
-    (finding,) = doctor._tried_engines([])
-    assert found in finding.value
 
 
 @needs_none
