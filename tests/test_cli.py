@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from ports import free_port
 
 from gcylon_lab import __version__, tutorials
 from gcylon_lab.cli import main
@@ -66,17 +66,15 @@ def test_tutorials_are_copied_and_what_stands_there_is_kept(tmp_path):
 
 
 def test_lab_serves_the_tutorials(tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        free_port = probe.getsockname()[1]
-    options = ["--no-browser", "--ip=127.0.0.1", f"--port={free_port}", "--IdentityProvider.token="]
+    port = free_port()
+    options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token="]
     command = [sys.executable, "-m", "gcylon_lab", "lab", "--dir", str(tmp_path / "work"), "--", *options]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        names = {entry["name"] for entry in _ask(f"http://127.0.0.1:{free_port}/api/contents", process)["content"]}
+        names = {entry["name"] for entry in _ask(f"http://127.0.0.1:{port}/api/contents", process)["content"]}
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
     assert "01_start_here.ipynb" in names
     assert Path(tmp_path / "work" / "01_start_here.ipynb").exists()
 

@@ -85,7 +85,7 @@ def with_libraries(folder: Path, cupy: str, monkeypatch: pytest.MonkeyPatch) -> 
 def ask(*questions: tuple[str, str]) -> list[dict[str, Any]]:
     """What processes of their own say and choose, for each question and engine, or the error that they end in."""
     command = [sys.executable, "-c", ASK, json.dumps(questions)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert len(done.stdout.splitlines()) == len(questions), done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 

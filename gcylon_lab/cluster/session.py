@@ -31,7 +31,7 @@ T = TypeVar("T")
 _MAX_KEEP_S = 5.0
 # An engine beside many other programs was once seen not to answer within 5 s.
 _CONFIG_TRIES = 3
-_LAST_WORDS_S = 0.5  # the launcher learns of an end a moment after the controller
+_LAST_WORDS_S = 2.0  # on a busy machine the launcher writes of an end later than the controller tells of it
 
 
 class Session:
@@ -260,7 +260,8 @@ class Session:
         """Check that the engines are one world, and make the way to them; return the last table's number."""
         engines = sorted(self.client.ids)
         identities = self._identities(engines)
-        check_complete(identities, self.launcher.n, self.launcher.exit_of)
+        now = time.monotonic()
+        check_complete(identities, self.launcher.n, lambda rank: self._exit_of(rank, now))
         self.ranks = check_identities(identities, engines, self.launcher.n, self.launcher.mpi.describe())
         in_order = sorted(identities, key=lambda answer: int(answer["rank"]))
         self.config = GcylonConfig(**in_order[0]["config"])
@@ -329,10 +330,16 @@ class Session:
             self.channel.view.execute(self._prelude, block=True)
 
     def _describe_loss(self, rank: int) -> str:
-        how = self.launcher.exit_of(rank)
+        how = self._exit_of(rank, self.channel.lost[rank])
         return (
             f"The process of {self.ranks[rank].describe()} is gone: {how or 'its launcher does not say how it ended'}."
         )
+
+    def _exit_of(self, rank: int, known_at: float) -> str:
+        """How a rank ended, which its launcher may say a moment after it is known that it did; "" where it does not."""
+        while not (how := self.launcher.exit_of(rank)) and time.monotonic() - known_at < _LAST_WORDS_S:
+            time.sleep(0.02)
+        return how
 
     def _leave(self) -> None:
         self.closed = True

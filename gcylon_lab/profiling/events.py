@@ -229,10 +229,14 @@ def hidden_share(copy_s: float, wait_s: float) -> float | None:
 def newest(ring: deque[T], count: int) -> list[T]:
     """Return the last so many of what other threads append to, the newest first.
 
-    It is a single step of the interpreter, so nothing is appended meanwhile; a copy of a
+    To read them is a single step of the interpreter, so nothing is appended meanwhile; a copy of a
     whole ring, of which a snapshot reads a few hundred, is one too, of a millisecond.
     """
-    return list(islice(reversed(ring), count))
+    while True:
+        try:
+            return list(islice(reversed(ring), count))
+        except RuntimeError:  # appended to between this step and the one before, which looked at where the end is
+            continue
 
 
 def _ended_since(since_ns: int, newest_first: Sequence[Numbered]) -> list[Numbered] | None:
@@ -333,7 +337,8 @@ class Recorder:
     @property
     def dropped(self) -> int:
         """Events that were pushed out of the ring."""
-        return self.recorded - len(self._ring)
+        kept = len(self._ring)  # first: others may append meanwhile
+        return self.recorded - kept
 
     def _highest_number(self) -> int:
         return max((event[8] for event in newest(self._ring, 64)), default=self._forgotten - 1) + 1

@@ -36,7 +36,7 @@ def left_alone(runtime_dir: str) -> Iterator[list[Path]]:
     homes: list[Path] = []
     yield homes
     for home in homes:
-        assert wait_until(lambda home=home: not home.exists() and not of_home(str(home)), 60), of_home(str(home))
+        assert wait_until(lambda home=home: not home.exists() and not of_home(str(home)), 100), of_home(str(home))
 
 
 @pytest.fixture(scope="session")

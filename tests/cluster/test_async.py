@@ -7,8 +7,10 @@ import concurrent.futures
 import gc
 import inspect
 import logging
+import os
 import threading
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -24,6 +26,14 @@ from gcylon_lab.table import Table
 
 def nap(seconds: float) -> int:
     time.sleep(seconds)
+    return gl.current().rank
+
+
+def wait_for(file: str) -> int:
+    """Until a test makes a file."""
+    until = time.monotonic() + 30
+    while not os.path.exists(file) and time.monotonic() < until:
+        time.sleep(0.01)
     return gl.current().rank
 
 
@@ -82,11 +92,14 @@ def test_who_comes_later_waits_for_those_with_a_number() -> None:
     first, second = turns.take(), turns.take()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waits = pool.submit(turns.wait)
+        until = time.monotonic() + 20
+        while not turns._changed._waiters and time.monotonic() < until:  # type: ignore[attr-defined]
+            time.sleep(0.001)
         turns.leave(first)
         assert not concurrent.futures.wait([waits], 0.05).done
         third = turns.take()
         turns.leave(second)
-        waits.result(2)  # one that took its number later is not waited for
+        waits.result(20)  # one that took its number later is not waited for
     with turns.lock:
         turns.wait()  # who has the lock waits for nobody
     turns.leave(third)
@@ -131,7 +144,7 @@ def test_all_requests_run_in_the_order_in_which_they_were_asked_for(lab: gl.Clus
 
 
 @pytest.mark.mpi
-def test_futures_are_results_errors_and_words(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+def test_futures_are_results_errors_and_words(lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path) -> None:
     table = lab.from_pandas(frame)
     future = table.shuffle_async("k", strategy="staged")
     assert isinstance(future, VerbFuture) and "shuffle('k', strategy='staged')" in repr(future)
@@ -142,10 +155,11 @@ def test_futures_are_results_errors_and_words(lab: gl.Cluster, frame: pd.DataFra
     assert caught.value.ranks == (0, 1)
     with pytest.raises(TypeError, match="missing"):
         table.shuffle_async()
-    slow = lab.run_async(nap, 0.5)
+    slow = lab.run_async(wait_for, str(tmp_path / "go"))
     assert "running" in repr(slow) or "waits" in repr(slow)
     with pytest.raises(TimeoutError, match="goes on"):
         slow.result(0.1)
+    (tmp_path / "go").touch()
     assert slow.result() == [0, 1]
     assert table.groupby("k").agg_async({"v": "sum"}).result().num_rows == frame["k"].nunique()
 
@@ -167,16 +181,19 @@ def test_an_error_that_nobody_asked_for_is_told(
         time.sleep(0.02)
     with caplog.at_level(logging.ERROR):
         del future
-        gc.collect()
+        until = time.monotonic() + 10
+        while not caplog.text and time.monotonic() < until:
+            gc.collect()  # the thread in which it ran has it a moment longer
+            time.sleep(0.02)
     assert "nobody asked for its result: ColumnMissing" in caplog.text
 
 
 @pytest.mark.mpi
-def test_what_has_not_begun_is_dropped(lab: gl.Cluster) -> None:
+def test_what_has_not_begun_is_dropped(lab: gl.Cluster, tmp_path: Path) -> None:
     lab.run(lambda: gl.__dict__.pop("_order_of_tests", None))
 
     async def main() -> None:
-        slow = lab.run_async(nap, 0.4)
+        slow = lab.run_async(wait_for, str(tmp_path / "go"))
         task = asyncio.ensure_future(lab.run_async(numbered, 7))
         await asyncio.sleep(0.05)
         task.cancel()
@@ -186,6 +203,7 @@ def test_what_has_not_begun_is_dropped(lab: gl.Cluster) -> None:
         assert dropped.cancel() and dropped.cancelled() and "cancelled" in repr(dropped)
         with pytest.raises(concurrent.futures.CancelledError):
             dropped.result()
+        (tmp_path / "go").touch()
         assert await slow == [0, 1], "the one before was struck"
 
     asyncio.run(main())

@@ -6,13 +6,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import attaching
+from gcylon_lab.cluster import attaching, session
 from gcylon_lab.cluster.identity import check_complete
 from gcylon_lab.errors import ClusterDegraded, ClusterError
 
@@ -62,6 +64,15 @@ def test_a_rank_that_is_gone_is_named(runtime_dir: str) -> None:
             gl.Cluster.attach("hurt_before", progress=False)
     finally:
         os.kill(pids[0], signal.SIGKILL)
+
+
+def test_how_a_rank_ended_may_be_said_a_moment_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = iter(["", "", "signal Killed"])
+    late = SimpleNamespace(launcher=SimpleNamespace(exit_of=lambda rank: next(said)))
+    assert session.Session._exit_of(late, 1, time.monotonic()) == "signal Killed"  # type: ignore[arg-type]
+    silent = SimpleNamespace(launcher=SimpleNamespace(exit_of=lambda rank: ""))
+    monkeypatch.setattr(session, "_LAST_WORDS_S", 0.05)
+    assert session.Session._exit_of(silent, 1, time.monotonic()) == ""  # type: ignore[arg-type]
 
 
 def busy(rank: int, running: str, operation: int = 0, verb: str = "") -> dict[str, Any]:

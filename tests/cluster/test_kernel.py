@@ -121,7 +121,7 @@ async def tick():
         await asyncio.sleep(0.02)
         ticks += 1
 ticker = asyncio.ensure_future(tick())
-await lab.run_async(time.sleep, 1.8)
+await lab.run_async(time.sleep, 2.8)
 ticker.cancel()
 print("ticks:", ticks)
 """
@@ -147,7 +147,8 @@ def test_magics_and_awaits(notebook: Notebook) -> None:
     # While a cell awaits the ranks the kernel's loop goes on; interrupting it frees them.
     awaited = notebook.run(TICKS)
     assert int(awaited["text"].rpartition("ticks: ")[2].split()[0]) >= 25, awaited["text"]
-    assert "run: 1" in awaited["text"] and "run done in" in awaited["text"], "no progress in the cell that awaits"
+    assert re.search("run: [12]", awaited["text"]), "no progress in the cell that awaits"
+    assert "run done in" in awaited["text"]
     start = time.monotonic()
     assert notebook.run("await lab.run_async(time.sleep, 60)", interrupt_after_s=1.5)["status"] == "error"
     assert "1000" in notebook.run("print(t.shuffle('k').num_rows)")["text"]

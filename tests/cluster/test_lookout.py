@@ -60,7 +60,7 @@ def test_patience_starts_again_when_anything_happens() -> None:
 
 @pytest.mark.mpi
 def test_a_verb_that_one_rank_calls_alone(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "IDLE_S", 2.0)
+    monkeypatch.setattr(lookout, "IDLE_S", 60.0)
     code = "import pandas as pd\nif gl.current().rank == 0:\n    gl.from_local(pd.DataFrame({'a': [1]})).shuffle('a')"
     began = time.monotonic()
     sent = lab.view.execute(code, block=False)
@@ -71,6 +71,7 @@ def test_a_verb_that_one_rank_calls_alone(lab: gl.Cluster, monkeypatch: pytest.M
         assert not sent.ready()
         time.sleep(0.05)
     assert [row["operation"] for row in rows] == ["from_local", ""]
+    monkeypatch.setattr(lookout, "IDLE_S", 2.0)
     with pytest.raises(Exception, match="Rank 0 waits in from_local; rank 1 is idle"):
         sent.get()
     assert time.monotonic() - began < 40
@@ -88,7 +89,7 @@ def test_a_function_in_which_one_rank_calls_a_verb(lab: gl.Cluster, monkeypatch:
 @pytest.mark.mpi
 def test_a_rank_that_works_for_itself_is_left_alone(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookout, "IDLE_S", 0.5)
-    assert lab.run(_alone, 1, 4.0) == [None, 1]
+    assert lab.run(_alone, 1, 2.5) == [None, 1]
 
 
 def _alone(rank: int, wait_s: float = 0.0) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,6 +63,7 @@ def test_settings_are_shown_and_set(
 
 
 def test_a_plan_runs_nothing(shell: InteractiveShell, lab: gl.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    gc.collect()
     said(shell, capsys, "t.info()")  # what tables before this one left to be dropped is dropped
     sent = len(lab.client.history)
     assert "shuffle: staged" in said(shell, capsys, '%lab_plan t.shuffle("k", strategy="staged", keep_order=True)')

@@ -13,7 +13,7 @@ import pytest
 from jupyter_client.session import Session
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import views
+from gcylon_lab.cluster import control, views
 from gcylon_lab.cluster.messages import CONTROL_REQUEST
 
 pytestmark = pytest.mark.mpi
@@ -73,7 +73,12 @@ def quiet(seen: set[bytes]) -> set[bytes]:
     return before
 
 
-def test_an_answer_is_one_message_and_serves_all_who_ask_for_states(lab: gl.Cluster) -> None:
+def test_an_answer_is_one_message_and_serves_all_who_ask_for_states(
+    lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh_s = control._FRESH_S
+    assert fresh_s < 1.0
+    monkeypatch.setattr(control, "_FRESH_S", 60.0)  # however long it takes to get there
     channel, seen = lab._session.channel, lab._session.client.session.digest_history
     before = quiet(seen)
     channel.control.ask({"ask": "state"})
@@ -83,7 +88,8 @@ def test_an_answer_is_one_message_and_serves_all_who_ask_for_states(lab: gl.Clus
     before = set(seen)
     assert [state and state["rank"] for state in channel.control.states(1.0)] == list(range(lab.n))
     assert not seen - before
-    time.sleep(0.3)
+    monkeypatch.setattr(control, "_FRESH_S", fresh_s)
+    time.sleep(fresh_s)
     assert [state and state["rank"] for state in channel.control.states(1.0)] == list(range(lab.n))
     assert len(seen - before) == lab.n, "what was told is too old"
 
@@ -102,12 +108,16 @@ def test_a_request_that_others_signed_is_not_answered_and_the_next_one_is(lab: g
 
 def test_the_end_of_a_request_is_told_at_once(lab: gl.Cluster) -> None:
     heard: list[float] = []
+    late: list[float] = []
     end = lab.feed.subscribe(lambda snapshots: heard.append(time.monotonic()))
     try:
-        lab.run(time.sleep, 0.7)
-        ended = time.monotonic()
-        while not heard or heard[-1] < ended:
-            assert time.monotonic() < ended + 0.7, "the next look at idle ranks would come 0.8 s after this at best"
-            time.sleep(0.01)
+        while len(late) < 3 and min(late, default=1.0) > 0.7:  # once, since a busy machine is late now and then
+            lab.run(time.sleep, 0.7)
+            ended = time.monotonic()
+            while not heard or heard[-1] < ended:
+                assert time.monotonic() < ended + 20
+                time.sleep(0.01)
+            late.append(heard[-1] - ended)
     finally:
         end()
+    assert min(late) <= 0.7, "the next look at idle ranks would come 0.8 s after the end at best"

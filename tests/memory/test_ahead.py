@@ -25,9 +25,9 @@ SHORT_STEP = 32 * MIB
 class SlowMemory(Pageable):
     """Ordinary memory that takes a while, one at a time, and ends where it is told to."""
 
-    def __init__(self, delay_s: float = 0.0, refuse_at: int = 1_000_000) -> None:
+    def __init__(self, delay_s: float = 0.0, refuse_at: int = 1_000_000, hold_at: int = 1_000_000) -> None:
         super().__init__()
-        self.delay_s, self.refuse_at = delay_s, refuse_at
+        self.delay_s, self.refuse_at, self.hold_at = delay_s, refuse_at, hold_at
         self.sizes: list[int] = []
         self.inside = self.most_inside = 0
         self.may_go = threading.Event()
@@ -37,6 +37,8 @@ class SlowMemory(Pageable):
         self.inside += 1
         self.most_inside = max(self.most_inside, self.inside)
         try:
+            if len(self.sizes) + 1 == self.hold_at:
+                self.may_go.clear()
             assert self.may_go.wait(30)
             time.sleep(self.delay_s)
             if len(self.sizes) + 1 >= self.refuse_at:
@@ -137,14 +139,16 @@ def test_nothing_is_locked_where_nothing_is_wanted(made: Callable[..., PinnedAhe
 
 
 def test_it_ends_when_it_is_closed(made: Callable[..., PinnedAhead]) -> None:
-    pool = PinnedPool(64 * GIB, memory=SlowMemory(delay_s=0.005))
+    memory = SlowMemory(hold_at=3)
+    pool = PinnedPool(64 * GIB, memory=memory)
     ahead = made(pool, 64 * GIB)
     ahead.start()
-    until(lambda: pool.held_bytes > 0)
-    ahead.stop()
+    until(lambda: memory.inside == 1 and len(memory.sizes) == 2)
+    threading.Timer(0.1, memory.may_go.set).start()
+    ahead.stop()  # waits for the step that is under way
     held = pool.held_bytes
     time.sleep(0.05)
-    assert pool.held_bytes == held < GIB and not ahead.running
+    assert pool.held_bytes == held <= 3 * SHORT_STEP and not ahead.running
 
 
 def test_a_process_that_ends_ends_it_too() -> None:
@@ -226,17 +230,18 @@ def test_only_one_locks_at_a_time(made: Callable[..., PinnedAhead]) -> None:
 
 
 def test_it_stands_back_while_an_operation_runs(made: Callable[..., PinnedAhead]) -> None:
-    memory, recorder = SlowMemory(delay_s=0.005), Recorder()
+    memory, recorder = SlowMemory(hold_at=GIB // SHORT_STEP + 2), Recorder()
     pool = PinnedPool(4 * GIB, memory=memory)
     ahead = made(pool, 2 * GIB, recorder)
     ahead.start()
     ahead.wait_for_first()
+    until(lambda: pool.held_bytes == GIB + SHORT_STEP and memory.inside == 1)
     with recording(recorder), operation("shuffle", 1, recorder):
-        time.sleep(0.05)  # the short step under way ends
+        memory.may_go.set()  # the short step under way ends
+        until(lambda: pool.held_bytes > GIB + SHORT_STEP)
         held = pool.held_bytes
-        assert held < 2 * GIB
         time.sleep(0.1)
-        assert pool.held_bytes == held
+        assert pool.held_bytes == held == GIB + 2 * SHORT_STEP
         assert pool.take(2 * SHORT_STEP).pinned  # what the operation needs it gets
         assert pool.held_bytes == held + 256 * MIB
     until(lambda: not ahead.running)

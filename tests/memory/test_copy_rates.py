@@ -15,7 +15,7 @@ from gcylon_lab.memory.tiers import SpillStore
 
 def test_a_disk_is_measured_by_writing_and_reading(tmp_path: Path) -> None:
     found = rates.disk_rates(str(tmp_path), 1 << 20)
-    assert set(found) == {"down", "up"} and all(1e6 < rate < 1e12 for rate in found.values())
+    assert set(found) == {"down", "up"} and all(1e4 < rate < 1e12 for rate in found.values())
     assert list(tmp_path.iterdir()) == []
     assert rates.disk_rates(str(tmp_path / "missing")) == {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 from lab_page import wait_for
+from ports import free_port
 from test_notebooks import IN_CHROMIUM
 
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -48,9 +48,7 @@ def chromium() -> str:
 @pytest.fixture
 def jupyter(tmp_path: Path) -> Iterator[str]:
     """The address of a JupyterLab that ``gcylon-lab lab`` has opened on a copy of the tutorials."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     folder, log = tmp_path / "tutorials", (tmp_path / "jupyter.log").open("w")
     options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=", "--ServerApp.password="]
     command = [sys.executable, "-m", "gcylon_lab", "lab", "--dir", str(folder), "--", *options]
@@ -62,7 +60,7 @@ def jupyter(tmp_path: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
         log.close()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import psutil
 import pytest
 from lab_page import LabPage, wait_for
+from ports import free_port
 from test_notebooks import APPLICATION
 
 pytest.importorskip("voila", reason="pip install '.[app]' brings Voila")
@@ -22,9 +22,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mar
 @pytest.fixture
 def voila(tmp_path: Path) -> Iterator[tuple[str, int]]:
     """Its address, and its process."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     folders = {
         name: str(tmp_path / name.lower()) for name in ("JUPYTER_CONFIG_DIR", "IPYTHONDIR", "JUPYTER_RUNTIME_DIR")
     }
@@ -39,7 +37,7 @@ def voila(tmp_path: Path) -> Iterator[tuple[str, int]]:
             yield f"http://127.0.0.1:{port}", process.pid
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 def engines(pid: int) -> list[int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,6 +20,7 @@ from gcylon_lab.profiling import (
     recording,
     span,
 )
+from gcylon_lab.profiling.events import newest
 
 
 def test_a_span_and_a_mark_are_kept_with_all_their_fields() -> None:
@@ -86,6 +89,20 @@ def test_reading_while_another_thread_records_neither_fails_nor_tears_events() -
         stop.set()
         thread.join()
     assert recorder.recorded > 0
+
+
+class Busy(deque[int]):
+    """Another thread appends to it between two steps of who reads it, some times."""
+
+    def __reversed__(self) -> Iterator[int]:
+        found = super().__reversed__()
+        if self[-1] < 8:
+            self.append(self[-1] + 1)
+        return found
+
+
+def test_the_newest_are_read_whatever_comes_meanwhile() -> None:
+    assert newest(Busy(range(5), maxlen=5), 3) == [8, 7, 6]
 
 
 def test_events_since_a_time_are_those_that_ended_then_or_later() -> None:

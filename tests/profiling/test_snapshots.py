@@ -201,7 +201,9 @@ def test_increments_merge_to_what_one_snapshot_has() -> None:
     thread.start()
     merged: list[RankSnapshot] = []
     since = 0
-    for _ in range(25):
+    deadline, taken = time.monotonic() + 20, 0
+    while taken < 25 or (len(recorder.events()) < 1200 and time.monotonic() < deadline):
+        taken += 1
         time.sleep(0.01)
         new = take_snapshot(recorder, sampling, 0, "h", since_ns=since)
         since = new["now_ns"]

@@ -295,7 +295,18 @@ class ReplaySource:
             self._thread.join()
 
 
-def eventually(condition: Callable[[], object], timeout_s: float = 5.0) -> bool:
+def settle(count: Callable[[], object], still_s: float = 0.3, timeout_s: float = 20.0) -> None:
+    """Wait until what is under way is over: until a count has not changed for a while."""
+    end = time.monotonic() + timeout_s
+    seen, since = count(), time.monotonic()
+    while time.monotonic() - since < still_s:
+        assert time.monotonic() < end, f"it still changes: {seen}"
+        time.sleep(0.01)
+        if count() != seen:
+            seen, since = count(), time.monotonic()
+
+
+def eventually(condition: Callable[[], object], timeout_s: float = 20.0) -> bool:
     """Wait until a condition holds; return whether it did in time."""
     end = time.monotonic() + timeout_s
     while time.monotonic() < end:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from replay import Replay, ReplaySource, eventually
+from replay import Replay, ReplaySource, eventually, settle
 
 import gcylon_lab as gl
 from gcylon_lab.errors import ArgumentError, GcylonError
@@ -53,16 +53,16 @@ def test_it_listens_once_it_is_shown_and_gains_points(memory: gl.Panel, source: 
 
 def test_at_most_ten_updates_a_second_and_none_unseen(memory: gl.Panel, source: ReplaySource) -> None:
     shown(memory, source, 1.0)
-    time.sleep(0.2)
+    settle(lambda: (memory.draws, memory.live.messages))
     before, began = memory.live.messages, time.monotonic()
     for k in range(100):
         source.at_s = 1.0 + k / 50
         memory._news(source.snapshots())
-    took = time.monotonic() - began
     assert eventually(lambda: drawn_to(memory) >= 2.97)
+    took = time.monotonic() - began
     assert 1 <= memory.live.messages - before <= 10 * took + 3
     memory.page.visible = False
-    time.sleep(0.3)
+    settle(lambda: (memory.draws, memory.live.messages))
     before = memory.live.messages
     source.tell(5.0)
     time.sleep(0.3)
@@ -93,10 +93,10 @@ def test_an_operation_may_be_chosen_and_stays_while_others_come(source: ReplaySo
         assert eventually(lambda: "#3 allgather: " in said(panel))
         names = ["the latest operation", "#4 shuffle", "#3 allgather", "#2 shuffle", "#1 shuffle"]
         assert eventually(lambda: [label for label, _ in panel.operation.options] == names), "after the figure"
-        assert panel.operation.value == 3
+        assert eventually(lambda: panel.operation.value == 3), "new options take it away for a moment"
         source.tell(16.0)
         assert eventually(lambda: len(panel.operation.options) == 6)
-        assert panel.operation.value == 3 and "#3 allgather: " in said(panel)
+        assert eventually(lambda: panel.operation.value == 3) and "#3 allgather: " in said(panel)
         panel.operation.value = None
         assert eventually(lambda: "#5 repartition: " in said(panel))
 
@@ -109,13 +109,13 @@ def workers() -> set[threading.Thread]:
 @pytest.mark.parametrize("name", list(PAGES))
 def test_every_panel_lives_and_is_freed(name: str) -> None:
     gc.collect()
-    source, widgets_before = ReplaySource(Replay(12, gpus=2)), len(_instances())
+    source, widgets_before = ReplaySource(Replay(12, gpus=2)), _instances().keys()
     threads_before = workers()
     references = live_and_close(source, name)
+    assert eventually(lambda: workers() <= threads_before), "a job that was under way ends first"
     gc.collect()
     assert [r() for r in references] == [None] * 3
-    assert len(_instances()) == widgets_before
-    assert workers() <= threads_before
+    assert _instances().keys() <= widgets_before
 
 
 def live_and_close(source: ReplaySource, name: str) -> list[weakref.ref[Any]]:
