@@ -21,7 +21,7 @@ _CARD = (
 _FAINT = "opacity:0.75"
 
 
-def table_card(name: str, infos: Sequence[Mapping[str, Any]]) -> str:
+def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "") -> str:
     """A table on the ranks: its size, columns, and a bar for each rank's rows, so that skew is seen.
 
     Parameters
@@ -30,6 +30,8 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]]) -> str:
         Of the handle.
     infos : sequence of mapping
         Every rank's ``Table.info()``, in rank order.
+    called : str, optional
+        What a person calls it: a variable, or how it was made.
 
     Returns
     -------
@@ -39,8 +41,9 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]]) -> str:
     rows, nbytes = sum(i["rows"] for i in infos), sum(i["nbytes"] for i in infos)
     count = len(infos[0]["columns"])
     spread = infos[0].get("partitioning")
+    title = f"<b>{escape(called)}</b> · DistTable {escape(name)}" if called else f"<b>DistTable {escape(name)}</b>"
     head = (
-        f"<b>DistTable {escape(name)}</b> · {format_count(rows)} row{'s' * (rows != 1)} · {count} "
+        f"{title} · {format_count(rows)} row{'s' * (rows != 1)} · {count} "
         f"column{'s' * (count != 1)} · {format_bytes(nbytes)}"
     )
     if spread:

@@ -21,6 +21,7 @@ from .identity import RankRecord, check_complete, check_identities
 from .launcher import Launcher
 from .lease import Keeper
 from .messages import Reply, Request, ask
+from .naming import Origin, origin_of
 from .progress import Waiting
 from .tracebacks import shown_folded
 from .turns import Turns
@@ -57,6 +58,7 @@ class Session:
         self.config = launcher.config
         self.memory: list[dict[str, int]] = []
         self.infos: dict[str, list[dict[str, Any]]] = {}
+        self.origins: dict[str, Origin] = {}
         self.generation = 0
         self.closed = False
         self._prelude = prelude
@@ -177,6 +179,8 @@ class Session:
                 shown_folded(error)  # what no rank raised, such as that one is gone
             raise
         self.waiting.done()
+        if request.result:
+            self.origins[request.result] = origin_of(request)
         return replies
 
     def later(self, what: str, function: Callable[[], T]) -> VerbFuture[T]:
@@ -209,6 +213,7 @@ class Session:
         """Forget a table on the engines with the next request; safe in finalizers."""
         self.channel.drop_later(table)
         self.infos.pop(table, None)
+        self.origins.pop(table, None)
 
     def drop(self, table: str) -> None:
         """Forget a table on the engines: now if they are free, else with the next request."""
@@ -272,6 +277,7 @@ class Session:
         self.channel.needs_recovery = any(answer["revoked"] for answer in identities)
         self.generation += 1
         self.infos.clear()
+        self.origins.clear()
         self._check_collective()
         state = self.launcher.state() | {"name": self.name, "started": time.time(), "prelude": self._prelude}
         homes.write_state(self.launcher.home, state)
