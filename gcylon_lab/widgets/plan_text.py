@@ -20,7 +20,7 @@ _ALIKE = 4
 _OPERATIONS = 64
 
 _MEANS = {
-    "direct": "everything stays on the device",
+    "direct": "the result stays on the device, in the fastest rounds",
     "chunked": "in rounds that keep the peak under the budget, the result on the device",
     "staged": "the result goes down to disk, chunk by chunk",
 }

@@ -17,7 +17,7 @@ from .plan_text import measured_speeds, plan_html
 from .planned import JOIN_HOWS, VERBS, WITH_KEYS, WITH_OTHER, WITH_ROOT, Infos, Planned, read_keys, second_table
 from .source import Source
 from .view import Snapshot
-from .what_if import limits_text, switches_text, turns, without_ceilings
+from .what_if import dip, limit_now, limits_text, switches_text, turns, without_ceilings
 from .worker import Worker
 
 _REPLAN_EVERY_S = 0.5
@@ -209,8 +209,10 @@ def _changes(planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig
     infos, roomy = tables[planned.table], without_ceilings(tables)
     nbytes = sum(int(info["nbytes"]) + int(info["used_bytes"]) for part in tables.values() for info in part)
     try:
-        found = turns(lambda other: planned._plan(roomy, other), config, nbytes)
-        texts = [limits_text(found, config, infos, plan.strategy if plan else "")]
+        plan_at = lambda other: planned._plan(roomy, other)  # noqa: E731
+        found = turns(plan_at, config, nbytes)
+        less = dip(plan_at, config, found, limit_now(config, infos)) if plan else None
+        texts = [limits_text(found, config, infos, plan.strategy if plan else "", less)]
     except GcylonError:
         texts = []
     on_cpu = not infos[0].get("pinned_tier", False)

@@ -14,7 +14,7 @@ from gcylon_lab.units import GIB, MIB
 from gcylon_lab.widgets.plan_text import measured_speeds
 from gcylon_lab.widgets.planned import VERBS, Planned, read_keys, second_table
 from gcylon_lab.widgets.tuner import TunerBox
-from gcylon_lab.widgets.what_if import LEAST, limits_text, switches_text, turns, without_ceilings
+from gcylon_lab.widgets.what_if import LEAST, dip, limits_text, switches_text, turns, without_ceilings
 from gcylon_lab.widgets.worker import Worker
 
 TABLES = ReplaySource(Replay(4)).tables()
@@ -144,6 +144,40 @@ def test_the_limits_stand_in_words_beside_the_one_in_force() -> None:
     free = [{**info, "free_at_start_bytes": GIB} for info in infos]
     auto = limits_text(found, GcylonConfig(gpu_memory_fraction=0.05), free)
     assert f"direct from {direct // MIB} MiB (fraction {direct / GIB:.2f}) up" in auto
+
+
+# Under a limit that does not hold this table of one chunk it is staged first, and its result has the device alone.
+WHOLE = [
+    {**info, "rows": 2**19, "nbytes": 16 * MIB, "row_bytes": 32, "tiers": {"device": 16 * MIB, "disk": 0}, "chunks": 1,
+     "device_chunk_bytes": [16 * MIB], "largest_staged_bytes": 0, "used_bytes": 16 * MIB}
+    for info in TABLES["lineitem"][:2]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "now", "best"), [("repartition", 17.6, "direct"), ("shuffle", 20, "chunked")])
+def test_a_smaller_limit_that_allows_more_is_explained(verb: str, now: float, best: str) -> None:
+    at = lambda config: Planned(verb, "t", ("k",)).plan(without_ceilings({"t": WHOLE}), config)  # noqa: E731
+    config = GcylonConfig(gpu_memory_limit=int(now * MIB))
+    plan, larger = at(config), at(config.with_values(gpu_memory_limit=25 * MIB))
+    assert (plan.strategy, larger.strategy) == (best, "staged") and larger.notes == ()
+    assert plan.notes == (
+        "the table itself is staged first, up to 16 MiB a rank, which makes room, and is read back piece by piece",
+    )
+    found = turns(at, config, 32 * MIB)
+    for turn in found[1:]:  # no strategy is said to hold from a limit up above which it does not
+        above = [at(config.with_values(gpu_memory_limit=int(turn.limit_bytes * r))).strategy for r in (1.01, 1.3, 1.9)]
+        assert "staged" not in above
+    less = dip(at, config, found, int(now * MIB))
+    assert less is not None and less.strategy == "staged"
+    for limit, strategy in ((less.limit_bytes * 1.01, "staged"), (less.limit_bytes * 0.94, best)):
+        assert at(config.with_values(gpu_memory_limit=int(limit))).strategy == strategy
+    text = limits_text(found, config, WHOLE, plan.strategy, less)
+    end = next(turn.limit_bytes for turn in found if turn.strategy == best)
+    assert (
+        f"Between {less.limit_bytes // MIB} MiB and {end // MIB} MiB it is staged, not {best}: such limits hold" in text
+    )
+    roomy = 25 * MIB
+    assert dip(at, config, found, roomy) is None, "no larger limit allows less than that"
 
 
 def test_a_strategy_that_was_asked_for_has_one_limit() -> None:
