@@ -295,7 +295,10 @@ class Cluster(Readers):
         self._session.channel.recover()
 
     def restart(self) -> None:
-        """End all engines, start new ones, and run the prelude. Tables and handles are gone, and so are later settings.
+        """End all engines, start new ones, and run the prelude. Tables and handles are gone; the settings are kept.
+
+        `config` stays as it was last set, and holds for the prelude too. What new ranks do not take of it, such as a
+        limit above what is free by now, is as at the start, and a warning says so. Their ceiling is that of the start.
 
         Raises
         ------

@@ -177,7 +177,7 @@ def _less_text(less: Turn, found: Sequence[Turn], chosen: str) -> str:
 def _limit(nbytes: int, ceiling: int, free: int, *, auto: bool) -> str:
     text = format_size(nbytes)
     if nbytes > ceiling:
-        return f"{text} (above the ceiling of {readable(ceiling)}: restart with a higher limit)"
+        return f"{text} (above the ceiling of {readable(ceiling)}: a new cluster needs a higher one)"
     if auto and free and nbytes <= free:
         return f"{text} (fraction {max(nbytes / free, 0.01):.2f})"
     return text
