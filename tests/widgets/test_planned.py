@@ -10,9 +10,11 @@ from replay import Replay, ReplaySource, eventually
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
-from gcylon_lab.units import GIB, MIB
-from gcylon_lab.widgets.plan_text import measured_speeds
+from gcylon_lab.profiling.report import summary
+from gcylon_lab.units import GIB, MIB, format_rate
+from gcylon_lab.widgets.plan_text import Measured, measured_speeds
 from gcylon_lab.widgets.planned import VERBS, Planned, read_keys, second_table
+from gcylon_lab.widgets.series import readable
 from gcylon_lab.widgets.tuner import TunerBox
 from gcylon_lab.widgets.what_if import LEAST, dip, limits_text, switches_text, turns, without_ceilings
 from gcylon_lab.widgets.worker import Worker
@@ -198,8 +200,20 @@ def test_switches_that_would_change_a_plan_are_named() -> None:
 def test_speeds_are_those_measured_with_tables_of_about_that_size() -> None:
     snapshots = Replay(4).at(16.0)
     speeds = measured_speeds(snapshots, "shuffle", 4 * 32 * MIB)
-    assert set(speeds) == {"direct", "chunked", "staged"} and speeds["direct"] > speeds["staged"] > 0
+    assert set(speeds) == {"direct", "chunked", "staged"} and speeds["direct"].gb_per_s > speeds["staged"].gb_per_s > 0
+    known = summary(snapshots)["operations"]
+    for strategy, speed in speeds.items():
+        row = next(row for row in known if (row["verb"], row["strategy"]) == ("shuffle", strategy))
+        rate = format_rate(row["gb_per_s"] * 1e9)
+        assert speed.describe() == f"{rate} a rank in shuffle #{row['number']} of {readable(row['bytes_in'])}"
     assert measured_speeds(snapshots, "shuffle", 64 * 32 * MIB) == measured_speeds(snapshots, "join", 128 * MIB) == {}
+
+
+def test_a_median_names_the_operations_that_it_is_of() -> None:
+    several = Measured(1.2, "join", (2, 5), (64 * MIB, 128 * MIB))
+    assert several.describe() == "1.20 GB/s a rank in the median of join #2 and #5 of 64 MiB to 128 MiB"
+    many = Measured(1.2, "join", (1, 2, 3, 4, 9), (64 * MIB,) * 5)
+    assert many.describe().endswith("join #3, #4 and #9 and 2 before of 64 MiB")
 
 
 @pytest.fixture
@@ -216,10 +230,25 @@ def tuner(source: ReplaySource) -> Iterator[TunerBox]:
     assert failures == []
 
 
+def test_the_panel_says_that_a_table_is_read_back_each_time(tuner: TunerBox, source: ReplaySource) -> None:
+    below = [i | {"tiers": {"device": 0, "disk": 32 * MIB}, "staged_by": "join #7"} for i in TABLES["parts"]]
+    source.tables = lambda: TABLES | {"parts": below}  # type: ignore[assignment, method-assign, return-value]
+    said = "parts: 128 MiB on disk since join #7, read back by each operation"
+    tuner.planner.table.value = "lineitem"
+    tuner.refresh()  # offers the other table as a second one
+    tuner.planner.verb.value = "join"
+    tuner.planner.other.value = "parts"
+    assert eventually(lambda: said in tuner.planner.plan.value)
+    tuner.planner.verb.value = "shuffle"
+    assert eventually(lambda: said not in tuner.planner.plan.value), "the second table is no matter of a shuffle"
+
+
 def test_the_panel_says_what_would_change_the_plan(tuner: TunerBox) -> None:
     planner = tuner.planner
     planner.table.value = "lineitem"
-    assert eventually(lambda: "as measured here" in planner.plan.value)
+    assert eventually(
+        lambda: "× the speed of " in planner.plan.value and "a rank in shuffle #" in planner.plan.value
+    )
     assert "By the memory limit (64 MiB now): direct from" in planner.plan.value
     tuner.form.limit.value = 512 * MIB
     assert eventually(lambda: "(512 MiB now): chunked below" in planner.plan.value)
