@@ -50,7 +50,8 @@ def perform(call: Call) -> Reply:
     value = _ACTIONS.get(call.request.action, _verb)(call)
     if result and _is_table(value):
         call.engine.tables[result] = value
-        return Reply(rank, info=value.info(), plan=value.last_plan)
+        staged_by = call.engine.staged_by(value, known=call.request.action != "adopt")
+        return Reply(rank, info=value.info() | {"staged_by": staged_by}, plan=value.last_plan)
     return Reply(rank, value=value)
 
 

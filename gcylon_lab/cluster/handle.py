@@ -225,7 +225,8 @@ class DistTable(HandleVerbs):
 
         if self.released:
             return gone_card(repr(self))
-        return table_card(self._name, self._infos, spoken_name(self._session, self._name))
+        variable = variable_names(self._session).get(self._name, "").partition(",")[0]
+        return table_card(self._name, self._infos, spoken_name(self._session, self._name), variable)
 
     # ---- inside
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from ..cluster.cards import staged_words
 from ..config import GcylonConfig
 from ..errors import GcylonError
 from ..ops.plan import STRATEGIES, Plan
@@ -172,17 +173,18 @@ class Planner:
             html = plan_html(plan.as_dict(), measured_speeds(self._snapshots(), planned.verb, nbytes))
         except GcylonError as error:
             html = f'<div class="gcylon-error">{escape(str(error))}</div>'
-        changes = escape(self._what_would_change(planned, tables, config, plan))
-        set_html(self.plan, f'{html}<div class="gcylon-changes">{changes}</div>' if changes else html)
+        below = [f"{name}: {text}" for name in involved(planned) if (text := staged_words(tables.get(name, ()), name))]
+        lines = map(escape, [self._what_would_change(planned, tables, config, plan), *below])
+        set_html(self.plan, html + "".join(f'<div class="gcylon-changes">{line}</div>' for line in lines if line))
 
     def _what_would_change(
         self, planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig, plan: Plan | None
     ) -> str:
         """Found anew only where something is other than before: it takes some dozens of plans."""
-        involved = {name: tables[name] for name in (planned.table, planned.other) if name in tables}
-        key = (planned, config, repr(involved))
+        those = {name: tables[name] for name in involved(planned) if name in tables}
+        key = (planned, config, repr(those))
         if self._changes[0] != key:
-            self._changes = (key, _changes(planned, involved, config, plan))
+            self._changes = (key, _changes(planned, those, config, plan))
         return self._changes[1]
 
     def refresh(self) -> None:
@@ -203,6 +205,11 @@ class Planner:
     def close(self) -> None:
         """End what runs for it; the widgets are closed with what they stand in."""
         self.compare_box.close()
+
+
+def involved(planned: Planned) -> tuple[str, ...]:
+    """Return the names of the tables that an operation takes."""
+    return tuple(dict.fromkeys([planned.table, *[planned.other] * (planned.verb in WITH_OTHER)]))
 
 
 def _changes(planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig, plan: Plan | None) -> str:
