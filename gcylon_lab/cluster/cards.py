@@ -53,12 +53,12 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", 
     )
     if spread:
         head += f" · equal {escape(', '.join(map(str, spread['keys'])))} on one rank"
-    below = escape(staged_words(infos, variable))
+    below = staged_html(infos, variable)
     below = f'<div style="font-size:12px">{below}</div>' if below else ""
     return f'<div style="{_CARD}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}{below}</div>'
 
 
-def staged_words(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
+def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
     """What of a table is below the device tier, since when, what that costs, and what helps; "" where nothing is.
 
     Parameters
@@ -67,6 +67,11 @@ def staged_words(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
         Every rank's ``Table.info()``, with what `Engine.staged_by` says.
     variable : str, optional
         One that refers to it.
+
+    Returns
+    -------
+    str
+        HTML of one line.
     """
     where = {tier: sum(i["tiers"].get(tier, 0) for i in infos) for tier in _BELOW}
     said = [f"{format_bytes(nbytes)} {_BELOW[tier]}" for tier, nbytes in where.items() if nbytes]
@@ -76,8 +81,8 @@ def staged_words(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
     since = f" since {by}" if by else ""
     copy = f"{variable} = {variable}.{_BRINGS_BACK}" if variable else f".{_BRINGS_BACK}"
     return (
-        f"{' and '.join(said)}{since}, read back by each operation that uses it. "
-        f"{copy} copies it into the budget, where it fits."
+        f"{' and '.join(said)}{escape(since)}, read back by each operation that uses it. "
+        f"<code>{escape(copy)}</code> copies it into the budget, where it fits."
     )
 
 

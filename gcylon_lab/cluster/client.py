@@ -176,7 +176,10 @@ class Cluster(Readers):
         rows = []
         for reply in self._session.call(Request("memory")):
             for info in reply.value:
-                row = {"table": memory_names(self._session, info["ids"], info["names"]), "id": ", ".join(info["ids"])}
+                row: dict[str, Any] = {
+                    "table": memory_names(self._session, info["ids"], info["names"]),
+                    "id": ", ".join(info["ids"]),
+                }
                 row |= {"rank": reply.rank, "rows": info["rows"], "bytes": info["nbytes"]}
                 rows.append(row | {f"{tier}_bytes": nbytes for tier, nbytes in info["tiers"].items()})
         rows.sort(key=lambda row: (made_at(row["id"]), row["table"], row["rank"]))

@@ -8,7 +8,7 @@ from typing import Any
 
 import ipywidgets as w
 
-from ..cluster.cards import staged_words
+from ..cluster.cards import staged_html
 from ..config import GcylonConfig
 from ..errors import GcylonError
 from ..ops.plan import STRATEGIES, Plan
@@ -173,8 +173,10 @@ class Planner:
             html = plan_html(plan.as_dict(), measured_speeds(self._snapshots(), planned.verb, nbytes))
         except GcylonError as error:
             html = f'<div class="gcylon-error">{escape(str(error))}</div>'
-        below = [f"{name}: {text}" for name in involved(planned) if (text := staged_words(tables.get(name, ()), name))]
-        lines = map(escape, [self._what_would_change(planned, tables, config, plan), *below])
+        below = [
+            f"{escape(name)}: {text}" for name in involved(planned) if (text := staged_html(tables.get(name, ()), name))
+        ]
+        lines = [escape(self._what_would_change(planned, tables, config, plan)), *below]
         set_html(self.plan, html + "".join(f'<div class="gcylon-changes">{line}</div>' for line in lines if line))
 
     def _what_would_change(

@@ -246,9 +246,7 @@ def test_the_panel_says_that_a_table_is_read_back_each_time(tuner: TunerBox, sou
 def test_the_panel_says_what_would_change_the_plan(tuner: TunerBox) -> None:
     planner = tuner.planner
     planner.table.value = "lineitem"
-    assert eventually(
-        lambda: "× the speed of " in planner.plan.value and "a rank in shuffle #" in planner.plan.value
-    )
+    assert eventually(lambda: "× the speed of " in planner.plan.value and "a rank in shuffle #" in planner.plan.value)
     assert "By the memory limit (64 MiB now): direct from" in planner.plan.value
     tuner.form.limit.value = 512 * MIB
     assert eventually(lambda: "(512 MiB now): chunked below" in planner.plan.value)
