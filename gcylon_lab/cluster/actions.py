@@ -50,7 +50,8 @@ def perform(call: Call) -> Reply:
     value = _ACTIONS.get(call.request.action, _verb)(call)
     if result and _is_table(value):
         call.engine.tables[result] = value
-        return Reply(rank, info=value.info(), plan=value.last_plan)
+        staged_by = call.engine.staged_by(value, known=call.request.action != "adopt")
+        return Reply(rank, info=value.info() | {"staged_by": staged_by}, plan=value.last_plan)
     return Reply(rank, value=value)
 
 
@@ -143,13 +144,14 @@ def _local(call: Call) -> Any:
 
 def _memory(call: Call) -> list[dict[str, Any]]:
     """Every table on this rank: stored ones, and those that only a variable of ``%px`` refers to."""
-    names: dict[int, list[str]] = {}
+    found: dict[int, dict[str, list[str]]] = {}
     tables: dict[int, Any] = {}
-    for name, value in [*call.engine.namespace.items(), *call.engine.tables.items()]:
-        if _is_table(value) and not value.released and not name.startswith("_"):
-            names.setdefault(id(value), []).append(name)
-            tables[id(value)] = value
-    return [{"names": names[key], **table.info()} for key, table in tables.items()]
+    for kind, space in (("names", call.engine.namespace), ("ids", call.engine.tables)):
+        for name, value in space.items():
+            if _is_table(value) and not value.released and not name.startswith("_"):
+                found.setdefault(id(value), {"names": [], "ids": []})[kind].append(name)
+                tables[id(value)] = value
+    return [found[key] | table.info() for key, table in tables.items()]
 
 
 def _nothing(call: Call) -> None:

@@ -12,6 +12,9 @@ from .identity import RankRecord
 _MOST_COLUMNS = 12
 _MOST_RANKS = 16
 _TIERS = {"device": "#4477AA", "pinned": "#66CCEE", "disk": "#CCBB44"}  # apart for the colour-blind too
+_BELOW = {"pinned": "in pinned memory", "disk": "on disk"}
+# What was staged stays there; a verb's result goes into the budget where it fits, and this one moves no row.
+_BRINGS_BACK = "filter(gl.lit(True))"
 _BAR_PX = 240
 _EVEN = 1.1
 _CARD = (
@@ -21,7 +24,7 @@ _CARD = (
 _FAINT = "opacity:0.75"
 
 
-def table_card(name: str, infos: Sequence[Mapping[str, Any]]) -> str:
+def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", variable: str = "") -> str:
     """A table on the ranks: its size, columns, and a bar for each rank's rows, so that skew is seen.
 
     Parameters
@@ -30,6 +33,10 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]]) -> str:
         Of the handle.
     infos : sequence of mapping
         Every rank's ``Table.info()``, in rank order.
+    called : str, optional
+        What a person calls it: its variables, or how it was made.
+    variable : str, optional
+        One that refers to it.
 
     Returns
     -------
@@ -39,13 +46,44 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]]) -> str:
     rows, nbytes = sum(i["rows"] for i in infos), sum(i["nbytes"] for i in infos)
     count = len(infos[0]["columns"])
     spread = infos[0].get("partitioning")
+    title = f"<b>{escape(called)}</b> · DistTable {escape(name)}" if called else f"<b>DistTable {escape(name)}</b>"
     head = (
-        f"<b>DistTable {escape(name)}</b> · {format_count(rows)} row{'s' * (rows != 1)} · {count} "
+        f"{title} · {format_count(rows)} row{'s' * (rows != 1)} · {count} "
         f"column{'s' * (count != 1)} · {format_bytes(nbytes)}"
     )
     if spread:
         head += f" · equal {escape(', '.join(map(str, spread['keys'])))} on one rank"
-    return f'<div style="{_CARD}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}</div>'
+    below = staged_html(infos, variable)
+    below = f'<div style="font-size:12px">{below}</div>' if below else ""
+    return f'<div style="{_CARD}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}{below}</div>'
+
+
+def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
+    """What of a table is below the device tier, since when, what that costs, and what helps; "" where nothing is.
+
+    Parameters
+    ----------
+    infos : sequence of mapping
+        Every rank's ``Table.info()``, with what `Engine.staged_by` says.
+    variable : str, optional
+        One that refers to it.
+
+    Returns
+    -------
+    str
+        HTML of one line.
+    """
+    where = {tier: sum(i["tiers"].get(tier, 0) for i in infos) for tier in _BELOW}
+    said = [f"{format_bytes(nbytes)} {_BELOW[tier]}" for tier, nbytes in where.items() if nbytes]
+    if not said:
+        return ""
+    by = next((i["staged_by"] for i in infos if i.get("staged_by")), "")
+    since = f" since {by}" if by else ""
+    copy = f"{variable} = {variable}.{_BRINGS_BACK}" if variable else f".{_BRINGS_BACK}"
+    return (
+        f"{' and '.join(said)}{escape(since)}, read back by each operation that uses it. "
+        f"<code>{escape(copy)}</code> copies it into the budget, where it fits."
+    )
 
 
 def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) -> str:

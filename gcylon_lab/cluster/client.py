@@ -22,6 +22,7 @@ from .launcher import Launcher
 from .lookout import find_stranded
 from .messages import Request
 from .mpiexec import MpiExec, find_mpiexec
+from .naming import made_at, memory_names, with_id
 from .progress import ProgressCallback, in_kernel
 from .readers import Readers
 from .session import Session
@@ -165,17 +166,24 @@ class Cluster(Readers):
         return DistTable(self._session, result, replies)
 
     def memory(self) -> pd.DataFrame:
-        """The tables on the engines, one row for each rank: names, rows, bytes, bytes by tier."""
+        """The tables on the engines, one row for each rank: what it is called, id, rows, bytes, bytes by tier.
+
+        A table is called by the notebook's variables that refer to it, else by how it was made ("join of orders and
+        t5"), and by variables of ``%px``. `table` gives a handle for an id.
+        """
         import pandas as pd
 
         rows = []
         for reply in self._session.call(Request("memory")):
             for info in reply.value:
-                row = {"table": ", ".join(info["names"]), "rank": reply.rank}
-                row |= {"rows": info["rows"], "bytes": info["nbytes"]}
+                row: dict[str, Any] = {
+                    "table": memory_names(self._session, info["ids"], info["names"]),
+                    "id": ", ".join(info["ids"]),
+                }
+                row |= {"rank": reply.rank, "rows": info["rows"], "bytes": info["nbytes"]}
                 rows.append(row | {f"{tier}_bytes": nbytes for tier, nbytes in info["tiers"].items()})
-        frame = pd.DataFrame(rows, columns=None if rows else ["table", "rank", "rows", "bytes"])
-        return frame.sort_values(["table", "rank"], ignore_index=True)
+        rows.sort(key=lambda row: (made_at(row["id"]), row["table"], row["rank"]))
+        return pd.DataFrame(rows, columns=None if rows else ["table", "id", "rank", "rows", "bytes"])
 
     def run(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> list[T]:
         """Call a function on every rank; return what the ranks return, in rank order.
@@ -290,7 +298,10 @@ class Cluster(Readers):
         self._session.channel.recover()
 
     def restart(self) -> None:
-        """End all engines, start new ones, and run the prelude. Tables and handles are gone, and so are later settings.
+        """End all engines, start new ones, and run the prelude. Tables and handles are gone; the settings are kept.
+
+        `config` stays as it was last set, and holds for the prelude too. What new ranks do not take of it, such as a
+        limit above what is free by now, is as at the start, and a warning says so. Their ceiling is that of the start.
 
         Raises
         ------
@@ -342,7 +353,7 @@ class Cluster(Readers):
         """Close for another cluster of the same name, and say what goes with it."""
         if self._session.closed:
             return
-        tables = sorted(self._session.infos)
+        tables = [with_id(self._session, table) for table in sorted(self._session.infos, key=made_at)]
         gone = f", with its tables {', '.join(tables)} and what %px made there" if tables else ""
         warnings.warn(
             f"The cluster {self.name!r} that ran was closed{gone}: a new one of the same name takes its place. "

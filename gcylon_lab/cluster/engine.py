@@ -9,6 +9,7 @@ import platform
 import sys
 import threading
 import traceback
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -52,6 +53,7 @@ class Engine:
         self.guard = InterruptGuard(lambda: context.recorder.active is not None)
         self.tables: dict[str, Any] = {}
         self._told: dict[str, dict[str, Any]] = {}
+        self._staged_by: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.running = ""
         self.requests = 0
         self.freed_because: tuple[str, str] | None = None
@@ -178,10 +180,25 @@ class Engine:
             if table.released or (told is not None and not told["tiers"]["device"]):
                 continue
             info = table.info()
-            now = {key: info[key] for key in _PLACES}
+            now = {key: info[key] for key in _PLACES} | {"staged_by": self.staged_by(table)}
             if now != told:
                 self._told[name] = changed[name] = now
         return changed
+
+    def staged_by(self, table: Any, *, known: bool = True) -> str:
+        """Which operation first staged rows of a table, as "shuffle #12"; "" where none did, or it is not known.
+
+        Parameters
+        ----------
+        table : Table
+        known : bool, default True
+            Whether it was looked at since it was made: then it was the latest operation that staged anything.
+        """
+        if table not in self._staged_by and any(n for tier, n in table.tiers.items() if tier != "device"):
+            records = reversed(tuple(self.context.recorder.operations)) if known else ()
+            record = next((record for record in records if record.staged_bytes), None)
+            self._staged_by[table] = "" if record is None else f"{record.verb} #{record.number}"
+        return self._staged_by.get(table, "")
 
     def state(self) -> dict[str, Any]:
         """What this rank is doing; from any thread."""

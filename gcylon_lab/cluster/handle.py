@@ -14,6 +14,7 @@ from ..verbs.otherwise import no_attribute, no_item
 from .async_verbs import with_async
 from .handle_verbs import HandleVerbs
 from .messages import Reply, Request, TableRef
+from .naming import spoken_name, variable_names, with_id
 from .tracebacks import shown_folded
 
 if TYPE_CHECKING:
@@ -210,11 +211,11 @@ class DistTable(HandleVerbs):
 
     def __repr__(self) -> str:
         if self.released:
-            return f"<DistTable {self._name}: {self._why_gone()}>"
+            return f"<DistTable {self._called}: {self._why_gone()}>"
         names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
         rows = "+".join(format_count(info["rows"]) for info in self._infos[:8]) + ("+…" if len(self._infos) > 8 else "")
         return (
-            f"<DistTable {self._name}: {format_count(self.num_rows)} row{'s' * (self.num_rows != 1)} ({rows}) "
+            f"<DistTable {self._called}: {format_count(self.num_rows)} row{'s' * (self.num_rows != 1)} ({rows}) "
             f"of {self.num_columns} column{'s' * (self.num_columns != 1)}, "
             f"{format_bytes(self.nbytes)} ({names})>"
         )
@@ -222,7 +223,10 @@ class DistTable(HandleVerbs):
     def _repr_html_(self) -> str:
         from .cards import gone_card, table_card
 
-        return gone_card(repr(self)) if self.released else table_card(self._name, self._infos)
+        if self.released:
+            return gone_card(repr(self))
+        variable = variable_names(self._session).get(self._name, "").partition(",")[0]
+        return table_card(self._name, self._infos, spoken_name(self._session, self._name), variable)
 
     # ---- inside
 
@@ -233,15 +237,20 @@ class DistTable(HandleVerbs):
         if needed < _ALWAYS_BYTES or needed <= (free := available_bytes()):
             return
         raise BudgetExceeded(
-            f"{what} of {self._name} would take about {format_bytes(needed)} of the notebook's memory, of which "
+            f"{what} of {self._called} would take about {format_bytes(needed)} of the notebook's memory, of which "
             f"{format_bytes(free)} are free.",
             advice=f"Give a smaller limit (about {format_count(rows * free // needed // 2)} rows), or write_parquet.",
             needed_bytes=needed, free_bytes=free,
         )  # fmt: skip
 
     @property
+    def _called(self) -> str:
+        """Its id, and the variable that refers to it, if one does."""
+        return with_id(self._session, self._name, self._generation)
+
+    @property
     def _spoken_name(self) -> str:
-        return self._name
+        return variable_names(self._session).get(self._name, "").partition(",")[0] or self._name
 
     def _reference(self, session: Session) -> TableRef:
         """What stands for this table in a request to a cluster.
@@ -257,7 +266,7 @@ class DistTable(HandleVerbs):
             raise ArgumentError(f"{self!r} belongs to another cluster.")
         if self.released:
             error = HandleReleased(
-                f"The table {self._name} is gone: {self._why_gone()}.", advice="Read or compute it again."
+                f"The table {self._called} is gone: {self._why_gone()}.", advice="Read or compute it again."
             )
             shown_folded(error)
             raise error

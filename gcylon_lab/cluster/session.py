@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ from .identity import RankRecord, check_complete, check_identities
 from .launcher import Launcher
 from .lease import Keeper
 from .messages import Reply, Request, ask
+from .naming import Origin, origin_of
 from .progress import Waiting
 from .tracebacks import shown_folded
 from .turns import Turns
@@ -54,9 +56,10 @@ class Session:
         self.name = name
         self.client: Any = None
         self.ranks: list[RankRecord] = []
-        self.config = launcher.config
+        self.config = self._started_with = launcher.config
         self.memory: list[dict[str, int]] = []
         self.infos: dict[str, list[dict[str, Any]]] = {}
+        self.origins: dict[str, Origin] = {}
         self.generation = 0
         self.closed = False
         self._prelude = prelude
@@ -102,6 +105,7 @@ class Session:
             self.client = self.launcher.connect()
             self._await_ranks()
             last_id = self._join()
+            self.config = self._started_with
         except BaseException:
             self.detach()
             if before is not None:
@@ -111,7 +115,10 @@ class Session:
         self._ids = itertools.count(last_id + 1)
 
     def restart(self) -> None:
-        """End all engines, start new ones, run the prelude."""
+        """End all engines, start new ones with the ceiling of the start, give them the config of now, run the prelude.
+
+        Where they do not take the config, as with a limit above what is free by now, a warning says what is lost.
+        """
         self.check_open()
         self.channel.close()
         # Not under the lock: whoever holds it waits for engines that this ends.
@@ -124,6 +131,7 @@ class Session:
                 self.client = self.launcher.start()
             self.feed.forget()
             self._join()
+            self._keep_config()
             self._run_prelude()
 
     def detach(self) -> None:
@@ -177,6 +185,8 @@ class Session:
                 shown_folded(error)  # what no rank raised, such as that one is gone
             raise
         self.waiting.done()
+        if request.result:
+            self.origins[request.result] = origin_of(request)
         return replies
 
     def later(self, what: str, function: Callable[[], T]) -> VerbFuture[T]:
@@ -209,6 +219,7 @@ class Session:
         """Forget a table on the engines with the next request; safe in finalizers."""
         self.channel.drop_later(table)
         self.infos.pop(table, None)
+        self.origins.pop(table, None)
 
     def drop(self, table: str) -> None:
         """Forget a table on the engines: now if they are free, else with the next request."""
@@ -264,7 +275,7 @@ class Session:
         check_complete(identities, self.launcher.n, lambda rank: self._exit_of(rank, now))
         self.ranks = check_identities(identities, engines, self.launcher.n, self.launcher.mpi.describe())
         in_order = sorted(identities, key=lambda answer: int(answer["rank"]))
-        self.config = GcylonConfig(**in_order[0]["config"])
+        self._started_with = GcylonConfig(**in_order[0]["config"])
         self.memory = [answer["memory"] for answer in in_order]
         self.channel = self._new_channel([record.engine_id for record in self.ranks])
         self.channel.on_wait = self.waiting.tick
@@ -273,11 +284,33 @@ class Session:
         self.channel.needs_recovery = any(answer["revoked"] for answer in identities)
         self.generation += 1
         self.infos.clear()
+        self.origins.clear()
         self._check_collective()
         state = self.launcher.state() | {"name": self.name, "started": time.time(), "prelude": self._prelude}
         homes.write_state(self.launcher.home, state)
         activate(self.channel.view)
         return max(int(answer["last_id"]) for answer in identities)
+
+    def _keep_config(self) -> None:
+        """Give new engines the config that was set before, as far as they take it."""
+        wanted, started = self.config, self._started_with
+        if wanted == started:
+            return
+        try:
+            self.set_config(wanted)
+            return
+        except GcylonError as error:
+            said, self.config = str(error), started
+        fields = [name for name, value in wanted.as_dict().items() if value != getattr(started, name)]
+        limit = "gpu_memory_limit"
+        with contextlib.suppress(GcylonError):
+            self.set_config(wanted.with_values(**{limit: started.gpu_memory_limit}))
+            fields = [limit]
+        warnings.warn(
+            f"The new ranks have not taken {', '.join(fields)} from before the restart: as at the start, "
+            f"{', '.join(f'{name}={getattr(started, name)!r}' for name in fields)}. {said}",
+            stacklevel=4,
+        )
 
     def _await_ranks(self) -> None:
         """What the notebook before had asked for comes first on the ranks' main channel."""

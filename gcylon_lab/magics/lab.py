@@ -54,7 +54,7 @@ class LabMagics(Magics):
             %lab config                        the settings
             %lab config chunk_size_bytes=4MiB allow_disk_spill=false
             %lab config default                all of them as they are by default (or: low_memory)
-            %lab restart                       new engines; tables and handles are gone
+            %lab restart                       new engines; tables and handles are gone, settings stay
             %lab down                          end the engines
 
         A cluster that `lab` is already is used. Options of ``up``: --name NAME, --mpi auto|openmpi|mpich|PATH,

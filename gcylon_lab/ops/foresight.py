@@ -9,6 +9,7 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ColumnMissing
+from ..units import format_bytes
 from .costs import all_staged, never_fits, room_wanted
 from .plan import Plan, check_strategy, make_plan
 from .shapes import VERBS, Shapes, stage_slice_bytes
@@ -65,9 +66,11 @@ def foresee(
     shapes = Shapes.from_infos(verb, infos, **more)
     chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
     pinned_tier = bool(infos[0].get("pinned_tier", False))
+    before = shapes
     if config.may_stage(pinned_tier=pinned_tier):
         shapes = _after_making_room(shapes, chunks, config, strategy)
-    return make_plan(shapes, config, strategy, pinned_tier=pinned_tier)
+    plan = make_plan(shapes, config, strategy, pinned_tier=pinned_tier)
+    return replace(plan, notes=_what_gives_way(before, shapes))
 
 
 def _grouped(infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy: str, on: Sequence[str]) -> Plan:
@@ -79,7 +82,7 @@ def _grouped(infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy:
     if len(infos) > 1 and not together:
         plan = foresee("shuffle", infos, config, strategy=strategy, on=on)
         note = "where few keys stand in many rows, each rank sends partial results instead, which are fewer"
-        return replace(plan, verb="groupby", notes=(note,))
+        return replace(plan, verb="groupby", notes=(note, *plan.notes))
     limits = [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in infos]
     peaks = tuple(min(i["used_bytes"] + i["nbytes"], limit) for i, limit in zip(infos, limits, strict=True))
     return Plan(
@@ -164,6 +167,21 @@ def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
         raise ArgumentError(
             f"rows_per_rank={list(wanted)!r} does not fit {size} ranks.", advice="Give one number of at least 0 a rank."
         )
+
+
+def _what_gives_way(before: Shapes, after: Shapes) -> tuple[str, ...]:
+    """What is staged before the first round: it is why a smaller limit may allow what a larger one does not."""
+    own = [now - then for then, now in zip(before.staged_bytes, after.staged_bytes, strict=True)]
+    others = [u - now - mine for u, now, mine in zip(before.used, after.used, own, strict=True)]
+    notes = []
+    if max(others) > 0:
+        notes.append(f"other tables are staged first, up to {format_bytes(max(others))} a rank, which makes room")
+    if max(own) > 0:
+        notes.append(
+            f"the table itself is staged first, up to {format_bytes(max(own))} a rank, which makes room, and is read "
+            "back piece by piece"
+        )
+    return tuple(notes)
 
 
 def _after_making_room(shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str) -> Shapes:

@@ -82,12 +82,12 @@ def _met(verb: str, left: Infos, right: Infos, config: GcylonConfig, strategy: s
         return _grouped(verb, both, _local(verb, both, config, strategy, _LOCAL), config)
     if spread == [None, None]:
         plan = foresee("shuffle", both, config, strategy=strategy, on=keys)
-        return _grouped(verb, both, replace(plan, notes=(_PARTIAL,)), config)
+        return _grouped(verb, both, replace(plan, notes=(_PARTIAL, *plan.notes)), config)
     stays = staying(spread, [sum(i["nbytes"] for i in infos) for infos in (left, right)])
     by = spread[stays]
     assert by is not None
     plan = foresee("shuffle", (left, right)[1 - stays], config, strategy=strategy, on=by)
-    return _grouped(verb, both, replace(plan, notes=(staying_note(stays, by),)), config)
+    return _grouped(verb, both, replace(plan, notes=(staying_note(stays, by), *plan.notes)), config)
 
 
 def _spread(infos: Infos) -> list[Any] | None:

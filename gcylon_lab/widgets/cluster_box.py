@@ -26,7 +26,9 @@ _REVOKE = (
     "does by itself goes on until then, unlike with interrupt. All tables stay."
 )
 _NO_REVOKE = "This MPI library has no revoke: interrupt, or restart."
-_RESTART = "All ranks start anew: what runs ends, and every table on them is lost. A second click does it."
+_RESTART = (
+    "All ranks start anew: what runs ends, and every table on them is lost; the settings stay. A second click does it."
+)
 
 
 class ClusterBox:
@@ -192,5 +194,6 @@ def _loss(source: Source, running: str) -> str:
     nbytes = sum(int(info["nbytes"]) for infos in tables.values() for info in infos)
     names = ", ".join(list(tables)[:6]) + (", …" if len(tables) > 6 else "")
     lost = f"Lost: {names} ({readable(nbytes)}), and all that %px made." if tables else "Lost: all that %px made."
+    lost += " The settings stay."
     ends = f" and {running} ends" if running else ""
     return f"A restart ends all {len(source.ranks)} processes{ends}. {lost}"

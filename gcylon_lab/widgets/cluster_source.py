@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..cluster.handle import DistTable
+from ..cluster.naming import handles
 from ..config import GcylonConfig
 from ..errors import ClusterError
 from .view import Snapshot
@@ -73,17 +73,7 @@ class ClusterSource:
 
     def handles(self) -> dict[str, DistTable]:
         """This cluster's handles, by the notebook's names of them."""
-        interactive = sys.modules.get("IPython")
-        shell = interactive.get_ipython() if interactive is not None else None
-        names = list(shell.user_ns.items()) if shell is not None else []
-        return {
-            name: value
-            for name, value in names
-            if isinstance(value, DistTable)
-            and not name.startswith("_")
-            and not value.released
-            and value._session is self._lab._session
-        }
+        return {name: value for name, value in handles(self._lab._session).items() if not value.released}
 
     def _infos(self, handle: DistTable) -> list[dict[str, Any]]:
         infos = zip(handle.info(), self._lab._session.memory, strict=True)

@@ -3,27 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from statistics import median
 from typing import Any
 
 from ..profiling.report import summary
-from ..units import format_count
+from ..units import format_count, format_rate
 from .series import percent, readable
 from .theme import BUDGET_COLOUR
 from .view import Snapshot, with_latest_operations
 
-Speeds = Mapping[str, float]
-
 _ALIKE = 4
 # So many tell how fast a verb is.
 _OPERATIONS = 64
+_NAMED = 3
 
 _MEANS = {
-    "direct": "everything stays on the device",
+    "direct": "the result stays on the device, in the fastest rounds",
     "chunked": "in rounds that keep the peak under the budget, the result on the device",
     "staged": "the result goes down to disk, chunk by chunk",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The speed of some operations of one verb and strategy, the median of theirs, and which they were."""
+
+    gb_per_s: float
+    verb: str
+    numbers: tuple[int, ...]
+    nbytes: tuple[int, ...]
+
+    def describe(self) -> str:
+        """In words, as "1.20 GB/s a rank in shuffle #3 of 128 MiB"."""
+        several = len(self.numbers) > 1
+        said = [f"#{number}" for number in self.numbers[-_NAMED:]]
+        listed = " and ".join([", ".join(said[:-1])] * several + said[-1:])
+        sizes = list(dict.fromkeys(readable(n) for n in sorted(self.nbytes)))
+        size = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else sizes[0]
+        median = "the median of " if several else ""
+        latest = f" and {len(self.numbers) - _NAMED} before" if len(self.numbers) > _NAMED else ""
+        return f"{format_rate(self.gb_per_s * 1e9)} a rank in {median}{self.verb} {listed}{latest} of {size}"
+
+
+Speeds = Mapping[str, Measured]
 
 
 def plan_sentence(plan: Mapping[str, Any]) -> str:
@@ -48,7 +72,7 @@ def alternatives_text(plan: Mapping[str, Any], speeds: Speeds | None = None) -> 
     ----------
     plan : mapping
     speeds : mapping, optional
-        GB/s a rank by strategy, as measured; from `measured_speeds`.
+        By strategy, as measured; from `measured_speeds`.
     """
     known = speeds or {}
     return " ".join(_alternative(other, plan, known) for other in plan.get("alternatives") or ())
@@ -66,13 +90,15 @@ def _alternative(other: Mapping[str, Any], plan: Mapping[str, Any], speeds: Spee
 
 
 def _speed(other: str, chosen: str, speeds: Speeds) -> str:
-    if other not in speeds or not speeds.get(chosen):
+    if other not in speeds or chosen not in speeds:
         return ""
-    return f", at {speeds[other] / speeds[chosen]:.2g} × the speed of {chosen} as measured here"
+    mine, its = speeds[chosen], speeds[other]
+    ratio = its.gb_per_s / mine.gb_per_s
+    return f", at {ratio:.2g} × the speed of {chosen} ({its.describe()}, against {mine.describe()})"
 
 
-def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> dict[str, float]:
-    """Return GB/s a rank by strategy: the median of what the verb's latest operations reached in this session.
+def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> dict[str, Measured]:
+    """Return by strategy the median of what the verb's latest operations reached in this session.
 
     Parameters
     ----------
@@ -82,12 +108,16 @@ def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> di
     nbytes : int
         Of the table on all ranks; operations on much more or much less count not, as their speed is another one.
     """
-    rates: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, int, int]]] = {}
     for row in summary(with_latest_operations(snapshots, _OPERATIONS, verb))["operations"]:
         alike = nbytes <= _ALIKE * row["bytes_in"] and row["bytes_in"] <= _ALIKE * nbytes
         if row["verb"] == verb and alike and row["done"] and row["gb_per_s"] and row["strategy"]:
-            rates.setdefault(row["strategy"], []).append(row["gb_per_s"])
-    return {strategy: median(found) for strategy, found in rates.items()}
+            found.setdefault(row["strategy"], []).append((row["gb_per_s"], row["number"], row["bytes_in"]))
+    speeds = {}
+    for strategy, told in found.items():
+        rates, numbers, sizes = zip(*told, strict=True)
+        speeds[strategy] = Measured(median(rates), verb, numbers, sizes)
+    return speeds
 
 
 def plan_html(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from ..cluster.cards import staged_html
 from ..config import GcylonConfig
 from ..errors import GcylonError
 from ..ops.plan import STRATEGIES, Plan
@@ -17,7 +18,7 @@ from .plan_text import measured_speeds, plan_html
 from .planned import JOIN_HOWS, VERBS, WITH_KEYS, WITH_OTHER, WITH_ROOT, Infos, Planned, read_keys, second_table
 from .source import Source
 from .view import Snapshot
-from .what_if import limits_text, switches_text, turns, without_ceilings
+from .what_if import dip, limit_now, limits_text, switches_text, turns, without_ceilings
 from .worker import Worker
 
 _REPLAN_EVERY_S = 0.5
@@ -172,17 +173,20 @@ class Planner:
             html = plan_html(plan.as_dict(), measured_speeds(self._snapshots(), planned.verb, nbytes))
         except GcylonError as error:
             html = f'<div class="gcylon-error">{escape(str(error))}</div>'
-        changes = escape(self._what_would_change(planned, tables, config, plan))
-        set_html(self.plan, f'{html}<div class="gcylon-changes">{changes}</div>' if changes else html)
+        below = [
+            f"{escape(name)}: {text}" for name in involved(planned) if (text := staged_html(tables.get(name, ()), name))
+        ]
+        lines = [escape(self._what_would_change(planned, tables, config, plan)), *below]
+        set_html(self.plan, html + "".join(f'<div class="gcylon-changes">{line}</div>' for line in lines if line))
 
     def _what_would_change(
         self, planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig, plan: Plan | None
     ) -> str:
         """Found anew only where something is other than before: it takes some dozens of plans."""
-        involved = {name: tables[name] for name in (planned.table, planned.other) if name in tables}
-        key = (planned, config, repr(involved))
+        those = {name: tables[name] for name in involved(planned) if name in tables}
+        key = (planned, config, repr(those))
         if self._changes[0] != key:
-            self._changes = (key, _changes(planned, involved, config, plan))
+            self._changes = (key, _changes(planned, those, config, plan))
         return self._changes[1]
 
     def refresh(self) -> None:
@@ -205,12 +209,19 @@ class Planner:
         self.compare_box.close()
 
 
+def involved(planned: Planned) -> tuple[str, ...]:
+    """Return the names of the tables that an operation takes."""
+    return tuple(dict.fromkeys([planned.table, *[planned.other] * (planned.verb in WITH_OTHER)]))
+
+
 def _changes(planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig, plan: Plan | None) -> str:
     infos, roomy = tables[planned.table], without_ceilings(tables)
     nbytes = sum(int(info["nbytes"]) + int(info["used_bytes"]) for part in tables.values() for info in part)
     try:
-        found = turns(lambda other: planned._plan(roomy, other), config, nbytes)
-        texts = [limits_text(found, config, infos, plan.strategy if plan else "")]
+        plan_at = lambda other: planned._plan(roomy, other)  # noqa: E731
+        found = turns(plan_at, config, nbytes)
+        less = dip(plan_at, config, found, limit_now(config, infos)) if plan else None
+        texts = [limits_text(found, config, infos, plan.strategy if plan else "", less)]
     except GcylonError:
         texts = []
     on_cpu = not infos[0].get("pinned_tier", False)

@@ -19,6 +19,9 @@ _ORDER = ("staged", "chunked", "direct")
 LEAST = 64 * KIB
 _PRECISION = 1.02
 _ROOM = 16
+# A limit that holds the table as it is can allow less than a smaller one, under which the table gives way first. So
+# what holds at a limit is looked for above it too: as far as the table and its result reach.
+_ABOVE = (1.04, 1.1, 1.2, 1.35, 1.6, 2.0)
 _NO_CEILING = 2**60
 
 PlanAt = Callable[[GcylonConfig], Plan]
@@ -52,13 +55,44 @@ def turns(plan_at: PlanAt, config: GcylonConfig, nbytes: int) -> list[Turn]:
     most = max(_ROOM * nbytes, GIB)
     found: list[Turn] = []
     for wanted in range(len(_ORDER)):
-        limit = _least(lambda n, wanted=wanted: _place(plan_at, config, n) >= wanted, most)  # type: ignore[misc]
+        limit = _least_for_good(lambda n, wanted=wanted: _place(plan_at, config, n) >= wanted, most)  # type: ignore[misc]
         if limit is None:
             break
         strategy = _ORDER[_place(plan_at, config, limit)]
         if not found or strategy != found[-1].strategy:
             found.append(Turn(limit, strategy))
     return found
+
+
+def dip(plan_at: PlanAt, config: GcylonConfig, found: Sequence[Turn], now: int) -> Turn | None:
+    """Return where, above the limit in force, less fits than under it: from which limit on, and what; None if nowhere.
+
+    Parameters
+    ----------
+    plan_at, config
+        As for `turns`.
+    found : sequence of Turn
+        From `turns`.
+    now : int
+        The limit in force.
+    """
+    here = _place(plan_at, config, now)
+    end = next((turn.limit_bytes for turn in found if _ORDER.index(turn.strategy) >= here), 0)
+    lower = (int(end / more) for more in _ABOVE)
+    within = next((n for n in lower if n > now and _place(plan_at, config, n) < here), None) if here > 0 else None
+    start = None if within is None else _least(lambda n: _place(plan_at, config, n) < here, within, now)
+    return None if start is None else Turn(start, _ORDER[max(_place(plan_at, config, start), 0)])
+
+
+def _least_for_good(holds: Callable[[int], bool], most: int) -> int | None:
+    """As `_least`, of what also holds above; where it holds below that for a while, that is passed over."""
+    low = LEAST
+    while (limit := _least(holds, most, low)) is not None:
+        failed = [n for n in (int(limit * more) for more in _ABOVE) if n < most and not holds(n)]
+        if not failed:
+            return limit
+        low = failed[-1]
+    return None
 
 
 def _place(plan_at: PlanAt, config: GcylonConfig, limit: int) -> int:
@@ -68,9 +102,9 @@ def _place(plan_at: PlanAt, config: GcylonConfig, limit: int) -> int:
         return -1
 
 
-def _least(holds: Callable[[int], bool], most: int) -> int | None:
+def _least(holds: Callable[[int], bool], most: int, low: int = LEAST) -> int | None:
     """Return about the smallest limit from which something holds, as a number for people; None where it never does."""
-    low, high = LEAST, most
+    high = most
     if not holds(high):
         return None
     if holds(low):
@@ -88,9 +122,15 @@ def _rounded_up(nbytes: float) -> int:
     return int(-(-nbytes // step) * step)
 
 
+def limit_now(config: GcylonConfig, infos: Sequence[Mapping[str, Any]]) -> int:
+    """Return the limit that a config means on the rank where it is least."""
+    return min(config.limit_bytes(int(i["ceiling_bytes"]), int(i["free_at_start_bytes"])) for i in infos)
+
+
 def limits_text(
-    found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Mapping[str, Any]], chosen: str = ""
-) -> str:
+    found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Mapping[str, Any]], chosen: str = "",
+    less: Turn | None = None,
+) -> str:  # fmt: skip
     """Return the limits around the one in force in a sentence; empty where no limit changes anything.
 
     Parameters
@@ -104,12 +144,14 @@ def limits_text(
     chosen : str, optional
         The strategy of the plan under this config. Where a limit below the table's size leaves its input on disk, a
         strategy can fit that a somewhat larger limit, which holds the input, has no room for.
+    less : Turn, optional
+        From `dip`: where that is so.
     """
     if not found:
         return ""
     ceiling = min(int(info["ceiling_bytes"]) for info in infos)
     free = min(int(info["free_at_start_bytes"]) for info in infos)
-    now = min(config.limit_bytes(int(i["ceiling_bytes"]), int(i["free_at_start_bytes"])) for i in infos)
+    now = limit_now(config, infos)
     auto = config.gpu_memory_limit == 0
     reached = _ORDER.index(chosen) if chosen in _ORDER else -1
     above = [turn for turn in found if turn.limit_bytes > now and _ORDER.index(turn.strategy) > reached]
@@ -119,13 +161,23 @@ def limits_text(
         texts.append(f"{below[-2].strategy} below {format_size(below[-1].limit_bytes)}")
     if below and below[0].limit_bytes > LEAST:
         texts.append(f"nothing fits below {format_size(below[0].limit_bytes)}")
-    return f"By the memory limit ({readable(now)} now): {', '.join(texts)}." if texts else ""
+    said = f"By the memory limit ({readable(now)} now): {', '.join(texts)}." if texts else ""
+    return f"{said} {_less_text(less, found, chosen)}".strip() if less else said
+
+
+def _less_text(less: Turn, found: Sequence[Turn], chosen: str) -> str:
+    end = next(turn.limit_bytes for turn in found if _ORDER.index(turn.strategy) >= _ORDER.index(chosen))
+    return (
+        f"Between {format_size(less.limit_bytes)} and {format_size(end)} it is {less.strategy}, not {chosen}: such "
+        "limits hold the tables as they are, which leaves less room for the result; under smaller ones the tables are "
+        "staged first, which makes room."
+    )
 
 
 def _limit(nbytes: int, ceiling: int, free: int, *, auto: bool) -> str:
     text = format_size(nbytes)
     if nbytes > ceiling:
-        return f"{text} (above the ceiling of {readable(ceiling)}: restart with a higher limit)"
+        return f"{text} (above the ceiling of {readable(ceiling)}: a new cluster needs a higher one)"
     if auto and free and nbytes <= free:
         return f"{text} (fraction {max(nbytes / free, 0.01):.2f})"
     return text

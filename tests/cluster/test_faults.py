@@ -139,7 +139,8 @@ def test_a_deadline_of_a_verb_ends_it(hurt: gl.Cluster) -> None:
 
 def test_a_killed_rank_is_named_and_a_restart_mends(hurt: gl.Cluster) -> None:
     table = hurt.from_pandas(pd.DataFrame({"k": range(10)}))
-    pid = hurt.ranks[1].pid
+    pid, before = hurt.ranks[1].pid, hurt.config
+    hurt.config = tuned = before.with_values(min_chunk_rows=321, gpu_memory_limit="8MiB")
     killed = threading.Timer(0.7, os.kill, (pid, signal.SIGKILL))
     killed.start()
     start = time.monotonic()
@@ -153,6 +154,12 @@ def test_a_killed_rank_is_named_and_a_restart_mends(hurt: gl.Cluster) -> None:
     assert wait_until(lambda: [row["state"] for row in hurt.status()] == ["idle", "gone"], SOON_S)
     hurt.restart()
     assert works(hurt)
+    # Whoever tuned a cluster whose rank died wants it back as it was; the ceiling is that of the start.
+    assert hurt.config == tuned
+    assert hurt.run(lambda: gl.current().config.as_dict()) == [tuned.as_dict()] * 2
+    assert [memory["limit_bytes"] for memory in hurt._session.memory] == [8 * 2**20] * 2
+    assert min(memory["ceiling_bytes"] for memory in hurt._session.memory) > 8 * 2**20
+    hurt.config = before
     with pytest.raises(HandleReleased, match="restarted"):
         table.shuffle("k")
 
@@ -170,8 +177,15 @@ def test_a_rank_killed_during_a_cell_is_named(hurt: gl.Cluster) -> None:
     assert time.monotonic() - start < SOON_S
     with pytest.raises(ClusterDegraded):
         hurt.view.execute("1", silent=False)
-    hurt.restart()
+    # What new ranks do not take is as at the start, and the rest is kept: here the ceiling is less than before.
+    before = hurt.config
+    hurt._session.config = before.with_values(min_chunk_rows=321, gpu_memory_limit="900TiB")
+    with pytest.warns(UserWarning, match=r"not taken gpu_memory_limit from before .* gpu_memory_limit=0\. .*ceiling"):
+        hurt.restart()
     assert works(hurt)
+    assert hurt.config == before.with_values(min_chunk_rows=321)
+    assert hurt.run(lambda: gl.current().config.as_dict()) == [hurt.config.as_dict()] * 2
+    hurt.config = before
 
 
 def test_an_error_before_a_cells_first_collective(hurt: gl.Cluster) -> None:

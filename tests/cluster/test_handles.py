@@ -423,3 +423,21 @@ def test_a_rank_names_the_verb_too(lab: gl.Cluster, frame: pd.DataFrame) -> None
 
     for column, habit, hidden in lab.run(ask, lab.from_pandas(frame)):
         assert "select('k')" in column and "to_pandas()" in habit and hidden.endswith("no attribute '_hidden'")
+
+
+def test_what_a_tight_operation_staged_is_named_and_comes_back_with_the_verb_that_is_told(
+    lab: gl.Cluster, frame: pd.DataFrame
+) -> None:
+    table = lab.from_pandas(frame)
+    tight = lab.config.with_values(gpu_memory_limit=16 * 1024, min_chunk_rows=1)
+    shuffled = table.shuffle("k", config=tight)
+    number = lab.snapshots()[0]["operations"][-1]["number"]
+    for handle_ in (table, shuffled):  # an input that gave way, and a result
+        assert handle_.tiers["disk"] > 0
+        assert {info["staged_by"] for info in handle_.info()} == {f"shuffle #{number}"}
+        assert f"on disk since shuffle #{number}, read back" in handle_._repr_html_()
+    back = shuffled.filter(gl.lit(True))
+    assert back.tiers["disk"] == 0 and back.partitioning == shuffled.partitioning
+    assert {info["staged_by"] for info in back.info()} == {""} and "read back" not in back._repr_html_()
+    assert {info["staged_by"] for info in shuffled.info()} == {f"shuffle #{number}"}, "a later one staged nothing"
+    pd.testing.assert_frame_equal(back.to_pandas(None), shuffled.to_pandas(None))

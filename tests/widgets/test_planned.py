@@ -10,11 +10,13 @@ from replay import Replay, ReplaySource, eventually
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
-from gcylon_lab.units import GIB, MIB
-from gcylon_lab.widgets.plan_text import measured_speeds
+from gcylon_lab.profiling.report import summary
+from gcylon_lab.units import GIB, MIB, format_rate
+from gcylon_lab.widgets.plan_text import Measured, measured_speeds
 from gcylon_lab.widgets.planned import VERBS, Planned, read_keys, second_table
+from gcylon_lab.widgets.series import readable
 from gcylon_lab.widgets.tuner import TunerBox
-from gcylon_lab.widgets.what_if import LEAST, limits_text, switches_text, turns, without_ceilings
+from gcylon_lab.widgets.what_if import LEAST, dip, limits_text, switches_text, turns, without_ceilings
 from gcylon_lab.widgets.worker import Worker
 
 TABLES = ReplaySource(Replay(4)).tables()
@@ -146,6 +148,40 @@ def test_the_limits_stand_in_words_beside_the_one_in_force() -> None:
     assert f"direct from {direct // MIB} MiB (fraction {direct / GIB:.2f}) up" in auto
 
 
+# Under a limit that does not hold this table of one chunk it is staged first, and its result has the device alone.
+WHOLE = [
+    {**info, "rows": 2**19, "nbytes": 16 * MIB, "row_bytes": 32, "tiers": {"device": 16 * MIB, "disk": 0}, "chunks": 1,
+     "device_chunk_bytes": [16 * MIB], "largest_staged_bytes": 0, "used_bytes": 16 * MIB}
+    for info in TABLES["lineitem"][:2]
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "now", "best"), [("repartition", 17.6, "direct"), ("shuffle", 20, "chunked")])
+def test_a_smaller_limit_that_allows_more_is_explained(verb: str, now: float, best: str) -> None:
+    at = lambda config: Planned(verb, "t", ("k",)).plan(without_ceilings({"t": WHOLE}), config)  # noqa: E731
+    config = GcylonConfig(gpu_memory_limit=int(now * MIB))
+    plan, larger = at(config), at(config.with_values(gpu_memory_limit=25 * MIB))
+    assert (plan.strategy, larger.strategy) == (best, "staged") and larger.notes == ()
+    assert plan.notes == (
+        "the table itself is staged first, up to 16 MiB a rank, which makes room, and is read back piece by piece",
+    )
+    found = turns(at, config, 32 * MIB)
+    for turn in found[1:]:  # no strategy is said to hold from a limit up above which it does not
+        above = [at(config.with_values(gpu_memory_limit=int(turn.limit_bytes * r))).strategy for r in (1.01, 1.3, 1.9)]
+        assert "staged" not in above
+    less = dip(at, config, found, int(now * MIB))
+    assert less is not None and less.strategy == "staged"
+    for limit, strategy in ((less.limit_bytes * 1.01, "staged"), (less.limit_bytes * 0.94, best)):
+        assert at(config.with_values(gpu_memory_limit=int(limit))).strategy == strategy
+    text = limits_text(found, config, WHOLE, plan.strategy, less)
+    end = next(turn.limit_bytes for turn in found if turn.strategy == best)
+    assert (
+        f"Between {less.limit_bytes // MIB} MiB and {end // MIB} MiB it is staged, not {best}: such limits hold" in text
+    )
+    roomy = 25 * MIB
+    assert dip(at, config, found, roomy) is None, "no larger limit allows less than that"
+
+
 def test_a_strategy_that_was_asked_for_has_one_limit() -> None:
     found = turns(plan_at("shuffle", "direct"), GcylonConfig(), 128 * MIB)
     assert [turn.strategy for turn in found] == ["direct"]
@@ -164,8 +200,20 @@ def test_switches_that_would_change_a_plan_are_named() -> None:
 def test_speeds_are_those_measured_with_tables_of_about_that_size() -> None:
     snapshots = Replay(4).at(16.0)
     speeds = measured_speeds(snapshots, "shuffle", 4 * 32 * MIB)
-    assert set(speeds) == {"direct", "chunked", "staged"} and speeds["direct"] > speeds["staged"] > 0
+    assert set(speeds) == {"direct", "chunked", "staged"} and speeds["direct"].gb_per_s > speeds["staged"].gb_per_s > 0
+    known = summary(snapshots)["operations"]
+    for strategy, speed in speeds.items():
+        row = next(row for row in known if (row["verb"], row["strategy"]) == ("shuffle", strategy))
+        rate = format_rate(row["gb_per_s"] * 1e9)
+        assert speed.describe() == f"{rate} a rank in shuffle #{row['number']} of {readable(row['bytes_in'])}"
     assert measured_speeds(snapshots, "shuffle", 64 * 32 * MIB) == measured_speeds(snapshots, "join", 128 * MIB) == {}
+
+
+def test_a_median_names_the_operations_that_it_is_of() -> None:
+    several = Measured(1.2, "join", (2, 5), (64 * MIB, 128 * MIB))
+    assert several.describe() == "1.20 GB/s a rank in the median of join #2 and #5 of 64 MiB to 128 MiB"
+    many = Measured(1.2, "join", (1, 2, 3, 4, 9), (64 * MIB,) * 5)
+    assert many.describe().endswith("join #3, #4 and #9 and 2 before of 64 MiB")
 
 
 @pytest.fixture
@@ -182,10 +230,23 @@ def tuner(source: ReplaySource) -> Iterator[TunerBox]:
     assert failures == []
 
 
+def test_the_panel_says_that_a_table_is_read_back_each_time(tuner: TunerBox, source: ReplaySource) -> None:
+    below = [i | {"tiers": {"device": 0, "disk": 32 * MIB}, "staged_by": "join #7"} for i in TABLES["parts"]]
+    source.tables = lambda: TABLES | {"parts": below}  # type: ignore[assignment, method-assign, return-value]
+    said = "parts: 128 MiB on disk since join #7, read back by each operation"
+    tuner.planner.table.value = "lineitem"
+    tuner.refresh()  # offers the other table as a second one
+    tuner.planner.verb.value = "join"
+    tuner.planner.other.value = "parts"
+    assert eventually(lambda: said in tuner.planner.plan.value)
+    tuner.planner.verb.value = "shuffle"
+    assert eventually(lambda: said not in tuner.planner.plan.value), "the second table is no matter of a shuffle"
+
+
 def test_the_panel_says_what_would_change_the_plan(tuner: TunerBox) -> None:
     planner = tuner.planner
     planner.table.value = "lineitem"
-    assert eventually(lambda: "as measured here" in planner.plan.value)
+    assert eventually(lambda: "× the speed of " in planner.plan.value and "a rank in shuffle #" in planner.plan.value)
     assert "By the memory limit (64 MiB now): direct from" in planner.plan.value
     tuner.form.limit.value = 512 * MIB
     assert eventually(lambda: "(512 MiB now): chunked below" in planner.plan.value)

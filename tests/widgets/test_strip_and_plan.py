@@ -194,7 +194,7 @@ def test_names_from_outside_are_escaped() -> None:
 def test_every_strategy_says_what_it_means(strategy: str) -> None:
     plan = plan_of(strategy, gpu_memory_limit=512 * MIB)
     assert plan["strategy"] == strategy
-    meaning = {"direct": "everything", "chunked": "in rounds", "staged": "the result goes down"}[strategy]
+    meaning = {"direct": "the result stays", "chunked": "in rounds", "staged": "the result goes down"}[strategy]
     assert plan_sentence(plan).startswith(f"{strategy}, {meaning}")
 
 

@@ -128,7 +128,7 @@ def test_traffic_of_a_skewed_shuffle(lab: gl.Cluster, table: gl.DistTable) -> No
 
 
 def test_compare_runs_them_and_marks_the_best(lab: gl.Cluster, table: gl.DistTable) -> None:
-    before, held = lab.config, lab.memory()["table"].nunique()
+    before, held = lab.config, lab.memory()["id"].nunique()
     configs = {
         "roomy": before,
         "kept": gl.GcylonConfig(gpu_memory_limit=64 * 1024, allow_cpu_staging=False),
@@ -145,7 +145,7 @@ def test_compare_runs_them_and_marks_the_best(lab: gl.Cluster, table: gl.DistTab
     text, html = repr(found), found._repr_html_()
     assert "shuffle(on='k')" in text and "✖ " in text and "★ nothing" in text
     assert "<b>★ " in html and html.count("<tr>") == 4
-    assert lab.config == before and lab.memory()["table"].nunique() == held
+    assert lab.config == before and lab.memory()["id"].nunique() == held
 
 
 @pytest.mark.parametrize(

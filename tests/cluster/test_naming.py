@@ -1,0 +1,71 @@
+"""What tables are called: by the notebook's variables, else by how they were made; no rank is asked for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+import gcylon_lab as gl
+from gcylon_lab.cluster.messages import Request, TableRef
+from gcylon_lab.cluster.naming import made_at, origin_of
+from gcylon_lab.errors import HandleReleased
+
+JOIN = Request("join", "t3", "t9", (TableRef("t5"),), {"on": "k"})
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (JOIN, "join of orders and t5"),
+        (Request("concat", "t3", "t9", ([TableRef("t5"), TableRef("t6")],)), "concat of orders, t5 and t6"),
+        (Request("join", "t3", "t9", (), {"right": TableRef("t3")}), "join of orders"),
+        (Request("group_agg", "t7", "t9", (["k"],)), "groupby of t7"),
+        (Request("read_csv", "", "t9", ("/data/a.csv", None)), "read_csv of a.csv"),
+        (Request("read_parquet", "", "t9", (["s3://b/line/", "x"], ["k"])), "read_parquet of line and 1 more"),
+        (Request("from_local", "", "t9"), "from_pandas"),
+        (Request("adopt", "", "t9", ("u",)), "u of %px"),
+    ],
+)
+def test_how_a_table_was_made_stands_in_words(request_: Request, said: str) -> None:
+    assert origin_of(request_).describe({"t3": "orders"}) == said
+
+
+def test_ids_stand_in_the_order_of_making() -> None:
+    assert sorted(["t10", "", "t2, t30", "t9"], key=made_at) == ["t2, t30", "t9", "t10", ""]
+
+
+@pytest.fixture
+def shell(lab: gl.Cluster) -> Iterator[InteractiveShell]:
+    shell = InteractiveShell.instance(colors="nocolor")
+    yield shell
+    InteractiveShell.clear_instance()
+
+
+@pytest.mark.mpi
+def test_tables_are_called_by_the_variables_that_refer_to_them(
+    shell: InteractiveShell, lab: gl.Cluster, frame: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders, items = lab.from_pandas(frame), lab.from_pandas(frame.head(9)).bind("things")
+    shell.user_ns |= {"orders": orders, "_hidden": items}
+    joined = orders.join(items, on="k")
+    memory = lab.memory().set_index("id")
+    called = {table._name: table for table in (orders, items, joined)}
+    assert list(memory.loc[list(called), "rank"]) == [0, 1] * 3
+    assert list(memory.loc[list(called), "table"].iloc[::2]) == [
+        "orders", "from_pandas, things of %px", f"join of orders and {items._name}",
+    ]  # fmt: skip
+    shell.user_ns |= {"found": joined, "also": joined}
+    with monkeypatch.context() as patch:
+        patch.setattr(lab._session, "call", lambda *args, **kwargs: pytest.fail("a rank was asked"))
+        card = joined._repr_html_()
+        assert f"<b>found, also</b> · DistTable {joined._name} ·" in card
+        assert repr(orders).startswith(f"<DistTable orders ({orders._name}): 1,000 rows")
+        assert f"<b>from_pandas</b> · DistTable {items._name}" in items._repr_html_()
+    assert joined.shuffle_async("k").result().num_rows == joined.num_rows
+    orders.release()
+    with pytest.raises(HandleReleased, match=r"The table orders \(t\d+\) is gone"):
+        orders.head()
+    lab.view.execute("del things")
