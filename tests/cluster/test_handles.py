@@ -425,6 +425,11 @@ def test_a_rank_names_the_verb_too(lab: gl.Cluster, frame: pd.DataFrame) -> None
         assert "select('k')" in column and "to_pandas()" in habit and hidden.endswith("no attribute '_hidden'")
 
 
+def shuffle_and_gather(table: Table, config: gl.GcylonConfig) -> None:
+    table.shuffle("k", config=config)
+    table.allgather()
+
+
 def test_what_a_tight_operation_staged_is_named_and_comes_back_with_the_verb_that_is_told(
     lab: gl.Cluster, frame: pd.DataFrame
 ) -> None:
@@ -441,3 +446,7 @@ def test_what_a_tight_operation_staged_is_named_and_comes_back_with_the_verb_tha
     assert {info["staged_by"] for info in back.info()} == {""} and "read back" not in back._repr_html_()
     assert {info["staged_by"] for info in shuffled.info()} == {f"shuffle #{number}"}, "a later one staged nothing"
     pd.testing.assert_frame_equal(back.to_pandas(None), shuffled.to_pandas(None))
+    other = lab.from_pandas(frame)
+    lab.run(shuffle_and_gather, other, tight)
+    done = [record for record in lab.snapshots()[0]["operations"] if record["staged_bytes"]][-1]
+    assert {info["staged_by"] for info in other.info()} == {f"shuffle #{done['number']}"}, "not by the latest of all"
