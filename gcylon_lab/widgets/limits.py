@@ -34,7 +34,8 @@ def format_size(n: int) -> str:
     """Return a size as text that `units.parse_bytes` reads back exactly; 0 is ``auto``."""
     if not n:
         return AUTO
-    text = readable(n)
-    if parse_bytes(text.replace(",", "")) == n:
-        return text
+    eighths = [f"{n / unit:.3f} {name}" for unit, name in ((GIB, "GiB"), (MIB, "MiB")) if n >= unit]
+    for text in (readable(n), *eighths):
+        if parse_bytes(text.replace(",", "")) == n:
+            return text
     return f"{n // KIB} KiB" if n % KIB == 0 else f"{n} B"

@@ -74,7 +74,8 @@ def test_a_share_that_is_not_nothing_is_not_shown_as_nothing() -> None:
 def test_a_size_as_text_reads_back_exactly(n: int) -> None:
     text = format_size(n)
     assert text == AUTO if n == 0 else parse_bytes(text.replace(",", "")) == n
-    assert format_size(53 * MIB // 8) == "6784 KiB", "bytes only where nothing shorter is exact"
+    assert format_size(53 * MIB // 8) == "6.625 MiB"
+    assert format_size(6785 * 1024) == "6785 KiB", "bytes only where nothing shorter is exact"
 
 
 def test_the_slider_ends_at_the_ceiling_and_holds_what_is_set() -> None:
