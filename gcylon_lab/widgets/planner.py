@@ -18,7 +18,7 @@ from .plan_text import measured_speeds, plan_html
 from .planned import JOIN_HOWS, VERBS, WITH_KEYS, WITH_OTHER, WITH_ROOT, Infos, Planned, read_keys, second_table
 from .source import Source
 from .view import Snapshot
-from .what_if import dip, limit_now, limits_text, switches_text, turns, without_ceilings
+from .what_if import better_below, dip, limit_now, limits_text, switches_text, turns, without_ceilings
 from .worker import Worker
 
 _REPLAN_EVERY_S = 0.5
@@ -220,8 +220,10 @@ def _changes(planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig
     try:
         plan_at = lambda other: planned._plan(roomy, other)  # noqa: E731
         found = turns(plan_at, config, nbytes)
-        less = dip(plan_at, config, found, limit_now(config, infos)) if plan else None
-        texts = [limits_text(found, config, infos, plan.strategy if plan else "", less)]
+        now = limit_now(config, infos)
+        less = dip(plan_at, config, found, now) if plan else None
+        more = better_below(plan_at, config, now)
+        texts = [limits_text(found, config, infos, plan.strategy if plan else "", less, more)]
     except GcylonError:
         texts = []
     on_cpu = not infos[0].get("pinned_tier", False)

@@ -84,6 +84,22 @@ def dip(plan_at: PlanAt, config: GcylonConfig, found: Sequence[Turn], now: int) 
     return None if start is None else Turn(start, _ORDER[max(_place(plan_at, config, start), 0)])
 
 
+def better_below(plan_at: PlanAt, config: GcylonConfig, now: int) -> Turn | None:
+    """Return a limit somewhat below the one in force under which more fits than under it; None where there is none.
+
+    Parameters
+    ----------
+    plan_at, config
+        As for `turns`.
+    now : int
+        The limit in force.
+    """
+    here = _place(plan_at, config, now)
+    lower = (_rounded_up(now / more) for more in _ABOVE if now / more >= LEAST)
+    better = ((n, _place(plan_at, config, n)) for n in lower)
+    return next((Turn(n, _ORDER[place]) for n, place in better if n < now and place > here), None)
+
+
 def _least_for_good(holds: Callable[[int], bool], most: int) -> int | None:
     """As `_least`, of what also holds above; where it holds below that for a while, that is passed over."""
     low = LEAST
@@ -129,7 +145,7 @@ def limit_now(config: GcylonConfig, infos: Sequence[Mapping[str, Any]]) -> int:
 
 def limits_text(
     found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Mapping[str, Any]], chosen: str = "",
-    less: Turn | None = None,
+    less: Turn | None = None, more: Turn | None = None,
 ) -> str:  # fmt: skip
     """Return the limits around the one in force in a sentence; empty where no limit changes anything.
 
@@ -146,6 +162,8 @@ def limits_text(
         strategy can fit that a somewhat larger limit, which holds the input, has no room for.
     less : Turn, optional
         From `dip`: where that is so.
+    more : Turn, optional
+        From `better_below`: the same, seen from such a larger limit.
     """
     if not found:
         return ""
@@ -162,7 +180,11 @@ def limits_text(
     if below and below[0].limit_bytes > LEAST:
         texts.append(f"nothing fits below {format_size(below[0].limit_bytes)}")
     said = f"By the memory limit ({readable(now)} now): {', '.join(texts)}." if texts else ""
-    return f"{said} {_less_text(less, found, chosen)}".strip() if less else said
+    more_text = (
+        f"With {format_size(more.limit_bytes)} it would be {more.strategy}: under such a limit the tables are staged "
+        "first, which makes room for the result."
+    ) if more else ""  # fmt: skip
+    return " ".join(text for text in (said, _less_text(less, found, chosen) if less else "", more_text) if text)
 
 
 def _less_text(less: Turn, found: Sequence[Turn], chosen: str) -> str:

@@ -12,11 +12,20 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
 from gcylon_lab.profiling.report import summary
 from gcylon_lab.units import GIB, MIB, format_rate
+from gcylon_lab.widgets.limits import format_size
 from gcylon_lab.widgets.plan_text import Measured, measured_speeds
 from gcylon_lab.widgets.planned import VERBS, Planned, read_keys, second_table
 from gcylon_lab.widgets.series import readable
 from gcylon_lab.widgets.tuner import TunerBox
-from gcylon_lab.widgets.what_if import LEAST, dip, limits_text, switches_text, turns, without_ceilings
+from gcylon_lab.widgets.what_if import (
+    LEAST,
+    better_below,
+    dip,
+    limits_text,
+    switches_text,
+    turns,
+    without_ceilings,
+)
 from gcylon_lab.widgets.worker import Worker
 
 TABLES = ReplaySource(Replay(4)).tables()
@@ -178,6 +187,13 @@ def test_a_smaller_limit_that_allows_more_is_explained(verb: str, now: float, be
     assert (
         f"Between {less.limit_bytes // MIB} MiB and {end // MIB} MiB it is staged, not {best}: such limits hold" in text
     )
+    inside = int(less.limit_bytes * 1.01)
+    more = better_below(at, config, inside)
+    assert more is not None and more.strategy == best
+    assert at(config.with_values(gpu_memory_limit=more.limit_bytes)).strategy == best
+    text = limits_text(found, config.with_values(gpu_memory_limit=inside), WHOLE, "staged", None, more)
+    assert f"With {format_size(more.limit_bytes)} it would be {best}: under such a limit" in text
+    assert better_below(at, config, int(now * MIB)) is None
     roomy = 25 * MIB
     assert dip(at, config, found, roomy) is None, "no larger limit allows less than that"
 
