@@ -45,9 +45,11 @@ def table(lab: gl.Cluster, shell: InteractiveShell) -> Iterator[gl.DistTable]:
 
 @pytest.fixture
 def dashboard(lab: gl.Cluster, table: gl.DistTable) -> Iterator[gl.Dashboard]:
+    began = lab.config
     with gl.Dashboard(lab) as made:
         made.start()
         yield made
+    lab.config = began  # a setting that was moved is applied a moment later, before the close or not
 
 
 def test_it_shows_the_ranks_and_what_they_did(dashboard: gl.Dashboard, table: gl.DistTable) -> None:
@@ -82,6 +84,7 @@ def test_its_plan_is_that_of_the_handle(dashboard: gl.Dashboard, lab: gl.Cluster
     dashboard.tuner.form.limit.value = 4 * MIB
     strategy = table.plan_shuffle("k", config=lab.config.with_values(gpu_memory_limit=4 * MIB)).strategy
     assert eventually(lambda: f'gcylon-plan">{strategy},' in dashboard.tuner.planner.plan.value, 20)
+    assert eventually(lambda: lab.config.gpu_memory_limit == 4 * MIB, 20)
 
 
 def test_a_moved_slider_holds_for_the_next_operation(
