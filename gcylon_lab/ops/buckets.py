@@ -8,6 +8,7 @@ import numpy as np
 
 from ..profiling import span
 from ..tables.backend import Data
+from ..tables.scattering import Scatters, scatter_bytes
 from ..tables.schema import Label, Schema
 from .local import LocalWork
 from .operation import Operation
@@ -83,11 +84,13 @@ class BucketRoute(HashRoute):
         World size.
     buckets : int
         How many there are.
+    scatters : bool
+        Whether this rank's kernels write into the others' results, where they can. It takes memory for counts.
     """
 
-    def __init__(self, keys: Sequence[Label], size: int, buckets: int) -> None:
+    def __init__(self, keys: Sequence[Label], size: int, buckets: int, *, scatters: bool) -> None:
         super().__init__(keys, size, keep_order=False)
-        self._buckets = buckets
+        self._buckets, self._may_scatter = buckets, scatters
         self._first, self._last = 0, buckets
         self.rows = np.zeros((buckets, size), np.int64)
         self.variable = np.zeros((buckets, size), np.int64)
@@ -102,25 +105,30 @@ class BucketRoute(HashRoute):
         """
         workspace, size, n = operation.workspace, self._size, self._size * self._buckets
         backend, first = workspace.backend, 0
-        self._held = workspace.budget.reserve(part.rows * id_bytes(n), "Buckets of keys")
+        self._may_scatter = self._may_scatter and self._scatters(operation)
+        needed = part.rows * id_bytes(n) + (scatter_bytes(part.rows, n) if self._may_scatter else 0)
+        self._held = workspace.budget.reserve(needed, "Buckets of keys")
         kept = self._ids = backend.new_ids(part.rows, n)
         counts, variable = np.zeros(n, np.int64), np.zeros(n, np.int64)
         with span("partition", "algorithm", bytes=part.nbytes):
             for piece in part.pieces(workspace, chunk_rows):
                 for data in operation.casts(piece):
-                    ids = backend.partition_ids(data, self._keys, n)
-                    ids = ids % self._buckets * size + ids // self._buckets  # by bucket, then rank
+                    ids = backend.bucket_ids(data, self._keys, size, self._buckets)
                     kept[first : first + data.rows] = ids
-                    counts += backend.count_ids(ids, n)
+                    if not self._may_scatter:
+                        counts += backend.count_ids(ids, n)
                     if operation.schema.variable:
                         variable += backend.variable_bytes(data, ids, n)
                     first += data.rows
                 del piece, data, ids
+            if self._may_scatter:  # at once: on a GPU each count is a wait
+                counts = backend.count_ids(kept, n)
         self.rows, self.variable = counts.reshape(-1, size), variable.reshape(-1, size)
 
     def choose(self, first: int, last: int) -> None:
         """Let rows of buckets [first, last) travel from now on."""
         self._first, self._last = first, last
+        self._scattering, self._edges = None, []
 
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
         """Known since `learn`."""
@@ -128,11 +136,22 @@ class BucketRoute(HashRoute):
         return self.rows[chosen].sum(axis=0), self.variable[chosen].sum(axis=0)
 
     def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
-        """Nothing depends on rounds."""
+        """Where this rank's kernels write into the others' results, find the place of every row that travels."""
+        edges, backend = part.edges(chunk_rows), operation.workspace.backend
+        if edges != self._edges and self._may_scatter and part.rows:
+            assert isinstance(backend, Scatters) and self._ids is not None
+            self._scattering, self._edges = None, edges
+            buckets = self._last - self._first
+            self._scattering = backend.scattering(
+                self._ids, self._size, edges, first=self._first * self._size, ids_each=buckets
+            )
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
-        """Copy the rows of a piece that travel, by rank."""
+        """Copy the rows of a piece that travel, by rank; or say where a kernel will write them."""
         backend, size = workspace.backend, self._size
+        scattered = self._scattered(piece, first_row)
+        if scattered is not None:
+            return scattered
         claim = workspace.budget.reserve(MASK_ROW_BYTES * piece.rows, "Choosing rows of a pass")
         assert self._ids is not None
         ids = self._ids[first_row : first_row + piece.rows]
@@ -146,7 +165,7 @@ class BucketRoute(HashRoute):
         scratch = backend.partition_scratch_bytes(count, size)
         claim.resize(claim.nbytes + int(count * (2 * row_bytes + 9)) + scratch + self._packed(piece, count))
         rows = backend.places(mask)
-        data = backend.gather(piece, piece.schema.names, rows, piece.schema)
+        data = backend.gather(piece, piece.schema.names, rows, piece.schema, complete=True)
         offsets = np.array([0, count], np.int64)
         if size > 1:
             ranks = ((ids[rows] - low) % size).astype(backend.new_ids(0, size).dtype)
@@ -161,7 +180,8 @@ class BucketRoute(HashRoute):
         return int(variable * count / piece.rows)
 
     def forget(self) -> None:
-        """Nothing: other buckets follow. See `drop`."""
+        """Ids are kept, for other buckets follow; see `drop`."""
+        self._scattering, self._edges = None, []
 
     def drop(self) -> None:
         """Give back the kept ids."""

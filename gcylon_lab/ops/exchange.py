@@ -76,6 +76,7 @@ def exchange_counted(operation: Operation, part: Part, route: Route, rows: Int64
     BudgetExceeded
         If it does not fit; `go_on` lets all ranks know.
     """
+    route.prepare(operation, part, chunk_rows)
     return _run(operation, part, route, _placed(operation, rows), chunk_rows, None)
 
 

@@ -191,7 +191,8 @@ class _Join:
         """Join in passes; the bucket from which on that does not fit, None where all did."""
         operation, work = self.operation, self.work
         make_room_for_passes(operation, self.memory, self.sizes)
-        exchange = PassExchange(operation, self.parts, {n: meeting.keys(n) for n in self.parts}, self.limits)
+        keys = {name: meeting.keys(name) for name in self.parts}
+        exchange = PassExchange(operation, self.parts, keys, self.limits, scatters=self.costs.scatters)
         if not exchange.learn(self.costs.chunk_bytes):
             return 0
         sizes = exchange.sizes(self.build, self.memory.result_bytes)

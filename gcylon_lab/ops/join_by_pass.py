@@ -71,10 +71,18 @@ class PassExchange:
         By which each side is spread.
     limits : ndarray of int64, shape (size,)
         The budget of each rank.
+    scatters : bool
+        Whether rows are written by their senders' kernels.
     """
 
     def __init__(
-        self, operation: Operation, parts: Mapping[str, Part], keys: Mapping[str, Sequence[Label]], limits: Int64s
+        self,
+        operation: Operation,
+        parts: Mapping[str, Part],
+        keys: Mapping[str, Sequence[Label]],
+        limits: Int64s,
+        *,
+        scatters: bool,
     ) -> None:
         self._operation, self._limits = operation, limits
         self.buckets = buckets_for(operation.size)
@@ -83,7 +91,8 @@ class PassExchange:
         for name in SIDES:
             step = Step(operation, parts[name])
             step.limits = tuple(int(n) for n in limits)
-            route = BucketRoute(cast("list[str]", list(keys[name])), operation.size, self.buckets)
+            spread = cast("list[str]", list(keys[name]))
+            route = BucketRoute(spread, operation.size, self.buckets, scatters=scatters)
             self._sides[name] = _Side(parts[name], step, route, none, none)
 
     def learn(self, chunk_bytes: int) -> bool:
@@ -136,12 +145,15 @@ class PassExchange:
         side, rank = self._sides[name], self._operation.rank
         side.route.choose(first, last)
         come = sum(int(one.nbytes[:, first:last, rank].sum()) for one in self._sides.values())
-        room = sending_room(costs, self._limits - used - come)[rank]
-        here = int(side.rows[rank].sum())
-        share = side.rows[rank, first:last].sum() / max(here, 1)
         row_bytes = side.part.nbytes / max(side.part.rows, 1)
-        rows = max(1, int(room / (MASK_ROW_BYTES + share * (2 * row_bytes + COPY_ROW_BYTES))))
-        return exchange_counted(side.step, side.part, side.route, side.rows[:, first:last].sum(axis=1), rows)
+        if costs.scatters:
+            rows = int(costs.chunk_bytes / max(row_bytes, 1))
+        else:
+            room = sending_room(costs, self._limits - used - come)[rank]
+            share = side.rows[rank, first:last].sum() / max(int(side.rows[rank].sum()), 1)
+            rows = int(room / (MASK_ROW_BYTES + share * (2 * row_bytes + COPY_ROW_BYTES)))
+        chosen = side.rows[:, first:last].sum(axis=1)
+        return exchange_counted(side.step, side.part, side.route, chosen, max(1, rows))
 
     def rest(self, name: str, first: int) -> tuple[Part, str]:
         """Collective: all ranks call it. Bring what is left of a side, from a bucket on, to where rows meet, staged

@@ -13,7 +13,7 @@ from ..errors import GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
 from .foresight import foresee
-from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory, scratch_bytes
+from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory, scratch_bytes, worth_scattering
 from .join_plan import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
 from .operation import Int64s, Operation, Request
 from .part import Part, Partitioning
@@ -97,7 +97,8 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
 
 
 def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, notes: tuple[str, ...]) -> Plan:
-    sent = int(sizes[:, [0, 2]].max()) // memory.passes
+    # What stays behind in a pass is gone through with what travels where kernels write it.
+    sent = int(sizes[:, [0, 2]].max()) // (1 if costs.scatters else memory.passes)
     peaks = tuple(int(n) for n in memory.peaks)
     return Plan(
         verb="join",
@@ -126,7 +127,11 @@ def _costs(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, limi
         out = max(1.0, out - sum(_width(str(dtypes[key])) for key in both))  # a key of one name is one column
     index = left[0]["index_row_bytes"] if spec.how != "cross" else 0
     fast = left[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES)
-    return join_costs(index, left[0]["match_row_bytes"], left[0]["pair_bytes"], out, config, fast, limit)
+    match, pair = left[0]["match_row_bytes"], left[0]["pair_bytes"]
+    sums = [(sum(i["nbytes"] for i in infos), sum(i["rows"] for i in infos)) for infos in (left, right)]
+    fixed = all(i["nbytes"] == i["rows"] * i["row_bytes"] for infos in (left, right) for i in infos)
+    scatters = fixed and left[0].get("exchange", {}).get("scatters", False) and worth_scattering(len(left), sums)
+    return join_costs(index, match, pair, out, config, fast, limit, scatters=scatters)
 
 
 def _width(dtype: str) -> int:

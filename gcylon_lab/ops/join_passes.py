@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..tables.join_columns import JoinSpec
+from ..tables.scattering import MOST_SCATTERED, scatter_bytes
 from ..units import format_bytes, format_count, format_seconds
 from .buckets import MOST_BUCKETS
 from .join_plan import Meeting, expected_rows, may_split
@@ -28,6 +29,8 @@ _MARGIN = 1.02
 # Seconds that a pass takes for each row of both tables, and staging for each byte that is written. On 2 cores, with
 # rows of 16 to 48 bytes, it was 1.0 to 3.2 ns a row, and 0.4 ns a byte while the disk kept up (1.3 where it did not).
 _PASS_ROW_S, _STAGED_BYTE_S = 2.2e-9, 0.5e-9
+# Rows are written by kernels where they take so many times the bytes of the counts for it.
+_LEAST_ROWS_TO_COUNTS = 8
 # Of sending a row, beside two copies of it: its number, its id, and the order by rank.
 COPY_ROW_BYTES = 8 + 1 + 17
 
@@ -44,6 +47,8 @@ class JoinCosts:
         Most rows of the result that are made at a time.
     chunk_bytes : int
         That are sent at a time, where memory does not matter.
+    scatters : bool
+        Whether the rows of a pass are written by their senders' kernels, without copies of them.
     """
 
     index_row_bytes: float
@@ -52,6 +57,7 @@ class JoinCosts:
     out_row_bytes: float
     block_rows: int
     chunk_bytes: int
+    scatters: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +115,33 @@ def join_costs(
     config: GcylonConfig,
     fast_chunk_bytes: int,
     limit: int,
+    *,
+    scatters: bool = False,
 ) -> JoinCosts:
     """The costs of a join whose ranks have a budget of ``limit`` at least."""
     wished = config.chunk_size_bytes or fast_chunk_bytes
     rows = max(int(wished / max(out_row_bytes, 1)), config.min_chunk_rows)
     rows = max(1, min(rows, int(limit / PIECES_IN_LIMIT / max(out_row_bytes, 1))))
-    chunk = config.chunk_size_bytes or min(fast_chunk_bytes, max(LEAST_FAST_CHUNK_BYTES, limit // CHUNKS_IN_LIMIT))
-    return JoinCosts(index_row_bytes, max(match_row_bytes, 1.0), pair_bytes, max(out_row_bytes, 1.0), 2 * rows, chunk)
+    share = fast_chunk_bytes if scatters else max(LEAST_FAST_CHUNK_BYTES, limit // CHUNKS_IN_LIMIT)
+    chunk = config.chunk_size_bytes or min(fast_chunk_bytes, share)
+    match, out = max(match_row_bytes, 1.0), max(out_row_bytes, 1.0)
+    return JoinCosts(index_row_bytes, match, pair_bytes, out, 2 * rows, chunk, scatters)
+
+
+def worth_scattering(size: int, sides: Iterable[tuple[int, int]]) -> bool:
+    """Whether what kernels need to know, to write the rows of a pass to where they belong, is little beside the rows.
+
+    Parameters
+    ----------
+    size : int
+        World size.
+    sides : iterable of pair of int
+        Bytes and rows of each side on all ranks; both of fixed width.
+    """
+    ids = size * buckets_for(size)
+    if size < 2 or ids > MOST_SCATTERED:
+        return False
+    return all(_LEAST_ROWS_TO_COUNTS * scatter_bytes(rows // size, ids) <= nbytes // size for nbytes, rows in sides)
 
 
 def buckets_for(size: int) -> int:
@@ -123,10 +149,15 @@ def buckets_for(size: int) -> int:
     return max(16, min(MOST_BUCKETS, 256 // size))
 
 
-def kept_ids_bytes(rows: Int64s) -> Numbers:
-    """What ids of a rank and a bucket take for the rows of each rank."""
-    each: Numbers = rows.astype(np.float64) * id_bytes(len(rows) * buckets_for(len(rows)))
-    return each
+def kept_ids_bytes(sides: Iterable[Int64s], *, scatters: bool) -> Numbers:
+    """What ids of a rank and a bucket take, for the rows of each side on each rank, and counts of them."""
+    kept: list[Numbers] = []
+    for rows in sides:
+        ids = len(rows) * buckets_for(len(rows))
+        counts = [scatter_bytes(int(n), ids) if scatters else 0 for n in rows]
+        kept.append(rows.astype(np.float64) * id_bytes(ids) + counts)
+    total: Numbers = np.sum(kept, axis=0)
+    return total
 
 
 def next_pass(sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, first: int) -> Pass | None:
@@ -153,7 +184,7 @@ def next_pass(sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers
     count = len(fits) if fits.all() else int(np.argmin(fits))
     last, at = first + count, count - 1
     working = index[at] + results[at] + scratch_bytes(costs, free[at], probe[at], results[at])
-    sending = sending_room(costs, limits - used - received[at])
+    sending = 0.0 * used if costs.scatters else sending_room(costs, limits - used - received[at])
     return Pass(first, last, used + received[at] + np.maximum(working, np.minimum(sending, 4 * received[at])))
 
 
@@ -248,7 +279,7 @@ def join_memory(
     totals = {name: int(n.sum()) for name, n in rows.items()}
     result = expected_rows(spec, totals["left"], totals["right"]) * costs.out_row_bytes
     limits, used, beside = sizes[:, 4:7].astype(np.float64).T
-    ids = kept_ids_bytes(rows["left"] + rows["right"])
+    ids = kept_ids_bytes(rows.values(), scatters=costs.scatters)
     everywhere = meeting.kind == "broadcast"
     at_once = even_sizes(rows, nbytes, build, meeting.moved, result, everywhere=everywhere)
     both = even_sizes(rows, nbytes, build, ("left", "right"), result, everywhere=False)

@@ -14,7 +14,7 @@ from ..tables.joining import KeyIndex, Matches
 from ..tables.key_forms import key_form
 from ..tables.schema import Label, Schema
 from .buckets import split_in_buckets
-from .join_passes import BUILD_SHARE, PIECE_SHARE, JoinCosts, join_costs
+from .join_passes import BUILD_SHARE, PIECE_SHARE, JoinCosts, join_costs, worth_scattering
 from .local import LocalWork
 from .part import Part
 
@@ -95,7 +95,10 @@ class LocalJoin:
             if variable[self.build] and backend.on_gpu:
                 index += row[self.build]  # they come as several chunks, which are joined
         match, fast = backend.match_row_bytes(self.key_schemas[self.probe]), self.work.fast_chunk_bytes
-        return join_costs(index, match, backend.pair_bytes(), out, config, fast, limit)
+        scatters = self.work.workspace.scatters and not any(schema.variable for schema in self.schemas.values())
+        sides = ((left_bytes, left_rows), (right_bytes, right_rows))
+        scatters = scatters and worth_scattering(self.work.operation.size, sides)
+        return join_costs(index, match, backend.pair_bytes(), out, config, fast, limit, scatters=scatters)
 
     # ---- the join
 
@@ -120,13 +123,8 @@ class LocalJoin:
         made = self.work.made
         halves = [
             split_in_buckets(
-                self.work,
-                part,
-                self.keys[side],
-                buckets,
-                apart=self.apart,
-                using_up=any(part is one for one in made),
-            )  # fmt: skip
+                self.work, part, self.keys[side], buckets, apart=self.apart, using_up=any(part is one for one in made)
+            )
             for side, part in (("left", left), ("right", right))
         ]
         return list(zip(*halves, strict=True))
@@ -336,7 +334,7 @@ class LocalJoin:
                 parts.append(backend.lacking(wanted, count))
             elif taken:
                 names = [_source(o, side) for o in taken]
-                parts.append(backend.gather(one.data, names, one.rows, wanted))
+                parts.append(backend.gather(one.data, names, one.rows, wanted, complete=not one.lacking))
         if self.spec.indicator:
             parts.append(self._indicated(sides, complete, count))
         if not parts:

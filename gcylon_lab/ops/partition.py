@@ -86,11 +86,9 @@ class HashRoute:
         backend, size = workspace.backend, self._size
         if size == 1:
             return Outgoing(piece, np.zeros(1, np.int64), np.full(1, piece.rows, np.int64))
-        if self._scattering is not None:
-            place = bisect_left(self._edges, first_row)
-            if self._edges[place : place + 2] == [first_row, first_row + piece.rows]:
-                rows = self._scattering.rows[place]
-                return Outgoing(piece, np.zeros_like(rows), rows, scattering=self._scattering, piece=place)
+        scattered = self._scattered(piece, first_row)
+        if scattered is not None:
+            return scattered
         scratch = backend.partition_scratch_bytes(piece.rows, size)
         # Its variable columns are packed next: a copy that leaves no room for that would be of no use.
         packed = max(0, piece.nbytes - piece.rows * piece.schema.row_bytes)
@@ -104,6 +102,16 @@ class HashRoute:
         if data.nbytes <= reservation.nbytes:
             reservation.resize(data.nbytes)
         return Outgoing(data, offsets[:-1], offsets[1:], reservation)
+
+    def _scattered(self, piece: Data, first_row: int) -> Outgoing | None:
+        """A piece whose rows a kernel writes to where they belong; None where their places were not found before."""
+        if self._scattering is None:
+            return None
+        place = bisect_left(self._edges, first_row)
+        if self._edges[place : place + 2] != [first_row, first_row + piece.rows]:
+            return None
+        rows = self._scattering.rows[place]
+        return Outgoing(piece, np.zeros_like(rows), rows, scattering=self._scattering, piece=place)
 
     def ids_of(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
         """The rank of each row of a piece, which begins at ``first_row`` of this rank's part."""

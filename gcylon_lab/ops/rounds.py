@@ -270,7 +270,8 @@ def _scatter(
     assert window is not None and window.addresses is not None and outgoing.data is not None
     if not scattering.aimed:
         first = places - scattering.rows[: outgoing.piece].sum(axis=0)  # of the part, not of this piece
-        scattering.aim(window.addresses + first[:, None] * np.array(_widths(operation), dtype=np.int64))
+        widths = _widths(operation)
+        scattering.aim(window.addresses + first[:, None] * np.array(widths, dtype=np.int64), widths)
     with transport.writing():
         scattering.put(outgoing.piece, outgoing.data)
 

@@ -123,6 +123,11 @@ class Backend(RelationalBackend, Protocol):
         """
         ...
 
+    def bucket_ids(self, data: Data, keys: Sequence[Label], size: int, buckets: int) -> Ids:
+        """For each row ``bucket * size + rank``, where `partition_ids` for ``size * buckets`` gives
+        ``rank * buckets + bucket``."""
+        ...
+
     def new_ids(self, rows: int, n: int) -> Ids:
         """Room for the ids of so many rows, of the dtype that `partition_ids` gives."""
         ...

@@ -16,7 +16,7 @@ from .cudf_data import DeviceColumns, concat_columns, empty_columns, slice_colum
 from .cudf_expressions import CudfRows
 from .cudf_frames import from_frame, to_frame
 from .cudf_grouping import CudfGrouping
-from .cudf_hashing import partition_ids
+from .cudf_hashing import bucket_ids, partition_ids
 from .cudf_joining import CudfJoining
 from .cudf_packing import DeviceOutput
 from .cudf_scatter import DeviceScattering
@@ -52,7 +52,8 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
         fixed = self.select(data, ["k", "v"])
         output = self.allocate(fixed.schema, 128)
         scattering = self.scattering(ids, 2, [0, 64])
-        scattering.aim(np.array([[view.data.ptr for view in output.fixed_views(i, i + 64)] for i in (0, 64)], np.int64))
+        views = [output.fixed_views(first, first + 64) for first in (0, 64)]
+        scattering.aim(np.array([[view.data.ptr for view in one] for one in views], np.int64), [8, 8])
         scattering.put(0, fixed)
         cupy.cuda.get_current_stream().synchronize()
 
@@ -91,6 +92,9 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Any:
         return partition_ids(data, keys, n)
 
+    def bucket_ids(self, data: Any, keys: Sequence[Label], size: int, buckets: int) -> Any:
+        return bucket_ids(data, keys, size, buckets)
+
     def new_ids(self, rows: int, n: int) -> Any:
         return cupy.empty(rows, dtype=id_dtype(n))
 
@@ -107,9 +111,11 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     def partition_scratch_bytes(self, rows: int, n: int) -> int:
         return cudf_partition.partition_scratch_bytes(rows, n)
 
-    def scattering(self, ids: Any, n: int, edges: Sequence[int]) -> DeviceScattering:
+    def scattering(
+        self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1
+    ) -> DeviceScattering:
         """Find the places of all rows of a part, so that kernels can write them into other ranks' memory."""
-        return DeviceScattering(ids, n, edges)
+        return DeviceScattering(ids, n, edges, first=first, ids_each=ids_each)
 
     def fixed_views(self, data: Any, start: int, stop: int) -> list[Any]:
         return cudf_packing.fixed_views(data, start, stop)

@@ -71,6 +71,17 @@ def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int) -> Any:
     return ids
 
 
+_BY_BUCKET = cupy.ElementwiseKernel(
+    "T id, int32 size, int32 buckets", "T by_bucket", "by_bucket = id % buckets * size + id / buckets", "by_bucket"
+)
+
+
+def bucket_ids(data: DeviceColumns, keys: Sequence[Label], size: int, buckets: int) -> Any:
+    """As `partition_ids` for ``size * buckets`` ids, with those of a bucket beside each other: bucket, then rank."""
+    ids = partition_ids(data, keys, size * buckets)
+    return _BY_BUCKET(ids, size, buckets, ids) if size > 1 and ids.size else ids
+
+
 @lru_cache(maxsize=64)
 def _kernel(forms: tuple[tuple[tuple[str, ...], str], ...], id_type: str) -> Any:
     parameters, body = [], []

@@ -208,7 +208,9 @@ class CudfJoining:
     def no_places(self, rows: int) -> Any:
         return cupy.zeros(rows, np.bool_)
 
-    def gather(self, data: Any, names: Sequence[Label], rows: Rows, schema: Schema) -> DeviceColumns:
+    def gather(
+        self, data: Any, names: Sequence[Label], rows: Rows, schema: Schema, *, complete: bool = False
+    ) -> DeviceColumns:
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         if not data.rows:
             return self.lacking(schema, count)
@@ -217,7 +219,7 @@ class CudfJoining:
         sources = [replace(data.schema[name], name=c.name) for name, c in zip(names, schema.columns, strict=True)]
         arrays = [data.array(name) for name in names]
         table = [as_column(c, a) if c.fixed else a for c, a in zip(sources, arrays, strict=True)]
-        places, missing = _as_places(rows, data.rows)
+        places, missing = _as_places(rows, data.rows, complete=complete)
         taken = gathered(table, places, nullify=missing) if table else []
         result = tuple(_received(s, t, one) for s, t, one in zip(sources, schema.columns, taken, strict=True))
         return DeviceColumns(schema, count, result)
@@ -254,9 +256,9 @@ def _widened(schema: Schema) -> int:
     return sum(not (c.kind == "int" and c.fixed and c.dtype is not None and c.dtype.itemsize == 8) for c in schema)
 
 
-def _as_places(rows: Any, count: int) -> tuple[Any, bool]:
-    """Row numbers for libcudf, missing ones out of bounds, and whether there are any."""
-    missing = bool(rows.size) and bool((rows < 0).any())
+def _as_places(rows: Any, count: int, *, complete: bool) -> tuple[Any, bool]:
+    """Row numbers for libcudf, missing ones out of bounds, and whether there are any, unless it is known."""
+    missing = not complete and bool(rows.size) and bool((rows < 0).any())
     if missing:
         rows = cupy.where(rows < 0, count, rows)
     return rows.astype(np.int32, copy=False), missing

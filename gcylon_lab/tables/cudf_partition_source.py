@@ -7,7 +7,7 @@ writes are contiguous. `weigh` adds up a length for each id.
 
 Compiled with `SCATTER`, `scatter_tiles` writes the rows of each id to an address of its own, which may be another GPU's
 memory. There tiles never hold rows of two pieces, so that the pieces of a part can be scattered one after the other;
-`count_piece_tiles` counts such tiles.
+`count_piece_tiles` counts such tiles. There rows whose ids are not among those that are asked for stay where they are.
 """
 
 TILE_ROWS = 4096
@@ -25,6 +25,7 @@ typedef unsigned char u8;
 #define WARPS 16
 #define STEPS 8           // rows a thread; a warp's rows are 256 consecutive ones
 #define MOST_IDS 256
+#define NOWHERE 0xffff    // the place of a row that stays behind
 
 // The lanes of the warp that hold the same id; bits is how many bits ids have.
 static __device__ __forceinline__ u32 same_id(u32 id, int bits) {
@@ -37,18 +38,22 @@ static __device__ __forceinline__ u32 same_id(u32 id, int bits) {
     return peers;
 }
 
+// The id of a row, counted from the lowest one that is asked for; MOST_IDS where it is none of n.
+static __device__ __forceinline__ u32 id_of(const u8* ids, int row, int rows, int low, int n) {
+    u32 id = row < rows ? (u32)(ids[row] - low) : MOST_IDS;
+    return id < n ? id : MOST_IDS;
+}
+
 // counts[id * tiles + blockIdx.x] = how many rows have it
-static __device__ __forceinline__ void count_rows(const u8* ids, int rows, int n, int bits, i64 tiles, i64* counts) {
+static __device__ __forceinline__ void count_rows(
+        const u8* ids, int rows, int low, int n, int bits, i64 tiles, i64* counts) {
     __shared__ u32 count[MOST_IDS];
     for (int id = threadIdx.x; id < n; id += THREADS) count[id] = 0;
     __syncthreads();
     int lane = threadIdx.x & 31;
     u32 id[STEPS];
     #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-        int row = step * THREADS + threadIdx.x;
-        id[step] = row < rows ? ids[row] : MOST_IDS;
-    }
+    for (int step = 0; step < STEPS; ++step) id[step] = id_of(ids, step * THREADS + threadIdx.x, rows, low, n);
     #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
         bool inside = id[step] < MOST_IDS;
@@ -62,18 +67,18 @@ static __device__ __forceinline__ void count_rows(const u8* ids, int rows, int n
 extern "C" __global__ void __launch_bounds__(THREADS) count_tiles(
         const u8* ids, i64 rows, int n, int bits, i64 tiles, i64* counts) {
     i64 base = (i64)blockIdx.x * TILE;
-    count_rows(ids + base, rows - base < TILE ? (int)(rows - base) : TILE, n, bits, tiles, counts);
+    count_rows(ids + base, rows - base < TILE ? (int)(rows - base) : TILE, 0, n, bits, tiles, counts);
 }
 
 // The rank of each row among the rows of its id in the tile: place, once the id's start is added by `put_in_order`.
 // For each id, seen is how many rows of it stand in earlier warps, start where it begins in the tile. Returns how many
 // rows of id threadIdx.x the tile has.
 static __device__ __forceinline__ u32 rank_rows(
-        const u8* ids, int count, int first, int n, int bits, u32* id, u16* place, u16 (*seen)[MOST_IDS], u16* start) {
+        const u8* ids, int count, int first, int low, int n, int bits,
+        u32* id, u16* place, u16 (*seen)[MOST_IDS], u16* start) {
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     #pragma unroll
-    for (int step = 0; step < STEPS; ++step)
-        id[step] = first + 32 * step < count ? ids[first + 32 * step] : MOST_IDS;
+    for (int step = 0; step < STEPS; ++step) id[step] = id_of(ids, first + 32 * step, count, low, n);
     for (int i = lane; i < n; i += 32) seen[warp][i] = 0;
     __syncwarp();
     // Within the warp, whose rows come in order.
@@ -82,7 +87,7 @@ static __device__ __forceinline__ u32 rank_rows(
         bool inside = id[step] < MOST_IDS;
         u32 peers = same_id(id[step], bits) & __ballot_sync(0xffffffffu, inside);
         u16 before = inside ? seen[warp][id[step]] : 0;
-        place[step] = before + __popc(peers & ((1u << lane) - 1));
+        place[step] = inside ? before + __popc(peers & ((1u << lane) - 1)) : NOWHERE;
         __syncwarp();
         if (inside && lane == __ffs(peers) - 1) seen[warp][id[step]] = before + __popc(peers);
         __syncwarp();
@@ -132,7 +137,8 @@ static __device__ __forceinline__ void put_in_order(
 }
 
 // Items of one column: in row order into registers, in id order into shared memory, from there to their places. An item
-// goes to its id's address in `to`, as the item of that number in the tile; writing begins with item `turn`.
+// goes to its id's address in `to`, as the item of that number among the `count` of the tile that go anywhere; writing
+// begins with item `turn`.
 template <typename T>
 static __device__ __forceinline__ void move_column(
         const T* source, const u64* to, T* room, const u16* place, const u8* id_at,
@@ -141,11 +147,11 @@ static __device__ __forceinline__ void move_column(
     #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
         int row = first + 32 * step;
-        if (row < count) items[step] = source ? source[base + row] : (T)(base + row);
+        if (place[step] != NOWHERE) items[step] = source ? source[base + row] : (T)(base + row);
     }
     #pragma unroll
     for (int step = 0; step < STEPS; ++step)
-        if (first + 32 * step < count) room[place[step]] = items[step];
+        if (place[step] != NOWHERE) room[place[step]] = items[step];
     __syncthreads();
     #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
@@ -183,7 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
     int first = (threadIdx.x >> 5) * 32 * STEPS + (threadIdx.x & 31);
     u32 id[STEPS];
     u16 place[STEPS];
-    u32 total = rank_rows(ids + base, count, first, n, bits, id, place, seen, start);
+    u32 total = rank_rows(ids + base, count, first, 0, n, bits, id, place, seen, start);
     i64 shift = 0;
     if (threadIdx.x < n) shift = ends[threadIdx.x * tiles + blockIdx.x] - total - start[threadIdx.x];
     put_in_order(id, place, seen, start, id_at);
@@ -210,28 +216,29 @@ WEIGH(weigh_int64, i64)
 
 SCATTER = r"""
 extern "C" __global__ void __launch_bounds__(THREADS) count_piece_tiles(
-        const u8* ids, const i64* row_edges, const i64* tile_edges, int pieces, int n, int bits, i64 tiles,
+        const u8* ids, const i64* row_edges, const i64* tile_edges, int pieces, int low, int n, int bits, i64 tiles,
         i64* counts) {
-    int low = 0, high = pieces - 1;  // the piece of this tile: the last one that begins at it or before
-    while (low < high) {
-        int middle = (low + high + 1) / 2;
-        if (tile_edges[middle] <= blockIdx.x) low = middle; else high = middle - 1;
+    int piece = 0, last = pieces - 1;  // the piece of this tile: the last one that begins at it or before
+    while (piece < last) {
+        int middle = (piece + last + 1) / 2;
+        if (tile_edges[middle] <= blockIdx.x) piece = middle; else last = middle - 1;
     }
-    i64 base = row_edges[low] + (blockIdx.x - tile_edges[low]) * TILE;
-    i64 left = row_edges[low + 1] - base;
-    count_rows(ids + base, left < TILE ? (int)left : TILE, n, bits, tiles, counts);
+    i64 base = row_edges[piece] + (blockIdx.x - tile_edges[piece]) * TILE;
+    i64 left = row_edges[piece + 1] - base;
+    count_rows(ids + base, left < TILE ? (int)left : TILE, low, n, bits, tiles, counts);
 }
 
 // Tile blockIdx.x of a piece, the first of which is `first_tile` of the part. targets[column * n + id] is where the
 // part's first row of an id belongs.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) scatter_tiles(
-        const u8* ids, i64 rows, int n, int bits, i64 first_tile, i64 tiles, const i64* ends, const u64* targets,
-        u64 source0, u64 source1, u64 source2, u64 source3, u64 source4, u64 source5, u64 source6, u64 source7,
-        u64 widths, int columns) {
+        const u8* ids, i64 rows, int low, int n, int bits, i64 first_tile, i64 tiles, const i64* ends,
+        const u64* targets, u64 source0, u64 source1, u64 source2, u64 source3, u64 source4, u64 source5,
+        u64 source6, u64 source7, u64 widths, int columns) {
     __shared__ u64 room[TILE];
     __shared__ u8 id_at[TILE];
     __shared__ u64 to[MOST_IDS];
     __shared__ u64 sources[8];
+    __shared__ int going;
     u16 (*seen)[MOST_IDS] = (u16 (*)[MOST_IDS])room;
     u16* start = (u16*)room + WARPS * MOST_IDS;
     i64 base = (i64)blockIdx.x * TILE, tile = first_tile + blockIdx.x;
@@ -239,8 +246,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) scatter_tiles(
     int first = (threadIdx.x >> 5) * 32 * STEPS + (threadIdx.x & 31);
     u32 id[STEPS];
     u16 place[STEPS];
-    u32 total = rank_rows(ids + base, count, first, n, bits, id, place, seen, start);
+    u32 total = rank_rows(ids + base, count, first, low, n, bits, id, place, seen, start);
     i64 shift = 0;
+    if (threadIdx.x == n - 1) going = start[n - 1] + total;
     if (threadIdx.x < n) {
         i64 end = threadIdx.x * tiles;
         shift = ends[end + tile] - (end ? ends[end - 1] : 0) - total - start[threadIdx.x];
@@ -254,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) scatter_tiles(
     for (int column = 0; column < columns; ++column) {
         int width = widths >> (8 * column) & 255;
         if (threadIdx.x < n) to[threadIdx.x] = targets[column * n + threadIdx.x] + shift * width;
-        move_any(width, sources[column], to, room, place, id_at, base, count, first, turn);
+        move_any(width, sources[column], to, room, place, id_at, base, going, first, turn);
     }
 }
 """

@@ -33,15 +33,19 @@ class DeviceScattering:
         At most 256.
     edges : sequence of int
         Piece i is rows [edges[i], edges[i + 1]), at least one.
+    first, ids_each
+        See `gcylon_lab.tables.scattering.Scatters`.
     """
 
-    def __init__(self, ids: Any, n: int, edges: Sequence[int]) -> None:
-        self._ids, self._n = ids, n
+    def __init__(self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1) -> None:
+        self._ids, self._n, self._first, self._ids_each = ids, n * ids_each, first, ids_each
         self._edges = list(edges)
         tiles = [-(-(stop - start) // TILE_ROWS) for start, stop in zip(edges, edges[1:], strict=False)]
         self._tile_edges = np.concatenate(([0], np.cumsum(tiles, dtype=np.int64))).tolist()
         self._targets: Any = None
-        self.rows = self._count()
+        counts = self._count()
+        self._totals = counts.sum(axis=0).reshape(ids_each, n)
+        self.rows = counts.reshape(-1, ids_each, n).sum(axis=1)
 
     def _count(self) -> Int64s:
         """Rows of each piece and id; keeps, for each id and tile, the rows of that id up to the tile's end."""
@@ -51,7 +55,7 @@ class DeviceScattering:
         edges = uploaded(np.array([self._edges, self._tile_edges], np.int64))
         counts = cupy.empty((n, tiles), np.int64)
         kernel = partition_module().get_function("count_piece_tiles")
-        numbers = np.int32(pieces), np.int32(n), bits_of(n), np.int64(tiles)
+        numbers = np.int32(pieces), np.int32(self._first), np.int32(n), bits_of(n), np.int64(tiles)
         kernel((tiles,), (THREADS,), (self._ids, edges[0], edges[1], *numbers, counts))
         self._ends = counts.reshape(-1)
         cupy.cumsum(self._ends, out=self._ends)
@@ -65,9 +69,11 @@ class DeviceScattering:
         """Whether `aim` has been called."""
         return self._targets is not None
 
-    def aim(self, addresses: Int64s) -> None:
-        """Say where the first row of each id belongs; shape (n, fixed columns)."""
-        self._targets = uploaded(np.ascontiguousarray(addresses.T.astype(np.uint64)))
+    def aim(self, addresses: Int64s, widths: Sequence[int]) -> None:
+        """Say where the first row for each rank belongs; shape (n, fixed columns), and the bytes of their items."""
+        before = np.cumsum(self._totals, axis=0) - self._totals  # a rank's rows lie id after id
+        each = addresses + before[:, :, None] * np.array(widths, np.int64)
+        self._targets = uploaded(np.ascontiguousarray(each.reshape(self._n, -1).T.astype(np.uint64)))
 
     def put(self, piece: int, data: DeviceColumns) -> None:
         """Queue the writing of a piece on the current stream."""
@@ -77,7 +83,8 @@ class DeviceScattering:
         if not blocks or not arrays:
             return
         ids = self._ids[self._edges[piece] : self._edges[piece + 1]]
-        numbers = np.int64(data.rows), np.int32(self._n), bits_of(self._n), np.int64(first_tile), np.int64(tiles)
+        numbers: tuple[Any, ...] = (np.int64(data.rows), np.int32(self._first), np.int32(self._n), bits_of(self._n))
+        numbers = (*numbers, np.int64(first_tile), np.int64(tiles))
         kernel = partition_module().get_function("scatter_tiles")
         for start in range(0, len(arrays), _COLUMNS_A_LAUNCH):
             group = arrays[start : start + _COLUMNS_A_LAUNCH]

@@ -94,8 +94,10 @@ class JoiningBackend(Protocol):
         """A mask of no row."""
         ...
 
-    def gather(self, data: Data, names: Sequence[Label], rows: Rows, schema: Schema) -> Data:
+    def gather(self, data: Data, names: Sequence[Label], rows: Rows, schema: Schema, *, complete: bool = False) -> Data:
         """Copy rows of some columns, as the columns of a schema, which has a place for missing rows where there are.
+
+        ``complete`` says that there are none: on a GPU looking for them is a wait.
 
         Raises
         ------

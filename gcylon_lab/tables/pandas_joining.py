@@ -209,7 +209,9 @@ class PandasJoining:
     def no_places(self, rows: int) -> Bools:
         return np.zeros(rows, np.bool_)
 
-    def gather(self, data: Any, names: Sequence[Label], rows: Rows, schema: Schema) -> Columns:
+    def gather(
+        self, data: Any, names: Sequence[Label], rows: Rows, schema: Schema, *, complete: bool = False
+    ) -> Columns:
         arrays = tuple(
             _gathered(data.schema[name], target, data.array(name), rows)
             for name, target in zip(names, schema.columns, strict=True)

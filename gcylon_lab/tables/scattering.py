@@ -20,12 +20,12 @@ MOST_SCATTERED = 256  # ids of one byte
 class Scattering(Protocol):
     """Where each row of a part goes: known for all its pieces before the first of them leaves.
 
-    The rows of one id keep their order, over all pieces.
+    The rows of one id keep their order, over all pieces, and follow those of the lower ids that go to the same rank.
 
     Attributes
     ----------
     rows : ndarray of int64, shape (pieces, n)
-        How many rows of each piece go to each id.
+        How many rows of each piece go to each rank.
     aimed : bool
         Whether `aim` has been called.
     """
@@ -35,13 +35,15 @@ class Scattering(Protocol):
     @property
     def aimed(self) -> bool: ...
 
-    def aim(self, addresses: Int64s) -> None:
+    def aim(self, addresses: Int64s, widths: Sequence[int]) -> None:
         """Say where rows go.
 
         Parameters
         ----------
         addresses : ndarray of int64, shape (n, fixed columns)
-            Where the first row of each id belongs, as this rank's kernels address it.
+            Where the first row for each rank belongs, as this rank's kernels address it.
+        widths : sequence of int
+            Bytes of an item of each fixed column.
         """
         ...
 
@@ -54,7 +56,7 @@ class Scattering(Protocol):
 class Scatters(Protocol):
     """A backend that can scatter."""
 
-    def scattering(self, ids: Ids, n: int, edges: Sequence[int]) -> Scattering:
+    def scattering(self, ids: Ids, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1) -> Scattering:
         """Find the places of all rows.
 
         Parameters
@@ -62,9 +64,12 @@ class Scatters(Protocol):
         ids : array of uint8, shape (rows,)
             Of all rows of a part; kept.
         n : int
-            At most `MOST_SCATTERED`.
+            Ranks; with all their ids at most `MOST_SCATTERED`.
         edges : sequence of int
             Piece i is rows [edges[i], edges[i + 1]), at least one.
+        first, ids_each : int
+            Only rows of the ids from ``first`` on travel, ``ids_each`` of them for every rank: the id of a row is
+            ``first + i * n + rank``.
         """
         ...
 

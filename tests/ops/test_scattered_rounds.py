@@ -82,34 +82,42 @@ class Mapped(QueuedOverlay):
 
 
 class NumpyScattering:
-    def __init__(self, ids: Any, n: int, edges: Sequence[int]) -> None:
+    def __init__(self, ids: Any, n: int, edges: Sequence[int], first: int, ids_each: int) -> None:
         assert all(start < stop for start, stop in pairwise(edges)) and edges[-1] == len(ids)
-        self._pieces = [ids[start:stop].copy() for start, stop in pairwise(edges)]
-        self.rows = np.array([np.bincount(piece, minlength=n) for piece in self._pieces], dtype=np.int64)
+        self._pieces = [ids[start:stop].astype(np.int64) - first for start, stop in pairwise(edges)]
+        count = n * ids_each
+        going = [piece[(piece >= 0) & (piece < count)] for piece in self._pieces]
+        self._counts = np.array([np.bincount(piece, minlength=count) for piece in going], dtype=np.int64)
+        self.rows = self._counts.reshape(-1, ids_each, n).sum(axis=1)
         self._addresses: Any = None
 
     @property
     def aimed(self) -> bool:
         return self._addresses is not None
 
-    def aim(self, addresses: Any) -> None:
-        self._addresses = addresses
+    def aim(self, addresses: Any, widths: Sequence[int]) -> None:
+        n = len(addresses)
+        each = self._counts.sum(axis=0).reshape(-1, n)
+        before = (np.cumsum(each, axis=0) - each)[:, :, None] * np.array(widths)
+        self._addresses = (addresses + before).reshape(-1, len(widths))
 
     def put(self, piece: int, data: Any) -> None:
-        before = self.rows[:piece].sum(axis=0)
+        before = self._counts[:piece].sum(axis=0)
         arrays = [array for column, array in zip(data.schema, data.arrays, strict=True) if column.fixed]
-        for rank in np.flatnonzero(self.rows[piece]):
+        for one in np.flatnonzero(self._counts[piece]):
             for column, array in enumerate(arrays):
-                items = np.ascontiguousarray(array[self._pieces[piece] == rank]).view(np.uint8)
-                target = int(self._addresses[rank, column] + before[rank] * array.dtype.itemsize)
+                items = np.ascontiguousarray(array[self._pieces[piece] == one]).view(np.uint8)
+                target = int(self._addresses[one, column] + before[one] * array.dtype.itemsize)
                 queued.puts = [*getattr(queued, "puts", []), (target, items)]
 
 
 class ScatteringPandas(PandasBackend):
-    def scattering(self, ids: Any, n: int, edges: Sequence[int]) -> NumpyScattering:
+    def scattering(
+        self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1
+    ) -> NumpyScattering:
         context = current()
         context.made = getattr(context, "made", 0) + 1  # type: ignore[attr-defined]
-        return NumpyScattering(ids, n, edges)
+        return NumpyScattering(ids, n, edges, first, ids_each)
 
 
 def run_mapped(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -181,6 +189,44 @@ def test_no_partitioned_copy_is_planned_or_made() -> None:
         data = 30 * (rows + 7)
         assert found["peak"] < 2.2 * data + rows + 70_000
         assert 0.9 < found["predicted"] / found["peak"] < 1.1
+
+
+def join_in_passes(how: str, rows: int, factor: float) -> dict[str, Any]:
+    """Join tables that do not fit at once beside their inputs; most keys meet one of the other side."""
+    context = current()
+    numbers = np.arange(rows) * context.size + context.rank
+    keys = numbers * 7919 % 1_000_000_007
+    left = pd.DataFrame({"k": keys, "a": numbers / 2, "b": (numbers % 7).astype("int16"), "c": -numbers})
+    right = pd.DataFrame({"k": np.roll(keys, 9) + (np.roll(numbers, 9) % 9 == 0) * 2**40, "z": np.roll(numbers, 9) / 4})
+    tables = [gl.from_local([frame[: rows // 3], frame[rows // 3 :]]) for frame in (left, right)]
+    inputs = sum(table.nbytes for table in tables)
+    config = GcylonConfig(gpu_memory_limit=int(factor * inputs), allow_cpu_staging=False)
+    plan = tables[0].plan_join(tables[1], how, "k", config=config)
+    result = tables[0].join(tables[1], how=how, on="k", config=config)
+    record = context.recorder.operations[-1]
+    ratios = [n / record.measured_peak_bytes for n in (record.predicted_peak_bytes, plan.predicted_peaks[context.rank])]
+    found = {"frame": result.local(), "sides": (left, right), "passes": result.last_plan.passes, "ratios": ratios}
+    found |= {"peak": record.measured_peak_bytes, "limit": config.gpu_memory_limit, "foreseen": plan.passes}
+    found["scattered"] = getattr(context, "made", 0)
+    result.release()
+    found["left"] = context.budget.used_bytes - inputs
+    return found
+
+
+@pytest.mark.parametrize(("size", "how"), [(2, "outer"), (3, "left")])
+def test_rows_of_a_pass_are_written_to_where_they_belong(size: int, how: str) -> None:
+    """Each pass moves the rows of some buckets, of which nothing is copied before."""
+    found = run_mapped(size, join_in_passes, how, 400_000, 2.4)
+    left, right = (pd.concat(side) for side in zip(*(one["sides"] for one in found), strict=True))
+    want = left.merge(right, how=how, on="k")
+    mine = pd.concat([one["frame"] for one in found])
+    order = ["k", "a"]
+    got = mine.sort_values(order, ignore_index=True)
+    pd.testing.assert_frame_equal(got, want.sort_values(order, ignore_index=True)[list(mine)], check_dtype=False)
+    for one in found:
+        assert one["passes"] > 1 < one["foreseen"] and one["scattered"] == 2 * one["passes"]
+        assert one["peak"] <= one["limit"] and not one["left"]
+        assert all(0.9 < ratio < 1.1 for ratio in one["ratios"]), one["ratios"]
 
 
 def fails_in_the_middle(where: int) -> str:

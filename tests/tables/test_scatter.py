@@ -17,11 +17,11 @@ def wide_frame(rows: int) -> pd.DataFrame:
     return pd.DataFrame({"row": np.arange(rows)} | columns)
 
 
-def scattered(backend: Any, data: Any, ids: Any, n: int, edges: list[int], before: int) -> Any:
+def scattered(backend: Any, data: Any, ids: Any, n: int, edges: list[int], before: int, **some: int) -> Any:
     """Scatter into outputs of this process; ``before`` rows of each stand there already."""
     import cupy
 
-    scattering = backend.scattering(ids, n, edges)
+    scattering = backend.scattering(ids, n, edges, **some)
     assert scattering.rows.shape == (len(edges) - 1, n) and not scattering.aimed
     counts = scattering.rows.sum(axis=0)
     outputs = [backend.allocate(data.schema, int(count) + before) for count in counts]
@@ -31,7 +31,7 @@ def scattered(backend: Any, data: Any, ids: Any, n: int, edges: list[int], befor
             column[:] = 0xEE
     widths = [array.dtype.itemsize for array in data.fixed]
     addresses = [[v.data.ptr + before * w for v, w in zip(view, widths, strict=True)] for view in views]
-    scattering.aim(np.array(addresses, dtype=np.int64))
+    scattering.aim(np.array(addresses, dtype=np.int64), widths)
     for place, (start, stop) in enumerate(pairwise(edges)):
         scattering.put(place, backend.slice(data, start, stop))
     cupy.cuda.get_current_stream().synchronize()
@@ -70,6 +70,26 @@ def test_all_rows_to_one(cudf_backend: Any, target: int) -> None:
     rows, results = scattered(cudf_backend, data, ids, 4, [0, 3000, 10_000], before=0)
     assert rows.sum(axis=0).tolist() == [10_000 if i == target else 0 for i in range(4)]
     pd.testing.assert_frame_equal(_frame(cudf_backend, results[target]), _frame(cudf_backend, data))
+
+
+@pytest.mark.parametrize(("n", "ids_each", "first"), [(2, 1, 0), (2, 5, 6), (3, 20, 0), (4, 63, 4), (2, 128, 0)])
+@pytest.mark.parametrize("edges", [[0, 20_000], [0, 1, 4096, 5000, 20_000]], ids=len)
+def test_only_rows_of_some_ids_travel(cudf_backend: Any, n: int, ids_each: int, first: int, edges: list[int]) -> None:
+    data = cudf_backend.from_frame(wide_frame(edges[-1]))
+    ids = cudf_backend.device.partition_ids(data, ["c0"], 256)
+    rows, results = scattered(cudf_backend, data, ids, n, edges, before=2, first=first, ids_each=ids_each)
+    host = ids.get().astype(np.int64) - first
+    host[(host < 0) | (host >= n * ids_each)] = -1
+    for place, (start, stop) in enumerate(pairwise(edges)):
+        piece = host[start:stop]
+        assert rows[place].tolist() == [int(((piece >= 0) & (piece % n == rank)).sum()) for rank in range(n)]
+    numbers = np.asarray(data.array("row").get() if hasattr(data.array("row"), "get") else data.array("row"))
+    for rank, result in enumerate(results):
+        mine = np.flatnonzero((host >= 0) & (host % n == rank))
+        order = mine[np.argsort(host[mine], kind="stable")]  # id after id, and each in the order of its rows
+        assert np.array_equal(np.asarray(result.array("row").get())[2:], numbers[order])
+        for got, column in zip(result.fixed, data.fixed, strict=True):
+            assert np.array_equal(got.get()[2:], column.get()[order], equal_nan=got.dtype.kind == "f")
 
 
 def _frame(backend: Any, data: Any) -> pd.DataFrame:
