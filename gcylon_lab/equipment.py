@@ -17,7 +17,6 @@ from .memory.checks import Checks
 from .memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from .memory.lower import LowerTiers
 from .memory.tiers import SpillStore
-from .ops.untried import UNTRIED_VARIABLE
 from .profiling import GpuProbe, GpuSample, Recorder
 from .routes import DEVICE_TRANSPORTS, TRANSPORT_VARIABLE, choose_route, name_host_route
 from .tables.backend import Backend
@@ -30,9 +29,7 @@ AHEAD_VARIABLE = "GCYLON_PINNED_AHEAD"
 POISON_VARIABLE = "GCYLON_POISON_FREED"
 OVERLAP_VARIABLE = "GCYLON_CHECK_OVERLAP"
 # What is read from the environment at start and is no setting of an operation.
-VARIABLES = (
-    ENGINE_VARIABLE, TRANSPORT_VARIABLE, AHEAD_VARIABLE, POISON_VARIABLE, OVERLAP_VARIABLE, UNTRIED_VARIABLE,
-)  # fmt: skip
+VARIABLES = (ENGINE_VARIABLE, TRANSPORT_VARIABLE, AHEAD_VARIABLE, POISON_VARIABLE, OVERLAP_VARIABLE)
 LEAST_FREE_BYTES = 256 * MIB  # of a GPU for each rank: with less, cuDF's own kernels hardly load
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -13,7 +12,6 @@ import numpy as np
 import gcylon_lab as gl
 
 from ..context import Context
-from ..ops.untried import UNTRIED_VARIABLE
 from .gpu_cases import KEY_RANGE, ROW_BYTES
 from .row_sums import descents
 from .seats import Answer, serve
@@ -138,7 +136,6 @@ def _libraries(context: Context) -> tuple[Any, Any]:
 
 def main(rows: int, budget: float) -> None:
     """Serve the bench on every rank; the order's ``variant`` is join, sort or groupby."""
-    os.environ.setdefault(UNTRIED_VARIABLE, "1")  # rows are checked here
     limit = int(budget * rows * ROW_BYTES)
     context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=int(limit * _BESIDE)))
     tables = Tables(context, rows)

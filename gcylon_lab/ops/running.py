@@ -13,7 +13,6 @@ from ..profiling import operation as recorded
 from .operation import Operation, Request
 from .part import Part
 from .plan import UNCOUNTED, Plan
-from .untried import refuse_untried
 from .votes import VoteKind
 from .workspace import Workspace
 
@@ -119,7 +118,6 @@ def _named(operation: Operation, error: Exception) -> Exception:
 def _steps(operation: Operation, body: Callable[[Operation], Part]) -> Part:
     """All of a verb that can fail, in a frame of its own: what it holds goes with it."""
     operation.open()
-    refuse_untried(operation.workspace, operation.verb)
     limit = operation.workspace.limit_for(operation.config)
     operation.record.budget_bytes = limit
     with operation.workspace.budget.limited(limit):

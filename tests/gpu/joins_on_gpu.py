@@ -74,7 +74,6 @@ def check_passes(how: str, count: int, share: Any) -> str:
 
 
 def main() -> None:
-    os.environ.setdefault("GCYLON_UNTRIED", "1")
     context = gl.initialize(engine=os.environ.get("GCYLON_ENGINE", "gpu"), sample_hz=0)
 
     def share(value: Any) -> list[Any]:

@@ -117,7 +117,6 @@ def checks(folder: str) -> list[tuple[str, Check]]:
 
 
 def main() -> None:
-    os.environ.setdefault("GCYLON_UNTRIED", "1")
     context = gl.initialize(engine=os.environ.get("GCYLON_ENGINE", "gpu"), sample_hz=0)
     folder = share(tempfile.mkdtemp() if context.rank == 0 else "")[0]
     context.budget.start_window()

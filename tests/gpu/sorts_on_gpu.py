@@ -54,7 +54,6 @@ def wrong(frame: pd.DataFrame, by: Any, how: dict[str, Any], strategy: str, conf
 
 
 def main() -> None:
-    os.environ.setdefault("GCYLON_UNTRIED", "1")
     context = gl.initialize(engine=os.environ.get("GCYLON_ENGINE", "gpu"), sample_hz=0)
     rank, size = context.rank, context.size
     cases: list[tuple[str, pd.DataFrame, Any, dict[str, Any]]] = [
