@@ -147,7 +147,8 @@ class PassExchange:
         come = sum(int(one.nbytes[:, first:last, rank].sum()) for one in self._sides.values())
         row_bytes = side.part.nbytes / max(side.part.rows, 1)
         if costs.scatters:
-            rows = int(costs.chunk_bytes / max(row_bytes, 1))
+            largest = max((chunk.rows for chunk in side.part.chunks), default=0)  # joining some would copy them
+            rows = min(largest, int(costs.chunk_bytes / max(row_bytes, 1)))
         else:
             room = sending_room(costs, self._limits - used - come)[rank]
             share = side.rows[rank, first:last].sum() / max(int(side.rows[rank].sum()), 1)
