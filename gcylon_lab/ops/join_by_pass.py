@@ -100,9 +100,8 @@ class PassExchange:
         fits = True
         try:
             for side in self._sides.values():
-                row_bytes = side.part.nbytes / max(side.part.rows, 1)
                 with _named(self._operation):
-                    side.route.learn(side.step, side.part, max(1, int(chunk_bytes / max(row_bytes, 1))))
+                    side.route.learn(side.step, side.part, max(1, _piece_rows(side.part, chunk_bytes)))
         except BudgetExceeded:
             fits = False
         if not self._operation.vote(VoteKind.COUNT, (fits,))[:, 0].all():
@@ -145,11 +144,9 @@ class PassExchange:
         side, rank = self._sides[name], self._operation.rank
         side.route.choose(first, last)
         come = sum(int(one.nbytes[:, first:last, rank].sum()) for one in self._sides.values())
-        row_bytes = side.part.nbytes / max(side.part.rows, 1)
-        if costs.scatters:
-            largest = max((chunk.rows for chunk in side.part.chunks), default=0)  # joining some would copy them
-            rows = min(largest, int(costs.chunk_bytes / max(row_bytes, 1)))
-        else:
+        rows = _piece_rows(side.part, costs.chunk_bytes)
+        if not costs.scatters:
+            row_bytes = side.part.nbytes / max(side.part.rows, 1)
             room = sending_room(costs, self._limits - used - come)[rank]
             share = side.rows[rank, first:last].sum() / max(int(side.rows[rank].sum()), 1)
             rows = int(room / (MASK_ROW_BYTES + share * (2 * row_bytes + COPY_ROW_BYTES)))
@@ -266,6 +263,13 @@ class PassJoin:
         for part in parts.values():
             self._work.forget(part)
         return None
+
+
+def _piece_rows(part: Part, chunk_bytes: int) -> int:
+    """Rows of a piece, of one chunk where these are not small: joining some is a copy."""
+    largest = max((chunk.rows for chunk in part.chunks), default=0)
+    wished = int(chunk_bytes * part.rows / max(part.nbytes, 1))
+    return largest if wished / 4 <= largest < wished else wished
 
 
 def _named(operation: Operation) -> AbstractContextManager[None]:

@@ -160,7 +160,9 @@ def kept_ids_bytes(sides: Iterable[Int64s], *, scatters: bool) -> Numbers:
     return total
 
 
-def next_pass(sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, first: int) -> Pass | None:
+def next_pass(
+    sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, first: int, most: int = MOST_BUCKETS
+) -> Pass | None:
     """The longest pass from a bucket on that every rank has the memory for, or None.
 
     Parameters
@@ -169,10 +171,12 @@ def next_pass(sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers
     costs : JoinCosts
     used, limits : ndarray, shape (size,)
         In use on each rank before the pass, and its budget.
-    first : int
+    first, most : int
+        The bucket, and how many a pass has at the most.
     """
     received, build, probe, results = (
-        np.cumsum(one[first:], axis=0) for one in (sizes.received, sizes.build_rows, sizes.probe_rows, sizes.results)
+        np.cumsum(one[first : first + most], axis=0)
+        for one in (sizes.received, sizes.build_rows, sizes.probe_rows, sizes.results)
     )
     index = build * costs.index_row_bytes
     free = limits - used - received - results
@@ -206,11 +210,25 @@ def sending_room(costs: JoinCosts, free: Numbers) -> Numbers:
 def plan_passes(
     sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, start: int = 0
 ) -> list[Pass] | None:
-    """All passes of a join from a bucket on, one after the other, or None where one does not fit: see `next_pass`."""
+    """All passes of a join from a bucket on, one after the other, or None where one does not fit: see `next_pass`.
+
+    They are as few as fit, and then as even as they may be: in what a shorter one leaves free larger pieces are looked
+    up, each of which may go through the whole index.
+    """
+    passes = _passes(sizes, costs, used, limits, start, sizes.buckets)
+    if passes is None or len(passes) == 1:
+        return passes
+    even = _passes(sizes, costs, used, limits, start, -(-(sizes.buckets - start) // len(passes)))
+    return even if even is not None and len(even) == len(passes) else passes
+
+
+def _passes(
+    sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, start: int, most: int
+) -> list[Pass] | None:
     passes: list[Pass] = []
     while not passes or passes[-1].last < sizes.buckets:
         first = passes[-1].last if passes else start
-        one = next_pass(sizes, costs, used + sizes.results[start:first].sum(axis=0), limits, first)
+        one = next_pass(sizes, costs, used + sizes.results[start:first].sum(axis=0), limits, first, most)
         if one is None:
             return None
         passes.append(one)
