@@ -14,6 +14,7 @@ from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
 from .local import LocalWork, pieces_ahead, reading_bytes
+from .one_table import fold_in_one_table
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
@@ -67,6 +68,8 @@ class Grouping:
         self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, part.largest_staged_bytes))
         pieces: list[Data] = []
         with ExitStack() as held:
+            if not found.variable:  # their bytes are known: nothing gives way while there are views of it
+                held.enter_context(self.work.claim(int(looks * held_row_bytes)))
             first = 0
             for chunk in list(part.chunks):
                 inside = sorted(start - first for start in starts if first <= start < first + chunk.rows)
@@ -74,9 +77,9 @@ class Grouping:
                 if inside:
                     pieces += self._looked_at(chunk, inside, length, found, held)
             whole = backend.concat(pieces)
+            del pieces
             with self.work.claim(whole.rows * self._scratch):
-                distinct = backend.distinct(whole, keys, keep="first")
-        return whole.rows, distinct.rows
+                return whole.rows, backend.count_distinct(whole, keys)
 
     def _sample_rows(self, part: Part) -> int:
         """Rows of each place that is looked at: fewer where that would take much of the budget."""
@@ -86,13 +89,15 @@ class Grouping:
     def _looked_at(
         self, chunk: Chunk, starts: Sequence[int], length: int, schema: Schema, held: ExitStack
     ) -> list[Data]:
+        """Keys of some rows, from so many places of a chunk: copies where its rows are not in memory."""
         backend, pieces = self.work.backend, []
         with chunk.load(self.work.workspace) as data:
+            keys = backend.select(data, schema.names)
             for start in starts:
-                rows = backend.slice(data, start, min(chunk.rows, start + length))
-                piece = backend.cast(backend.select(rows, schema.names), schema)
-                held.enter_context(self.work.claim(2 * piece.nbytes))
-                pieces.append(backend.concat([piece]))
+                piece = backend.cast(backend.slice(keys, start, min(chunk.rows, start + length)), schema)
+                if schema.variable:
+                    held.enter_context(self.work.claim(2 * piece.nbytes))
+                pieces.append(backend.concat([piece]) if schema.variable or chunk.tier != "device" else piece)
         return pieces
 
     # ---- partial results
@@ -100,6 +105,7 @@ class Grouping:
     def fold(self, part: Part, groups: float, *, using_up: bool) -> tuple[Part, bool]:
         """Partial results of rows, in the order in which keys begin: one row a key.
 
+        Where the backend has a table for them all, they are added to it, and come in the order of the keys.
         Where the state does not fit, or grows with nearly every row, it is put aside and begun anew: a key then has
         several rows, which follow each other in the order of the rows they are of.
 
@@ -116,10 +122,14 @@ class Grouping:
         Part, bool
             And whether every key has one row.
         """
-        folding = _Folding(self, self.work.new_part(self.partial_schema))
         work_row_bytes = self._scratch + self._made_row_bytes(self.steps.partial)
         # The whole state is gone through with every piece.
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
+        if (made := fold_in_one_table(self, part, min(groups, part.rows), rows)) is not None:
+            if using_up:
+                part.release()
+            return made, True
+        folding = _Folding(self, self.work.new_part(self.partial_schema))
         self._expect_fold(part, min(groups, part.rows), rows, work_row_bytes)
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             folding.add(piece)

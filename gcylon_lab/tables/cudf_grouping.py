@@ -23,8 +23,10 @@ from .cudf_data import (
     empty_array,
     offsets_of,
 )
-from .cudf_hash_groups import hash_aggregated, may_hash, may_pass, table_bytes
+from .cudf_group_table import GroupTable
+from .cudf_hash_groups import count_distinct, folding_table, hash_aggregated, may_hash, table_bytes
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
+from .exact_numbers import may_pass
 from .hashing import require_hashable
 from .order_bits import Words, to_bits
 from .schema import Schema
@@ -61,6 +63,14 @@ class CudfGrouping:
         rows = _Rows(data, keys, dropna=False)
         at = rows.asked([(over(rows.numbers), [getattr(plc.aggregation, "min" if keep == "first" else "max")()])])
         return take(data, cupy.sort(as_array(at[0][0], np.int32)), data.schema.names)
+
+    def count_distinct(self, data: Any, keys: Sequence[Label]) -> int:
+        return count_distinct(data, keys)
+
+    def folding(
+        self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel], rows: int, groups: float
+    ) -> GroupTable | None:
+        return folding_table(schema, keys, kernels, rows, groups)
 
     def order_words(self, data: Any, name: Label) -> Words:
         column, array = data.schema[name], data.array(name)
