@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
 from ..errors import BudgetExceeded
@@ -63,19 +63,16 @@ class Grouping:
         length = self._sample_rows(part)
         starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * length else {0}
         length = length if len(starts) > 1 else rows
-        looks = min(rows, len(starts) * length)
+        places = _places(part, starts)
+        looks = sum(min(length, chunk.rows - start) for chunk, inside in places for start in inside)
         held_row_bytes = 2 * (_row_bytes(part) if found.variable else found.row_bytes)
         self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, part.largest_staged_bytes))
         pieces: list[Data] = []
         with ExitStack() as held:
             if not found.variable:  # their bytes are known: nothing gives way while there are views of it
-                held.enter_context(self.work.claim(int(looks * held_row_bytes)))
-            first = 0
-            for chunk in list(part.chunks):
-                inside = sorted(start - first for start in starts if first <= start < first + chunk.rows)
-                first += chunk.rows
-                if inside:
-                    pieces += self._looked_at(chunk, inside, length, found, held)
+                held.enter_context(self.work.claim(looks * 2 * found.row_bytes))
+            for chunk, inside in places:
+                pieces += self._looked_at(chunk, inside, length, found, held)
             whole = backend.concat(pieces)
             del pieces
             with self.work.claim(whole.rows * self._scratch):
@@ -362,6 +359,18 @@ def expected_groups(looked_at: int, found: int) -> float:
         else:
             high = middle
     return high
+
+
+def _places(part: Part, starts: Collection[int]) -> list[tuple[Chunk, list[int]]]:
+    """Some rows of a part by the chunk that they are in, as rows of that."""
+    places: list[tuple[Chunk, list[int]]] = []
+    first = 0
+    for chunk in part.chunks:
+        inside = sorted(start - first for start in starts if first <= start < first + chunk.rows)
+        first += chunk.rows
+        if inside:
+            places.append((chunk, inside))
+    return places
 
 
 def _row_bytes(part: Part) -> float:
