@@ -21,6 +21,7 @@ _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one k
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
+_AS_NEAR = 1 + 1e-12  # bounds of a number of groups that is guessed
 _LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
 
 
@@ -352,7 +353,7 @@ def expected_groups(looked_at: int, found: int) -> float:
     if found >= looked_at:
         return float("inf")
     low, high = float(found), 1e18
-    for _ in range(200):
+    while high > low * _AS_NEAR:
         middle = (low * high) ** 0.5
         if _found(middle, looked_at) < found:
             low = middle

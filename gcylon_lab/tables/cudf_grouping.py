@@ -26,7 +26,6 @@ from .cudf_data import (
 from .cudf_group_table import GroupTable
 from .cudf_hash_groups import count_distinct, folding_table, hash_aggregated, may_hash, table_bytes
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
-from .exact_numbers import may_pass
 from .hashing import require_hashable
 from .order_bits import Words, to_bits
 from .schema import Schema
@@ -179,7 +178,7 @@ def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
     unsigned = array.dtype.kind == "u" if column.fixed else str(column.arrow).startswith("u")
     values, valid = numbers(column, array, np.uint64 if unsigned and column.kind == "int" else np.int64)
     asked = [(over(values, valid), [plc.aggregation.sum()])]
-    if column.kind == "timedelta" or not may_pass(values, np.iinfo(values.dtype).max):
+    if column.kind == "timedelta" or not _may_pass(values, np.iinfo(values.dtype).max):
         return _Wanted(asked, lambda found: [made(output, _filled(found[0], 0))])
     asked.append((over(values.astype(np.float64), valid), [plc.aggregation.sum()]))
 
@@ -196,6 +195,12 @@ def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
         return [made(output, sums)]
 
     return _Wanted(asked, build)
+
+
+def _may_pass(values: Any, most: int) -> bool:
+    """Whether a sum of some of so many whole numbers may be larger than a number."""
+    largest = max(int(values.max()), -int(values.min()))
+    return largest * int(values.size) > most
 
 
 def _filled(result: Any, item: Any) -> Any:

@@ -106,9 +106,3 @@ def rounded(path: str, name: str, value: object, text_can_be_asked_for: bool) ->
         path=path,
         column=name,
     )
-
-
-def may_pass(values: Any, most: int) -> bool:
-    """Whether a sum of some of so many whole numbers may be larger than a number."""
-    largest = max(int(values.max()), -int(values.min()))
-    return largest * int(values.size) > most
