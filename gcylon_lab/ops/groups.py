@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
 from ..errors import BudgetExceeded
@@ -14,12 +14,14 @@ from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
 from .local import LocalWork, pieces_ahead, reading_bytes
+from .one_table import fold_in_one_table
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
+_AS_NEAR = 1 + 1e-12  # bounds of a number of groups that is guessed
 _LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
 
 
@@ -62,21 +64,20 @@ class Grouping:
         length = self._sample_rows(part)
         starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * length else {0}
         length = length if len(starts) > 1 else rows
-        looks = min(rows, len(starts) * length)
+        places = _places(part, starts)
+        looks = sum(min(length, chunk.rows - start) for chunk, inside in places for start in inside)
         held_row_bytes = 2 * (_row_bytes(part) if found.variable else found.row_bytes)
         self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, part.largest_staged_bytes))
         pieces: list[Data] = []
         with ExitStack() as held:
-            first = 0
-            for chunk in list(part.chunks):
-                inside = sorted(start - first for start in starts if first <= start < first + chunk.rows)
-                first += chunk.rows
-                if inside:
-                    pieces += self._looked_at(chunk, inside, length, found, held)
+            if not found.variable:  # their bytes are known: nothing gives way while there are views of it
+                held.enter_context(self.work.claim(looks * 2 * found.row_bytes))
+            for chunk, inside in places:
+                pieces += self._looked_at(chunk, inside, length, found, held)
             whole = backend.concat(pieces)
+            del pieces
             with self.work.claim(whole.rows * self._scratch):
-                distinct = backend.distinct(whole, keys, keep="first")
-        return whole.rows, distinct.rows
+                return whole.rows, backend.count_distinct(whole, keys)
 
     def _sample_rows(self, part: Part) -> int:
         """Rows of each place that is looked at: fewer where that would take much of the budget."""
@@ -86,13 +87,15 @@ class Grouping:
     def _looked_at(
         self, chunk: Chunk, starts: Sequence[int], length: int, schema: Schema, held: ExitStack
     ) -> list[Data]:
+        """Keys of some rows, from so many places of a chunk: copies where its rows are not in memory."""
         backend, pieces = self.work.backend, []
         with chunk.load(self.work.workspace) as data:
+            keys = backend.select(data, schema.names)
             for start in starts:
-                rows = backend.slice(data, start, min(chunk.rows, start + length))
-                piece = backend.cast(backend.select(rows, schema.names), schema)
-                held.enter_context(self.work.claim(2 * piece.nbytes))
-                pieces.append(backend.concat([piece]))
+                piece = backend.cast(backend.slice(keys, start, min(chunk.rows, start + length)), schema)
+                if schema.variable:
+                    held.enter_context(self.work.claim(2 * piece.nbytes))
+                pieces.append(backend.concat([piece]) if schema.variable or chunk.tier != "device" else piece)
         return pieces
 
     # ---- partial results
@@ -100,6 +103,7 @@ class Grouping:
     def fold(self, part: Part, groups: float, *, using_up: bool) -> tuple[Part, bool]:
         """Partial results of rows, in the order in which keys begin: one row a key.
 
+        Where the backend has a table for them all, they are added to it, and come in the order of the keys.
         Where the state does not fit, or grows with nearly every row, it is put aside and begun anew: a key then has
         several rows, which follow each other in the order of the rows they are of.
 
@@ -116,10 +120,14 @@ class Grouping:
         Part, bool
             And whether every key has one row.
         """
-        folding = _Folding(self, self.work.new_part(self.partial_schema))
         work_row_bytes = self._scratch + self._made_row_bytes(self.steps.partial)
         # The whole state is gone through with every piece.
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
+        if (made := fold_in_one_table(self, part, min(groups, part.rows), rows)) is not None:
+            if using_up:
+                part.release()
+            return made, True
+        folding = _Folding(self, self.work.new_part(self.partial_schema))
         self._expect_fold(part, min(groups, part.rows), rows, work_row_bytes)
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             folding.add(piece)
@@ -345,13 +353,25 @@ def expected_groups(looked_at: int, found: int) -> float:
     if found >= looked_at:
         return float("inf")
     low, high = float(found), 1e18
-    for _ in range(200):
+    while high > low * _AS_NEAR:
         middle = (low * high) ** 0.5
         if _found(middle, looked_at) < found:
             low = middle
         else:
             high = middle
     return high
+
+
+def _places(part: Part, starts: Collection[int]) -> list[tuple[Chunk, list[int]]]:
+    """Some rows of a part by the chunk that they are in, as rows of that."""
+    places: list[tuple[Chunk, list[int]]] = []
+    first = 0
+    for chunk in part.chunks:
+        inside = sorted(start - first for start in starts if first <= start < first + chunk.rows)
+        first += chunk.rows
+        if inside:
+            places.append((chunk, inside))
+    return places
 
 
 def _row_bytes(part: Part) -> float:

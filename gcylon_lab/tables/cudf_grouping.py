@@ -23,7 +23,8 @@ from .cudf_data import (
     empty_array,
     offsets_of,
 )
-from .cudf_hash_groups import hash_aggregated, may_hash, may_pass, table_bytes
+from .cudf_group_table import GroupTable
+from .cudf_hash_groups import count_distinct, folding_table, hash_aggregated, may_hash, table_bytes
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
 from .hashing import require_hashable
 from .order_bits import Words, to_bits
@@ -61,6 +62,14 @@ class CudfGrouping:
         rows = _Rows(data, keys, dropna=False)
         at = rows.asked([(over(rows.numbers), [getattr(plc.aggregation, "min" if keep == "first" else "max")()])])
         return take(data, cupy.sort(as_array(at[0][0], np.int32)), data.schema.names)
+
+    def count_distinct(self, data: Any, keys: Sequence[Label]) -> int:
+        return count_distinct(data, keys)
+
+    def folding(
+        self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel], rows: int, groups: float
+    ) -> GroupTable | None:
+        return folding_table(schema, keys, kernels, rows, groups)
 
     def order_words(self, data: Any, name: Label) -> Words:
         column, array = data.schema[name], data.array(name)
@@ -169,7 +178,7 @@ def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
     unsigned = array.dtype.kind == "u" if column.fixed else str(column.arrow).startswith("u")
     values, valid = numbers(column, array, np.uint64 if unsigned and column.kind == "int" else np.int64)
     asked = [(over(values, valid), [plc.aggregation.sum()])]
-    if column.kind == "timedelta" or not may_pass(values, np.iinfo(values.dtype).max):
+    if column.kind == "timedelta" or not _may_pass(values, np.iinfo(values.dtype).max):
         return _Wanted(asked, lambda found: [made(output, _filled(found[0], 0))])
     asked.append((over(values.astype(np.float64), valid), [plc.aggregation.sum()]))
 
@@ -186,6 +195,12 @@ def _sum(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
         return [made(output, sums)]
 
     return _Wanted(asked, build)
+
+
+def _may_pass(values: Any, most: int) -> bool:
+    """Whether a sum of some of so many whole numbers may be larger than a number."""
+    largest = max(int(values.max()), -int(values.min()))
+    return largest * int(values.size) > most
 
 
 def _filled(result: Any, item: Any) -> Any:

@@ -14,6 +14,7 @@ from .data import Array, Columns, concat_columns
 from .group_kernels import Inputs
 from .grouping import Groups, Int64s, find_groups, last_rows, plain_values
 from .order_bits import Words, to_bits
+from .relational import Folding
 from .schema import Schema
 from .taking import gather
 
@@ -59,6 +60,14 @@ class PandasGrouping:
         groups = find_groups(data, keys, dropna=False)
         rows = groups.first if keep == "first" else np.sort(last_rows(groups.ids, groups.count))
         return take(data, rows, data.schema.names)
+
+    def count_distinct(self, data: Any, keys: Sequence[Label]) -> int:
+        return find_groups(data, keys, dropna=False).count
+
+    def folding(
+        self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel], rows: int, groups: float
+    ) -> Folding | None:
+        return None
 
     def order_words(self, data: Any, name: Label) -> Words:
         values, valid = plain_values(data.schema[name], data.array(name))

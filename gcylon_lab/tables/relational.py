@@ -20,6 +20,42 @@ if TYPE_CHECKING:
     from .backend import Data
 
 
+class Folding(Protocol):
+    """Groups of rows that come piece by piece, in one table whose size is known before; read out once, at the end."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table, which takes them from `begin` on."""
+        ...
+
+    def reading_bytes(self, groups: float) -> int:
+        """Bytes that reading out so many groups takes beside the table, at the most, the result among them."""
+        ...
+
+    def begin(self) -> None:
+        """Take the memory."""
+        ...
+
+    def add(self, data: Data) -> None:
+        """Add rows; they may still be read from when this returns, by what the device does next."""
+        ...
+
+    def groups(self) -> int | None:
+        """How many groups there are so far. None where what was added is lost: they did not fit, or a sum may have
+        passed what its column holds."""
+        ...
+
+    def made(self, groups: int) -> Data:
+        """What `GroupingBackend.aggregate` gives of all rows, in the order of their keys; the table is given up.
+
+        Parameters
+        ----------
+        groups : int
+            As `groups` has just said.
+        """
+        ...
+
+
 class GroupingBackend(Protocol):
     """Rows with equal keys: equal as values, all missing ones alike, -0.0 as 0.0."""
 
@@ -62,6 +98,20 @@ class GroupingBackend(Protocol):
 
     def distinct(self, data: Data, keys: Sequence[Label], *, keep: str) -> Data:
         """The first or the last row of each key, whole, in the order of rows."""
+        ...
+
+    def count_distinct(self, data: Data, keys: Sequence[Label]) -> int:
+        """How many different keys rows have; a missing one is one."""
+        ...
+
+    def folding(
+        self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel], rows: int, groups: float
+    ) -> Folding | None:
+        """A table for so many rows of a schema, which come piece by piece and are expected to have so many keys.
+
+        None where there is none for such keys and kernels, or would be none for so many. Rows with a missing key are
+        not known to it: there are none of these.
+        """
         ...
 
     def grouping_table_bytes(self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel]) -> int:

@@ -1,0 +1,85 @@
+"""Partial results of all rows of a part, added piece by piece to one table, where a backend has such a table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..memory.budget import Reservation
+from ..profiling import span
+from ..tables.backend import Data
+from ..tables.relational import Folding
+from .local import PIECES_IN_LIMIT, pieces_ahead
+from .part import Part
+
+if TYPE_CHECKING:
+    from .groups import Grouping
+
+
+def fold_in_one_table(grouping: Grouping, part: Part, groups: float, rows: int) -> Part | None:
+    """Partial results of a part's rows, one row a key, in the order of the keys.
+
+    Parameters
+    ----------
+    grouping : Grouping
+    part : Part
+        Its rows are there afterwards.
+    groups : float
+        How many keys are expected here.
+    rows : int
+        Of a piece, at the most.
+
+    Returns
+    -------
+    Part or None
+        None where there is no such table, it takes more than a piece may, or what was added to it is lost: more keys
+        came than it holds, or a sum may have passed what its column holds.
+    """
+    work = grouping.work
+    schema, steps = grouping.rows_schema, grouping.steps
+    if not part.rows:
+        return None
+    table = work.backend.folding(schema, steps.keys, steps.partial, part.rows, groups)
+    if table is None:
+        return None
+    if table.nbytes + table.reading_bytes(groups) > work.workspace.budget.limit_bytes // PIECES_IN_LIMIT:
+        return None
+    _expect(grouping, part, table, groups, rows)
+    try:
+        found = _folded(grouping, part, table, rows)
+        if found is None:
+            return None
+        made, claim = found
+        partial = work.new_part(grouping.partial_schema)
+        work.keep(partial, made, claim)
+    except work.workspace.out_of_memory:
+        return None  # with pieces of their own tables less is needed at once
+    return partial
+
+
+def _expect(grouping: Grouping, part: Part, table: Folding, groups: float, rows: int) -> None:
+    """Predict folding: beside the table stands a piece, and at the end what is read out of it."""
+    most = float(table.reading_bytes(groups))
+    for ahead in pieces_ahead(part, grouping.rows_schema, rows):
+        most = max(most, ahead.joining, ahead.kept + ahead.rows * ahead.cast_row_bytes)
+    grouping.work.expect_now(table.nbytes + most)
+
+
+def _folded(grouping: Grouping, part: Part, table: Folding, rows: int) -> tuple[Data, Reservation] | None:
+    work = grouping.work
+    with work.claim(table.nbytes):
+        table.begin()
+        # What is read back stands in memory that is used again, and takes long enough to look at the table in between.
+        looks = part.staged_bytes > 0
+        for piece in work.pieces(part, grouping.rows_schema, rows):
+            with span("group", "algorithm", bytes=piece.nbytes):
+                table.add(piece)
+                if looks and table.groups() is None:
+                    return None
+        with span("group", "algorithm"):
+            groups = table.groups()
+            if groups is None:
+                return None
+            claim = work.claim(table.reading_bytes(groups))
+            made = table.made(groups)
+    claim.resize(made.nbytes)
+    return made, claim
