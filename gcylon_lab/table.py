@@ -22,6 +22,7 @@ from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sets import SetVerbs
 from .verbs.sorting import SortingVerbs
+from .verbs.staging import StagingVerbs
 from .verbs.writing import WritingVerbs
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 class Table(
     ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
-    SetVerbs, WritingVerbs,
+    SetVerbs, StagingVerbs, WritingVerbs,
 ):  # fmt: skip
     """One rank's part of a distributed table. Never changed: verbs give new tables.
 
