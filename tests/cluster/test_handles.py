@@ -446,6 +446,7 @@ def test_what_a_tight_operation_staged_is_named_and_comes_back_with_the_verb_tha
         assert {info["staged_by"] for info in handle_.info()} == {f"shuffle #{number}"}
         assert f"on disk since shuffle #{number}, read back" in handle_._repr_html_()
     rows, how, name, on_disk = shuffled.to_pandas(None), shuffled.explain(), shuffled._name, shuffled.tiers["disk"]
+    assert "the table itself was staged first, up to " in how
     with pytest.raises(BudgetExceeded, match="needs .* of the 16 KiB budget are in use"):
         shuffled.unstage(config=tight)
     assert shuffled.tiers["disk"] == on_disk
