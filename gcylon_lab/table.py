@@ -33,7 +33,7 @@ class Table(
     ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
     SetVerbs, StagingVerbs, WritingVerbs,
 ):  # fmt: skip
-    """One rank's part of a distributed table. Never changed: verbs give new tables.
+    """One rank's part of a distributed table. Never changed: verbs give new tables, and `unstage` moves its rows.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
     is released with the last reference, or by `release`.
