@@ -22,6 +22,7 @@ from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sets import SetVerbs
 from .verbs.sorting import SortingVerbs
+from .verbs.staging import StagingVerbs
 from .verbs.writing import WritingVerbs
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 class Table(
     ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
-    SetVerbs, WritingVerbs,
+    SetVerbs, StagingVerbs, WritingVerbs,
 ):  # fmt: skip
-    """One rank's part of a distributed table. Never changed: verbs give new tables.
+    """One rank's part of a distributed table. Never changed: verbs give new tables, and `unstage` moves its rows.
 
     Made by the readers, `from_local`, `from_pandas`, and by verbs. Its memory
     is released with the last reference, or by `release`.

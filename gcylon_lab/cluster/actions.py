@@ -154,6 +154,11 @@ def _memory(call: Call) -> list[dict[str, Any]]:
     return [found[key] | table.info() for key, table in tables.items()]
 
 
+def _unstage(call: Call) -> None:
+    """Collective: all ranks call it. The table is the same afterwards: where it lies is told with the reply."""
+    _verb(call)
+
+
 def _nothing(call: Call) -> None:
     """For the sake of what a request carries beside its action."""
 
@@ -171,6 +176,7 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "local": _local,
     "memory": _memory,
     "nothing": _nothing,
+    "unstage": _unstage,
     "from_local": _from_local,
     **dict.fromkeys(READERS, _read),
 }

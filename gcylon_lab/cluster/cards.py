@@ -13,8 +13,7 @@ _MOST_COLUMNS = 12
 _MOST_RANKS = 16
 _TIERS = {"device": "#4477AA", "pinned": "#66CCEE", "disk": "#CCBB44"}  # apart for the colour-blind too
 _BELOW = {"pinned": "in pinned memory", "disk": "on disk"}
-# What was staged stays there; a verb's result goes into the budget where it fits, and this one moves no row.
-_BRINGS_BACK = "filter(gl.lit(True))"
+_BRINGS_BACK = "unstage()"  # what was staged stays there until it is asked back
 _BAR_PX = 240
 _EVEN = 1.1
 _CARD = (
@@ -79,10 +78,10 @@ def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
         return ""
     by = next((i["staged_by"] for i in infos if i.get("staged_by")), "")
     since = f" since {by}" if by else ""
-    copy = f"{variable} = {variable}.{_BRINGS_BACK}" if variable else f".{_BRINGS_BACK}"
+    call = f"{variable}.{_BRINGS_BACK}"
     return (
         f"{' and '.join(said)}{escape(since)}, read back by each operation that uses it. "
-        f"<code>{escape(copy)}</code> copies it into the budget, where it fits."
+        f"<code>{escape(call)}</code> brings it back into the budget, where it fits."
     )
 
 

@@ -176,8 +176,8 @@ class Engine:
         changed = {}
         for name, table in self.tables.items():
             told = self._told.get(name)
-            # What left the device tier never comes back to it.
-            if table.released or (told is not None and not told["tiers"]["device"]):
+            # Where nothing was on the device tier and nothing is, no chunk can have moved.
+            if table.released or (told is not None and not told["tiers"]["device"] and not table.tiers["device"]):
                 continue
             info = table.info()
             now = {key: info[key] for key in _PLACES} | {"staged_by": self.staged_by(table)}
@@ -194,7 +194,9 @@ class Engine:
         known : bool, default True
             Whether it was looked at since it was made: then it was the latest operation that staged anything.
         """
-        if table not in self._staged_by and any(n for tier, n in table.tiers.items() if tier != "device"):
+        if not any(n for tier, n in table.tiers.items() if tier != "device"):
+            self._staged_by.pop(table, None)  # it may have come back, and be staged again
+        elif table not in self._staged_by:
             records = reversed(tuple(self.context.recorder.operations)) if known else ()
             record = next((record for record in records if record.staged_bytes), None)
             self._staged_by[table] = "" if record is None else f"{record.verb} #{record.number}"

@@ -47,6 +47,9 @@ class Forwarding:
         return session.call(Request(verb, table, result, args, kwargs), function, timeout_s=timeout_s)
 
 
+H = TypeVar("H", bound=Forwarding)
+
+
 def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any, P], DistTable]:
     """A verb of `Table` that gives a table, as a handle's method. Handles among its arguments arrive as tables.
 
@@ -78,6 +81,19 @@ def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
         return value
 
     method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
+    return method
+
+
+def in_place(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H, P], H]:
+    """A verb of `Table` that gives the table itself, as a handle's method that gives the handle; see `forwarded`."""
+    signature = inspect.signature(verb)
+
+    def call(self: H, *args: Any, **kwargs: Any) -> H:
+        bound = signature.bind(self, *args, **kwargs)
+        self._send(verb.__name__, args, kwargs, timeout_s=bound.arguments.get("timeout_s"))
+        return self
+
+    method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
     return method
 
 

@@ -18,9 +18,10 @@ from ..verbs.reductions import ReductionVerbs
 from ..verbs.rows import RowVerbs
 from ..verbs.sets import SetVerbs
 from ..verbs.sorting import SortingVerbs
+from ..verbs.staging import StagingVerbs
 from ..verbs.writing import WritingVerbs
 from .async_verbs import with_async
-from .forwarding import Forwarding, answered, asked_here, collected, forwarded
+from .forwarding import Forwarding, answered, asked_here, collected, forwarded, in_place
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
@@ -95,6 +96,7 @@ class HandleVerbs(Forwarding):
 
     tail = answered(LookingVerbs.tail)
     sample = forwarded(LookingVerbs.sample)
+    unstage = in_place(StagingVerbs.unstage)
 
     sum = answered(ReductionVerbs.sum)
     mean = answered(ReductionVerbs.mean)

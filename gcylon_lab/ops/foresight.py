@@ -9,8 +9,8 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ColumnMissing
-from ..units import format_bytes
 from .costs import all_staged, never_fits, room_wanted
+from .giving_way import giving_way_notes
 from .plan import Plan, check_strategy, make_plan
 from .shapes import VERBS, Shapes, stage_slice_bytes
 
@@ -170,18 +170,10 @@ def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
 
 
 def _what_gives_way(before: Shapes, after: Shapes) -> tuple[str, ...]:
-    """What is staged before the first round: it is why a smaller limit may allow what a larger one does not."""
+    """What is staged before the first round."""
     own = [now - then for then, now in zip(before.staged_bytes, after.staged_bytes, strict=True)]
     others = [u - now - mine for u, now, mine in zip(before.used, after.used, own, strict=True)]
-    notes = []
-    if max(others) > 0:
-        notes.append(f"other tables are staged first, up to {format_bytes(max(others))} a rank, which makes room")
-    if max(own) > 0:
-        notes.append(
-            f"the table itself is staged first, up to {format_bytes(max(own))} a rank, which makes room, and is read "
-            "back piece by piece"
-        )
-    return tuple(notes)
+    return giving_way_notes(max(0, *own), max(0, *others))
 
 
 def _after_making_room(shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str) -> Shapes:

@@ -178,6 +178,7 @@ class Part:
         self.chunks: list[Chunk] = [chunk for chunk in chunks if chunk.rows]
         self.partitioning = partitioning
         self.last_used = next(workspace.uses)
+        self.gave_way_bytes = 0  # that have ever left the device tier
         workspace.parts.add(self)
 
     @property
@@ -225,6 +226,7 @@ class Part:
                 at = self.chunks.index(chunk)
                 self.chunks[at : at + 1] = slices
                 freed += chunk.nbytes
+        self.gave_way_bytes += freed
         if freed:
             workspace.spill.flush()  # the memory is free only once all of it has left
         return freed

@@ -10,6 +10,7 @@ from ..errors import CommError, GcylonError
 from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ..profiling import OperationRecord
 from ..profiling import operation as recorded
+from .giving_way import GivingWay, giving_way_notes
 from .operation import Operation, Request
 from .part import Part
 from .plan import UNCOUNTED, Plan
@@ -61,8 +62,9 @@ def run_verb(
         record.arguments = request.text()
         record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
         operation = Operation(workspace, request, record)
+        giving_way = GivingWay(workspace, (request.part, *request.others))
         try:
-            result = _run(operation, body)
+            result = _run(operation, body, giving_way)
         finally:
             record.measured_peak_bytes = max(record.measured_peak_bytes, workspace.budget.window_peak_bytes)
             workspace.transport.set_deadline(None)
@@ -79,9 +81,9 @@ def _as_it_ran(operation: Operation) -> Plan | None:
     return replace(plan, reason=operation.record.reason, assumption=assumption, notes=tuple(operation.notes))
 
 
-def _run(operation: Operation, body: Callable[[Operation], Part]) -> Part:
+def _run(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:
     try:
-        return _steps(operation, body)
+        return _steps(operation, body, giving_way)
     except CommError as error:
         _let_go(error)
         raise  # nobody can vote any more
@@ -115,14 +117,15 @@ def _named(operation: Operation, error: Exception) -> Exception:
     return as_budget_exceeded(error, operation.workspace.budget, operation.verb, limit_bytes=limit)
 
 
-def _steps(operation: Operation, body: Callable[[Operation], Part]) -> Part:
+def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:
     """All of a verb that can fail, in a frame of its own: what it holds goes with it."""
     operation.open()
     limit = operation.workspace.limit_for(operation.config)
     operation.record.budget_bytes = limit
     with operation.workspace.budget.limited(limit):
         result = body(operation)
-    operation.vote(VoteKind.CLOSING)
+    own, others = operation.vote(VoteKind.CLOSING, giving_way.count())[:, :2].max(axis=0)
+    operation.notes += giving_way_notes(int(own), int(others), inputs=giving_way.inputs, ran=True)
     operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
     return result
 

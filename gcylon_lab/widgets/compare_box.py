@@ -46,6 +46,7 @@ class CompareBox:
         self._runner, self._hands = Worker(self._failed), Worker(self._failed)
         self._stop = threading.Event()
         self.running = False
+        self._said_of: Any = None
         self._make_widgets()
 
     def _make_widgets(self) -> None:
@@ -66,10 +67,10 @@ class CompareBox:
             description="run these", button_style="primary", icon="play", layout={"width": "100px", "flex": "0 0 auto"}
         )
         self.dismiss = w.Button(description="close", layout={"width": "70px", "flex": "0 0 auto"})
-        self.asks, self.table = w.HTML(), w.HTML()
+        self.asks, self.table = w.HTML(layout={"flex": "1 1 280px", "min_width": "0"}), w.HTML()
         self._row = w.HBox(
             [self.ways, self.repeat, self.start, self.dismiss, self.asks],
-            layout={"display": "none", "align_items": "center"},
+            layout={"display": "none", "align_items": "center", "flex_flow": "row wrap"},
         )
         self.box = w.VBox([self._row, self.table], layout={"width": "100%"})
         self.button.on_click(lambda _: self._hands.request("open", self._open))
@@ -77,6 +78,11 @@ class CompareBox:
             choice.observe(lambda _: self._hands.request("open", self._open), "value")
         self.start.on_click(self._start_clicked)
         self.dismiss.on_click(self._dismiss_clicked)
+
+    def keep_true(self) -> None:
+        """Say anew what it will do, where another operation or other settings were chosen since; returns at once."""
+        if self._row.layout.display != "none" and not self.running and self._said_of != self._chosen():
+            self._hands.request("open", self._open)
 
     # --- callbacks ---
 
@@ -103,6 +109,7 @@ class CompareBox:
         self._row.layout.display = ""
         if self.running:
             return
+        self._said_of = self._chosen()
         try:
             text = self._what_it_will_do()
             self.start.disabled = False
@@ -110,6 +117,9 @@ class CompareBox:
         except GcylonError as error:
             self.start.disabled = True
             self._failed(error)
+
+    def _chosen(self) -> Any:
+        return self._planned(), self._config(), self.ways.value, self.repeat.value
 
     def _what_it_will_do(self) -> str:
         planned = self._planned()
@@ -166,7 +176,10 @@ class CompareBox:
 
     def _show(self, planned: Planned, chosen: list[Variant], rows: dict[str, Row]) -> None:
         in_order = [rows[variant.name] for variant in chosen if variant.name in rows]
-        set_html(self.table, f'<div class="gcylon-scroll">{comparison_html(self._code(planned), in_order)}</div>')
+        set_html(
+            self.table,
+            f'<div class="gcylon-scroll gcylon-compared">{comparison_html(self._code(planned), in_order)}</div>',
+        )
         if len(rows) < len(chosen):
             self.asks.value = f'<span class="gcylon-note">Running {len(rows) + 1} of {len(chosen)} …</span>'
 

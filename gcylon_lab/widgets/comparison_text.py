@@ -45,7 +45,10 @@ def comparison_html(title: str, rows: Sequence[Row]) -> str:
 def _html_row(row: Row, rows: Sequence[Row]) -> str:
     first = f'<th style="text-align:left">{escape(str(row["name"]))}</th>'
     if row["error"]:
-        why = f'<td colspan="{len(_HEAD) - 2}" style="text-align:left;white-space:normal">✖ {escape(row["error"])}</td>'
+        why = (
+            f'<td colspan="{len(_HEAD) - 2}" style="text-align:left;white-space:normal">'
+            f'<div class="gcylon-why">✖ {escape(row["error"])}</div></td>'
+        )
         return f'<tr>{first}<td style="text-align:right">{escape(str(row["strategy"]))}</td>{why}</tr>'
     cells = "".join(f'<td style="text-align:right">{_bold(cell)}</td>' for cell in _marked(row, rows)[1:])
     return f"<tr>{first}{cells}</tr>"

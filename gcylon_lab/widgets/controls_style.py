@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+from .theme import DARK
+
+# The arrow of ipywidgets' dropdowns is black on every page.
+_SVG = (
+    "%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 18 18'%3E%3Cpath "
+    f"fill='{DARK.text.replace('#', '%23')}' d='M5.2,5.9L9,9.7l3.8-3.8l1.2,1.2l-4.9,5l-4.9-5z'/%3E%3C/svg%3E"
+)
+_ARROW = f'--jp-widgets-dropdown-arrow: url("data:image/svg+xml,{_SVG}");'
+
 CONTROLS_CSS = """
 <style>
 .gcylon-dashboard .gcylon-tiles { display: flex; flex-wrap: wrap; column-gap: 16px; }
@@ -15,6 +24,12 @@ CONTROLS_CSS = """
 .gcylon-dashboard .gcylon-asks { border-left: 3px solid #C77700; padding-left: 8px; line-height: 19px; }
 .gcylon-dashboard .gcylon-changes { opacity: 0.85; font-size: 12px; line-height: 17px; }
 .gcylon-dashboard .gcylon-unit { opacity: 0.75; font-size: 12px; line-height: 16px; }
+.gcylon-dashboard .gcylon-compared { container-type: inline-size; }
+.gcylon-dashboard .gcylon-why { max-width: calc(100cqw - 150px); }
+@container (max-width: 680px) {
+  .gcylon-dashboard .gcylon-compared table.gcylon-numbers td { white-space: normal; padding: 1px 3px; } }
 .gcylon-dashboard .jupyter-button { overflow: hidden; }
+body[data-jp-theme-light="false"] .gcylon-dashboard, body.vscode-dark .gcylon-dashboard { DARK_ARROW }
+@media (prefers-color-scheme: dark) { body:not([data-jp-theme-light]) .gcylon-dashboard { DARK_ARROW } }
 </style>
-"""
+""".replace("DARK_ARROW", _ARROW)

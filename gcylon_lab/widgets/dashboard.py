@@ -60,13 +60,13 @@ class Dashboard(FollowingWidget):
             widget.add_class("gcylon-time")
         over_time = w.VBox([memory, others], layout=w.Layout(flex="60 1 0", min_width="0", overflow="visible"))
         beside = w.VBox([rest], layout=w.Layout(flex="40 1 0", min_width="0"))
-        figure_side = w.HBox([over_time, beside], layout=w.Layout(flex="1 1 auto", min_width="0", overflow="visible"))
+        figure_side = w.HBox([over_time, beside], layout=w.Layout(flex="1 1 520px", min_width="0", overflow="visible"))
         left = w.VBox([self.tuner.box, self._view_box], layout=w.Layout(flex="0 0 auto"))
         self._compose(
             self.cluster.box,
             self.tuner.plan_box,
             self.saved,
-            w.HBox([left, figure_side], layout=w.Layout(width="100%")),
+            w.HBox([left, figure_side], layout=w.Layout(width="100%", flex_flow="row wrap")),
             self.numbers,
         )
 

@@ -53,7 +53,7 @@ class Planner:
         self._source, self._worker, self._config, self._snapshots = source, worker, config, snapshots
         self._changes: tuple[Any, str] = (None, "")
         self._make_choices()
-        self.plan = w.HTML(layout={"margin": "0"})
+        self.plan = w.HTML()
         self.compare_box = CompareBox(source, self.planned, config)
         self.code_button = w.ToggleButton(
             description="as code", tooltip="The lines that set these settings and run this operation",
@@ -64,7 +64,8 @@ class Planner:
         self.buttons = w.HBox([self.compare_box.button, self.code_button], layout={"flex": "0 0 auto"})
         row = w.HBox(
             [self._choices, self.buttons],
-            layout={"align_items": "flex-start", "justify_content": "space-between", "width": "100%"},
+            layout={"align_items": "flex-start", "justify_content": "space-between", "width": "100%"}
+            | {"flex_flow": "row wrap"},
         )
         self.box = w.VBox([row, self.plan, self.code, self.compare_box.box], layout={"width": "100%"})
 
@@ -82,19 +83,17 @@ class Planner:
             min=0, max=ranks - 1, layout={"width": "64px"}, tooltip=f"A rank, 0 to {ranks - 1}"
         )
         self.strategy = w.Dropdown(options=STRATEGIES, layout={"width": "92px"})
-        words = {name: w.HTML(name) for name in ("of", "with", "by", "rank", "strategy")}
+        by, other, rank = _named("by", self.keys), _named("with", self.other, self.how), _named("rank", self.root)
         self._shown_for = (
-            (WITH_KEYS, (words["by"], self.keys)), (WITH_OTHER, (words["with"], self.other)),
-            (("join",), (self.how,)),
-            (WITH_ROOT, (words["rank"], self.root)),
+            (WITH_KEYS, (by, self.keys)), (WITH_OTHER, (other, self.other)), (("join",), (self.how,)),
+            (WITH_ROOT, (rank, self.root)),
         )  # fmt: skip
         self._choices = w.HBox(
             [
-                w.HTML('<span class="gcylon-heading">Plan</span>'), self.verb, words["of"], self.table, words["with"],
-                self.other, self.how, words["by"], self.keys, words["rank"], self.root, words["strategy"],
-                self.strategy,
+                _named('<span class="gcylon-heading">Plan</span>', self.verb), _named("of", self.table), other, by,
+                rank, _named("strategy", self.strategy),
             ],
-            layout={"align_items": "center", "flex_flow": "row wrap"},
+            layout={"align_items": "center", "flex_flow": "row wrap", "flex": "1 1 420px", "min_width": "0"},
         )  # fmt: skip
         self._show_what_matters(None)
         self.verb.observe(self._show_what_matters, "value")
@@ -163,6 +162,7 @@ class Planner:
         """Plan the chosen operation with the config shown."""
         tables, planned, config = self._source.tables(), self.planned(), self._config()
         self.show_code()
+        self.compare_box.keep_true()
         if planned.table not in tables:
             set_html(self.plan, _NO_TABLE)
             return
@@ -207,6 +207,11 @@ class Planner:
     def close(self) -> None:
         """End what runs for it; the widgets are closed with what they stand in."""
         self.compare_box.close()
+
+
+def _named(name: str, *controls: Any) -> Any:
+    """Controls behind their name, which stay beside it where the row breaks."""
+    return w.HBox([w.HTML(name), *controls], layout={"align_items": "center", "flex": "0 0 auto"})
 
 
 def involved(planned: Planned) -> tuple[str, ...]:

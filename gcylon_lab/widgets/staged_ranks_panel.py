@@ -47,7 +47,9 @@ def _bars(direction: str, tier: str, moves: dict[int, RankMoves], unit: float) -
     sign = -1.0 if direction == "down" else 1.0
     values = [by.get((direction, tier), Moved()).nbytes / unit for by in moves.values()]
     below = [by.get((direction, "pinned"), Moved()).nbytes / unit * (tier == "disk") for by in moves.values()]
-    pattern: dict[str, Any] = {"shape": _PATTERNS[direction], "size": 5, "solidity": 0.3, "fgcolor": "rgba(0,0,0,0.5)"}
+    # Over the tier's colour: strokes alone, which a bar has by default, are not seen on a dark page.
+    pattern: dict[str, Any] = {"shape": _PATTERNS[direction], "size": 5, "solidity": 0.3, "fillmode": "overlay"}
+    pattern["fgcolor"] = "rgba(0,0,0,0.5)"
     return {
         "type": "bar",
         "meta": f"moved-{direction}-{tier}",

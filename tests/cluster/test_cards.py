@@ -37,11 +37,8 @@ def test_a_table_that_is_spread_evenly_has_no_skew() -> None:
 def test_what_is_staged_says_since_when_what_it_costs_and_what_helps() -> None:
     infos = [info(10, device=100), info(10, device=0, disk=2**21) | {"staged_by": "shuffle #12"}]
     said = "2 MiB on disk since shuffle #12, read back by each operation that uses it. "
-    assert (
-        staged_html(infos, "u")
-        == f"{said}<code>u = u.filter(gl.lit(True))</code> copies it into the budget, where it fits."
-    )
-    assert f"{said}<code>.filter(gl.lit(True))</code> copies" in table_card("t1", infos, "join of t3 and t5")
+    assert staged_html(infos, "u") == f"{said}<code>u.unstage()</code> brings it back into the budget, where it fits."
+    assert f"{said}<code>.unstage()</code> brings" in table_card("t1", infos, "join of t3 and t5")
     both = [info(10, device=5, pinned=1024, disk=2048)]  # what `%px` left, of which nothing is known
     assert staged_html(both).startswith("1 KiB in pinned memory and 2 KiB on disk, read back")
     assert staged_html(infos[:1]) == "" and "read back" not in table_card("t1", infos[:1])

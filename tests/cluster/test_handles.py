@@ -430,6 +430,10 @@ def shuffle_and_gather(table: Table, config: gl.GcylonConfig) -> None:
     table.allgather()
 
 
+def chunk_sizes(table: Table) -> list[int]:
+    return table.info()["device_chunk_bytes"]
+
+
 def test_what_a_tight_operation_staged_is_named_and_comes_back_with_the_verb_that_is_told(
     lab: gl.Cluster, frame: pd.DataFrame
 ) -> None:
@@ -441,11 +445,21 @@ def test_what_a_tight_operation_staged_is_named_and_comes_back_with_the_verb_tha
         assert handle_.tiers["disk"] > 0
         assert {info["staged_by"] for info in handle_.info()} == {f"shuffle #{number}"}
         assert f"on disk since shuffle #{number}, read back" in handle_._repr_html_()
-    back = shuffled.filter(gl.lit(True))
-    assert back.tiers["disk"] == 0 and back.partitioning == shuffled.partitioning
-    assert {info["staged_by"] for info in back.info()} == {""} and "read back" not in back._repr_html_()
-    assert {info["staged_by"] for info in shuffled.info()} == {f"shuffle #{number}"}, "a later one staged nothing"
-    pd.testing.assert_frame_equal(back.to_pandas(None), shuffled.to_pandas(None))
+    rows, how, name, on_disk = shuffled.to_pandas(None), shuffled.explain(), shuffled._name, shuffled.tiers["disk"]
+    assert "the table itself was staged first, up to " in how
+    with pytest.raises(BudgetExceeded, match="needs .* of the 16 KiB budget are in use"):
+        shuffled.unstage(config=tight)
+    assert shuffled.tiers["disk"] == on_disk
+    assert shuffled.unstage() is shuffled and shuffled._name == name and shuffled.partitioning["keys"] == ["k"]
+    assert shuffled.tiers["disk"] == 0 and "read back" not in shuffled._repr_html_() and shuffled.explain() == how
+    assert [info["device_chunk_bytes"] for info in shuffled.info()] == lab.run(chunk_sizes, shuffled)
+    pd.testing.assert_frame_equal(shuffled.to_pandas(None), rows)
+    assert {info["staged_by"] for info in shuffled.info()} == {""}
+    assert {info["staged_by"] for info in table.info()} == {f"shuffle #{number}"}, "this one was left where it was"
+    assert table.unstage_async().result(60) is table and table.tiers["disk"] == 0
+    table.allgather(config=tight).release()
+    number = lab.snapshots()[0]["operations"][-1]["number"]
+    assert {info["staged_by"] for info in table.info()} == {f"allgather #{number}"}, "for the second time"
     other = lab.from_pandas(frame)
     lab.run(shuffle_and_gather, other, tight)
     done = [record for record in lab.snapshots()[0]["operations"] if record["staged_bytes"]][-1]

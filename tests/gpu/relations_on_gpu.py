@@ -161,6 +161,19 @@ def looked(table: gl.Table, whole: pd.DataFrame) -> None:
     pd.testing.assert_frame_equal(everyone(doubled), numbers.assign(twice=numbers["f"] * 2), **kinds)
 
 
+def came_back(table: gl.Table, whole: pd.DataFrame) -> None:
+    """Below the device tier and back again: the table, and some of its columns alone."""
+    staged = table.repartition(strategy="staged")
+    below = staged.nbytes
+    some = staged.select(["s", "position"]).unstage()
+    assert some.tiers["device"] == some.nbytes <= below and not staged.tiers["device"], (some.tiers, staged.tiers)
+    pd.testing.assert_frame_equal(everyone(some), whole[["s", "position"]], check_column_type=False)
+    some.release()
+    assert staged.unstage().tiers["device"] == staged.nbytes, staged.tiers
+    assert current().recorder.operations[-1].unstaged_bytes == below
+    same(everyone(staged), ordered(whole, ["position"]), ["position"])
+
+
 def checks(table: gl.Table, whole: pd.DataFrame) -> list[tuple[str, Callable[[], None]]]:
     found: list[tuple[str, Callable[[gl.Table, pd.DataFrame], None]]] = []
     for strategy in ("direct", "chunked", "staged"):
@@ -173,7 +186,7 @@ def checks(table: gl.Table, whole: pd.DataFrame) -> list[tuple[str, Callable[[],
         for name in CONDITIONS:
             found.append((f"filter {name} {strategy}", lambda t, w, n=name, s=strategy: chosen(t, w, n, s)))
         found.append((f"assign {strategy}", lambda t, w, s=strategy: made(t, w, s)))
-    found += [("reductions", reduced), ("looks", looked)]
+    found += [("reductions", reduced), ("looks", looked), ("unstage", came_back)]
     return [(what, partial(check, table, whole)) for what, check in found]
 
 

@@ -7,6 +7,7 @@ import re
 import pytest
 from replay import Replay
 
+from gcylon_lab.widgets.controls_style import CONTROLS_CSS
 from gcylon_lab.widgets.figures import figure_dict, panel_dict
 from gcylon_lab.widgets.strip import chips_html, rank_states
 from gcylon_lab.widgets.style import CSS
@@ -52,6 +53,12 @@ def test_errors_are_a_lighter_red_on_dark_pages() -> None:
     dark = [colour for where, colour in rules if "false" in where or "dark" in where or ":not(" in where]
     assert len(rules) == 3 and len(dark) == 2
     assert min(contrast(colour, page) for colour in dark for page in PAGES["dark"]) > LEAST
+
+
+def test_arrows_of_dropdowns_are_light_on_dark_pages() -> None:
+    rules = re.findall(r"([^{}]*)\{ --jp-widgets-dropdown-arrow: url\([^)]*fill='%23(\w{6})'", CONTROLS_CSS)
+    assert len(rules) == 2 and all("false" in where or "not([data-jp-theme-light])" in where for where, _ in rules)
+    assert min(contrast(f"#{fill}", page) for _, fill in rules for page in PAGES["dark"]) > LEAST
 
 
 def test_tiles_of_ranks_in_trouble_can_be_read() -> None:

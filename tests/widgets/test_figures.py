@@ -204,6 +204,8 @@ def test_staging_by_rank_says_how_fast_and_beside_it_what_the_machine_copies() -
     figure = figure_dict(make_view(snapshots), LIGHT)
     down = trace(figure, "moved-down-disk")
     assert down["y"] == [-34.0] * 3, "24 and 10 rounds of 1 MiB"
+    up = trace(figure, "moved-up-disk")["marker"]
+    assert up["color"] == down["marker"]["color"] and up["pattern"]["shape"] and up["pattern"]["fillmode"] == "overlay"
     spent = sum(s[3] - s[2] for each in snapshots for s in each["spans"] if s[0] == "stage") / 1e9
     said = f"disk: 102 MiB down at {format_rate(102 * MIB / spent)}<br>the machine's disk: 1.90 GB/s down"
     assert said in texts(figure)

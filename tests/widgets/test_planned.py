@@ -321,3 +321,17 @@ def test_without_handles_a_comparison_says_so(tuner: TunerBox) -> None:
     box.button.click()
     assert eventually(lambda: "There is no table to run it on" in box.asks.value)
     assert box.start.disabled and not box.running
+
+
+def test_what_a_comparison_says_follows_what_is_chosen(tuner: TunerBox, source: ReplaySource) -> None:
+    planner, box = tuner.planner, tuner.planner.compare_box
+    source.handles = lambda: {name: object() for name in TABLES}  # type: ignore[method-assign, assignment, return-value]
+    planner.table.value = "lineitem"
+    box.button.click()
+    assert eventually(lambda: "Runs lineitem.shuffle(" in box.asks.value)
+    planner.verb.value = "allgather"
+    assert eventually(lambda: "Runs lineitem.allgather(" in box.asks.value), "it would run that"
+    box.dismiss.click()
+    planner.verb.value = "gather"
+    assert eventually(lambda: "allgather" not in planner.plan.value)
+    assert "Runs lineitem.allgather(" in box.asks.value, "nobody sees it"

@@ -1,0 +1,101 @@
+"""Unstage: a part's staged chunks back on the device tier, on all ranks or on none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..config import GcylonConfig
+from ..memory.budget import exceeded
+from .operation import Int64s, Operation, Request
+from .part import Chunk, Part
+from .running import run_verb
+from .views import ChunkView
+from .votes import VoteKind, agreed
+from .workspace import Workspace
+
+_WHAT = "Bringing staged rows back"
+_WORTH = 2  # what is read whole, and of which less than one in so many bytes is wanted, is copied out
+
+
+def unstage(
+    workspace: Workspace, part: Part, *, config: GcylonConfig | None = None, timeout_s: float | None = None
+) -> None:
+    """Collective: all ranks call it. Bring back into the budget what of a part was staged; nothing gives way to it.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows. Where the chunks lie is all that changes of the part.
+    config, timeout_s
+        See `Request`.
+
+    Raises
+    ------
+    BudgetExceeded
+        On all ranks, with nothing changed, if it does not fit beside what is held on one.
+    SpillError
+        If it cannot be read, with nothing changed either.
+    """
+    request = Request("unstage", {}, part, "auto", config, timeout_s)
+    result, _ = run_verb(workspace, request, lambda operation: _unstaged(operation, part))
+    part.chunks = result.chunks  # after the closing vote: on all ranks or on none
+
+
+def _unstaged(operation: Operation, part: Part) -> Part:
+    workspace, budget, record = operation.workspace, operation.workspace.budget, operation.record
+    workspace.spill.flush()  # what is on its way down still holds memory
+    budget.renew_limit()
+    used = record.used_before_bytes = budget.used_bytes
+    least, most = (_needed(part.chunks, bound) for bound in (0, 1))
+    _check(operation, operation.vote(VoteKind.COUNT, (budget.limit_bytes, used, least, most)))
+    record.predicted_peak_bytes = used + least
+    try:
+        chunks = [chunk if chunk.tier == "device" else _on_device(workspace, chunk) for chunk in part.chunks]
+    except workspace.out_of_memory:
+        if used + most <= budget.limit_bytes:
+            raise
+        raise exceeded(_WHAT, most, used, budget.limit_bytes, rank=operation.rank, staged=True) from None
+    return Part(workspace, part.schema, chunks, part.partitioning)
+
+
+def _check(operation: Operation, votes: Int64s) -> None:
+    """Refuse, on all ranks alike, before anything is read; with a limit that does on every rank."""
+    limits, used, least, most = votes[:, :4].T
+    missing = np.where(least > 0, used + least - limits, 0)
+    worst = int(np.argmax(missing))
+    if missing[worst] > 0:
+        needed, held, limit = (int(column[worst]) for column in (most, used, limits))
+        would_do = int((used + most).max())
+        raise agreed(exceeded(_WHAT, needed, held, limit, rank=worst, would_do=would_do, staged=True))
+
+
+def _on_device(workspace: Workspace, chunk: Chunk) -> Chunk:
+    budget = workspace.budget
+    held = budget.reserve(chunk.nbytes, _WHAT)
+    data = chunk.read(workspace)
+    if isinstance(chunk, ChunkView) and data.nbytes * _WORTH < chunk.nbytes:
+        whole, held = held, budget.reserve(data.nbytes, _WHAT)
+        data = workspace.backend.concat([data])
+        whole.release()
+    return Chunk(chunk.schema, chunk.rows, data.nbytes, data=data, reservation=held)
+
+
+def _needed(chunks: Sequence[Chunk], bound: int) -> int:
+    """Bytes beside what is in use that staged chunks take, one after the other: at least (0), or at the most (1)."""
+    held = needed = 0
+    for chunk in chunks:
+        if chunk.tier != "device":
+            kept = _kept_bytes(chunk)[bound]
+            needed = max(needed, held + chunk.nbytes + (kept if kept < chunk.nbytes else 0))
+            held += kept
+    return needed
+
+
+def _kept_bytes(chunk: Chunk) -> tuple[int, int]:
+    """What a staged chunk will hold on the device tier, at least and at the most: apart where texts are cut out."""
+    fixed = chunk.rows * chunk.schema.row_bytes
+    if not isinstance(chunk, ChunkView) or fixed * _WORTH >= chunk.nbytes:
+        return chunk.nbytes, chunk.nbytes
+    return fixed, chunk.nbytes if chunk.schema.variable else fixed

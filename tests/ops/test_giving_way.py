@@ -1,0 +1,71 @@
+"""What gave way to an operation stands in its plan, with the bytes of the rank that had most, the same on all ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+from gcylon_lab.units import format_bytes
+
+RANKS = World("threads", 2)
+OTHERS = "other tables were staged first, up to {} a rank, which made room"
+ITSELF = "the table itself was staged first, up to {} a rank, which made room, and was read back piece by piece"
+BOTH = "the tables themselves were staged first, up to {} a rank, which made room, and were read back piece by piece"
+
+
+def table_of(rows: int) -> gl.Table:
+    return gl.from_local(pd.DataFrame({"k": np.arange(rows) % 50, "v": np.arange(rows) / 7}))
+
+
+def most(nbytes: int) -> str:
+    return format_bytes(max(int(n) for n in current().transport.agree([nbytes])[:, 0]))
+
+
+def explained(verb: str, limit: int) -> tuple[list[str], list[str]]:
+    """What an operation says of what gave way, and what should be said: rank 1 has most of one, rank 0 of the other."""
+    context = current()
+    table, other = table_of(3000 + 1000 * context.rank), table_of(2000 - 500 * context.rank)
+    inputs = {"join": [table, other]}.get(verb, [table])
+    before = {id(t): t.tiers["device"] for t in (table, other)}
+    config = GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1)
+    calls = {
+        "shuffle": lambda: table.shuffle("k", config=config),
+        "filter": lambda: table.filter(gl.col("k") >= 0, config=config),
+        "join": lambda: table.join(other, on="v", config=config),
+    }
+    said = calls[verb]().explain().splitlines()
+    gave = {id(t): before[id(t)] - t.tiers["device"] for t in (table, other)}
+    own = most(sum(gave[id(t)] for t in inputs))
+    others = most(gave[id(other)]) if verb != "join" else "0 B"
+    expected = [OTHERS.format(others)] * (others != "0 B")
+    expected += [(BOTH if verb == "join" else ITSELF).format(own)] * (own != "0 B")
+    return [line.strip() for line in said if "staged first" in line], expected
+
+
+@pytest.mark.parametrize(
+    ("verb", "limit", "count"),
+    [
+        ("shuffle", 2**20, 0), ("shuffle", 150_000, 1), ("shuffle", 40_000, 2), ("filter", 120_000, 1),
+        ("filter", 40_000, 2), ("join", 2**20, 0), ("join", 60_000, 1),
+    ],
+)  # fmt: skip
+def test_what_gave_way_is_told_with_its_bytes(verb: str, limit: int, count: int) -> None:
+    results = RANKS.run(explained, verb, limit)
+    for said, expected in results:
+        assert said == expected and len(said) == count
+    assert results[0] == results[1]
+
+
+def twice() -> tuple[str, str]:
+    table, config = table_of(4000), GcylonConfig(gpu_memory_limit=40_000, min_chunk_rows=1)
+    return table.shuffle("k", config=config).explain(), table.shuffle("k", config=config).explain()
+
+
+def test_what_had_been_staged_before_is_no_news() -> None:
+    for first, second in RANKS.run(twice):
+        assert "the table itself was staged first" in first and "staged first" not in second
