@@ -72,7 +72,8 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         used, share = sizes[:, 5], 1 if meeting.kind == "broadcast" else len(limits)
         index = np.full(len(limits), costs.index_row_bytes * sum(sides[build].rows) / share)
         probe = sizes[:, 1 if build == "right" else 3].astype(np.float64)
-        beside = index + scratch_bytes(costs, np.maximum(sizes[:, 4] - used - index, 0.0), probe, np.array(results))
+        room = np.maximum(sizes[:, 4] - used - index, 0.0)
+        beside = index + scratch_bytes(costs, room, np.zeros(len(limits)), probe, np.array(results))
         peaks = [int(n) for n in used + beside]
     peaks = [max(peak, *(plan.predicted_peaks[rank] for plan in plans), 0) for rank, peak in enumerate(peaks)]
     fits = memory.passes == 1 and all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from ..units import format_bytes, format_count, format_seconds
 from .buckets import MOST_BUCKETS
 from .join_plan import Meeting, expected_rows, may_split
 from .local import PIECES_IN_LIMIT
-from .shapes import CHUNKS_IN_LIMIT, LEAST_FAST_CHUNK_BYTES, id_bytes
+from .shapes import CHUNKS_IN_LIMIT, FAST_CHUNK_BYTES, LEAST_FAST_CHUNK_BYTES, id_bytes
 
 Numbers = npt.NDArray[np.float64]
 Int64s = npt.NDArray[np.int64]
@@ -49,6 +50,8 @@ class JoinCosts:
         That are sent at a time, where memory does not matter.
     scatters : bool
         Whether the rows of a pass are written by their senders' kernels, without copies of them.
+    hashes_anew : bool
+        Whether keys are hashed anew for each piece that is looked up, as on GPUs.
     """
 
     index_row_bytes: float
@@ -58,6 +61,7 @@ class JoinCosts:
     block_rows: int
     chunk_bytes: int
     scatters: bool = False
+    hashes_anew: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,8 @@ def join_costs(
     share = fast_chunk_bytes if scatters else max(LEAST_FAST_CHUNK_BYTES, limit // CHUNKS_IN_LIMIT)
     chunk = config.chunk_size_bytes or min(fast_chunk_bytes, share)
     match, out = max(match_row_bytes, 1.0), max(out_row_bytes, 1.0)
-    return JoinCosts(index_row_bytes, match, pair_bytes, out, 2 * rows, chunk, scatters)
+    anew = fast_chunk_bytes > FAST_CHUNK_BYTES
+    return JoinCosts(index_row_bytes, match, pair_bytes, out, 2 * rows, chunk, scatters, anew)
 
 
 def worth_scattering(size: int, sides: Iterable[tuple[int, int]]) -> bool:
@@ -187,14 +192,24 @@ def next_pass(
         return None
     count = len(fits) if fits.all() else int(np.argmin(fits))
     last, at = first + count, count - 1
-    working = index[at] + results[at] + scratch_bytes(costs, free[at], probe[at], results[at])
+    working = index[at] + results[at] + scratch_bytes(costs, free[at], index[at], probe[at], results[at])
     sending = 0.0 * used if costs.scatters else sending_room(costs, limits - used - received[at])
     return Pass(first, last, used + received[at] + np.maximum(working, np.minimum(sending, 4 * received[at])))
 
 
-def scratch_bytes(costs: JoinCosts, room: Numbers, probe_rows: Numbers, results: Numbers) -> Numbers:
-    """What is looked up at a time, and a block of the result while it is made, in so much room."""
-    piece = np.minimum(probe_rows, room / PIECE_SHARE / costs.match_row_bytes)
+def looking_up_bytes(room: Any, index: Any, *, hashes_anew: bool) -> Any:
+    """Of so much room, an index included, what looking up a piece may take.
+
+    Where the index is made anew for each piece, half of what it leaves, so that there are few.
+    """
+    share = room / PIECE_SHARE
+    return np.maximum(share, (room - index) / 2) if hashes_anew else share
+
+
+def scratch_bytes(costs: JoinCosts, room: Numbers, index: Numbers, probe_rows: Numbers, results: Numbers) -> Numbers:
+    """What is looked up at a time, and a block of the result while it is made, in so much room, an index included."""
+    piece_bytes = looking_up_bytes(room, index, hashes_anew=costs.hashes_anew)
+    piece = np.minimum(probe_rows, piece_bytes / costs.match_row_bytes)
     pairs = results / max(costs.out_row_bytes, 1.0)
     most = room / PIECE_SHARE / (costs.pair_bytes + 2 * costs.out_row_bytes)
     block = np.minimum(np.minimum(pairs, costs.block_rows), most)

@@ -14,7 +14,7 @@ from ..tables.joining import KeyIndex, Matches
 from ..tables.key_forms import key_form
 from ..tables.schema import Label, Schema
 from .buckets import split_in_buckets
-from .join_passes import BUILD_SHARE, PIECE_SHARE, JoinCosts, join_costs, worth_scattering
+from .join_passes import BUILD_SHARE, PIECE_SHARE, JoinCosts, join_costs, looking_up_bytes, worth_scattering
 from .local import LocalWork
 from .part import Part
 
@@ -60,7 +60,7 @@ class LocalJoin:
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
         self.result = work.new_part(columns.schema(False, False))
-        self._room, self._out_row_bytes, self._looked = work.room(), 1.0, False
+        self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
         self.coming_bytes = 0  # of the result, which are left free for it
         self.apart = work.operation.size  # into how many the hash of keys has told rows apart before
         keeps = {"left": ("left",), "right": ("right",), "outer": ("left", "right")}.get(self.spec.how, ())
@@ -131,7 +131,7 @@ class LocalJoin:
 
     def _join(self, left: Part, right: Part) -> Iterator[Looked]:
         build, probe = (left, right) if self.build == "left" else (right, left)
-        self._room = max(1, self.work.room() - self.coming_bytes)
+        self._room, self._index_bytes = max(1, self.work.room() - self.coming_bytes), 0
         blocks = 0
         found: Any = None
         with self.work.claim(0) as masks:
@@ -215,6 +215,7 @@ class LocalJoin:
         if need > self.work.workspace.budget.remaining_bytes:
             self.work.give_way(need)
         held.resize(need)
+        self._index_bytes = need
         with span("index", "algorithm", bytes=keys.nbytes):
             return backend.key_index(keys, self.columns.forms)
 
@@ -230,7 +231,8 @@ class LocalJoin:
     def _piece_rows(self, probe: Part) -> int:
         # As many as fit: each piece goes through the whole index.
         row_bytes = self.work.backend.match_row_bytes(self.key_schemas[self.probe]) + _loading(probe)
-        return max(1, int(self._room / PIECE_SHARE / row_bytes))
+        most = looking_up_bytes(self._room, self._index_bytes, hashes_anew=self.work.backend.on_gpu)
+        return max(1, int(most / row_bytes))
 
     # ---- rows of the result
 

@@ -16,7 +16,7 @@ from .cudf_data import DeviceColumns, concat_columns, empty_columns, slice_colum
 from .cudf_expressions import CudfRows
 from .cudf_frames import from_frame, to_frame
 from .cudf_grouping import CudfGrouping
-from .cudf_hashing import bucket_ids, partition_ids
+from .cudf_hashing import partition_ids
 from .cudf_joining import CudfJoining
 from .cudf_packing import DeviceOutput
 from .cudf_scatter import DeviceScattering
@@ -93,7 +93,7 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
         return partition_ids(data, keys, n)
 
     def bucket_ids(self, data: Any, keys: Sequence[Label], size: int, buckets: int) -> Any:
-        return bucket_ids(data, keys, size, buckets)
+        return partition_ids(data, keys, size * buckets, buckets)
 
     def new_ids(self, rows: int, n: int) -> Any:
         return cupy.empty(rows, dtype=id_dtype(n))

@@ -170,7 +170,7 @@ static __device__ __forceinline__ u64 hash_text(const u8* text, i64 bytes) {
 # Four rows a thread; for plain numbers unrolled, so that enough loads are under way at one time.
 KERNEL = r"""
 extern "C" __global__ void __launch_bounds__(256) partition_ids(
-        %(parameters)si64 rows, u64 n, int shift, %(id_type)s* ids) {
+        %(parameters)si64 rows, u64 n, int shift, u32 size, u32 buckets, %(id_type)s* ids) {
     i64 first = (i64)blockIdx.x * 1024 + threadIdx.x;
     #pragma unroll %(unroll)d
     for (int step = 0; step < 4; ++step) {
@@ -178,7 +178,8 @@ extern "C" __global__ void __launch_bounds__(256) partition_ids(
         if (row < rows) {
             u64 total, hash;
             %(body)s
-            ids[row] = (%(id_type)s)reduced(total, n, shift);
+            u32 id = reduced(total, n, shift);
+            ids[row] = (%(id_type)s)(buckets > 1 ? id %% buckets * size + id / buckets : id);
         }
     }
 }

@@ -42,8 +42,10 @@ class _Key:
     values: tuple[Any, ...]
 
 
-def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int) -> Any:
+def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int, buckets: int = 1) -> Any:
     """The id in [0, n) of each row, by the hash form of its keys.
+
+    With several buckets the ids of one are beside each other: ``bucket * size + rank`` for ``rank * buckets + bucket``.
 
     Returns
     -------
@@ -60,26 +62,17 @@ def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int) -> Any:
         return cupy.zeros(data.rows, dtype)
     if any(column.kind == "decimal" and not column.fixed and column.arrow.scale < 0 for column in columns):
         chosen = DeviceColumns(data.schema.select(keys), data.rows, tuple(data.array(key) for key in keys))
-        return uploaded(np.ascontiguousarray(hashing.partition_ids(to_host(chosen), keys, n)))
+        ids = hashing.partition_ids(to_host(chosen), keys, n)
+        return uploaded(np.ascontiguousarray(ids % buckets * (n // buckets) + ids // buckets).astype(dtype))
     forms = [_key(column, data.array(column.name)) for column in columns]
     ids = cupy.empty(data.rows, dtype)
     kernel = _kernel(tuple((form.parameters, form.code) for form in forms), _C_TYPES[dtype.name])
     shift = 64 - (n.bit_length() - 1) if n & (n - 1) == 0 else 0
     values = [value for form in forms for value in form.values]
     blocks = -(-data.rows // _ROWS_A_BLOCK)
-    kernel((blocks,), (256,), (*values, np.int64(data.rows), np.uint64(n), np.int32(shift), ids))
+    numbers = np.int64(data.rows), np.uint64(n), np.int32(shift), np.uint32(n // buckets), np.uint32(buckets)
+    kernel((blocks,), (256,), (*values, *numbers, ids))
     return ids
-
-
-_BY_BUCKET = cupy.ElementwiseKernel(
-    "T id, int32 size, int32 buckets", "T by_bucket", "by_bucket = id % buckets * size + id / buckets", "by_bucket"
-)
-
-
-def bucket_ids(data: DeviceColumns, keys: Sequence[Label], size: int, buckets: int) -> Any:
-    """As `partition_ids` for ``size * buckets`` ids, with those of a bucket beside each other: bucket, then rank."""
-    ids = partition_ids(data, keys, size * buckets)
-    return _BY_BUCKET(ids, size, buckets, ids) if size > 1 and ids.size else ids
 
 
 @lru_cache(maxsize=64)

@@ -216,8 +216,10 @@ class CudfJoining:
             return self.lacking(schema, count)
         if isinstance(rows, slice):
             rows = cupy.arange(rows.start, rows.stop, dtype=np.int32)
-        sources = [replace(data.schema[name], name=c.name) for name, c in zip(names, schema.columns, strict=True)]
         arrays = [data.array(name) for name in names]
+        if complete and all(_is_plain(data.schema[n], c) for n, c in zip(names, schema.columns, strict=True)):
+            return DeviceColumns(schema, count, tuple(cupy.take(array, rows) for array in arrays))
+        sources = [replace(data.schema[name], name=c.name) for name, c in zip(names, schema.columns, strict=True)]
         table = [as_column(c, a) if c.fixed else a for c, a in zip(sources, arrays, strict=True)]
         places, missing = _as_places(rows, data.rows, complete=complete)
         taken = gathered(table, places, nullify=missing) if table else []
@@ -262,6 +264,12 @@ def _as_places(rows: Any, count: int, *, complete: bool) -> tuple[Any, bool]:
     if missing:
         rows = cupy.where(rows < 0, count, rows)
     return rows.astype(np.int32, copy=False), missing
+
+
+def _is_plain(source: Column, target: Column) -> bool:
+    """Whether items are the same in both: what is gathered then needs no look."""
+    same = source.fixed and target.fixed and source.kind == target.kind and source.dtype == target.dtype
+    return same and source.kind in ("int", "float", "bool", "datetime", "timedelta")
 
 
 def _received(source: Column, target: Column, taken: Any) -> Array:

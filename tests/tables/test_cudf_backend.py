@@ -73,6 +73,16 @@ def test_ids_are_the_ones_of_the_cpu(cudf_backend: Any, series: pd.Series, n: in
     )
 
 
+@pytest.mark.parametrize(("size", "buckets"), [(1, 64), (2, 64), (3, 16), (5, 51), (20, 16)])
+def test_buckets_are_the_ones_of_the_cpu(cudf_backend: Any, size: int, buckets: int) -> None:
+    frame = pd.DataFrame({"x": np.arange(5000) * 7919, "d": [Decimal(i) for i in range(5000)]})
+    columns, data = both(cudf_backend, frame)
+    for keys in (["x"], ["d", "x"]):
+        mine = cudf_backend.device.bucket_ids(data, keys, size, buckets)
+        theirs = PANDAS.bucket_ids(columns, keys, size, buckets)
+        assert mine.dtype == theirs.dtype and np.array_equal(mine.get(), theirs)
+
+
 @pytest.mark.parametrize("form", [pytest.param(form, id=name) for name, form in FORMS])
 def test_equal_values_have_the_ids_of_the_cpu(cudf_backend: Any, form: tuple[Any, dict[str, Any]]) -> None:
     columns, data = both(cudf_backend, pd.Series(form[0], **form[1]).to_frame("k"))
