@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import UnsupportedDtype
-from .arrow_types import TypeClash, held_type, kind_of
+from .arrow_types import TypeClash, as_type, held_type, kind_of
 from .casting import as_arrow, as_fixed
 from .column import ARROW_DTYPE, Column, code_dtype
 from .data import Array, Columns, one_array
@@ -65,7 +65,7 @@ def _column(name: str, chunked: Any, text: str, nullable: bool) -> tuple[Column,
             advice="Leave it out with columns=[...], or convert it in the file.",
             column=name,
         ) from None
-    held = chunked if chunked.type == type_ else chunked.cast(type_)
+    held = as_type(chunked, type_)
     kind = kind_of(type_) or ""
     if text.endswith("[pyarrow]") and not text.startswith("string["):
         tz = (type_.tz or "") if kind == "datetime" else ""
@@ -134,5 +134,5 @@ def _plain(column: Column, array: Array) -> Any:
         return as_arrow(column, array)
     if column.pandas == ARROW_DTYPE and column.restore is not None:
         wanted = column.restore
-        return array.dictionary_encode() if pa.types.is_dictionary(wanted) else array.cast(wanted)
+        return array.dictionary_encode() if pa.types.is_dictionary(wanted) else as_type(array, wanted)
     return array

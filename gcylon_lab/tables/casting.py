@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import SchemaMismatch, UnsupportedDtype
+from .arrow_types import as_type
 from .column import Column
 from .data import Array, Columns, empty_array, one_array
 from .promotion import value_type
@@ -67,7 +68,7 @@ def _to_variable(source: Column, target: Column, array: Array) -> Array:
     chunked = pa.chunked_array([as_arrow(source, array)]) if source.fixed else array
     if source.kind == "category":
         chunked = pa.chunked_array([one_array(chunked).dictionary_decode()])
-    return chunked if chunked.type == target.arrow else chunked.cast(target.arrow)
+    return as_type(chunked, target.arrow)
 
 
 def _recoded(source: Column, target: Column, codes: Array) -> Array:

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from ..errors import ArgumentError, UnsupportedDtype
-from .arrow_types import TypeClash, held_type, kind_of
+from .arrow_types import TypeClash, as_type, held_type, kind_of
 from .casting import as_arrow, as_fixed
 from .column import ARROW_DTYPE, Column, Label, code_dtype
 from .data import Array, Columns, one_array
@@ -140,8 +140,7 @@ def _from_arrow_backed(name: Label, dtype: Any, series: pd.Series[Any]) -> tuple
             advice="Cast it to a plain Arrow type before.",
             column=name,
         ) from None
-    if chunked.type != type_:
-        chunked = chunked.cast(type_)
+    chunked = as_type(chunked, type_)
     kind = kind_of(type_) or ""
     tz = (type_.tz or "") if kind == "datetime" else ""
     if isinstance(dtype, pd.ArrowDtype):
@@ -194,7 +193,7 @@ def _from_storage(column: Column, chunked: Any) -> Any:
         wanted = column.restore if column.restore is not None else column.arrow
         dictionary = pa.types.is_dictionary(wanted)
         chunked = chunked.dictionary_encode() if dictionary else chunked
-        return pd.arrays.ArrowExtensionArray(chunked if chunked.type == wanted else chunked.cast(wanted))
+        return pd.arrays.ArrowExtensionArray(as_type(chunked, wanted))
     return _extension_dtype(column.pandas).__from_arrow__(chunked)
 
 

@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from every_dtype import EVERY_DTYPE
 
 from gcylon_lab.errors import ArgumentError, DuplicateColumns, UnsupportedDtype
+from gcylon_lab.tables.arrow_types import as_type
 from gcylon_lab.tables.pandas_backend import PandasBackend
 from gcylon_lab.tables.schema import Schema
 
@@ -188,3 +190,19 @@ def test_select_and_nbytes(backend: Any) -> None:
     same(backend.to_frame(part), mixed_frame()[["t", "s"]])
     half = backend.slice(data, 0, 50)
     assert 0.4 < half.nbytes / data.nbytes < 0.6
+
+
+def test_maps_with_missing_rows_are_cast_by_keys_and_items() -> None:
+    """Arrow 24 and 25 end the process where they are asked to cast them; many rows of few, in no order, do it."""
+    rows = [[("a", 1)], None, [], [("b", None), ("c", 3)]]
+    picks = np.random.default_rng(3).integers(0, 4, 60)
+    narrow, wide = pa.map_(pa.string(), pa.int8()), pa.map_(pa.large_string(), pa.int64())
+    array = pa.array(rows, narrow).take(pa.array(picks))
+    for start, stop in ((0, 60), (7, 41), (5, 5)):
+        want = [rows[pick] for pick in picks[start:stop]]
+        part = array.slice(start, stop - start)
+        for given in (part, pa.chunked_array([part, part])):
+            cast = as_type(given, wide)
+            assert cast.type == wide and cast.to_pylist() == want * (1 if given is part else 2)
+            cast.validate(full=True)
+            assert as_type(cast, narrow).to_pylist() == cast.to_pylist()
