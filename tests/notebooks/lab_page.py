@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
@@ -149,7 +150,11 @@ class LabPage:
         page.wait_for_selector("text=The cluster is closed")
 
     def shoot(self, name: str) -> None:
-        """Keep a picture, for a person to look at."""
+        """Keep a picture, where somebody has asked for them: without a GPU each takes a while to paint."""
+        if "GCYLON_SCREENSHOTS" in os.environ:
+            self._keep(name)
+
+    def _keep(self, name: str) -> None:
         self.page.screenshot(path=str(self.screenshots / f"{name}.png"))
 
     def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
@@ -163,6 +168,6 @@ class LabPage:
         end = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > end:
-                self.shoot("waited in vain")
+                self._keep("waited in vain")
                 raise AssertionError(f"waited {timeout_s:g} s for {what}; see {self.screenshots}")
             self.page.wait_for_timeout(100)
