@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import time
@@ -150,11 +149,7 @@ class LabPage:
         page.wait_for_selector("text=The cluster is closed")
 
     def shoot(self, name: str) -> None:
-        """Keep a picture, where somebody has asked for them: without a GPU each takes a while to paint."""
-        if "GCYLON_SCREENSHOTS" in os.environ:
-            self._keep(name)
-
-    def _keep(self, name: str) -> None:
+        """Keep a picture, for a person to look at."""
         self.page.screenshot(path=str(self.screenshots / f"{name}.png"))
 
     def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> None:
@@ -168,6 +163,6 @@ class LabPage:
         end = time.monotonic() + timeout_s
         while not condition():
             if time.monotonic() > end:
-                self._keep("waited in vain")
+                self.shoot("waited in vain")
                 raise AssertionError(f"waited {timeout_s:g} s for {what}; see {self.screenshots}")
             self.page.wait_for_timeout(100)
