@@ -107,3 +107,9 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     """Rows as plain values that sort and compare, missing values alike."""
     plain = frame.astype(object).where(frame.notna(), None) if len(frame.columns) else frame
     return sorted(tuple(map(str, row)) for row in plain.itertuples(index=False, name=None))
+
+
+@cache
+def rows_of_whole(layout: str, size: int) -> list[tuple[Any, ...]]:
+    """Those of all ranks' frames together, made once: many tests compare with them."""
+    return rows_of(whole(layout, size))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from exchanges import make_frame, rows_of
+from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -142,7 +143,7 @@ def observe(
     if recover:
         context.recover()
     if table is not None and input_before is not None:
-        pd.testing.assert_frame_equal(table.local(), input_before)
+        assert_frames_equal(table.local(), input_before)
     return {"error": error, "waited_s": waited, "left": (before, after), "next": next_operation()}
 
 

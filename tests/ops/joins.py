@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -92,7 +93,7 @@ def join(
     # Inputs may have been staged for the join: what is in use and what is spilled changes then, but not their sum.
     found["left"] = (sum(used), sum(after)) if strategy == "auto" and config is None else (0, 0)
     for table, frame in ((left, inputs[0]), (right, inputs[1])):
-        pd.testing.assert_frame_equal(table.local(), frame)
+        assert_frames_equal(table.local(), frame)
     return found
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from exchanges import make_frame
+from same_frames import assert_frames_equal
 from worlds import World
 
 import gcylon_lab as gl
@@ -90,7 +91,7 @@ def assert_same_rows(ours: pd.DataFrame, theirs: pd.DataFrame, keys: Sequence[st
     assert list(ours.columns) == list(theirs.columns) and len(ours) == len(theirs)
     if not len(ours):
         return
-    pd.testing.assert_frame_equal(
+    assert_frames_equal(
         sorted_by(ours, keys), sorted_by(theirs, keys), check_column_type=False, check_index_type=False, **how
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -41,13 +42,13 @@ def back_to_back(turns: int) -> int:
         table = gl.from_local(rows(counts[rank], rank, turn))
         everything = pd.concat([rows(n, r, turn) for r, n in enumerate(counts)], ignore_index=True)
         gathered = table.allgather().local()
-        pd.testing.assert_frame_equal(gathered, everything, check_column_type=False)
+        assert_frames_equal(gathered, everything, check_column_type=False)
         shuffled = table.shuffle("i").local()
         assert (shuffled["turn"] == turn).all()
         assert [f"{turn}/{r}/{i}" for r, i in zip(shuffled["rank"], shuffled["i"], strict=True)] == list(shuffled["s"])
         root = turn % size
         sent = table.broadcast(root).local()
-        pd.testing.assert_frame_equal(sent, rows(counts[root], root, turn), check_column_type=False)
+        assert_frames_equal(sent, rows(counts[root], root, turn), check_column_type=False)
         right += len(gathered) + len(shuffled) + len(sent)
     return right
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 from joins import rows, whole
+from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -66,7 +67,7 @@ def set_verb(
     else:
         found["value"] = result
     for table, frame in zip((left, right), inputs, strict=True):
-        pd.testing.assert_frame_equal(table.local(), frame)
+        assert_frames_equal(table.local(), frame)
     after = context.budget.used_bytes + context.spill.used_bytes
     # What gave way for room takes other bytes below.
     found["left"] = 0 if staged or config is not None else after - used

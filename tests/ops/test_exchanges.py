@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from exchanges import LAYOUTS, exchange, make_frame, rows_of, whole
+from exchanges import LAYOUTS, exchange, make_frame, rows_of, rows_of_whole, whole
+from same_frames import assert_frames_equal
 from worlds import World
 
 import gcylon_lab as gl
@@ -43,7 +44,7 @@ def test_shuffle(world: World, layout: str, strategy: str, config: GcylonConfig 
     results = world.run(exchange, "shuffle", layout, {"on": ["k", "s"]}, strategy, config)
     everything = whole(layout, world.size)
     frames = [r["frame"] for r in results]
-    assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of(everything)
+    assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of_whole(layout, world.size)
     homes: dict[tuple, int] = {}
     for rank, frame in enumerate(frames):
         for key in set(zip(frame["k"], frame["s"].astype(object).where(frame["s"].notna(), None), strict=True)):
@@ -94,7 +95,7 @@ def test_ordered_verbs(world: World, verb: str, layout: str, strategy: str, conf
             share, extra = divmod(len(everything), world.size)
             first = share * rank + min(rank, extra)
             expected = everything.iloc[first : first + share + (rank < extra)].reset_index(drop=True)
-        pd.testing.assert_frame_equal(frame, expected, check_column_type=False, check_index_type=False)
+        assert_frames_equal(frame, expected, check_column_type=False, check_index_type=False)
     check_clean(results)
 
 
@@ -103,13 +104,13 @@ def test_repartition_to_given_rows(several: World) -> None:
     wanted = [0] * (several.size - 1) + [total]
     results = several.run(exchange, "repartition", layout, {"rows_per_rank": wanted}, "auto", None)
     assert [len(r["frame"]) for r in results] == wanted
-    pd.testing.assert_frame_equal(results[-1]["frame"], whole(layout, several.size))
+    assert_frames_equal(results[-1]["frame"], whole(layout, several.size))
 
 
 def test_inputs_stay_as_they_were(several: World) -> None:
     results = several.run(exchange, "shuffle", "even", {"on": "k"}, "staged", TIGHT)
     for rank, result in enumerate(results):
-        pd.testing.assert_frame_equal(result["input"], make_frame("even", rank, several.size))
+        assert_frames_equal(result["input"], make_frame("even", rank, several.size))
 
 
 def keys_on_few_ranks(hot: bool) -> tuple[list[int], int, int]:

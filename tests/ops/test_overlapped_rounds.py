@@ -6,12 +6,14 @@ The transport here hands bytes over in the next `finish` alone, so that what loo
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from exchanges import LAYOUTS, exchange, make_frame, rows_of, whole
+from exchanges import LAYOUTS, exchange, make_frame, rows_of, rows_of_whole, whole
+from same_frames import assert_frames_equal
 from worlds import World, run_over
 
 import gcylon_lab as gl
@@ -59,6 +61,18 @@ class Late(QueuedOverlay):
         return result
 
 
+VERBS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("shuffle", {"on": "k", "keep_order": True}), ("allgather", {}), ("repartition", {}),
+)  # fmt: skip
+
+
+@cache
+def usual(size: int, verb: str, layout: str) -> list[pd.DataFrame]:
+    """What each rank gets over the usual transport, made once: in its rows and their order no strategy differs."""
+    found = World("threads", size).run(exchange, verb, layout, dict(VERBS)[verb], "direct", None)
+    return [result["frame"] for result in found]
+
+
 def run_late(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
     return run_over(size, Late, body, *arguments)
 
@@ -69,18 +83,17 @@ def run_late(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
 )
 @pytest.mark.parametrize(("strategy", "config"), PLANS, ids=[name for name, _ in PLANS])
 def test_rows_are_those_of_other_transports(size: int, layout: str, strategy: str, config: GcylonConfig | None) -> None:
-    for verb, arguments in (("shuffle", {"on": "k", "keep_order": True}), ("allgather", {}), ("repartition", {})):
+    for verb, arguments in VERBS:
         if verb == "allgather" and strategy == "chunked":
             continue  # the result alone is above that limit
         late = run_late(size, exchange, verb, layout, arguments, strategy, config)
-        usual = World("threads", size).run(exchange, verb, layout, arguments, strategy, None)
-        for mine, theirs in zip(late, usual, strict=True):
-            pd.testing.assert_frame_equal(mine["frame"], theirs["frame"])
+        for mine, theirs in zip(late, usual(size, verb, layout), strict=True):
+            assert_frames_equal(mine["frame"], theirs)
             assert mine["left"][0] == mine["left"][1]
             assert mine["record"]["measured_peak_bytes"] <= mine["limit"]
         if verb != "allgather":
             frames = [result["frame"] for result in late]
-            assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of(whole(layout, size))
+            assert rows_of(pd.concat([f for f in frames if len(f)] or frames[:1])) == rows_of_whole(layout, size)
 
 
 def fills_its_disk(verb: str, nth: int) -> Any:
@@ -151,13 +164,12 @@ def on_joining_backend(*arguments: Any) -> Any:
     ("strategy", "config"), [("direct", None), ("direct", MANY), ("chunked", TIGHT)], ids=["direct", "many", "chunked"]
 )
 def test_messages_stay_where_they_came(size: int, layout: str, strategy: str, config: GcylonConfig | None) -> None:
-    for verb, arguments in (("shuffle", {"on": "k", "keep_order": True}), ("allgather", {}), ("repartition", {})):
+    for verb, arguments in VERBS:
         if verb == "allgather" and strategy == "chunked":
             continue
         kept = run_late(size, on_joining_backend, verb, layout, arguments, strategy, config)
-        usual = World("threads", size).run(exchange, verb, layout, arguments, strategy, None)
-        for mine, theirs in zip(kept, usual, strict=True):
-            pd.testing.assert_frame_equal(mine["frame"], theirs["frame"])
+        for mine, theirs in zip(kept, usual(size, verb, layout), strict=True):
+            assert_frames_equal(mine["frame"], theirs)
             assert mine["left"][0] == mine["left"][1]
             assert mine["record"]["measured_peak_bytes"] <= mine["limit"]
 

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import reported
 from exchanges import rows_of
+from same_frames import assert_frames_equal
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
@@ -141,9 +142,9 @@ def test_global_order_whatever_arrives_first(kind: str, plan: tuple, verb: str) 
     everything = together(parts)
     for rank, frame in enumerate(frames):
         if verb == "allgather" or (verb == "gather" and rank == 0):
-            pd.testing.assert_frame_equal(frame, everything)
+            assert_frames_equal(frame, everything)
     if verb != "allgather":
-        pd.testing.assert_frame_equal(together(frames), everything)
+        assert_frames_equal(together(frames), everything)
 
 
 def test_repartition_to_another_number_of_rows(kind: str) -> None:
@@ -222,7 +223,7 @@ def test_messages_of_a_thousand_bytes_give_the_same_rows(several: World) -> None
         short = run_threads(several.size, reported.every_verb, 700, max_message_bytes=1000)
     for mine, theirs in zip(short, usual, strict=True):
         for verb, frame in theirs.items():
-            pd.testing.assert_frame_equal(mine[verb], frame)
+            assert_frames_equal(mine[verb], frame)
 
 
 @pytest.mark.parametrize("world", [World("threads", 4), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)], ids=str)
