@@ -120,8 +120,15 @@ def test_plans_here_and_there_are_the_same(lab: gl.Cluster, frame: pd.DataFrame)
     assert here.predicted_peak_bytes == there.predicted_peak_bytes
 
 
+@pytest.fixture
+def by_itself() -> Iterator[None]:
+    """For tests that make tables in this process, which is a rank of its own then: it is none again afterwards."""
+    yield
+    gl.current().close()
+
+
 def test_a_reader_of_this_process_says_once_that_the_clusters_own_reads_on_its_engines(
-    lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_itself: None
 ) -> None:
     monkeypatch.setattr(sources, "_told", set())
     frame.to_parquet(tmp_path / "a.parquet")
