@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -18,6 +19,14 @@ from gcylon_lab.profiling import (
     set_recorder,
     span,
 )
+
+
+@pytest.fixture(autouse=True)
+def nobody_records() -> Iterator[None]:
+    """Whoever made tables in this process before."""
+    before = set_recorder(None)
+    yield
+    set_recorder(before)
 
 
 def test_without_a_recorder_spans_and_marks_do_nothing() -> None:
