@@ -221,6 +221,11 @@ class Operation:
         """Rows of the input on each rank."""
         return tuple(int(n) for n in self._sizes[:, 0])
 
+    @property
+    def gave_way_bytes(self) -> int:
+        """Bytes of the input that were staged since this was opened: under a larger limit they may stay."""
+        return max(0, self.request.part.staged_bytes - int(self._sizes[self.rank, 2]))
+
     def shapes(self, **more: Any) -> Shapes:
         """Collective: all ranks call it. Make room, and return the sizes that all ranks know then."""
         self.make_room(**more)

@@ -188,6 +188,11 @@ class Part:
         return sum(chunk.nbytes for chunk in self.chunks if chunk.tier != "device")
 
     @property
+    def regions(self) -> set[int]:
+        """Where its staged chunks lie on this rank, by identity: views of a part share them."""
+        return {id(chunk.region) for chunk in self.chunks if chunk.tier != "device"}
+
+    @property
     def largest_staged_bytes(self) -> int:
         """Size of the largest chunk that would have to be read back whole."""
         return max((chunk.nbytes for chunk in self.chunks if chunk.tier != "device"), default=0)

@@ -138,6 +138,7 @@ def test_where_one_rank_cannot_read_all_ranks_keep_what_they_had(fault: Fault) -
     for seen in KEPT.run(unreadable, 1, fault):
         error, (before, after) = seen["error"], seen["left"]
         assert error.rank == 1 and isinstance(error, SpillError) == (fault.where == "preadv")
+        assert ("of staged rows back failed" in str(error)) == (fault.where == "preadv")
         assert before == after and seen["tiers"]["device"] == 0 and seen["again"]["disk"] == 0
 
 
