@@ -61,6 +61,19 @@ def test_what_gave_way_is_told_with_its_bytes(verb: str, limit: int, count: int)
     assert results[0] == results[1]
 
 
+def counted(normalize: bool, sort: bool) -> list[str]:
+    tables = table_of(4000), table_of(3000)
+    config = GcylonConfig(gpu_memory_limit=100_000, min_chunk_rows=1)
+    return tables[0].value_counts(["k"], normalize=normalize, sort=sort, config=config).explain().splitlines()
+
+
+def test_what_gave_way_to_the_first_of_several_steps_is_told_too() -> None:
+    other = OTHERS.format(format_bytes(48_000))
+    for normalize, sort in ((False, False), (True, False), (False, True), (True, True)):
+        for said in RANKS.run(counted, normalize, sort):
+            assert f"  counting: {other}" in said or not (normalize or sort) and f"  {other}" in said
+
+
 def twice() -> tuple[str, str]:
     table, config = table_of(4000), GcylonConfig(gpu_memory_limit=40_000, min_chunk_rows=1)
     return table.shuffle("k", config=config).explain(), table.shuffle("k", config=config).explain()
