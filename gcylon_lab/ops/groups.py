@@ -247,7 +247,12 @@ class Grouping:
             with span("group", "algorithm", bytes=data.nbytes):
                 made = work.backend.aggregate(data, keys, kernels, dropna=self.dropna)
         claim.resize(made.nbytes)
-        self.finish(made, claim, result)
+        some = work.new_part(self.result_schema)  # of its own: where not all of them fit, none is in the result
+        try:
+            self.finish(made, claim, some)
+            result.chunks.extend(some.chunks)
+        finally:
+            work.forget(some)
 
     def finish_all(self, partial: Part, result: Part) -> None:
         """The last step on partial results that have one row a key, which are used up."""

@@ -388,3 +388,17 @@ def hot_lists(limit: int) -> tuple[int, int]:
 def test_the_limit_that_a_hot_key_is_advised_to_have_does() -> None:
     results = World("threads", 3).run(hot_lists, 120_000)
     assert len({would_do for would_do, _ in results}) == 1 and sum(rows for _, rows in results) > 100
+
+
+def long_lists(limit: int) -> list[int]:
+    """Many small groups before a large one, whose last step fits only once they are apart."""
+    keys = np.minimum(np.arange(420), 120)
+    table = gl.from_local(pd.DataFrame({"k": keys, "x": [f"{i:0200}" for i in range(420)]}))
+    made = table.groupby("k").agg(x=("x", "list"), config=GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1))
+    return made.local()["k"].tolist()
+
+
+@pytest.mark.parametrize("limit", [285_000, 300_000])
+def test_groups_are_made_once_where_the_last_step_of_one_does_not_fit_at_first(limit: int) -> None:
+    (keys,) = World("threads", 1).run(long_lists, limit)
+    assert sorted(keys) == list(range(121))
