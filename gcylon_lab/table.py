@@ -195,7 +195,10 @@ class Table(
         """Give back this rank's memory and disk. Idempotent; the table cannot be used afterwards."""
         if not self._released:
             self._released = True
-            self._part = Part(self._context.workspace, Schema(()), ())
+            part, self._part = self._part, Part(self._context.workspace, Schema(()), ())
+            # An error that is kept refers to the inputs of what failed: nothing is held by that.
+            if not any(one._part is part for one in tuple(self._context.tables)):
+                part.release()
 
     def __len__(self) -> int:
         return self.num_rows

@@ -111,7 +111,7 @@ class SpillFile:
                     raise OSError(errno.EIO, f"a spill file ends at {offset + done}, {block.nbytes - done} bytes short")
                 done += got
         except OSError as error:
-            raise _spill_error(error, self.store.folder, block.nbytes) from error
+            raise _reading_error(error, block.nbytes) from error
 
 
 class SpillStore:
@@ -232,6 +232,12 @@ def _spill_error(error: OSError, folder: str, nbytes: int) -> SpillError:
     message = f"{what} {folder!r} ({free}) failed: {error.strerror or error}."
     advice = "Set spill_dir to a folder with room that can be written, or raise gpu_memory_limit to stage less."
     return SpillError(message, advice=advice, folder=folder, needed_bytes=nbytes, errno=error.errno)
+
+
+def _reading_error(error: OSError, nbytes: int) -> SpillError:
+    message = f"Reading {format_bytes(nbytes)} of staged rows back failed: {error.strerror or error}."
+    advice = "Look at the disk of spill_dir, then try again. Rows that it has lost have to be read or computed again."
+    return SpillError(message, advice=advice, needed_bytes=nbytes, errno=error.errno)
 
 
 def _missing(folder: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import ArgumentError
@@ -52,10 +53,13 @@ def value_counts(
     counted, plan = groupby(
         workspace, part, keys, [wanted], dropna=dropna, check=lambda: _check(flags, keys, name), **how
     )
+    grouped = plan
     if normalize:
         counted, plan = _replaced(counted, _shares(workspace, counted, keys, wanted.name, name, how))
     if sort:
         counted, plan = _replaced(counted, sort_values(workspace, counted, name, ascending=ascending, **how))
+    if plan is not grouped:  # most of the work was done before what the plan is of
+        plan = replace(plan, notes=(*(f"counting: {note}" for note in grouped.notes), *plan.notes))
     return counted, plan
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, GcylonError
+from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
 from ..tables.schema import Label, Schema
+from .advice import with_leeway
 from .groups import Grouping, expected_groups
 from .keys import check_columns, check_keys
 from .local import LocalWork
@@ -81,7 +82,12 @@ def groupby(
         with shared_checks():
             steps = plan_aggregations(operation.schema, keys, aggregations)
             check_determinism(operation, steps, deterministic)
-        return group_rows(operation, part, steps, dropna=dropna)
+        try:
+            return group_rows(operation, part, steps, dropna=dropna)
+        except BudgetExceeded as error:
+            if operation.may_stage and operation.request.strategy in ("auto", "staged"):
+                with_leeway(error)
+            raise
 
     return run_operation(workspace, request, body)
 

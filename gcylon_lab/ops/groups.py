@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
 from ..errors import BudgetExceeded
-from ..memory.budget import Reservation
+from ..memory.budget import Reservation, exceeded
 from ..profiling import span
 from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
 from ..tables.backend import Data
@@ -200,7 +200,7 @@ class Grouping:
             self._at_once(part, schema, kernels, result)
         except (BudgetExceeded, _TooMuch):
             if depth >= _DEEPEST or rows <= 1 or not self.steps.keys:
-                raise
+                raise self._too_many(part, schema, kernels) from None
         else:
             if using_up:
                 self.work.forget(part)
@@ -214,6 +214,11 @@ class Grouping:
 
     def _expect_whole(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> None:
         """Predict grouping all rows at once; where that does not fit once they are read, they are split."""
+        reading, needed = self._steps_bytes(part, schema, kernels)
+        self.work.expect_now(max(reading, needed if needed <= self.work.room_beside(part) else 0))
+
+    def _steps_bytes(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> tuple[float, float]:
+        """What grouping all rows at once takes while they are read, and while they are grouped."""
         kept, joining = reading_bytes(part.chunks)
         row_bytes = self._row_bytes(part, schema)
         cast = sum(
@@ -223,8 +228,16 @@ class Grouping:
         )
         work = part.rows * (row_bytes + self._scratch + self._made_row_bytes(kernels))
         once = cast if len(part.chunks) == 1 else 0  # a copy of several is made with their dtypes
-        needed = kept + once + work
-        self.work.expect_now(max(joining + cast, needed if needed <= self.work.room_beside(part) else 0))
+        return joining + cast, kept + once + work
+
+    def _too_many(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> BudgetExceeded:
+        """Rows of one key that do not fit, with what all steps take: what did not fit was one of them."""
+        budget = self.work.workspace.budget
+        made = part.nbytes + part.rows * self._made_row_bytes(self.steps.finish)  # which the last step copies
+        needed = int(max(*self._steps_bytes(part, schema, kernels), 3 * made))
+        would_do = budget.used_bytes + needed + self.work.operation.gave_way_bytes
+        what = "Grouping the rows of a key"
+        return exceeded(what, needed, budget.used_bytes, budget.limit_bytes, would_do=would_do)
 
     def _at_once(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> None:
         keys, work = list(self.steps.keys), self.work
@@ -234,7 +247,12 @@ class Grouping:
             with span("group", "algorithm", bytes=data.nbytes):
                 made = work.backend.aggregate(data, keys, kernels, dropna=self.dropna)
         claim.resize(made.nbytes)
-        self.finish(made, claim, result)
+        some = work.new_part(self.result_schema)  # of its own: where not all of them fit, none is in the result
+        try:
+            self.finish(made, claim, some)
+            result.chunks.extend(some.chunks)
+        finally:
+            work.forget(some)
 
     def finish_all(self, partial: Part, result: Part) -> None:
         """The last step on partial results that have one row a key, which are used up."""

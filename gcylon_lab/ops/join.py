@@ -126,7 +126,8 @@ class _Join:
         if operation.may_stage:
             limit = workspace.budget.limit_bytes
             workspace.make_room(0, limit, operation.not_in_use())
-            workspace.make_room(0, limit, [operation.request.part, *operation.request.others])
+            inputs = [operation.request.part, *operation.request.others]
+            workspace.make_room(0, limit, inputs, with_views=True)
             workspace.budget.start_window()
 
     # ---- what is joined, and where it meets
@@ -280,7 +281,7 @@ class _Join:
             others = [part for part in operation.not_in_use() if not any(part is one for one in joined)]
             workspace.make_room(min(limit, wanted + spare), limit, others)
             inputs = [operation.request.part, *operation.request.others]
-            workspace.make_room(min(limit, needed + spare), limit, inputs)
+            workspace.make_room(min(limit, needed + spare), limit, inputs, with_views=True)
         workspace.spill.flush()
 
     def _validate(self, local: LocalJoin, meeting: Meeting, parts: Mapping[str, Part]) -> None:

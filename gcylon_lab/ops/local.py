@@ -73,7 +73,8 @@ class LocalWork:
             share = limit // PIECES_IN_LIMIT
             wanted = min(limit, int(row_bytes * rows) + 2 * share)
             self.workspace.make_room(wanted, limit, operation.not_in_use())
-            self.workspace.make_room(2 * share, limit, [operation.request.part, *operation.request.others])
+            inputs = [operation.request.part, *operation.request.others]
+            self.workspace.make_room(2 * share, limit, inputs, with_views=True)
             budget.start_window()
         self.workspace.spill.flush()
         budget.renew_limit()

@@ -20,9 +20,10 @@ from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.schema import Schema, agree_schemas
 from .costs import all_staged, costs_of, never_fits, room_wanted
-from .part import Part, claimed_bytes
+from .part import Part
 from .plan import Plan, check_strategy, make_plan
 from .shapes import Shapes
+from .shared_memory import claimed_bytes
 from .views import ShownPart
 from .votes import VoteKind, Votes, agreed
 from .workspace import Workspace
@@ -203,7 +204,7 @@ class Operation:
         wanted = room_wanted(shapes, self.config, self.request.strategy)[self.rank]
         workspace.make_room(wanted.all, limit, self.not_in_use())
         if workspace.budget.used_bytes + wanted.here > limit:
-            workspace.make_room(wanted.least, limit, [self.request.part])
+            workspace.make_room(wanted.least, limit, [self.request.part], with_views=True)
 
     def may_give_way(self) -> list[Part]:
         """Parts on this rank that could be staged to make room: the input, and what is no input."""
@@ -219,6 +220,11 @@ class Operation:
     def rows(self) -> tuple[int, ...]:
         """Rows of the input on each rank."""
         return tuple(int(n) for n in self._sizes[:, 0])
+
+    @property
+    def gave_way_bytes(self) -> int:
+        """Bytes of the input that were staged since this was opened: under a larger limit they may stay."""
+        return max(0, self.request.part.staged_bytes - int(self._sizes[self.rank, 2]))
 
     def shapes(self, **more: Any) -> Shapes:
         """Collective: all ranks call it. Make room, and return the sizes that all ranks know then."""

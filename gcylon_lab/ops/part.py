@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import BudgetExceeded
-from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
@@ -140,22 +139,6 @@ def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None
     return Chunk(data.schema, data.rows, region.nbytes, region=region)
 
 
-def claimed_bytes(parts: Iterable[Part]) -> int:
-    """Bytes of the budget that are free once all chunks of some parts have left the device tier.
-
-    What several chunks share counts once.
-    """
-    claims: dict[int, Reservation] = {}
-    waiting: list[object] = [chunk.claim for part in parts for chunk in part.chunks if chunk.tier == "device"]
-    while waiting:
-        claim = waiting.pop()
-        if isinstance(claim, tuple):
-            waiting.extend(claim)
-        elif isinstance(claim, Reservation):
-            claims[id(claim)] = claim
-    return sum(claim.nbytes for claim in claims.values())
-
-
 class Part:
     """What one rank holds of a distributed table.
 
@@ -203,6 +186,11 @@ class Part:
     def staged_bytes(self) -> int:
         """Bytes on this rank below the device tier."""
         return sum(chunk.nbytes for chunk in self.chunks if chunk.tier != "device")
+
+    @property
+    def regions(self) -> set[int]:
+        """Where its staged chunks lie on this rank, by identity: views of a part share them."""
+        return {id(chunk.region) for chunk in self.chunks if chunk.tier != "device"}
 
     @property
     def largest_staged_bytes(self) -> int:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..config import GcylonConfig
-from ..memory.budget import exceeded
+from ..memory.budget import Reservation, exceeded
+from ..tables.backend import Data
 from .operation import Int64s, Operation, Request
 from .part import Chunk, Part
 from .running import run_verb
@@ -49,37 +50,45 @@ def _unstaged(operation: Operation, part: Part) -> Part:
     budget.renew_limit()
     used = record.used_before_bytes = budget.used_bytes
     least, most = (_needed(part.chunks, bound) for bound in (0, 1))
-    _check(operation, operation.vote(VoteKind.COUNT, (budget.limit_bytes, used, least, most)))
+    votes = operation.vote(VoteKind.COUNT, (budget.limit_bytes, used, least, most))
+    would_do = int((votes[:, 1] + votes[:, 3]).max())  # on every rank, so that it is asked for once
+    _check(votes, would_do)
     record.predicted_peak_bytes = used + least
     try:
         chunks = [chunk if chunk.tier == "device" else _on_device(workspace, chunk) for chunk in part.chunks]
     except workspace.out_of_memory:
-        if used + most <= budget.limit_bytes:
+        limit = budget.limit_bytes
+        if used + most <= limit:
             raise
-        raise exceeded(_WHAT, most, used, budget.limit_bytes, rank=operation.rank, staged=True) from None
+        raise exceeded(_WHAT, most, used, limit, rank=operation.rank, would_do=would_do, staged=True) from None
     return Part(workspace, part.schema, chunks, part.partitioning)
 
 
-def _check(operation: Operation, votes: Int64s) -> None:
+def _check(votes: Int64s, would_do: int) -> None:
     """Refuse, on all ranks alike, before anything is read; with a limit that does on every rank."""
     limits, used, least, most = votes[:, :4].T
     missing = np.where(least > 0, used + least - limits, 0)
     worst = int(np.argmax(missing))
     if missing[worst] > 0:
         needed, held, limit = (int(column[worst]) for column in (most, used, limits))
-        would_do = int((used + most).max())
         raise agreed(exceeded(_WHAT, needed, held, limit, rank=worst, would_do=would_do, staged=True))
 
 
 def _on_device(workspace: Workspace, chunk: Chunk) -> Chunk:
-    budget = workspace.budget
-    held = budget.reserve(chunk.nbytes, _WHAT)
+    held = workspace.budget.reserve(chunk.nbytes, _WHAT)
     data = chunk.read(workspace)
     if isinstance(chunk, ChunkView) and data.nbytes * _WORTH < chunk.nbytes:
-        whole, held = held, budget.reserve(data.nbytes, _WHAT)
-        data = workspace.backend.concat([data])
-        whole.release()
+        data, held = _copied_out(workspace, data) or (data, held)
     return Chunk(chunk.schema, chunk.rows, data.nbytes, data=data, reservation=held)
+
+
+def _copied_out(workspace: Workspace, data: Data) -> tuple[Data, Reservation] | None:
+    """The rows in memory of their own; None where they do not fit beside what was read: that is kept as it is."""
+    try:
+        held = workspace.budget.reserve(data.nbytes, _WHAT)
+        return workspace.backend.concat([data]), held
+    except workspace.out_of_memory:
+        return None
 
 
 def _needed(chunks: Sequence[Chunk], bound: int) -> int:
@@ -88,7 +97,9 @@ def _needed(chunks: Sequence[Chunk], bound: int) -> int:
     for chunk in chunks:
         if chunk.tier != "device":
             kept = _kept_bytes(chunk)[bound]
-            needed = max(needed, held + chunk.nbytes + (kept if kept < chunk.nbytes else 0))
+            # Texts are copied out where that fits, and kept whole otherwise.
+            copied = kept if kept < chunk.nbytes and not chunk.schema.variable else 0
+            needed = max(needed, held + chunk.nbytes + copied)
             held += kept
     return needed
 

@@ -136,7 +136,7 @@ def agreed(error: GcylonError) -> GcylonError:
 
 def _first(failures: list[dict[str, Any]], size: int) -> GcylonError:
     ranks = sorted({failure["rank"] for failure in failures if failure["rank"] is not None})
-    first = from_message(failures[0])
+    first = from_message(_worst(failures))
     if len(failures) == size and len({(f["kind"], f["message"]) for f in failures}) == 1 and size > 1:
         first.rank = None  # the same on every rank: none is to blame
     elif len(ranks) > 1:
@@ -145,3 +145,10 @@ def _first(failures: list[dict[str, Any]], size: int) -> GcylonError:
         first.advice = "The error's numbers hold the traceback of that rank."
     first.numbers.setdefault("failed_ranks", ranks)
     return first
+
+
+def _worst(failures: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first rank's failure; of several that miss a limit, the one of whoever needs the largest."""
+    kind, needs = failures[0]["kind"], [failure["numbers"].get("would_do", 0) for failure in failures]
+    same = [place for place, failure in enumerate(failures) if failure["kind"] == kind]
+    return failures[max(same, key=lambda place: needs[place])]

@@ -17,6 +17,7 @@ from ..profiling import Recorder
 from ..tables.backend import Backend
 from ..tables.scattering import Scatters
 from .shapes import DEVICE_CHUNK_BYTES, stage_slice_bytes
+from .shared_memory import giving_way_together
 
 if TYPE_CHECKING:
     from .part import Part
@@ -79,16 +80,34 @@ class Workspace:
         """
         return config.limit_bytes(self.budget.ceiling_bytes, self.free_at_start_bytes)
 
-    def make_room(self, wanted_bytes: int, limit_bytes: int, parts: Iterable[Part]) -> None:
+    def make_room(
+        self, wanted_bytes: int, limit_bytes: int, parts: Iterable[Part], *, with_views: bool = False
+    ) -> None:
         """Stage chunks, of parts used longest ago first, until so many bytes are free or none is left to stage.
+
+        Parameters
+        ----------
+        wanted_bytes, limit_bytes : int
+            What shall be free, of how much.
+        parts : iterable of Part
+            Those that may give way. One that shares all of its memory with a part that may not stays where it is:
+            nothing would be free then.
+        with_views : bool, default False
+            Whether parts that share memory with them give way too.
 
         Raises
         ------
         SpillError
             If the disk is full or cannot be written.
         """
-        for part in sorted(parts, key=lambda part: part.last_used):
-            missing = self.budget.used_bytes + wanted_bytes - limit_bytes
-            if missing <= 0:
-                return
-            part.stage(self, missing, stage_slice_bytes(limit_bytes))
+        if self._missing(wanted_bytes, limit_bytes) <= 0:
+            return
+        for unit in giving_way_together(parts, self.parts, with_views=with_views):
+            for part in unit:
+                missing = self._missing(wanted_bytes, limit_bytes)
+                if missing <= 0:
+                    return
+                part.stage(self, missing, stage_slice_bytes(limit_bytes))
+
+    def _missing(self, wanted_bytes: int, limit_bytes: int) -> int:
+        return self.budget.used_bytes + wanted_bytes - limit_bytes

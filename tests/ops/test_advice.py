@@ -11,6 +11,10 @@ import pytest
 import gcylon_lab as gl
 from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.memory.budget import exceeded
+from gcylon_lab.ops.operation import Operation, Request
+from gcylon_lab.ops.part import Part
+from gcylon_lab.ops.running import run_verb
 
 FRAMES = {
     # Staged in slices of two rows, each buffer of which is padded to four times its size.
@@ -73,3 +77,20 @@ def test_what_can_never_fit_leaves_tables_where_they_are(verb: str, strategy: st
         assert stayed and not staged
         assert all(plan == run for plan, run in said.values()), said
         assert peak <= limit < 2_500_000
+
+
+def each_misses() -> int:
+    """All ranks miss their limit in the middle of an operation, the second one by most."""
+    context = current()
+    table = gl.from_local(pd.DataFrame({"k": [1, 2, 3]}))
+
+    def body(operation: Operation) -> Part:
+        raise exceeded("Work", (200, 300, 100)[context.rank], 0, 50)
+
+    with pytest.raises(BudgetExceeded, match=r"^\[rank 1\] Work needs 300 B .* \(Ranks 0, 1, 2 failed.\)") as caught:
+        run_verb(context.workspace, Request("shuffle", {}, table._live()), body)
+    return caught.value.numbers["would_do"]
+
+
+def test_where_several_ranks_miss_their_limit_the_one_that_needs_most_is_told() -> None:
+    assert run_threads(3, each_misses) == [300] * 3

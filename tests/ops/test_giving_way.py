@@ -61,6 +61,19 @@ def test_what_gave_way_is_told_with_its_bytes(verb: str, limit: int, count: int)
     assert results[0] == results[1]
 
 
+def counted(normalize: bool, sort: bool) -> list[str]:
+    tables = table_of(4000), table_of(3000)
+    config = GcylonConfig(gpu_memory_limit=100_000, min_chunk_rows=1)
+    return tables[0].value_counts(["k"], normalize=normalize, sort=sort, config=config).explain().splitlines()
+
+
+def test_what_gave_way_to_the_first_of_several_steps_is_told_too() -> None:
+    other = OTHERS.format(format_bytes(48_000))
+    for normalize, sort in ((False, False), (True, False), (False, True), (True, True)):
+        for said in RANKS.run(counted, normalize, sort):
+            assert f"  counting: {other}" in said or not (normalize or sort) and f"  {other}" in said
+
+
 def twice() -> tuple[str, str]:
     table, config = table_of(4000), GcylonConfig(gpu_memory_limit=40_000, min_chunk_rows=1)
     return table.shuffle("k", config=config).explain(), table.shuffle("k", config=config).explain()
@@ -69,3 +82,31 @@ def twice() -> tuple[str, str]:
 def test_what_had_been_staged_before_is_no_news() -> None:
     for first, second in RANKS.run(twice):
         assert "the table itself was staged first" in first and "staged first" not in second
+
+
+def beside_views(used: str, limit: int) -> tuple[str, dict[str, bool], int, int]:
+    """A shuffle of a table, of a view of it, or of another one: which of them are staged, and what is in use then."""
+    context = current()
+    tables = {"table": table_of(4000)}
+    tables["view"] = tables["table"].select(["k"])
+    tables["other"] = table_of(500)
+    before = context.budget.used_bytes
+    result = tables[used].shuffle("k", config=GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1))
+    said = result.explain()
+    staged = {name: table.tiers["disk"] > 0 for name, table in tables.items()}
+    return said, staged, before, context.budget.used_bytes - result.tiers["device"]
+
+
+def test_a_view_of_a_table_that_is_used_stays_as_it_would_free_nothing() -> None:
+    for used in ("table", "view"):
+        for said, staged, before, held in RANKS.run(beside_views, used, 200_000):
+            assert staged == {"table": False, "view": False, "other": True} and held == before - 8_000
+            assert OTHERS.format(format_bytes(8_000)) in said
+
+
+def test_a_table_and_its_view_give_way_together() -> None:
+    for used in ("table", "view"):
+        for said, staged, _, held in RANKS.run(beside_views, used, 40_000):
+            assert all(staged.values()) and held == 0 and "the table itself was staged first" in said
+    for said, staged, _, held in RANKS.run(beside_views, "other", 60_000):
+        assert staged == {"table": True, "view": True, "other": False} and held == 8_000, said

@@ -15,7 +15,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.errors import ColumnMissing, DuplicateColumns, UnsupportedDtype
+from gcylon_lab.context import current
+from gcylon_lab.errors import BudgetExceeded, ColumnMissing, DuplicateColumns, UnsupportedDtype
 
 PARTIAL = {
     "rows": ("x", "size"), "sx": ("x", "sum"), "mx": ("x", "mean"), "sdx": ("x", "std"), "cn": ("n", "count"),
@@ -368,3 +369,36 @@ def test_any_rows_on_any_ranks(
             if "v" in by:
                 one["v"] = one["v"] + 0.0  # either zero may stand for both
         assert_same_rows(ours, theirs, by)
+
+
+def hot_lists(limit: int) -> tuple[int, int]:
+    """One key with nearly all rows of three ranks, unequal ones: what is advised, and what was in use after it."""
+    context = current()
+    rows = 3000 + 500 * context.rank
+    keys = np.where(np.arange(rows) % 50, 7, np.arange(rows) * context.size + context.rank)
+    table = gl.from_local(pd.DataFrame({"k": keys, "x": np.arange(rows) / 3, "g": np.arange(rows)}))
+    grouped = table.groupby("k")
+    with pytest.raises(BudgetExceeded) as caught:
+        grouped.agg(x=("x", "list"), g=("g", "nunique"), config=GcylonConfig(gpu_memory_limit=limit))
+    would_do = caught.value.numbers["would_do"]
+    made = grouped.agg(x=("x", "list"), g=("g", "nunique"), config=GcylonConfig(gpu_memory_limit=would_do))
+    return would_do, made.num_rows
+
+
+def test_the_limit_that_a_hot_key_is_advised_to_have_does() -> None:
+    results = World("threads", 3).run(hot_lists, 120_000)
+    assert len({would_do for would_do, _ in results}) == 1 and sum(rows for _, rows in results) > 100
+
+
+def long_lists(limit: int) -> list[int]:
+    """Many small groups before a large one, whose last step fits only once they are apart."""
+    keys = np.minimum(np.arange(420), 120)
+    table = gl.from_local(pd.DataFrame({"k": keys, "x": [f"{i:0200}" for i in range(420)]}))
+    made = table.groupby("k").agg(x=("x", "list"), config=GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1))
+    return made.local()["k"].tolist()
+
+
+@pytest.mark.parametrize("limit", [285_000, 300_000])
+def test_groups_are_made_once_where_the_last_step_of_one_does_not_fit_at_first(limit: int) -> None:
+    (keys,) = World("threads", 1).run(long_lists, limit)
+    assert sorted(keys) == list(range(121))

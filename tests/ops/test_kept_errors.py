@@ -76,3 +76,39 @@ def test_a_failed_verb_keeps_no_table_until_the_collector_runs(what: str) -> Non
         assert World("threads", 2).run(fail_again_and_again, what) == [[0], [0]]
     finally:
         gc.enable()
+
+
+def release_after(verb: str) -> tuple[int, int]:
+    """A verb that fails, its error kept, and its inputs released: what is in use then."""
+    context = current()
+    table = gl.from_local(make_frame("one key", context.rank, context.size))
+    other = table.select(["k"])
+    calls = {
+        "groupby": lambda: table.groupby("k").agg(x=("x", "list"), config=gl.GcylonConfig(gpu_memory_limit=3000)),
+        "join": lambda: table.join(other, on="k", config=gl.GcylonConfig(gpu_memory_limit=3000)),
+        "shuffle": lambda: table.shuffle("k", strategy="direct", config=gl.GcylonConfig(gpu_memory_limit=1)),
+    }
+    with pytest.raises(GcylonError) as caught:
+        calls[verb]()
+    kept = caught.value
+    table.release()
+    other.release()
+    assert kept.__traceback__ is not None
+    return context.budget.used_bytes, context.spill.used_bytes
+
+
+@pytest.mark.parametrize("verb", ["groupby", "join", "shuffle"])
+def test_what_is_released_goes_although_the_error_of_a_verb_on_it_is_kept(verb: str) -> None:
+    assert World("threads", 2).run(release_after, verb) == [(0, 0)] * 2
+
+
+def release_one_of_two() -> int:
+    """A table that shares its part with another one is released alone."""
+    table = gl.from_local(make_frame("even", current().rank, current().size))
+    same = table._made(table._live())
+    table.release()
+    return len(same)
+
+
+def test_a_part_of_two_tables_goes_with_the_second() -> None:
+    assert all(World("threads", 2).run(release_one_of_two))

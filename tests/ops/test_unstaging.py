@@ -138,6 +138,7 @@ def test_where_one_rank_cannot_read_all_ranks_keep_what_they_had(fault: Fault) -
     for seen in KEPT.run(unreadable, 1, fault):
         error, (before, after) = seen["error"], seen["left"]
         assert error.rank == 1 and isinstance(error, SpillError) == (fault.where == "preadv")
+        assert ("of staged rows back failed" in str(error)) == (fault.where == "preadv")
         assert before == after and seen["tiers"]["device"] == 0 and seen["again"]["disk"] == 0
 
 
@@ -210,3 +211,48 @@ def unlike_ranks() -> Any:
 
 def test_the_limit_that_is_told_does_on_every_rank() -> None:
     assert World("threads", 2).run(unlike_ranks) == [(0, 0), (0, 0)]
+
+
+def texts_of_one_chunk() -> tuple[int, list[tuple[int, int]], list[dict[str, int]]]:
+    """Two of three columns of a chunk, from too small a limit on to one that all of it fits with a copy."""
+    context = current()
+    rows = 400 + 100 * context.rank
+    table = gl.from_local(pd.DataFrame({"g": range(rows), "s": ["x" * 10] * rows, "t": ["y" * 40] * rows}))
+    table._part.stage(context.workspace, 2**40, 2**40)
+    whole = max(int(n) for n in context.transport.agree([table.tiers["disk"]])[:, 0])
+    some = table.select(["g", "s"])
+    with pytest.raises(BudgetExceeded) as caught:
+        some.unstage(config=GcylonConfig(gpu_memory_limit=whole - 1))
+    held, tiers = [], []
+    for limit in (caught.value.numbers["would_do"], whole * 3 // 2):
+        some = table.select(["g", "s"]).unstage(config=GcylonConfig(gpu_memory_limit=limit))
+        held.append((context.budget.used_bytes, context.recorder.operations[-1].measured_peak_bytes))
+        tiers.append(some.tiers)
+        some.release()
+    return whole, held, [table.tiers, *tiers]
+
+
+def test_texts_are_kept_with_the_rest_of_their_chunk_where_a_copy_does_not_fit_beside_it() -> None:
+    for whole, ((tight, peak), (roomy, _)), (table, *tiers) in World("threads", 2).run(texts_of_one_chunk):
+        assert tight == peak == table["disk"] <= whole and roomy == tiers[1]["device"] < tight / 2
+        assert all(one["disk"] == 0 for one in tiers) and tiers[0]["device"] == tiers[1]["device"]
+
+
+def two_that_miss() -> list[int]:
+    """Both ranks learn what their texts take only by reading them, and rank 1 needs more than rank 0."""
+    context = current()
+    rows = 300 + 100 * context.rank
+    table = gl.from_local(pd.DataFrame({"g": range(rows), **{name: ["x" * 100] * rows for name in "stu"}}))
+    table._part.stage(context.workspace, 2**40, 15_000)
+    some, seen = table.select(["g", "s", "t"]), []
+    for limit in (60_000, 0):
+        try:
+            some.unstage(config=GcylonConfig(gpu_memory_limit=limit or seen[0]))
+        except BudgetExceeded as error:
+            seen += [error.numbers["would_do"], context.recorder.operations[-1].unstaged_bytes]
+    return [*seen, some.tiers["disk"]]
+
+
+def test_the_limit_of_the_rank_that_needs_most_is_told_where_several_miss_theirs() -> None:
+    first, second = World("threads", 2).run(two_that_miss)
+    assert first[0] == second[0] > 60_000 and first[1] and second[1] and first[2:] == second[2:] == [0]
