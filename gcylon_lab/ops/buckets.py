@@ -8,7 +8,7 @@ import numpy as np
 
 from ..profiling import span
 from ..tables.backend import Data
-from ..tables.scattering import Scatters, scatter_bytes
+from ..tables.scattering import scatter_bytes
 from ..tables.schema import Label, Schema
 from .local import LocalWork
 from .operation import Operation
@@ -105,8 +105,8 @@ class BucketRoute(HashRoute):
         """
         workspace, size, n = operation.workspace, self._size, self._size * self._buckets
         backend, first = workspace.backend, 0
-        self._may_scatter = self._may_scatter and self._scatters(operation)
-        needed = part.rows * id_bytes(n) + (scatter_bytes(part.rows, n) if self._may_scatter else 0)
+        scatters = self._scatters(operation)
+        needed = part.rows * id_bytes(n) + (scatter_bytes(part.rows, n) if scatters else 0)
         self._held = workspace.budget.reserve(needed, "Buckets of keys")
         kept = self._ids = backend.new_ids(part.rows, n)
         counts, variable = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -115,13 +115,13 @@ class BucketRoute(HashRoute):
                 for data in operation.casts(piece):
                     ids = backend.bucket_ids(data, self._keys, size, self._buckets)
                     kept[first : first + data.rows] = ids
-                    if not self._may_scatter:
+                    if not scatters:
                         counts += backend.count_ids(ids, n)
                     if operation.schema.variable:
                         variable += backend.variable_bytes(data, ids, n)
                     first += data.rows
                 del piece, data, ids
-            if self._may_scatter:  # at once: on a GPU each count is a wait
+            if scatters:  # at once: on a GPU each count is a wait
                 counts = backend.count_ids(kept, n)
         self.rows, self.variable = counts.reshape(-1, size), variable.reshape(-1, size)
 
@@ -134,17 +134,6 @@ class BucketRoute(HashRoute):
         """Known since `learn`."""
         chosen = slice(self._first, self._last)
         return self.rows[chosen].sum(axis=0), self.variable[chosen].sum(axis=0)
-
-    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
-        """Where this rank's kernels write into the others' results, find the place of every row that travels."""
-        edges, backend = part.edges(chunk_rows), operation.workspace.backend
-        if edges != self._edges and self._may_scatter and part.rows:
-            assert isinstance(backend, Scatters) and self._ids is not None
-            self._scattering, self._edges = None, edges
-            buckets = self._last - self._first
-            self._scattering = backend.scattering(
-                self._ids, self._size, edges, first=self._first * self._size, ids_each=buckets
-            )
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Copy the rows of a piece that travel, by rank; or say where a kernel will write them."""
@@ -182,6 +171,12 @@ class BucketRoute(HashRoute):
     def forget(self) -> None:
         """Ids are kept, for other buckets follow; see `drop`."""
         self._scattering, self._edges = None, []
+
+    def _travelling(self) -> tuple[int, int]:
+        return self._first * self._size, self._last - self._first
+
+    def _scatters(self, operation: Operation) -> bool:
+        return self._may_scatter and super()._scatters(operation)
 
     def drop(self) -> None:
         """Give back the kept ids."""

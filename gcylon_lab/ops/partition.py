@@ -79,7 +79,8 @@ class HashRoute:
         if edges != self._edges and self._ids is not None and part.rows and self._scatters(operation):
             assert isinstance(backend, Scatters)
             self._scattering, self._edges = None, edges
-            self._scattering = backend.scattering(self._ids, self._size, edges)
+            first, ids_each = self._travelling()
+            self._scattering = backend.scattering(self._ids, self._size, edges, first=first, ids_each=ids_each)
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Reorder a piece by rank, in a copy of its own."""
@@ -133,6 +134,10 @@ class HashRoute:
         except BudgetExceeded:
             return  # they are computed again in each round
         self._ids = workspace.backend.new_ids(rows, size)
+
+    def _travelling(self) -> tuple[int, int]:
+        """The first id whose rows travel, and how many ids each rank has."""
+        return 0, 1
 
     def _scatters(self, operation: Operation) -> bool:
         return operation.workspace.scatters and not operation.schema.variable and 1 < self._size <= MOST_SCATTERED

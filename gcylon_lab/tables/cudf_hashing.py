@@ -62,8 +62,7 @@ def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int, buckets: i
         return cupy.zeros(data.rows, dtype)
     if any(column.kind == "decimal" and not column.fixed and column.arrow.scale < 0 for column in columns):
         chosen = DeviceColumns(data.schema.select(keys), data.rows, tuple(data.array(key) for key in keys))
-        ids = hashing.partition_ids(to_host(chosen), keys, n)
-        return uploaded(np.ascontiguousarray(ids % buckets * (n // buckets) + ids // buckets).astype(dtype))
+        return uploaded(np.ascontiguousarray(hashing.bucket_ids(to_host(chosen), keys, n // buckets, buckets)))
     forms = [_key(column, data.array(column.name)) for column in columns]
     ids = cupy.empty(data.rows, dtype)
     kernel = _kernel(tuple((form.parameters, form.code) for form in forms), _C_TYPES[dtype.name])

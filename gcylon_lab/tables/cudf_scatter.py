@@ -38,7 +38,7 @@ class DeviceScattering:
     """
 
     def __init__(self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1) -> None:
-        self._ids, self._n, self._first, self._ids_each = ids, n * ids_each, first, ids_each
+        self._ids, self._n, self._first = ids, n * ids_each, first
         self._edges = list(edges)
         tiles = [-(-(stop - start) // TILE_ROWS) for start, stop in zip(edges, edges[1:], strict=False)]
         self._tile_edges = np.concatenate(([0], np.cumsum(tiles, dtype=np.int64))).tolist()

@@ -66,6 +66,18 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
     return ids
 
 
+def bucket_ids(data: Columns, keys: Sequence[Label], size: int, buckets: int) -> npt.NDArray[Any]:
+    """The ids of `partition_ids` for ``size * buckets``, with those of a bucket beside each other.
+
+    Returns
+    -------
+    ndarray of uint8, uint16 or uint32, shape (rows,)
+        ``bucket * size + rank`` where `partition_ids` gives ``rank * buckets + bucket``.
+    """
+    ids = partition_ids(data, keys, size * buckets)
+    return ids if buckets == 1 else ids % buckets * size + ids // buckets
+
+
 def require_hashable(column: Column) -> Column:
     """The column, which can be a key.
 

@@ -63,9 +63,7 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
         return hashing.partition_ids(data, keys, n)
 
     def bucket_ids(self, data: Any, keys: Sequence[Label], size: int, buckets: int) -> Ids:
-        ids = hashing.partition_ids(data, keys, size * buckets)
-        by_bucket: Ids = ids % buckets * size + ids // buckets
-        return by_bucket
+        return hashing.bucket_ids(data, keys, size, buckets)
 
     def new_ids(self, rows: int, n: int) -> Ids:
         return np.empty(rows, dtype=hashing.id_dtype(n))

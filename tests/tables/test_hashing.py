@@ -131,6 +131,16 @@ def test_two_keys_are_even_and_ordered(backend: Any) -> None:
     assert not np.array_equal(backend.partition_ids(data, ["a", "b"], 16), backend.partition_ids(data, ["b", "a"], 16))
 
 
+@pytest.mark.parametrize(("size", "buckets"), [(1, 64), (2, 128), (3, 16), (20, 16), (256, 1)])
+def test_ids_of_a_bucket_are_beside_each_other(size: int, buckets: int) -> None:
+    data = PandasBackend().from_frame(pd.DataFrame({"k": np.arange(5000)}))
+    ids, mine = hashing.partition_ids(data, ["k"], size * buckets), hashing.bucket_ids(data, ["k"], size, buckets)
+    rank, bucket = np.divmod(ids.astype(int), buckets)
+    assert mine.dtype == ids.dtype and np.array_equal(mine, bucket * size + rank)
+    none = PandasBackend().slice(data, 0, 0)
+    assert hashing.bucket_ids(none, ["k"], size, buckets).shape == (0,)
+
+
 @given(st.lists(st.text(max_size=40), max_size=50))
 @settings(max_examples=60, deadline=None)
 def test_equal_strings_meet_wherever_they_stand(backend: Any, texts: list[str]) -> None:
