@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ipyparallel.error import CompositeError
@@ -50,7 +51,16 @@ def fold_cell(sent: Any, channel: Channel) -> None:
         Knows which engine is which rank, and which ranks are gone.
     """
     shown = _Shown(sent._iopub_streaming_output_callback)
-    get = sent.get
+    get, stream = sent.get, sent.stream_output
+
+    @contextmanager
+    def watched_stream() -> Iterator[None]:
+        with stream():
+            shown.streams = True
+            try:
+                yield
+            finally:
+                shown.streams = False
 
     def folded_get(*args: Any, **kwargs: Any) -> Any:
         try:
@@ -58,12 +68,16 @@ def fold_cell(sent: Any, channel: Channel) -> None:
         except CompositeError as error:
             channel.raise_if_lost()
             entries, note = fold_entries(error.elist, channel.engine_ids)
+            if shown.streams and sent._output_ready:
+                # Nothing streams in any more, and ipyparallel shows none of it again.
+                shown.show_missed(entries)
             if shown.count or shown.held:
                 shown.flush()
                 print(note, file=sys.stderr, end="\n" if note else "")
             raise FoldedError(error.msg, entries, note) from None
 
     sent._iopub_streaming_output_callback = shown.on_message
+    sent.stream_output = watched_stream
     sent.get = folded_get
 
 
@@ -107,6 +121,7 @@ class _Shown:
         self._seen: set[tuple[str, str]] = set()
         self.held: list[tuple[Any, ...]] = []
         self.count = 0
+        self.streams = False
 
     def on_message(self, engine: int, future: Any, message: dict[str, Any]) -> None:
         """As ipyparallel's callback for what streams in."""
@@ -121,6 +136,12 @@ class _Shown:
             self.count += 1
             message["content"]["traceback"] = _with_top(name, text, message["content"]["traceback"])
         self._show(engine, future, message)
+
+    def show_missed(self, entries: Sequence[Entry]) -> None:
+        """Show what came before anybody listened: ipyparallel replays prints of a fast cell then, but no error."""
+        for name, text, traceback, info in entries:
+            content = {"ename": name, "evalue": text, "traceback": traceback.splitlines(), "engine_info": info}
+            self.on_message(info.get("engine_id", -1), None, {"header": {"msg_type": "error"}, "content": content})
 
     def flush(self) -> None:
         """Show one echo if no cause was shown."""

@@ -101,6 +101,18 @@ def test_a_cells_error_is_shown_once(
     assert lab.run(agree_on, 7) == [True, True]
 
 
+def test_an_error_that_came_before_anybody_listened_is_shown_too(
+    lab: gl.Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sent = lab.view.execute("raise KeyError('too fast')", silent=False, block=False)
+    assert sent.wait_for_output(20)
+    with sent.stream_output(), pytest.raises(CompositeError):
+        sent.get()
+    shown = capsys.readouterr().err
+    assert shown.count("Traceback (most recent call last)") == 1
+    assert "'too fast'" in shown and "Ranks 0-1 raised the same KeyError." in shown
+
+
 def test_an_error_that_one_rank_catches_alone_frees_the_other(lab: gl.Cluster) -> None:
     lab.from_pandas(pd.DataFrame({"k": [1, 2, 3]})).bind("caught")
     code = """
