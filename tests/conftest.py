@@ -36,6 +36,8 @@ ENGINES = ("cluster", "faults", "gpu", "notebooks")
 ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_equipment.py", "test_in_browser.py", "test_with_cluster.py")
 # As long as half of those, and patient: these take their turn on the other worker.
 PATIENT = ("bench/", "notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py")
+# Where processes, threads or clocks meet: what a busy machine can starve.
+TIMED = (*ENGINES, "bench", "comm", "memory", "profiling", "widgets")
 # The long units come first: what is short fills up both workers to the end.
 LONG = ("engines", "patient")
 
@@ -52,9 +54,9 @@ def unit_of(nodeid: str) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring units into their order, and try what needs a real browser again before it counts as failed.
+    """Bring units into their order, and try what a busy machine can starve again before it counts as failed.
 
-    (Starved of a core, a page misses its times.)
+    (The summary names what was tried again. Tables and operations have one try: what they give depends on no clock.)
     """
     units = {item: unit_of(item.nodeid) for item in items}
     sizes = Counter(units.values())
@@ -63,6 +65,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.flaky(reruns=2))
+        elif set(TIMED) & set(item.nodeid.partition("::")[0].split("/")) or units[item] in LONG:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 @pytest.hookimpl(optionalhook=True)
