@@ -109,7 +109,7 @@ class TunerBox:
         self._fill(config)
         self._say("")
         self.planner.request()
-        self._worker.request("apply", self._apply, delay_s=_APPLY_AFTER_S)
+        self._worker.request("apply", self._apply, delay_s=_APPLY_AFTER_S, kept=True)
 
     @contextmanager
     def _quietly(self) -> Iterator[None]:

@@ -26,10 +26,11 @@ class Worker:
         self._wake = threading.Condition()
         self._waiting: dict[str, tuple[float, Job]] = {}
         self._paced: dict[str, float] = {}
+        self._kept: set[str] = set()
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def request(self, key: str, job: Job, *, every_s: float = 0.0, delay_s: float = 0.0) -> None:
+    def request(self, key: str, job: Job, *, every_s: float = 0.0, delay_s: float = 0.0, kept: bool = False) -> None:
         """Have a job run soon; returns at once, from any thread.
 
         Parameters
@@ -41,6 +42,8 @@ class Worker:
             slower pace by itself: it never takes more than half of the time.
         delay_s : float, optional
             Wait so long for a newer request, which starts the wait anew.
+        kept : bool, optional
+            Not forgotten where the worker is closed before its time: `close` does it.
         """
         with self._wake:
             if self._closed:
@@ -49,6 +52,9 @@ class Worker:
             if key in self._waiting and not delay_s:
                 due = min(due, self._waiting[key][0])
             self._waiting[key] = (due, self._pacing(key, job, every_s))
+            self._kept.discard(key)
+            if kept:
+                self._kept.add(key)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="gcylon_lab dashboard", daemon=True)
                 self._thread.start()
@@ -99,11 +105,17 @@ class Worker:
         return max(self._waiting[key][0], self._paced.get(key, 0.0))
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Forget what waits, and end the thread once its job is done; may be called twice."""
+        """Do what is kept, forget what waits, and end the thread once its job is done; may be called twice."""
         with self._wake:
             self._closed = True
+            kept = [job for key, (_, job) in self._waiting.items() if key in self._kept]
             self._waiting.clear()
             self._wake.notify_all()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout_s)
+        for job in kept:
+            try:
+                job()
+            except Exception as error:
+                self._on_error(error)

@@ -64,6 +64,16 @@ def test_a_drag_over_many_stops_sets_the_config_once(tuner: TunerBox, source: Re
     assert [c.gpu_memory_limit for c in source.configs] == [CEILING]
 
 
+def test_a_setting_of_the_last_moment_is_set_at_the_close() -> None:
+    source = ReplaySource(Replay(2))
+    worker = Worker(lambda error: None)
+    tuner = TunerBox(source, worker, source.snapshots)
+    tuner.form.limit.value = 256 * MIB
+    worker.close()
+    tuner.close()
+    assert source.config.gpu_memory_limit == 256 * MIB
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

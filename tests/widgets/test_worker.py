@@ -91,3 +91,15 @@ def test_closing_ends_the_thread_and_drops_what_waits() -> None:
     worker.request("after", lambda: ran.append(2))
     assert thread is not None and not thread.is_alive()
     assert ran == []
+
+
+def test_closing_does_what_is_kept_and_tells_its_failure() -> None:
+    told: list[Exception] = []
+    ran: list[int] = []
+    worker = Worker(told.append)
+    worker.request("set", lambda: ran.append(1), delay_s=60.0, kept=True)
+    worker.request("set too", lambda: [].pop(), delay_s=60.0, kept=True)  # type: ignore[func-returns-value]
+    worker.request("draw", lambda: ran.append(2), delay_s=60.0)
+    worker.close()
+    worker.close()
+    assert ran == [1] and [type(e) for e in told] == [IndexError]
