@@ -10,6 +10,7 @@ import ctypes
 import os
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -54,11 +55,39 @@ def end_children_with_this_process() -> None:
     os.register_at_fork(after_in_child=in_child)
 
 
+def hold_ports() -> None:
+    """Hold each port that ipyparallel picks: before it is bound, another process could take it (on Linux).
+
+    ipyparallel closes the socket with which it found a free port, and binds the port a
+    moment later; of 40 controllers that started five at a time 2 met "Address already
+    in use", and their clients waited for nothing. Two sockets may be bound to one port
+    if both ask for it and none listens, and nobody else is given it meanwhile.
+    """
+    if sys.platform != "linux":
+        return
+    from ipyparallel import util
+
+    held: list[socket.socket] = []
+
+    def pick(n: int) -> list[int]:
+        picked = []
+        for _ in range(n):
+            holder = socket.socket()
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("", 0))
+            held.append(holder)
+            picked.append(holder.getsockname()[1])
+        return picked
+
+    util.select_random_ports = pick
+
+
 def main() -> None:
     """Start the watching thread, then ipyparallel's controller."""
     from ipyparallel.controller.app import main as run_controller
 
     end_children_with_this_process()
+    hold_ports()
     home, grace_s = Path(os.environ[HOME_VARIABLE]), float(os.environ[GRACE_VARIABLE])
     threading.Thread(target=watch, args=(home, grace_s), name="gcylon-vigil", daemon=True).start()
     run_controller()

@@ -36,6 +36,7 @@ _CONTROLLER_ARGUMENTS = [
     f"--HeartMonitor.max_heartmonitor_misses={_MISSED_BEATS}",
 ]
 _POLL_S = 0.03
+_LOOK_S = 5.0
 _DIGESTS = 4096
 _TAIL_LINES = 40
 
@@ -103,16 +104,36 @@ class Launcher:
             self._processes.start_engines_sync(self.n)
             client = self.connect()
         except Exception as error:
-            raise self._start_error(f"The cluster did not start: {error}.") from error
+            raise self._start_error(f"The cluster did not start: {error}.{self._last_of_controller()}") from error
         self._wait_for_engines(client)
         return client
 
     def connect(self) -> Any:
         """Return a client of the running controller."""
-        client = self._processes.connect_client_sync(timeout=self.start_timeout_s)
+        client = self._connect()
         # Against messages that are played back. Live ranks send dozens a second; the default, 65,536, fills 9 MB.
         client.session.digest_history_size = _DIGESTS
         return client
+
+    def _connect(self) -> Any:
+        deadline = time.monotonic() + self.start_timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return self._processes.connect_client_sync(timeout=max(min(_LOOK_S, left), 0.1))
+            except TimeoutError:
+                # One that has ended, for want of a port say, never answers.
+                if not self.has_controller():
+                    raise RuntimeError("the controller ended at its start") from None
+                if left < _LOOK_S:
+                    raise
+
+    def _last_of_controller(self) -> str:
+        """What a controller that has ended wrote, as a part of an error."""
+        controller = self._processes.controller
+        if controller is None or self.has_controller():
+            return ""
+        return "\n--- the controller's output ---\n" + _tail(str(controller.get_output() or ""))
 
     def start_engines(self, client: Any) -> None:
         """Start new engines once `stop_engines` has ended the old ones.
@@ -202,7 +223,7 @@ class Launcher:
             file.unlink()
 
     def _start_error(self, message: str) -> ClusterStartError:
-        tail = "\n".join(without_chatter(self.output()).splitlines()[-_TAIL_LINES:])
+        tail = _tail(without_chatter(self.output()))
         text = f"\n--- the launcher's output ---\n{tail}\n---" if tail else " The launcher wrote nothing."
         advice = f"The command was: {' '.join(self._command())}"
         return ClusterStartError(message + text, advice=advice, output=tail)
@@ -263,6 +284,10 @@ def _init(home: Path, grace_s: float, config: GcylonConfig) -> str:
     """What ipyparallel runs on each rank, in the namespace of ``%px``, before the engine says that it is there."""
     start = f"engine.start({str(home)!r}, {grace_s!r}, {config.as_dict()!r})"
     return f"import gcylon_lab as gl; from gcylon_lab.cluster import engine; {start}; del engine"
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.splitlines()[-_TAIL_LINES:])
 
 
 def _is_live(pid: int) -> bool:
