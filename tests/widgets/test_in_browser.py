@@ -198,6 +198,9 @@ class Hand:
             self.run(0)
 
     def run(self, number: int) -> None:
+        dialog = self.page.locator("dialog.jp-Dialog")
+        # Of a kernel that died, say. A click would wait for it in vain.
+        assert dialog.count() == 0, dialog.first.inner_text()
         self.page.locator(".jp-Notebook .jp-CodeCell .cm-content").nth(number).click()
         self.page.keyboard.press("Control+Enter")
         self.page.wait_for_timeout(500)
