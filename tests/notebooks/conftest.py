@@ -29,10 +29,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.fixture
+def asked_for(request: pytest.FixtureRequest) -> None:
+    """Skip what runs only where all browsers are asked for."""
+    if not request.config.getoption("--all-browsers", default=False):
+        pytest.skip("python -m pytest tests/notebooks --all-browsers runs it")
+
+
+@pytest.fixture
 def chosen(path: Path, request: pytest.FixtureRequest) -> None:
     """Skips a tutorial that neither runs always nor was asked for."""
-    if path.stem not in IN_CHROMIUM and not request.config.getoption("--all-browsers", default=False):
-        pytest.skip("python -m pytest tests/notebooks --all-browsers runs it")
+    if path.stem not in IN_CHROMIUM:
+        request.getfixturevalue("asked_for")
 
 
 @pytest.fixture(scope="session")
