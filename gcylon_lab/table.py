@@ -17,7 +17,7 @@ from .verbs.exchanging import ExchangingVerbs
 from .verbs.grouping import GroupingVerbs
 from .verbs.joining import JoiningVerbs
 from .verbs.looks import LookingVerbs
-from .verbs.otherwise import no_attribute, no_item
+from .verbs.otherwise import no_attribute, no_item, no_new_item
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sets import SetVerbs
@@ -219,6 +219,9 @@ class Table(
 
         def __getitem__(self, key: Any) -> Any:
             raise no_item(self)
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise no_new_item(self)
 
     def _live(self) -> Part:
         if self._released:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ArgumentError, HandleReleased
 from .messages import Reply, Request, TableRef
+from .notebook_names import import_missing
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -47,6 +48,7 @@ def perform(call: Call) -> Reply:
         If a table it names is not kept here.
     """
     rank, result = call.engine.rank, call.request.result
+    import_missing(call.engine.namespace, call.request.modules)
     value = _ACTIONS.get(call.request.action, _verb)(call)
     if result and _is_table(value):
         call.engine.tables[result] = value

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .forwarding import COLLECTIVE
+from .forwarding import COLLECTIVE, bind
 from .futures import VerbFuture
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _later(name: str, method: Callable[..., Any], owner: str) -> Callable[..., V
     signature = inspect.signature(method)
 
     def call(self: Any, *args: Any, **kwargs: Any) -> VerbFuture[Any]:
-        signature.bind(self, *args, **kwargs)  # what does not fit is said at once
+        bind(name, signature, self, *args, **kwargs)  # what does not fit is said at once
         session: Session = self._session
         words = f"{self._spoken_name}.{name}({_words(args, kwargs)})"
         return session.later(words, functools.partial(getattr(self, name), *args, **kwargs))

@@ -191,7 +191,8 @@ class Cluster(Readers):
         Parameters
         ----------
         function : callable
-            Runs as ``%px`` code does; handles among ``args`` arrive as the rank's `Table`.
+            Runs as ``%px`` code does, and modules that it uses are imported there; handles among ``args`` arrive as
+            the rank's `Table`.
         """
         from .handle import as_reference
 

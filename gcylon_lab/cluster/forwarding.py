@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
+from ..config import nearest
 from .messages import Reply, Request
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[
     signature = inspect.signature(verb)
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> DistTable:
-        bound = signature.bind(self, *args, **kwargs)  # what does not fit is said here, without asking the ranks
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
         result = self._session.new_id()
         timeout_s = bound.arguments.get("timeout_s")
         return self._of(result, self._send(verb.__name__, args, kwargs, result=result, timeout_s=timeout_s))
@@ -75,7 +76,7 @@ def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
     signature = inspect.signature(verb)
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
-        bound = signature.bind(self, *args, **kwargs)
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
         replies = self._send(verb.__name__, args, kwargs, timeout_s=bound.arguments.get("timeout_s"))
         value: R = replies[0].value
         return value
@@ -89,7 +90,7 @@ def in_place(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H
     signature = inspect.signature(verb)
 
     def call(self: H, *args: Any, **kwargs: Any) -> H:
-        bound = signature.bind(self, *args, **kwargs)
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
         self._send(verb.__name__, args, kwargs, timeout_s=bound.arguments.get("timeout_s"))
         return self
 
@@ -105,7 +106,7 @@ def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concaten
     signature = inspect.signature(verb)
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> list[R]:
-        bound = signature.bind(self, *args, **kwargs)
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
         _, path, *rest = bound.args
         replies = self._send(verb.__name__, (absolute(path), *rest), bound.kwargs)
         return [value for reply in replies for value in reply.value]
@@ -122,6 +123,23 @@ def asked_here(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
 
     method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
     return method
+
+
+def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+    """Fit arguments to a verb's: what does not fit is said here, without asking the ranks.
+
+    Raises
+    ------
+    TypeError
+        If they do not fit; it says of which verb, and of a mistyped name which one was probably meant.
+    """
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = next((given for given in kwargs if given not in signature.parameters), "")
+        meant = nearest(unknown, [own for own in signature.parameters if own != "self"]) if unknown else ""
+        hint = f": did you mean {meant!r}?" if meant else ""
+        raise TypeError(f"{name}() {error}{hint}") from None
 
 
 def absolute(paths: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import ArgumentError, BudgetExceeded, HandleReleased
 from ..memory.available import available_bytes
 from ..units import MIB, format_bytes, format_count
-from ..verbs.otherwise import no_attribute, no_item
+from ..verbs.otherwise import no_attribute, no_item, no_new_item
 from .async_verbs import with_async
 from .handle_verbs import HandleVerbs
 from .messages import Reply, Request, TableRef
@@ -208,6 +208,9 @@ class DistTable(HandleVerbs):
 
         def __getitem__(self, key: Any) -> Any:
             raise no_item(self)
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise no_new_item(self)
 
     def __repr__(self) -> str:
         if self.released:

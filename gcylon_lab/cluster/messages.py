@@ -41,6 +41,8 @@ class Request:
         The verb's arguments; tables stand in them as `TableRef`.
     drop : tuple of str
         Stored tables that nobody refers to any more.
+    modules : dict
+        What the function that goes with it needs: the names of modules by what it calls them.
     """
 
     action: str
@@ -49,6 +51,7 @@ class Request:
     args: tuple[Any, ...] = ()
     kwargs: dict[str, Any] = field(default_factory=dict)
     drop: tuple[str, ...] = ()
+    modules: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..config import GcylonConfig
@@ -23,6 +24,7 @@ from .launcher import Launcher
 from .lease import Keeper
 from .messages import Reply, Request, ask
 from .naming import Origin, origin_of
+from .notebook_names import advise_names, modules_named
 from .progress import Waiting
 from .tracebacks import shown_folded
 from .turns import Turns
@@ -173,6 +175,8 @@ class Session:
     ) -> list[Reply]:
         """Run a request on all ranks; return their replies in rank order. See `Channel.call`."""
         self.check_open()
+        if modules := modules_named(function):
+            request = replace(request, modules=modules)
         self.turns.wait()
         if self._is_unwanted():
             raise Revoked(f"{request.action} was cancelled before it was sent.")
@@ -181,6 +185,8 @@ class Session:
             replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
         except BaseException as error:
             self.waiting.done(error)
+            if function is not None:
+                advise_names(error)
             if isinstance(error, GcylonError) and not hasattr(error, "_render_traceback_"):
                 shown_folded(error)  # what no rank raised, such as that one is gone
             raise

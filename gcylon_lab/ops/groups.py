@@ -236,8 +236,9 @@ class Grouping:
         made = part.nbytes + part.rows * self._made_row_bytes(self.steps.finish)  # which the last step copies
         needed = int(max(*self._steps_bytes(part, schema, kernels), 3 * made))
         would_do = budget.used_bytes + needed + self.work.operation.gave_way_bytes
-        what = "Grouping the rows of a key"
-        return exceeded(what, needed, budget.used_bytes, budget.limit_bytes, would_do=would_do)
+        what, plan = "Grouping the rows of a key", self.work.operation.plan
+        staged = plan is not None and plan.strategy == "staged"
+        return exceeded(what, needed, budget.used_bytes, budget.limit_bytes, would_do=would_do, staged=staged)
 
     def _at_once(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> None:
         keys, work = list(self.steps.keys), self.work

@@ -7,10 +7,11 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, GcylonError
+from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..tables.backend import Data
 from ..tables.expressions import Expression
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
+from ..units import format_bytes
 from .intake import check_values, take_in
 from .keys import check_columns
 from .local import LocalWork
@@ -23,6 +24,8 @@ from .views import ChunkView, renamed
 from .workspace import Workspace
 
 _EACH_ROW = "because each rank works on its own rows"
+# What a function is given of all rows: read back, joined, and as a frame.
+_COPIES = 3
 
 
 def filtered(
@@ -248,8 +251,14 @@ def mapped(
         work_pieces = part.chunks if by_chunk else [part]
         for some in list(work_pieces) or [part]:
             with ExitStack() as held:
-                data = _as_one(workspace, part, some if isinstance(some, Chunk) else None, held)
-                held.enter_context(budget.reserve(data.nbytes, "The frame that a function is given"))
+                used = budget.used_bytes
+                try:
+                    data = _as_one(workspace, part, some if isinstance(some, Chunk) else None, held)
+                    held.enter_context(budget.reserve(data.nbytes, "The frame that a function is given"))
+                except BudgetExceeded as error:
+                    if not by_chunk and len(part.chunks) > 1:
+                        _advise_chunks(error, used + _COPIES * part.nbytes)
+                    raise
                 frame = function(backend.to_frame(data))
                 made = backend.from_frame(frame)
                 del frame
@@ -258,6 +267,16 @@ def mapped(
     name = getattr(function, "__qualname__", type(function).__name__)
     request = Request("map_parts", {"f": name, "by_chunk": by_chunk}, part, "auto", config, timeout_s, check)
     return take_in(workspace, request, make)
+
+
+def _advise_chunks(error: BudgetExceeded, would_do: int) -> None:
+    """Not all of a rank's rows fit at once: each chunk may."""
+    error.numbers["would_do"] = max(error.numbers["would_do"], would_do)
+    error.advice = (
+        "Let the function have one chunk after the other, with by_chunk=True. All rows of a rank at once would fit in "
+        f"a gpu_memory_limit of {error.numbers['would_do']} bytes ({format_bytes(error.numbers['would_do'])}); "
+        f"it is {error.numbers['limit_bytes']} now."
+    )
 
 
 def _as_one(workspace: Workspace, part: Part, chunk: Chunk | None, held: ExitStack) -> Data:

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from ..errors import ArgumentError
 from .column import Label
 
 _SYMBOLS = {
@@ -19,6 +20,8 @@ _SYMBOLS = {
 
 _TEXT_METHODS = ("len", "lower", "upper", "strip", "startswith", "endswith", "contains", "slice", "replace")
 _TIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "weekday", "quarter", "dayofyear")
+# A text without these is found alike by itself and as a regular expression (but for the dot, which finds itself too).
+_OF_REGULAR_EXPRESSIONS = frozenset("\\^$*+?{}[]|()")
 
 
 class Expression:
@@ -172,7 +175,7 @@ class Expression:
 
     @property
     def dt(self) -> TimeFields:
-        """Fields of times: year, month, day, hour, minute, second, weekday, quarter, dayofyear."""
+        """Fields of times: year, month, day, hour, minute, second, weekday, quarter, dayofyear; and floor(unit)."""
         return TimeFields(self)
 
     # ---- what it is made of
@@ -201,7 +204,7 @@ class Expression:
             return f"{self.operation}({parts[0]})"
         if self.operation in ("invert", "neg"):
             return f"{'~' if self.operation == 'invert' else '-'}{parts[0]}"
-        if self.operation.startswith("dt."):
+        if self.operation.startswith("dt.") and not parts[1:]:
             return f"{parts[0]}.{self.operation}"
         return f"{parts[0]}.{self.operation}({', '.join(parts[1:])})"
 
@@ -215,8 +218,25 @@ class TextMethods:
     def __init__(self, of: Expression) -> None:
         self._of = of
 
-    def contains(self, pattern: builtin_str, *, regex: bool = False) -> Expression:
-        """Whether a text is in the value, or with ``regex`` whether a regular expression matches in it."""
+    def contains(self, pattern: builtin_str, *, regex: bool | None = None) -> Expression:
+        """Whether a text is in the value, or with ``regex=True`` whether a regular expression matches in it.
+
+        Parameters
+        ----------
+        pattern : str
+        regex : bool, optional
+            Must be given where it makes a difference, that is, where a sign of regular expressions is in the pattern.
+
+        Raises
+        ------
+        ArgumentError
+            If it is not given there.
+        """
+        if regex is None and _OF_REGULAR_EXPRESSIONS & set(pattern):
+            raise ArgumentError(
+                f"contains({pattern!r}) may mean a text or a regular expression.",
+                advice="Give regex=True, which is what pandas takes by default, or regex=False.",
+            )
         return Expression("str.contains", self._of, pattern, *([True] if regex else []))
 
     def __getattr__(self, name: builtin_str) -> Callable[..., Expression]:
@@ -231,9 +251,14 @@ class TimeFields:
     def __init__(self, of: Expression) -> None:
         self._of = of
 
+    def floor(self, unit: builtin_str) -> Expression:
+        """The time at which its day ("D"), hour ("h"), minute ("min") or the like began, by its own clock."""
+        return Expression("dt.floor", self._of, unit)
+
     def __getattr__(self, name: builtin_str) -> Expression:
         if name not in _TIME_FIELDS:
-            raise AttributeError(f"there is no .dt.{name}; there are {', '.join(_TIME_FIELDS)}")
+            day = ", and floor('D') for the day as a time" if name in ("date", "normalize") else ", and floor(unit)"
+            raise AttributeError(f"there is no .dt.{name}; there are {', '.join(_TIME_FIELDS)}{day}")
         return Expression(f"dt.{name}", self._of)
 
 
@@ -293,7 +318,8 @@ def compute(
     if operation in _SYMBOLS or operation in ("invert", "neg"):
         return getattr(operator, operation)(*values)
     if operation.startswith("dt."):
-        return getattr(values[0].dt, operation[3:])
+        field = getattr(values[0].dt, operation[3:])
+        return field(*values[1:]) if callable(field) else field
     if operation == "str.contains":
         return values[0].str.contains(values[1], regex=len(values) > 2)
     if operation == "str.replace":

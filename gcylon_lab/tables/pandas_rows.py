@@ -22,6 +22,7 @@ from .time_texts import with_times
 # A step makes a series of 8 bytes a row and perhaps a mask; a value that is a Python object takes about so many.
 _STEP_ROW_BYTES = 16
 _OBJECT_ROW_BYTES = 96
+_COMBINING = frozenset(("invert", "and_", "or_", "xor"))
 
 
 class PandasRows:
@@ -70,10 +71,25 @@ def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
         return kept[name]
 
     def shortcut(step: Expression) -> Any:
-        return without_objects(step, data) if needs_no_objects(step, data.schema) else None
+        if needs_no_objects(step, data.schema):
+            return without_objects(step, data)
+        return _combined(step, column, shortcut) if step.operation in _COMBINING else None
 
     value: Any = compute(with_times(expression, data.schema), column, shortcut)
     return value if isinstance(value, pd.Series) else pd.Series(value, index=pd.RangeIndex(data.rows))
+
+
+def _combined(step: Expression, column: Any, shortcut: Any) -> Any:
+    """``~ & | ^`` of bools that pandas holds as objects, because some are missing: it has no answer, or a number."""
+    values = [compute(argument, column, shortcut) for argument in step.arguments]
+    return compute(Expression(step.operation, *map(_flags, values)), column)
+
+
+def _flags(value: Any) -> Any:
+    """Bools that are held as objects, in a dtype that knows them and has place for missing ones; else as they are."""
+    if not isinstance(value, pd.Series) or value.dtype != object:
+        return value
+    return value.astype("boolean") if pd.api.types.infer_dtype(value) in ("boolean", "empty") else value
 
 
 def _column(name: Label, series: pd.Series[Any]) -> tuple[Column, Array]:
@@ -88,6 +104,7 @@ def truth(series: Any, what: str) -> npt.NDArray[np.bool_]:
     ArgumentError
         If they are no conditions.
     """
+    series = _flags(series)
     if not pd.api.types.is_bool_dtype(series.dtype) and len(series.dropna()):
         raise ArgumentError(
             f"{what} gives {series.dtype}, no condition.", advice="Compare, for example gl.col('x') > 0."

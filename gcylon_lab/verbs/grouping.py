@@ -14,7 +14,7 @@ from ..ops.planning import plan_verb
 from ..tables.aggregation import FUNCTIONS, Aggregation
 from ..tables.schema import Label
 from .base import Verbs
-from .otherwise import no_function
+from .otherwise import no_column_of_groups, no_function
 
 T = TypeVar("T")
 
@@ -102,6 +102,9 @@ class GroupBy(Generic[T]):
 
         def __getattr__(self, name: str) -> Any:
             raise no_function(self, name)
+
+        def __getitem__(self, columns: Any) -> Any:
+            raise no_column_of_groups(self, columns)
 
     def __repr__(self) -> str:
         return f"<GroupBy {', '.join(map(str, self._by))} of {self._table!r}; agg() does it>"

@@ -297,9 +297,10 @@ class RowVerbs(Verbs):
         ----------
         f : callable
             Takes a frame of the rank's library (pandas or cuDF) and returns one. What it needs beside these two is
-            outside the budget.
+            outside the budget. In a notebook, modules that it uses are imported on the ranks; other names of the
+            notebook are not known there.
         by_chunk : bool, default False
-            Call it with one chunk after the other, instead of all rows at once.
+            Call it with one chunk after the other, instead of all rows at once: for tables larger than the budget.
         config, timeout_s
             As for `filter`.
 
@@ -312,6 +313,8 @@ class RowVerbs(Verbs):
         ------
         RankError
             What the function raised, on all ranks.
+        BudgetExceeded
+            If all rows of a rank do not fit at once; ``by_chunk=True`` needs room for one chunk.
         """
         return self._made(
             rowwise.mapped(self._workspace, self._live(), f, by_chunk=by_chunk, config=config, timeout_s=timeout_s)

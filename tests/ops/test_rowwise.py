@@ -16,7 +16,7 @@ from worlds import World
 import gcylon_lab as gl
 from gcylon_lab import col, lit
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.errors import ArgumentError, ColumnMissing, DuplicateColumns, RankError, RanksDisagree
+from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, DuplicateColumns, RankError, RanksDisagree
 
 
 class Verb:
@@ -216,6 +216,9 @@ def test_partitioning_is_remembered_where_keys_stay() -> None:
         assert result["value"] == [("k",), ("k",), ("key",), ("k",), None, None, None, 0]
 
 
+SMALL = TIGHT.with_values(gpu_memory_limit="64 KiB")
+
+
 def doubled(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"g": frame["g"] * 2, "rows": len(frame), "e": frame["x"].isna()})
 
@@ -231,6 +234,13 @@ def test_map_parts(world: World, staged: bool) -> None:
     pieces = world.run(on_ranks, Verb("map_parts", doubled, by_chunk=True, config=TIGHT), "one rank empty", staged)
     pd.testing.assert_series_equal(in_order(pieces)["g"], ours["g"])
     check_clean(pieces)
+    if staged:
+        for outcome in world.outcomes(on_ranks, Verb("map_parts", doubled, config=SMALL), "even", staged):
+            assert isinstance(outcome.error, BudgetExceeded)
+            assert "by_chunk=True" in outcome.error.advice
+            would_do = outcome.error.numbers["would_do"]
+        enough = SMALL.with_values(gpu_memory_limit=would_do)
+        world.run(on_ranks, Verb("map_parts", doubled, config=enough), "even", staged)
 
 
 def broken(frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 from gcylon_lab import col
+from gcylon_lab.errors import ArgumentError
+from gcylon_lab.tables.pandas_backend import PandasBackend
 
 FRAME = pd.DataFrame(
     {
@@ -62,3 +64,60 @@ def test_what_is_missing_is_answered_as_by_pandas(backend: Any, name: str) -> No
     )
     rows = backend.to_frame(backend.filter(data, condition))["row"].tolist()
     assert rows == np.flatnonzero(expected.fillna(False).to_numpy(dtype=bool)).tolist()
+
+
+FLAGS = pd.Series([True, None, False, None, True, False, None, True], dtype=object)
+ON_OBJECTS = {
+    "alone": (col("l"), [0, 4, 7]),
+    "not": (~col("l"), [2, 5]),
+    "not, filled": (~col("l").fillna(False), [1, 2, 3, 5, 6]),
+    "and": (col("l") & col("b"), [0, 4]),
+    "or": (~(col("l") | (col("f") > 0)), [2, 5]),
+    "none is there": (~col("e") | col("l"), [0, 4, 7]),
+}
+
+
+@pytest.mark.parametrize("name", ON_OBJECTS)
+def test_bools_held_as_objects_are_conditions(name: str) -> None:
+    condition, rows = ON_OBJECTS[name]
+    backend: Any = PandasBackend()
+    frame = FRAME[["b"]].assign(f=np.arange(8) // 6, l=FLAGS, e=[None] * 8, row=np.arange(8))
+    data = backend.from_frame(frame)
+    assert backend.to_frame(backend.filter(data, condition))["row"].tolist() == rows
+    made = backend.to_frame(backend.evaluate(data, [("y", condition)]))["y"]
+    held = made.astype("boolean").fillna(False)  # numbers, as ~ makes of objects, would be an error here
+    assert np.flatnonzero(held.to_numpy(dtype=bool)).tolist() == rows
+
+
+def test_times_are_floored_by_their_own_clock(backend: Any) -> None:
+    times = pd.Series(pd.to_datetime(["2024-03-10 23:59:01", None, "2024-11-03 05:30:00"]))
+    data = backend.from_frame(pd.DataFrame({"t": times}))
+    for unit in ("D", "h", "min"):
+        made = backend.to_frame(backend.evaluate(data, [("y", col("t").dt.floor(unit))]))["y"]
+        pd.testing.assert_series_equal(made, times.dt.floor(unit), check_names=False)
+
+
+def test_a_day_of_a_zone_begins_at_its_midnight() -> None:
+    backend: Any = PandasBackend()
+    times = pd.Series(pd.to_datetime(["2024-03-10 03:59", "2024-03-11 03:59", "2024-11-03 23:59"]))
+    zoned = times.dt.tz_localize("UTC").dt.tz_convert("America/New_York")
+    data = backend.from_frame(pd.DataFrame({"t": zoned}))
+    made = backend.to_frame(backend.evaluate(data, [("y", col("t").dt.floor("D"))]))["y"]
+    assert made.dt.strftime("%m-%d %H:%M %z").tolist() == [
+        "03-09 00:00 -0500",
+        "03-10 00:00 -0500",
+        "11-03 00:00 -0400",
+    ]
+    assert repr(col("t").dt.floor("D")) == "col('t').dt.floor('D')"
+    with pytest.raises(AttributeError, match=r"floor\('D'\) for the day"):
+        _ = col("t").dt.date
+
+
+def test_what_may_be_a_regular_expression_must_be_said(backend: Any) -> None:
+    data = backend.from_frame(FRAME.assign(row=np.arange(len(FRAME))))
+    with pytest.raises(ArgumentError, match="regex=True, which is what pandas takes"):
+        col("s").str.contains("^a|b$")
+    for regex, rows in ((True, [0, 2, 3, 6, 7]), (False, [])):
+        condition = col("s").str.contains("^a|b$", regex=regex)
+        assert backend.to_frame(backend.filter(data, condition))["row"].tolist() == rows
+    assert backend.to_frame(backend.filter(data, col("s").str.contains("b")))["row"].tolist() == [2, 3, 7]
