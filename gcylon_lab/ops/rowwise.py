@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, BudgetExceeded, GcylonError
+from ..errors import ArgumentError, BudgetExceeded, GcylonError, UnsupportedDtype
 from ..tables.backend import Data
 from ..tables.expressions import Expression
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
@@ -102,6 +102,10 @@ def computed(what: object, work: Callable[[], Data]) -> Data:
     """
     try:
         return work()
+    except UnsupportedDtype as error:
+        # There is no frame whose column could be converted.
+        error.advice = "Give each column values of its own type, as in fillna({'x': 0}), or convert the column by astype."
+        raise
     except (GcylonError, MemoryError):
         raise
     except Exception as error:

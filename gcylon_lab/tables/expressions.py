@@ -318,7 +318,10 @@ def compute(
     if operation in _SYMBOLS or operation in ("invert", "neg"):
         return getattr(operator, operation)(*values)
     if operation.startswith("dt."):
-        field = getattr(values[0].dt, operation[3:])
+        times, name = values[0].dt, operation[3:]
+        if name == "weekday" and hasattr(times, "day_of_week"):
+            name = "day_of_week"  # its name since pandas 3.1, where the other one warns
+        field = getattr(times, name)
         return field(*values[1:]) if callable(field) else field
     if operation == "str.contains":
         return values[0].str.contains(values[1], regex=len(values) > 2)

@@ -271,7 +271,7 @@ def failing(verb: Verb) -> Any:
         (Verb("assign", y=col("s") + col("x")), ArgumentError, "col('s') + col('x')"),
         (Verb("assign", y=col("nope")), ColumnMissing, "'nope'"),
         (Verb("astype", {"s": "int64"}), ArgumentError, "astype"),
-        (Verb("fillna", 0), gl.errors.GcylonError, "'s'"),
+        (Verb("fillna", 0), gl.errors.GcylonError, "as in fillna({'x': 0})"),
         (Verb("select", ["g", "nope"]), ColumnMissing, "'nope'"),
         (Verb("select", []), ArgumentError, "names no column"),
         (Verb("rename", {"x": "g"}), DuplicateColumns, "'g'"),
