@@ -7,13 +7,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, GcylonError
+from ..errors import ArgumentError, BudgetExceeded, GcylonError
+from ..memory.budget import exceeded
 from ..tables.backend import Data
 from ..tables.expressions import Expression
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
 from .intake import check_values, take_in
 from .keys import check_columns
-from .local import LocalWork
+from .local import LocalWork, reading_bytes
 from .operation import Operation, Request
 from .part import Chunk, Part, Partitioning
 from .plan import Plan
@@ -248,8 +249,7 @@ def mapped(
         work_pieces = part.chunks if by_chunk else [part]
         for some in list(work_pieces) or [part]:
             with ExitStack() as held:
-                data = _as_one(workspace, part, some if isinstance(some, Chunk) else None, held)
-                held.enter_context(budget.reserve(data.nbytes, "The frame that a function is given"))
+                data = _given(workspace, part, [some] if isinstance(some, Chunk) else part.chunks, held)
                 frame = function(backend.to_frame(data))
                 made = backend.from_frame(frame)
                 del frame
@@ -260,13 +260,27 @@ def mapped(
     return take_in(workspace, request, make)
 
 
-def _as_one(workspace: Workspace, part: Part, chunk: Chunk | None, held: ExitStack) -> Data:
+def _given(workspace: Workspace, part: Part, chunks: Sequence[Chunk], held: ExitStack) -> Data:
+    """Rows of some chunks, with claims on them and on the frame that they become; an error says what all of it takes."""
+    budget, what = workspace.budget, "The frame that a function is given"
+    used = budget.used_bytes
+    try:
+        data = _as_one(workspace, part, chunks, held)
+        held.enter_context(budget.reserve(data.nbytes, what))
+        return data
+    except BudgetExceeded:
+        kept, joining = reading_bytes(chunks) if chunks else (0, 0)
+        needed = max(joining, kept + sum(chunk.nbytes for chunk in chunks))
+        raise exceeded(what, needed, used, budget.limit_bytes) from None
+
+
+def _as_one(workspace: Workspace, part: Part, chunks: Sequence[Chunk], held: ExitStack) -> Data:
     backend = workspace.backend
-    chunks = part.chunks if chunk is None else [chunk]
-    pieces = [backend.cast(held.enter_context(one.load(workspace)), part.schema) for one in chunks]
-    if len(pieces) == 1:
-        return pieces[0]
-    if not pieces:
+    if not chunks:
         return backend.empty(part.schema)
-    held.enter_context(workspace.budget.reserve(sum(piece.nbytes for piece in pieces), "Joining a part's chunks"))
-    return backend.concat(pieces)
+    if len(chunks) == 1:
+        return backend.cast(held.enter_context(chunks[0].load(workspace)), part.schema)
+    with ExitStack() as loaded:  # only the copy is needed afterwards
+        pieces = [backend.cast(loaded.enter_context(one.load(workspace)), part.schema) for one in chunks]
+        held.enter_context(workspace.budget.reserve(sum(piece.nbytes for piece in pieces), "Joining a part's chunks"))
+        return backend.concat(pieces)
