@@ -239,7 +239,7 @@ def mapped(
     timeout_s: float | None = None,
 ) -> Part:
     """Collective: all ranks call it. What a function makes of each rank's rows, as a frame of the rank's library."""
-    backend, budget = workspace.backend, workspace.budget
+    backend = workspace.backend
 
     def check() -> None:
         if not callable(function):
@@ -261,7 +261,7 @@ def mapped(
 
 
 def _given(workspace: Workspace, part: Part, chunks: Sequence[Chunk], held: ExitStack) -> Data:
-    """Rows of some chunks, with claims on them and on the frame that they become; an error says what all of it takes."""
+    """Rows of some chunks, with claims on them and on the frame that they become; an error says what all takes."""
     budget, what = workspace.budget, "The frame that a function is given"
     used = budget.used_bytes
     try:
