@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from contextlib import nullcontext
 
 import pandas as pd
 import pytest
@@ -141,3 +142,18 @@ def made_and_lost(verb: str, fault: Fault) -> tuple[int, int]:
 )
 def test_what_a_verb_had_made_goes_although_its_error_is_kept(verb: str, fault: Fault) -> None:
     assert World("threads", 2).run(made_and_lost, verb, fault) == [(0, 0)] * 2
+
+
+def not_shown() -> tuple[int, int]:
+    """Rows that were gathered to be shown cannot be made a frame, and the error is kept."""
+    context = current()
+    table = gl.from_local(make_frame("even", context.rank, context.size))
+    with broken(context, 1, Fault("to_host")), pytest.raises(ValueError) if context.rank else nullcontext() as caught:
+        table.head()
+    table.release()
+    assert context.rank == 0 or caught is not None and caught.value.__traceback__ is not None
+    return state(context)
+
+
+def test_rows_that_could_not_be_shown_go() -> None:
+    assert World("threads", 2).run(not_shown) == [(0, 0)] * 2
