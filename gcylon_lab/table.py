@@ -183,9 +183,10 @@ class Table(
         finally:
             if head is not part:
                 head.release()  # an error that is kept would hold it
-        frame = pandas_frame(workspace.backend.to_host(gathered._whole()))
-        gathered.release()
-        return frame
+        try:
+            return pandas_frame(workspace.backend.to_host(gathered._whole()))
+        finally:
+            gathered.release()
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Collective: all ranks call it. Return the first ``n`` rows in global order, on every rank."""

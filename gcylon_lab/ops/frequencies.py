@@ -54,10 +54,14 @@ def value_counts(
         workspace, part, keys, [wanted], dropna=dropna, check=lambda: _check(flags, keys, name), **how
     )
     grouped = plan
-    if normalize:
-        counted, plan = _replaced(counted, _shares(workspace, counted, keys, wanted.name, name, how))
-    if sort:
-        counted, plan = _replaced(counted, sort_values(workspace, counted, name, ascending=ascending, **how))
+    try:
+        if normalize:
+            counted, plan = _replaced(counted, _shares(workspace, counted, keys, wanted.name, name, how))
+        if sort:
+            counted, plan = _replaced(counted, sort_values(workspace, counted, name, ascending=ascending, **how))
+    except BaseException:
+        counted.release()  # an error that is kept would hold it
+        raise
     if plan is not grouped:  # most of the work was done before what the plan is of
         plan = replace(plan, notes=(*(f"counting: {note}" for note in grouped.notes), *plan.notes))
     return counted, plan
@@ -82,7 +86,11 @@ def _shares(
     share = (name, col(count) / max(int(sums["sum", 0.0][count]), 1))
     both, plan = assigned(workspace, counted, "assign", [share], how["strategy"], config, timeout_s)
     names = {label: label for label in (*keys, name)}
-    return relabelled(workspace, both, "select", {"columns": list(names)}, lambda schema: names, timeout_s), plan
+    try:
+        return relabelled(workspace, both, "select", {"columns": list(names)}, lambda schema: names, timeout_s), plan
+    except BaseException:
+        both.release()
+        raise
 
 
 def _replaced(before: Part, made: tuple[Part, Plan]) -> tuple[Part, Plan]:

@@ -24,9 +24,16 @@ class GivingWay:
 
     def __init__(self, workspace: Workspace, inputs: Sequence[Part]) -> None:
         behind = (part.behind if isinstance(part, ShownPart) else (part,) for part in inputs)
+        self._workspace = workspace
         self._inputs = {id(part) for parts in behind for part in parts}
         self.inputs = len(self._inputs)
         self._before = weakref.WeakKeyDictionary({part: part.gave_way_bytes for part in workspace.parts})
+
+    def let_go_of_made(self) -> None:
+        """Empty the parts that were made since: those of an operation that failed, whoever still refers to them."""
+        for part in list(self._workspace.parts):
+            if part not in self._before:
+                part.release()
 
     def count(self) -> tuple[int, int]:
         """Bytes so far: of inputs, and of other tables."""

@@ -331,6 +331,9 @@ class _Folding:
             )  # fmt: skip
 
     def _replace(self, made: Data, claim: Reservation, rows: int) -> None:
+        if not made.rows:
+            claim.release()  # all keys are missing as yet: nothing is begun
+            return
         before = 0 if self._state is None else self._state.rows
         self._state = made
         if self._held is not None:

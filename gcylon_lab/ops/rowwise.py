@@ -8,13 +8,14 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, BudgetExceeded, GcylonError, UnsupportedDtype
+from ..memory.budget import exceeded
 from ..tables.backend import Data
 from ..tables.expressions import Expression
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
 from ..units import format_bytes
 from .intake import check_values, take_in
 from .keys import check_columns
-from .local import LocalWork
+from .local import LocalWork, reading_bytes
 from .operation import Operation, Request
 from .part import Chunk, Part, Partitioning
 from .plan import Plan
@@ -24,8 +25,6 @@ from .views import ChunkView, renamed
 from .workspace import Workspace
 
 _EACH_ROW = "because each rank works on its own rows"
-# What a function is given of all rows: read back, joined, and as a frame.
-_COPIES = 3
 
 
 def filtered(
@@ -245,7 +244,7 @@ def mapped(
     timeout_s: float | None = None,
 ) -> Part:
     """Collective: all ranks call it. What a function makes of each rank's rows, as a frame of the rank's library."""
-    backend, budget = workspace.backend, workspace.budget
+    backend = workspace.backend
 
     def check() -> None:
         if not callable(function):
@@ -255,14 +254,7 @@ def mapped(
         work_pieces = part.chunks if by_chunk else [part]
         for some in list(work_pieces) or [part]:
             with ExitStack() as held:
-                used = budget.used_bytes
-                try:
-                    data = _as_one(workspace, part, some if isinstance(some, Chunk) else None, held)
-                    held.enter_context(budget.reserve(data.nbytes, "The frame that a function is given"))
-                except BudgetExceeded as error:
-                    if not by_chunk and len(part.chunks) > 1:
-                        _advise_chunks(error, used + _COPIES * part.nbytes)
-                    raise
+                data = _given(workspace, part, [some] if isinstance(some, Chunk) else part.chunks, held)
                 frame = function(backend.to_frame(data))
                 made = backend.from_frame(frame)
                 del frame
@@ -273,9 +265,8 @@ def mapped(
     return take_in(workspace, request, make)
 
 
-def _advise_chunks(error: BudgetExceeded, would_do: int) -> None:
+def _advise_chunks(error: BudgetExceeded) -> None:
     """Not all of a rank's rows fit at once: each chunk may."""
-    error.numbers["would_do"] = max(error.numbers["would_do"], would_do)
     error.advice = (
         "Let the function have one chunk after the other, with by_chunk=True. All rows of a rank at once would fit in "
         f"a gpu_memory_limit of {error.numbers['would_do']} bytes ({format_bytes(error.numbers['would_do'])}); "
@@ -283,13 +274,30 @@ def _advise_chunks(error: BudgetExceeded, would_do: int) -> None:
     )
 
 
-def _as_one(workspace: Workspace, part: Part, chunk: Chunk | None, held: ExitStack) -> Data:
+def _given(workspace: Workspace, part: Part, chunks: Sequence[Chunk], held: ExitStack) -> Data:
+    """Rows of some chunks, with claims on them and on the frame that they become; an error says what all takes."""
+    budget, what = workspace.budget, "The frame that a function is given"
+    used = budget.used_bytes
+    try:
+        data = _as_one(workspace, part, chunks, held)
+        held.enter_context(budget.reserve(data.nbytes, what))
+        return data
+    except BudgetExceeded:
+        kept, joining = reading_bytes(chunks) if chunks else (0, 0)
+        needed = max(joining, kept + sum(chunk.nbytes for chunk in chunks))
+        error = exceeded(what, needed, used, budget.limit_bytes)
+        if len(chunks) > 1:
+            _advise_chunks(error)
+        raise error from None
+
+
+def _as_one(workspace: Workspace, part: Part, chunks: Sequence[Chunk], held: ExitStack) -> Data:
     backend = workspace.backend
-    chunks = part.chunks if chunk is None else [chunk]
-    pieces = [backend.cast(held.enter_context(one.load(workspace)), part.schema) for one in chunks]
-    if len(pieces) == 1:
-        return pieces[0]
-    if not pieces:
+    if not chunks:
         return backend.empty(part.schema)
-    held.enter_context(workspace.budget.reserve(sum(piece.nbytes for piece in pieces), "Joining a part's chunks"))
-    return backend.concat(pieces)
+    if len(chunks) == 1:
+        return backend.cast(held.enter_context(chunks[0].load(workspace)), part.schema)
+    with ExitStack() as loaded:  # only the copy is needed afterwards
+        pieces = [backend.cast(loaded.enter_context(one.load(workspace)), part.schema) for one in chunks]
+        held.enter_context(workspace.budget.reserve(sum(piece.nbytes for piece in pieces), "Joining a part's chunks"))
+        return backend.concat(pieces)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
-from ..errors import CommError, GcylonError
+from ..errors import BudgetExceeded, CommError, GcylonError
 from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ..profiling import OperationRecord
 from ..profiling import operation as recorded
+from .advice import with_leeway
 from .giving_way import GivingWay, giving_way_notes
 from .operation import Operation, Request
 from .part import Part
@@ -65,6 +66,10 @@ def run_verb(
         giving_way = GivingWay(workspace, (request.part, *request.others))
         try:
             result = _run(operation, body, giving_way)
+        except BaseException:
+            # The frames of functions inside functions refer to what they share even when they are cleared.
+            giving_way.let_go_of_made()
+            raise
         finally:
             record.measured_peak_bytes = max(record.measured_peak_bytes, workspace.budget.window_peak_bytes)
             workspace.transport.set_deadline(None)
@@ -111,10 +116,20 @@ def _run(operation: Operation, body: Callable[[Operation], Part], giving_way: Gi
 def _named(operation: Operation, error: Exception) -> Exception:
     """Give an error of a library that ran out of memory the numbers and the option to change."""
     on_gpu = operation.workspace.backend.on_gpu
+    if isinstance(error, BudgetExceeded):
+        _with_leeway(error)
     if isinstance(error, GcylonError) or not on_gpu or not is_out_of_memory(error):
         return error  # an ordinary MemoryError is the machine's limit, not the budget's
     limit = operation.record.budget_bytes  # a lower one, of this operation, holds no longer
     return as_budget_exceeded(error, operation.workspace.budget, operation.verb, limit_bytes=limit)
+
+
+def _with_leeway(error: BudgetExceeded) -> None:
+    """Where one step did not fit, and nobody has reckoned what all of them take: a next one may take a little more."""
+    numbers = error.numbers
+    did = numbers.get("would_do")
+    if did is not None and did == numbers["used_bytes"] + numbers["needed_bytes"]:
+        with_leeway(error)
 
 
 def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:

@@ -26,6 +26,7 @@ _COMPARED = 6
 # Of ordering: packed words, the word that is added, marks of equal rows, missing values and runs.
 _ROW_BYTES = 32
 _BLOCK_BYTES = 128  # temporaries of making a word, a row of a block
+_KEPT_WORDS = 64  # of splitters: a text of megabytes has hundreds of thousands
 
 
 class PandasSorting:
@@ -93,7 +94,17 @@ class _Search:
         self._words = words
         self._cuts = cuts
         self._count = count
-        self._between = [splitters.get(place, slice(0, count)) for place in self._places]
+        self._splitters = splitters
+        self._between: list[Words] = []
+
+    def _edges(self, step: int) -> Words:
+        """A word of all splitters: made when it is asked for, as long texts have many; only the first ones are kept."""
+        if step < len(self._between):
+            return self._between[step]
+        words = self._splitters.get(self._places[step], slice(0, self._count))
+        if step == len(self._between) < _KEPT_WORDS:
+            self._between.append(words)
+        return words
 
     def fill(self, ids: Ids, start: int, stop: int) -> None:
         """Find the ids of rows [start, stop)."""
@@ -105,7 +116,7 @@ class _Search:
                 ids[rows] = first + np.searchsorted(self._cuts[first:last], numbers, side="right")
                 continue
             words = self._words.get(self._places[step], rows)
-            edges = self._between[step][first:last]
+            edges = self._edges(step)[first:last]
             before = _searched(edges, words)
             ids[rows] = first + before
             for low, high in _stretches(edges):

@@ -24,7 +24,7 @@ def gather(column: Column, array: Array, rows: Int64s) -> Array:
         taken = one_array(array).take(pa.array(rows, mask=missing if missing.any() else None))
         return pa.chunked_array([taken], type=column.arrow)
     if not len(array):
-        return np.full(len(rows), null_item(column), column.dtype)
+        return np.full(len(rows), null_item(column), column.dtype) if len(rows) else array
     result = array[rows]
     if missing.any():
         result[missing] = null_item(column)

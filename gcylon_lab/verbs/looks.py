@@ -26,9 +26,10 @@ class LookingVerbs(Verbs):
             gathered = self._made(allgather(workspace, tail, timeout_s=timeout_s)[0])
         finally:
             tail.release()  # an error that is kept would hold it
-        frame = pandas_frame(rows_on_host(workspace, gathered._live()))
-        gathered.release()
-        return frame
+        try:
+            return pandas_frame(rows_on_host(workspace, gathered._live()))
+        finally:
+            gathered.release()
 
     def sample(
         self,

@@ -202,7 +202,9 @@ class ReductionVerbs(Verbs):
         chosen, kinds = (None, _NUMBERS) if columns is None else (listed(columns), None)
         found = reduce_columns(self._workspace, self._live(), "describe", chosen, kinds, functions, config, timeout_s)
         values = {label: [found[one][label] for one in functions] for label in found[functions[0]]}
-        return pd.DataFrame(values, index=names).astype("float64")
+        # Of masked and decimal columns, what there is no value of is pandas' own missing value, which is no float.
+        plain = {label: [float("nan") if pd.isna(one) else float(one) for one in row] for label, row in values.items()}
+        return pd.DataFrame(plain, index=names, dtype="float64")
 
     def _reduced(
         self,

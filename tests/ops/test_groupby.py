@@ -371,6 +371,24 @@ def test_any_rows_on_any_ranks(
         assert_same_rows(ours, theirs, by)
 
 
+def keyless_at_first() -> list[pd.DataFrame]:
+    """Rows in many pieces, of which the first ones, or all, have no key."""
+    rows, config = 300, GcylonConfig(chunk_size_bytes=1024, min_chunk_rows=1)
+    keys = {"late": [None] * 250 + [1.0, 2.0] * 25, "never": [None] * rows}
+    made = []
+    for values in keys.values():
+        table = gl.from_local(pd.DataFrame({"k": np.array(values, dtype=float), "v": np.arange(rows)}))
+        made.append(table.groupby("k").agg(low=("v", "min"), last=("v", "last"), config=config).to_pandas())
+    return made
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_pieces_without_a_key_may_come_first(size: int) -> None:
+    late, never = World("threads", size).run(keyless_at_first)[0]
+    assert late.sort_values("k").values.tolist() == [[1.0, 250, 298], [2.0, 251, 299]]
+    assert never.empty and never.dtypes["low"] == np.int64
+
+
 def hot_lists(limit: int) -> tuple[int, int]:
     """One key with nearly all rows of three ranks, unequal ones: what is advised, and what was in use after it."""
     context = current()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
+from contextlib import nullcontext
 
+import pandas as pd
 import pytest
 from exchanges import make_frame
+from faults import Fault, broken, state
 from worlds import World
 
 import gcylon_lab as gl
@@ -112,3 +115,45 @@ def release_one_of_two() -> int:
 
 def test_a_part_of_two_tables_goes_with_the_second() -> None:
     assert all(World("threads", 2).run(release_one_of_two))
+
+
+def made_and_lost(verb: str, fault: Fault) -> tuple[int, int]:
+    """A verb fails half way on one rank, and its error is kept: what is in use once its input is released."""
+    context = current()
+    frame = pd.DataFrame({"k": [(i % 7 + context.rank) for i in range(600)], "s": ["x" * 40] * 600})
+    table = gl.from_local(frame)
+    config = gl.GcylonConfig(gpu_memory_limit=60_000, chunk_size_bytes=2048, min_chunk_rows=1)
+    calls = {
+        "groupby": lambda: table.groupby("k").agg(x=("s", "list"), config=config),
+        "value_counts": lambda: table.value_counts("k"),
+        "normalize": lambda: table.value_counts("k", normalize=True, sort=False),
+    }
+    with broken(context, 1, fault), pytest.raises(GcylonError) as caught:
+        calls[verb]()
+    table.release()
+    assert caught.value.__traceback__ is not None
+    return state(context)
+
+
+@pytest.mark.parametrize(
+    ("verb", "fault"),
+    [("groupby", Fault("unpack")), ("value_counts", Fault("sort_order")), ("normalize", Fault("evaluate"))],
+    ids=str,
+)
+def test_what_a_verb_had_made_goes_although_its_error_is_kept(verb: str, fault: Fault) -> None:
+    assert World("threads", 2).run(made_and_lost, verb, fault) == [(0, 0)] * 2
+
+
+def not_shown() -> tuple[int, int]:
+    """Rows that were gathered to be shown cannot be made a frame, and the error is kept."""
+    context = current()
+    table = gl.from_local(make_frame("even", context.rank, context.size))
+    with broken(context, 1, Fault("to_host")), pytest.raises(ValueError) if context.rank else nullcontext() as caught:
+        table.head()
+    table.release()
+    assert context.rank == 0 or caught is not None and caught.value.__traceback__ is not None
+    return state(context)
+
+
+def test_rows_that_could_not_be_shown_go() -> None:
+    assert World("threads", 2).run(not_shown) == [(0, 0)] * 2

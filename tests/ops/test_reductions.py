@@ -16,6 +16,7 @@ from relations import FEW, THREADS, TIGHT, check_clean, on_ranks
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, ColumnMissing, UnsupportedDtype
 
 NUMBERS = ["g", "k", "x", "n"]
@@ -107,6 +108,18 @@ def test_describe(world: World) -> None:
     assert "m" in ours and "b" not in ours
     empty = world.run(on_ranks, Reduction("describe", ["g", "x"]), "all empty")[0]["value"]
     assert empty.loc["count"].tolist() == [0, 0] and empty.loc["mean":].isna().all(axis=None)
+
+
+def few_values() -> pd.DataFrame:
+    lone = [None, 7] if current().rank else [None, None]
+    values = {"a": pd.array(lone, "Int64"), "b": pd.array([None, None], "Int64")}
+    return gl.from_local(pd.DataFrame(values)).describe()
+
+
+def test_describe_of_one_value_and_of_none() -> None:
+    for found in World("threads", 2).run(few_values):
+        assert found["a"].fillna(-1).tolist() == [1, 7, -1, 7, 7, 7, 7, 7]
+        assert found["b"].fillna(-1).tolist() == [0, -1, -1, -1, -1, -1, -1, -1]
 
 
 def test_numbers_only_and_rows() -> None:

@@ -16,6 +16,7 @@ from worlds import World
 import gcylon_lab as gl
 from gcylon_lab import col, lit
 from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, DuplicateColumns, RankError, RanksDisagree
 
 
@@ -327,3 +328,20 @@ def test_mixed_dtypes_are_computed_in_the_common_one() -> None:
     frames = [pd.DataFrame({"v": np.array([100], "int8")}), pd.DataFrame({"v": np.array([1000], "int64")})]
     results = World("threads", 2).run(on_ranks, Verb("assign", w=col("v") * 2), frames)
     assert in_order(results)["w"].tolist() == [200, 2000]
+
+
+def frame_that_does_not_fit() -> tuple[int, list[int]]:
+    """All of a staged table for a function, under too small a limit, then under the one that is advised."""
+    context = current()
+    table = gl.from_local(pd.DataFrame({"g": range(2000), "s": ["x" * 20] * 2000}))
+    table._part.stage(context.workspace, 2**40, 4000)
+    with pytest.raises(BudgetExceeded) as caught:
+        table.map_parts(len, config=GcylonConfig(gpu_memory_limit=30_000))
+    limit = caught.value.numbers["would_do"]
+    made = table.map_parts(lambda frame: frame.head(1), config=GcylonConfig(gpu_memory_limit=limit))
+    return table.nbytes, [limit, made.num_rows, context.recorder.operations[-1].measured_peak_bytes]
+
+
+def test_the_limit_that_a_frame_for_a_function_is_advised_to_have_does() -> None:
+    for nbytes, (limit, rows, peak) in World("threads", 2).run(frame_that_does_not_fit):
+        assert rows == 1 and peak <= limit <= 2 * nbytes + 1000, "chunks are let go of once they are joined"
