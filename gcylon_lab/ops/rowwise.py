@@ -103,7 +103,9 @@ def computed(what: object, work: Callable[[], Data]) -> Data:
         return work()
     except UnsupportedDtype as error:
         # There is no frame whose column could be converted.
-        error.advice = "Give each column values of its own type, as in fillna({'x': 0}), or convert the column by astype."
+        error.advice = (
+            "Give each column values of its own type, as in fillna({'x': 0}), or convert the column by astype."
+        )
         raise
     except (GcylonError, MemoryError):
         raise

@@ -128,7 +128,9 @@ def _with_leeway(error: BudgetExceeded) -> None:
     """Where one step did not fit, and nobody has reckoned what all of them take: a next one may take a little more."""
     numbers = error.numbers
     did = numbers.get("would_do")
-    if did is not None and did == numbers["used_bytes"] + numbers["needed_bytes"]:
+    if did is None or did != numbers["used_bytes"] + numbers["needed_bytes"]:
+        return
+    if error.advice.startswith("gpu_memory_limit"):  # not where there is other advice
         with_leeway(error)
 
 
