@@ -185,9 +185,7 @@ def next_pass(
     )
     index = build * costs.index_row_bytes
     free = limits - used - received - results
-    fits: npt.NDArray[np.bool_] = np.all(
-        (free >= _MARGIN * BUILD_SHARE * index) & (free >= limits / _LEAST_FREE), axis=1
-    )
+    fits: npt.NDArray[np.bool_] = np.all(free >= _free_for(index, limits), axis=1)
     if not fits[0]:
         return None
     count = len(fits) if fits.all() else int(np.argmin(fits))
@@ -195,6 +193,12 @@ def next_pass(
     working = index[at] + results[at] + scratch_bytes(costs, free[at], index[at], probe[at], results[at])
     sending = 0.0 * used if costs.scatters else sending_room(costs, limits - used - received[at])
     return Pass(first, last, used + received[at] + np.maximum(working, np.minimum(sending, 4 * received[at])))
+
+
+def _free_for(index: Numbers, limits: Numbers) -> Numbers:
+    """What a pass leaves free for an index, and the work with it."""
+    free: Numbers = np.maximum(_MARGIN * BUILD_SHARE * index, limits / _LEAST_FREE)
+    return free
 
 
 def looking_up_bytes(room: Any, index: Any, *, hashes_anew: bool) -> Any:
@@ -272,13 +276,16 @@ class JoinMemory:
         Of the result on all ranks, as it is expected.
     notes : list of str
         Why passes that would fit are not taken.
+    needed : ndarray
+        On each rank, what joining all at once takes, beside the tables that have to stay.
     """
 
     passes: int
     peaks: Numbers
-    gives_way: bool = False
-    result_bytes: float = 0.0
-    notes: tuple[str, ...] = ()
+    gives_way: bool
+    result_bytes: float
+    notes: tuple[str, ...]
+    needed: Numbers
 
 
 def join_memory(
@@ -316,19 +323,21 @@ def join_memory(
     everywhere = meeting.kind == "broadcast"
     at_once = even_sizes(rows, nbytes, build, meeting.moved, result, everywhere=everywhere)
     both = even_sizes(rows, nbytes, build, ("left", "right"), result, everywhere=False)
+    index = at_once.build_rows[0] * costs.index_row_bytes
+    needed = used - beside + at_once.received[0] + at_once.results[0] + _free_for(index, limits)
     splits = may_split(spec, meeting, strategy, staged=bool(sizes[:, 7].any()))
     notes: tuple[str, ...] = ()
     for less in (0.0 * beside, beside):
         once = next_pass(at_once, costs, used - less, limits, 0)
         if once is not None:
-            return JoinMemory(1, once.peaks, bool(less.any()), result)
+            return JoinMemory(1, once.peaks, bool(less.any()), result, (), needed)
         if splits:
             several = plan_passes(both.split(buckets_for(len(limits))), costs, used - less + ids, limits)
             if several is not None:
                 notes = too_dear(len(several), rows["left"] + rows["right"], both) if instead else ()
                 if not notes:
-                    return JoinMemory(len(several), peaks_of(several), bool(less.any()), result)
-    return JoinMemory(0, used, result_bytes=result, notes=notes)
+                    return JoinMemory(len(several), peaks_of(several), bool(less.any()), result, (), needed)
+    return JoinMemory(0, used, False, result, notes, needed)
 
 
 def too_dear(passes: int, rows: Int64s, sizes: JoinSizes) -> tuple[str, ...]:
