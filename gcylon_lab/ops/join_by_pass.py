@@ -15,12 +15,12 @@ from ..tables.schema import Label
 from .buckets import MASK_ROW_BYTES, BucketRoute
 from .exchange import exchange_counted, exchange_table, go_on
 from .join_passes import (
-    COPY_ROW_BYTES,
     JoinCosts,
     JoinMemory,
     JoinSizes,
     Numbers,
     buckets_for,
+    copy_row_bytes,
     peaks_of,
     plan_passes,
     sending_room,
@@ -122,7 +122,11 @@ class PassExchange:
         received: Numbers = np.sum([side.nbytes.sum(axis=0) for side in self._sides.values()], axis=0, dtype=np.float64)
         larger = np.maximum(rows["left"], rows["right"])
         results = larger * (result_bytes / max(larger.sum(), 1.0))
-        return JoinSizes(received, rows[build], rows["left" if build == "right" else "right"], results)
+        sides = [self._sides[name] for name in SIDES]
+        sent = np.stack([side.rows.sum(axis=2).T for side in sides], axis=1).astype(np.float64)
+        row_bytes = np.array([[side.nbytes.sum() / max(int(side.rows.sum()), 1)] for side in sides])
+        probe = rows["left" if build == "right" else "right"]
+        return JoinSizes(received, rows[build], probe, results, sent, row_bytes)
 
     def receive(self, name: str, first: int, last: int, costs: JoinCosts, used: Numbers) -> Part:
         """Collective: all ranks call it. Bring rows of buckets [first, last) of a side to where they meet.
@@ -149,7 +153,7 @@ class PassExchange:
             row_bytes = side.part.nbytes / max(side.part.rows, 1)
             room = sending_room(costs, self._limits - used - come)[rank]
             share = side.rows[rank, first:last].sum() / max(int(side.rows[rank].sum()), 1)
-            rows = int(room / (MASK_ROW_BYTES + share * (2 * row_bytes + COPY_ROW_BYTES)))
+            rows = int(room / (MASK_ROW_BYTES + share * copy_row_bytes(row_bytes)))
         chosen = side.rows[:, first:last].sum(axis=1)
         return exchange_counted(side.step, side.part, side.route, chosen, max(1, rows))
 

@@ -11,9 +11,10 @@ import numpy.typing as npt
 
 from ..config import GcylonConfig
 from ..tables.join_columns import JoinSpec
+from ..tables.partition import partition_scratch_bytes
 from ..tables.scattering import MOST_SCATTERED, scatter_bytes
 from ..units import format_bytes, format_count, format_seconds
-from .buckets import MOST_BUCKETS
+from .buckets import MASK_ROW_BYTES, MOST_BUCKETS
 from .join_plan import Meeting, expected_rows, may_split
 from .local import PIECES_IN_LIMIT
 from .shapes import CHUNKS_IN_LIMIT, FAST_CHUNK_BYTES, LEAST_FAST_CHUNK_BYTES, id_bytes
@@ -33,7 +34,8 @@ _PASS_ROW_S, _STAGED_BYTE_S = 2.2e-9, 0.5e-9
 # Rows are written by kernels where they take so many times the bytes of the counts for it.
 _LEAST_ROWS_TO_COUNTS = 8
 # Of sending a row, beside two copies of it: its number, its id, and the order by rank.
-COPY_ROW_BYTES = 8 + 1 + 17
+_ID_ROW_BYTES = 8 + 1
+_COPY_ROW_BYTES = _ID_ROW_BYTES + 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ class JoinCosts:
 
 @dataclass(frozen=True, slots=True)
 class JoinSizes:
-    """What each rank gets of each bucket of keys; all of shape (buckets, size).
+    """What each rank gets of each bucket of keys; of shape (buckets, size) where nothing else is said.
 
     Attributes
     ----------
@@ -76,12 +78,18 @@ class JoinSizes:
         Of the side that is indexed, and of the one that is looked up.
     results : ndarray
         Bytes of the result.
+    sent_rows : ndarray, shape (buckets, 2, size)
+        Of each side, from each rank.
+    row_bytes : ndarray, shape (2, 1)
+        Of each side.
     """
 
     received: Numbers
     build_rows: Numbers
     probe_rows: Numbers
     results: Numbers
+    sent_rows: Numbers
+    row_bytes: Numbers
 
     @property
     def buckets(self) -> int:
@@ -94,12 +102,11 @@ class JoinSizes:
 
     def split(self, buckets: int) -> JoinSizes:
         """One bucket as several of equal size."""
-        return JoinSizes(
-            *(
-                np.repeat(one / buckets, buckets, axis=0)
-                for one in (self.received, self.build_rows, self.probe_rows, self.results)
-            )
+        received, build, probe, results, sent = (
+            np.repeat(one / buckets, buckets, axis=0)
+            for one in (self.received, self.build_rows, self.probe_rows, self.results, self.sent_rows)
         )
+        return JoinSizes(received, build, probe, results, sent, self.row_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +198,8 @@ def next_pass(
     count = len(fits) if fits.all() else int(np.argmin(fits))
     last, at = first + count, count - 1
     working = index[at] + results[at] + scratch_bytes(costs, free[at], index[at], probe[at], results[at])
-    sending = 0.0 * used if costs.scatters else sending_room(costs, limits - used - received[at])
-    return Pass(first, last, used + received[at] + np.maximum(working, np.minimum(sending, 4 * received[at])))
+    sending = _sending_bytes(sizes, costs, limits - used - received[at], first, last)
+    return Pass(first, last, used + received[at] + np.maximum(working, sending))
 
 
 def _free_for(index: Numbers, limits: Numbers) -> Numbers:
@@ -219,6 +226,25 @@ def scratch_bytes(costs: JoinCosts, room: Numbers, index: Numbers, probe_rows: N
     block = np.minimum(np.minimum(pairs, costs.block_rows), most)
     scratch: Numbers = piece * costs.match_row_bytes + block * (costs.pair_bytes + costs.out_row_bytes)
     return scratch
+
+
+def copy_row_bytes(row_bytes: Any) -> Any:
+    """About what a row takes that is copied to be sent."""
+    return 2 * row_bytes + _COPY_ROW_BYTES
+
+
+def _sending_bytes(sizes: JoinSizes, costs: JoinCosts, free: Numbers, first: int, last: int) -> Numbers:
+    """What choosing the rows of some buckets, and copying them, takes on each rank, so much being free."""
+    if costs.scatters:
+        return 0.0 * free
+    every, rows = sizes.sent_rows.sum(axis=0), sizes.sent_rows[first:last].sum(axis=0)
+    about = MASK_ROW_BYTES * every + rows * copy_row_bytes(sizes.row_bytes)
+    pieces = np.maximum(np.ceil(about / np.maximum(sending_room(costs, free), 1.0)), 1.0)
+    # Of few rows ordering takes more each; a rank that sends much may get little, and the other way round.
+    ordering = np.vectorize(partition_scratch_bytes, otypes=[np.float64])(rows / pieces, len(free))
+    taken = (MASK_ROW_BYTES * every + rows * (2 * sizes.row_bytes + _ID_ROW_BYTES)) / pieces + ordering
+    most: Numbers = np.minimum(taken.max(axis=0), free)
+    return most
 
 
 def sending_room(costs: JoinCosts, free: Numbers) -> Numbers:
@@ -388,14 +414,15 @@ def even_sizes(
     """
     size = len(rows[build])
     there: dict[str, Numbers] = {}
-    received = np.zeros(size)
-    for name in ("left", "right"):
+    received, sent, row_bytes = np.zeros(size), np.zeros((2, size)), np.zeros((2, 1))
+    for place, name in enumerate(("left", "right")):
         here = rows[name].astype(np.float64)
-        row_bytes = nbytes[name].sum() / max(here.sum(), 1.0)
+        row_bytes[place] = nbytes[name].sum() / max(here.sum(), 1.0)
         if name in moved:
+            sent[place] = here
             here = np.full(size, here.sum() / (1 if everywhere else size))
-            received = received + here * row_bytes
+            received = received + here * row_bytes[place]
         there[name] = here
     probe = "left" if build == "right" else "right"
     results = np.full(size, result_bytes / size)
-    return JoinSizes(received[None], there[build][None], there[probe][None], results[None])
+    return JoinSizes(received[None], there[build][None], there[probe][None], results[None], sent[None], row_bytes)

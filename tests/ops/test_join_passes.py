@@ -309,7 +309,8 @@ def test_the_limit_that_a_refused_join_advises_does() -> None:
 
 def sizes_of(*results: float, received: float = 10.0) -> JoinSizes:
     rows = np.full((len(results), 2), received)
-    return JoinSizes(rows, rows / 10, rows / 10, np.array([results, results]).T)
+    none = np.zeros((len(results), 2, 2))
+    return JoinSizes(rows, rows / 10, rows / 10, np.array([results, results]).T, none, none[0, :, :1])
 
 
 COSTS = JoinCosts(1.0, 1.0, 1.0, 1.0, 1, 1)
