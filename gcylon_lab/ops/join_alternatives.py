@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..errors import BudgetExceeded
 from ..units import format_bytes, format_count
-from .join_passes import JoinMemory
+from .join_memory import JoinMemory
 from .plan import STRATEGIES, Alternative, Plan
 
 Foreseen = tuple[Plan, JoinMemory]

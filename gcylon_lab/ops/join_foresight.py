@@ -15,7 +15,8 @@ from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
 from .foresight import foresee
 from .join_alternatives import Foreseen, join_alternatives
-from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory, scratch_bytes, worth_scattering
+from .join_memory import JoinMemory, join_memory
+from .join_passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
 from .join_plan import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
 from .operation import Int64s, Operation, Request
 from .part import Part, Partitioning

@@ -204,6 +204,22 @@ def test_a_staged_join_holds_no_result(how: str, factor: float) -> None:
         assert all(0.9 <= ratio <= 1.1 for ratio in ratios), ratios
 
 
+def many_pairs(how: str) -> float:
+    rng = np.random.default_rng(current().rank)
+    left, right = (
+        gl.from_local(pd.DataFrame({"k": rng.integers(0, 300, 3000), name: rng.random(3000)})) for name in "xy"
+    )
+    left.join(right, how, "k", strategy="staged")
+    record = current().recorder.operations[-1]
+    return record.predicted_peak_bytes / record.measured_peak_bytes
+
+
+@pytest.mark.parametrize("how", ["inner", "outer"])
+def test_a_block_of_pairs_that_is_not_held_is_foreseen(how: str) -> None:
+    for ratio in World("threads", 2).run(many_pairs, how):
+        assert 0.9 <= ratio <= 1.1, ratio
+
+
 def test_the_first_pass_tells_how_large_the_result_is() -> None:
     for before, after in World("threads", 2).run(below_peaks, "semi", 60_000, "auto", 4.0):
         assert before > 1.1 and 0.9 <= after <= 1.1
