@@ -330,8 +330,8 @@ class _Join:
         so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
         peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
         kept = self.work.kept_bytes(result)
-        held = bool(kept or self.spec.filters)  # less is in use once a filter makes rows
-        block = local.block_bytes(pairs, held=held)
+        # Once a filter makes rows, less is in use than now.
+        block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         result += local.result.nbytes  # of passes before
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging))

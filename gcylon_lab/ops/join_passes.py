@@ -235,8 +235,8 @@ def _sending_bytes(sizes: JoinSizes, costs: JoinCosts, free: Numbers, first: int
     about = MASK_ROW_BYTES * every + rows * copy_row_bytes(sizes.row_bytes)
     pieces = np.maximum(np.ceil(about / np.maximum(sending_room(costs, free), 1.0)), 1.0)
     # Of few rows ordering takes more each; a rank that sends much may get little, and the other way round.
-    ordering = np.vectorize(partition_scratch_bytes, otypes=[np.float64])(rows / pieces, len(free))
-    taken = (MASK_ROW_BYTES * every + rows * (2 * sizes.row_bytes + _ID_ROW_BYTES)) / pieces + ordering
+    ordering = [[partition_scratch_bytes(int(n), len(free)) for n in side] for side in rows / pieces]
+    taken = (MASK_ROW_BYTES * every + rows * (2 * sizes.row_bytes + _ID_ROW_BYTES)) / pieces + np.array(ordering)
     most: Numbers = np.minimum(taken.max(axis=0), free)
     return most
 
