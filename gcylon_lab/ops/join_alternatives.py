@@ -60,7 +60,13 @@ def _refused(name: str, error: BudgetExceeded) -> Alternative:
     needed, used = int(numbers["needed_bytes"]), int(numbers["used_bytes"])
     what = re.sub(r"^\[.*?\] ", "", str(error)).partition(" needs ")[0]  # without the rank
     what = what[:1].lower() + what[1:]
-    why = f"it would be refused, as {what} needs {format_bytes(needed)} while {format_bytes(used)} are in use"
+    # Sizes of exchanges are those of the tables; how large the result is, which is no rank's yet, is assumed.
+    sure = (
+        "it would probably be refused"
+        if error.rank is not None
+        else "unless it is smaller than assumed, it would be refused"
+    )
+    why = f"{sure}, as {what} needs {format_bytes(needed)} while {format_bytes(used)} are in use"
     return Alternative(name, needed + used, 0, False, why)
 
 

@@ -175,9 +175,9 @@ def _side(name: str, keys: tuple[Any, ...], infos: Infos) -> Side:
 
 
 def _exchange(meeting: Meeting, name: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Plan:
-    """The plan of an exchange of one side; where that is the left one, the right one stays where it is meanwhile."""
+    """The plan of an exchange of one side; the right one stays where it is until it has been exchanged itself."""
     infos = left if name == "left" else right
-    held = strategy in ("direct", "chunked") and name == "left"
+    held = strategy in ("direct", "chunked") and name == "left" == meeting.moved[0]
     beside = [i["tiers"]["device"] for i in right] if held else []
     if meeting.kind == "broadcast":
         return foresee("allgather", infos, config, strategy=strategy, beside=beside)
