@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data
 from ..tables.scattering import scatter_bytes
 from ..tables.schema import Label, Schema
-from .local import LocalWork
+from .local import LocalWork, pieces_ahead
 from .operation import Operation
 from .part import Part
 from .partition import HashRoute, Int64s
@@ -19,6 +20,8 @@ from .shapes import id_bytes
 from .workspace import Workspace
 
 MOST_BUCKETS = 64
+# A chunk of fewer bytes takes far longer to be written and read back than to be joined to others before.
+_LEAST_CHUNK_BYTES = 16 * 1024
 MASK_ROW_BYTES = 3  # of rows among which some are chosen: two masks and what they give
 
 
@@ -61,16 +64,95 @@ def split_in_buckets(
     # As large as fits: the smaller a piece, the more and smaller the chunks of a bucket are.
     wished = work.piece_rows(row_bytes, 0)
     rows = max(1, min(8 * wished, int(work.room() / 3 / (4 * row_bytes + scratch))))
-    work.expect_pieces(part, schema, rows, 2 * max(row_bytes, schema.row_bytes) + scratch)
-    for piece in work.pieces(part, schema, rows, using_up=using_up):
-        needed = 2 * piece.nbytes + 24 * piece.rows + backend.partition_scratch_bytes(piece.rows, buckets)
-        with work.claim(needed):
-            ids = backend.partition_ids(piece, keys, apart * buckets) % buckets
-            data, offsets = backend.partition(piece, ids.astype(dtype), buckets)
-            for bucket, start, stop in zip(parts, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-                if stop > start:
-                    work.put_down(bucket, backend.slice(data, start, stop))
+    work_row_bytes = 2 * max(row_bytes, schema.row_bytes) + scratch
+    waiting = _waiting_bytes(work, part, schema, rows, work_row_bytes, buckets)
+    work.expect_pieces(part, schema, rows, work_row_bytes, beside=waiting)
+    with _Waiting(work, parts, waiting) as together:
+        for piece in work.pieces(part, schema, rows, using_up=using_up):
+            needed = 2 * piece.nbytes + 24 * piece.rows + backend.partition_scratch_bytes(piece.rows, buckets)
+            together.make_room(needed)
+            with work.claim(needed) as claim:
+                ids = backend.partition_ids(piece, keys, apart * buckets) % buckets
+                data, offsets = backend.partition(piece, ids.astype(dtype), buckets)
+                together.add(data, offsets, claim)
+        together.put_down()
     return parts
+
+
+def _waiting_bytes(work: LocalWork, part: Part, schema: Schema, rows: int, work_row_bytes: float, buckets: int) -> int:
+    """How many bytes of pieces wait to be put down together, beside the work on one: none where slices are large."""
+    row_bytes = part.nbytes / max(part.rows, 1)
+    piece_rows = max((ahead.rows for ahead in pieces_ahead(part, schema, rows)), default=0)
+    wished = min(part.nbytes, buckets * _LEAST_CHUNK_BYTES)
+    if wished < 2 * piece_rows * row_bytes or not work.operation.may_stage:
+        return 0
+    left = work.room() - max(work.pieces_bytes(part, schema, rows, work_row_bytes))
+    return max(0, int(min(wished, left / 2)))  # the other half for one bucket's slices, while they are joined
+
+
+class _Waiting:
+    """Pieces in order of their buckets, until the slices of several are worth being put down as one chunk a bucket.
+
+    Parameters
+    ----------
+    work : LocalWork
+    parts : list of Part
+        The buckets.
+    most_bytes : int
+        That wait; with 0 each piece is put down at once.
+    """
+
+    def __init__(self, work: LocalWork, parts: list[Part], most_bytes: int) -> None:
+        self._work, self._parts, self._most = work, parts, most_bytes
+        self._pieces: list[tuple[Data, list[int], Reservation]] = []
+
+    def __enter__(self) -> _Waiting:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._let_go()
+
+    def make_room(self, nbytes: int) -> None:
+        """Put down what waits where so many bytes would not be free beside it."""
+        if self._pieces and nbytes > self._work.room():
+            self.put_down()
+
+    def add(self, data: Data, offsets: Int64s, claim: Reservation) -> None:
+        """Take a piece, which is in memory under a claim that ends with the caller's work."""
+        edges = offsets.tolist()
+        if sum(held.nbytes for _, _, held in self._pieces) + data.nbytes > self._most:
+            self.put_down()
+        if data.nbytes > self._most:
+            self._down([(data, edges)])
+            return
+        claim.resize(max(0, claim.nbytes - data.nbytes))
+        self._pieces.append((data, edges, self._work.claim(data.nbytes)))
+
+    def put_down(self) -> None:
+        """Put down all that waits."""
+        self._down([(data, edges) for data, edges, _ in self._pieces])
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for _, _, claim in self._pieces:
+            claim.release()
+        self._pieces.clear()
+
+    def _down(self, pieces: list[tuple[Data, list[int]]]) -> None:
+        backend, work = self._work.backend, self._work
+        for place, bucket in enumerate(self._parts):
+            slices = [
+                backend.slice(data, edges[place], edges[place + 1])
+                for data, edges in pieces
+                if edges[place + 1] > edges[place]
+            ]
+            nbytes = sum(one.nbytes for one in slices)
+            if len(slices) > 1 and nbytes <= work.room():
+                with work.claim(nbytes):
+                    work.put_down(bucket, backend.concat(slices))
+                continue
+            for one in slices:
+                work.put_down(bucket, one)
 
 
 class BucketRoute(HashRoute):

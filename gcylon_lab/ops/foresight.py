@@ -24,6 +24,7 @@ def foresee(
     on: Sequence[str] = (),
     root: int = 0,
     rows_per_rank: Sequence[int] | None = None,
+    beside: Sequence[int] = (),
 ) -> Plan:
     """Plan a verb from every rank's ``Table.info()``.
 
@@ -42,6 +43,8 @@ def foresee(
         Of gather and broadcast.
     rows_per_rank : sequence of int, optional
         Of repartition.
+    beside : sequence of int, optional
+        Bytes in use on each rank that do not give way, beside the table's own: none by default.
 
     Returns
     -------
@@ -68,7 +71,7 @@ def foresee(
     pinned_tier = bool(infos[0].get("pinned_tier", False))
     before = shapes
     if config.may_stage(pinned_tier=pinned_tier):
-        shapes = _after_making_room(shapes, chunks, config, strategy)
+        shapes = _after_making_room(shapes, chunks, config, strategy, beside or (0,) * shapes.size)
     plan = make_plan(shapes, config, strategy, pinned_tier=pinned_tier)
     return replace(plan, notes=_what_gives_way(before, shapes))
 
@@ -176,7 +179,9 @@ def _what_gives_way(before: Shapes, after: Shapes) -> tuple[str, ...]:
     return giving_way_notes(max(0, *own), max(0, *others))
 
 
-def _after_making_room(shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str) -> Shapes:
+def _after_making_room(
+    shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str, beside: Sequence[int]
+) -> Shapes:
     """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
     if never_fits(shapes, strategy).any():
         return replace(all_staged(replace(shapes, used=(0,) * shapes.size)), in_vain=True)
@@ -185,7 +190,7 @@ def _after_making_room(shapes: Shapes, chunks: Sequence[Sequence[int]], config: 
     count = list(shapes.chunks)
     for rank, (own, limit, room) in enumerate(zip(chunks, shapes.limits, wanted, strict=True)):
         # Other tables first; the input's own chunks go only if there is no other way, and one by one.
-        used[rank] = max(min(used[rank], sum(own)), min(used[rank], limit - room.all))
+        used[rank] = max(min(used[rank], sum(own) + beside[rank]), min(used[rank], limit - room.all))
         for nbytes in own if used[rank] > limit - room.here else ():
             if used[rank] <= limit - room.least:
                 break

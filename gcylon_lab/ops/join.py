@@ -18,7 +18,7 @@ from .advice import with_leeway
 from .buckets import MOST_BUCKETS
 from .exchange import exchange_table
 from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
-from .join_passes import join_memory
+from .join_memory import join_memory
 from .join_plan import (
     IN_PASSES,
     Meeting,
@@ -196,7 +196,7 @@ class _Join:
         exchange = PassExchange(operation, self.parts, keys, self.limits, scatters=self.costs.scatters)
         if not exchange.learn(self.costs.chunk_bytes):
             return 0
-        sizes = exchange.sizes(self.build, self.memory.result_bytes)
+        sizes = exchange.sizes(self.spec, self.build, self.memory.result_bytes)
         passes = PassJoin(local, exchange, sizes, self.costs, self.limits)
         first, work.kept_free_bytes = 0, 0
         while first < exchange.buckets:
@@ -329,7 +329,10 @@ class _Join:
         # The index and what was looked up in it are in use already.
         so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
         peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
-        staging = max(so_far, budget.used_bytes + self.work.kept_bytes(result) + local.block_bytes(pairs))
+        kept = self.work.kept_bytes(result)
+        # Once a filter makes rows, less is in use than now.
+        block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
+        staging = max(so_far, budget.used_bytes + kept + block)
         result += local.result.nbytes  # of passes before
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging))
         results, peaks = votes[:, 0], votes[:, 1]

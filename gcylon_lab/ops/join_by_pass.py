@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
 from ..errors import BudgetExceeded
 from ..memory.out_of_memory import memory_errors
+from ..tables.join_columns import JoinSpec
 from ..tables.schema import Label
 from .buckets import MASK_ROW_BYTES, BucketRoute
 from .exchange import exchange_counted, exchange_table, go_on
+from .join_memory import JoinMemory
 from .join_passes import (
-    COPY_ROW_BYTES,
     JoinCosts,
-    JoinMemory,
     JoinSizes,
     Numbers,
     buckets_for,
+    copy_row_bytes,
     peaks_of,
     plan_passes,
     sending_room,
 )
+from .join_plan import kept_sides
 from .local_join import LocalJoin
 from .operation import Int64s, Operation
 from .part import Part
@@ -116,13 +118,24 @@ class PassExchange:
             side.nbytes = side.rows * side.step.schema.row_bytes + every[:, 1]
         return True
 
-    def sizes(self, build: str, result_bytes: float) -> JoinSizes:
-        """What each rank gets of each bucket, with a result spread as the rows of the larger side are."""
+    def sizes(self, spec: JoinSpec, build: str, result_bytes: float) -> JoinSizes:
+        """What each rank gets of each bucket, with a result spread as the rows of the larger side are, or those that
+        are filtered."""
         rows = {name: side.rows.sum(axis=0).astype(np.float64) for name, side in self._sides.items()}
         received: Numbers = np.sum([side.nbytes.sum(axis=0) for side in self._sides.values()], axis=0, dtype=np.float64)
-        larger = np.maximum(rows["left"], rows["right"])
+        larger = rows["left"] if spec.filters else np.maximum(rows["left"], rows["right"])
         results = larger * (result_bytes / max(larger.sum(), 1.0))
-        return JoinSizes(received, rows[build], rows["left" if build == "right" else "right"], results)
+        sides = [self._sides[name] for name in SIDES]
+        sent = np.stack([side.rows.sum(axis=2).T for side in sides], axis=1).astype(np.float64)
+        row_bytes = np.array([[side.nbytes.sum() / max(int(side.rows.sum()), 1)] for side in sides])
+        probe = rows["left" if build == "right" else "right"]
+        return JoinSizes(received, rows[build], probe, results, sent, row_bytes)
+
+    def kept_rows(self, spec: JoinSpec) -> Numbers:
+        """How many rows the result has of each bucket at least, on each rank."""
+        rows = [self._sides[name].rows.sum(axis=0).astype(np.float64) for name in kept_sides(spec)]
+        least: Numbers = np.max([np.zeros((self.buckets, self._operation.size)), *rows], axis=0)
+        return least
 
     def receive(self, name: str, first: int, last: int, costs: JoinCosts, used: Numbers) -> Part:
         """Collective: all ranks call it. Bring rows of buckets [first, last) of a side to where they meet.
@@ -149,7 +162,7 @@ class PassExchange:
             row_bytes = side.part.nbytes / max(side.part.rows, 1)
             room = sending_room(costs, self._limits - used - come)[rank]
             share = side.rows[rank, first:last].sum() / max(int(side.rows[rank].sum()), 1)
-            rows = int(room / (MASK_ROW_BYTES + share * (2 * row_bytes + COPY_ROW_BYTES)))
+            rows = int(room / (MASK_ROW_BYTES + share * copy_row_bytes(row_bytes)))
         chosen = side.rows[:, first:last].sum(axis=1)
         return exchange_counted(side.step, side.part, side.route, chosen, max(1, rows))
 
@@ -195,6 +208,7 @@ class PassJoin:
     ) -> None:
         self._local, self._work, self._operation = local, local.work, local.work.operation
         self._exchange, self._sizes, self._costs = exchange, sizes, costs
+        self._least = exchange.kept_rows(local.spec) * costs.out_row_bytes
         self._limits = limits.astype(np.float64)
         self.done, self.passes = 0, 0
         self.peaks = self.results = np.zeros(len(limits))
@@ -207,6 +221,7 @@ class PassJoin:
         used, made, peaks = votes[:, :3].astype(np.float64).T
         expected = self._sizes.results[:first].sum(axis=0)
         sizes = self._sizes.scaled(np.where(expected > 0, made / np.maximum(expected, 1.0), 1.0))
+        sizes = replace(sizes, results=np.maximum(sizes.results, self._least))
         passes = plan_passes(sizes, self._costs, used, self._limits, first)
         if passes is None:
             return False

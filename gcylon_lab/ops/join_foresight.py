@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,9 @@ from ..errors import GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
 from .foresight import foresee
-from .join_passes import JoinCosts, JoinMemory, join_costs, join_memory, scratch_bytes, worth_scattering
+from .join_alternatives import Foreseen, join_alternatives
+from .join_memory import JoinMemory, join_memory
+from .join_passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
 from .join_plan import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
 from .operation import Int64s, Operation, Request
 from .part import Part, Partitioning
@@ -42,7 +45,7 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
     Returns
     -------
     Plan
-        Its notes say where rows meet, and why.
+        Its notes say where rows meet, and why; its alternatives what the other strategies would mean.
 
     Raises
     ------
@@ -50,6 +53,16 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         If an exchange, or the result that was asked to be held, does not fit.
     """
     check_strategy(strategy)
+    plan, _ = _foreseen(spec, left, right, config, strategy)
+    may_stage = config.may_stage(pinned_tier=bool(left[0].get("pinned_tier", False)))
+    others = join_alternatives(
+        plan, strategy, lambda name: _foreseen(spec, left, right, config, name), may_stage=may_stage
+    )
+    return replace(plan, alternatives=others)
+
+
+def _foreseen(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Foreseen:
+    """One strategy's plan, and how it fits into memory."""
     limits = [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in left]
     index_row_bytes = left[0]["index_row_bytes"]
     sides = {"left": _side("left", spec.left_on, left), "right": _side("right", spec.right_on, right)}
@@ -61,8 +74,8 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
     memory = join_memory(spec, meeting, build, sizes, costs, strategy, instead=may_stage and strategy == "auto")
     notes = (f"{meeting.kind} join: {meeting.reason}", *memory.notes)
     if memory.passes > 1:
-        return _in_passes(memory, costs, sizes, notes)
-    plans = [_exchange(meeting, name, {"left": left, "right": right}[name], config, strategy) for name in meeting.moved]
+        return _in_passes(memory, costs, sizes, notes), memory
+    plans = [_exchange(meeting, name, left, right, config, strategy) for name in meeting.moved]
     results = [int(memory.result_bytes / len(limits))] * len(limits)
     if memory.passes:
         peaks = [int(n) for n in memory.peaks]
@@ -81,7 +94,7 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
     if chosen != "staged" and max(results) > min(limits):
         raise exceeded(f"The result of a join with strategy={chosen!r}", max(results), 0, min(limits))
     peaks = [min(peak, limit) for peak, limit in zip(peaks, limits, strict=True)]
-    return Plan(
+    plan = Plan(
         verb="join",
         strategy=chosen,
         rounds=sum(plan.rounds for plan in plans),
@@ -95,6 +108,7 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         predicted_peaks=tuple(peaks),
         notes=notes,
     )
+    return plan, memory
 
 
 def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, notes: tuple[str, ...]) -> Plan:
@@ -160,10 +174,15 @@ def _side(name: str, keys: tuple[Any, ...], infos: Infos) -> Side:
     return Side(name, keys, tuple(i["nbytes"] for i in infos), tuple(i["rows"] for i in infos), known)
 
 
-def _exchange(meeting: Meeting, name: str, infos: Infos, config: GcylonConfig, strategy: str) -> Plan:
+def _exchange(meeting: Meeting, name: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Plan:
+    """The plan of an exchange of one side; the right one stays where it is until it has been exchanged itself."""
+    infos = left if name == "left" else right
+    held = strategy in ("direct", "chunked") and name == "left" == meeting.moved[0]
+    beside = [i["tiers"]["device"] for i in right] if held else []
     if meeting.kind == "broadcast":
-        return foresee("allgather", infos, config, strategy=strategy)
-    return foresee("shuffle", infos, config, strategy=strategy, on=[*meeting.keys(name)])  # type: ignore[list-item]
+        return foresee("allgather", infos, config, strategy=strategy, beside=beside)
+    keys: Any = [*meeting.keys(name)]
+    return foresee("shuffle", infos, config, strategy=strategy, on=keys, beside=beside)
 
 
 def _peaks(

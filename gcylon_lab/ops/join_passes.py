@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..tables.join_columns import JoinSpec
+from ..tables.partition import partition_scratch_bytes
 from ..tables.scattering import MOST_SCATTERED, scatter_bytes
-from ..units import format_bytes, format_count, format_seconds
-from .buckets import MOST_BUCKETS
-from .join_plan import Meeting, expected_rows, may_split
+from .buckets import MASK_ROW_BYTES, MOST_BUCKETS
 from .local import PIECES_IN_LIMIT
 from .shapes import CHUNKS_IN_LIMIT, FAST_CHUNK_BYTES, LEAST_FAST_CHUNK_BYTES, id_bytes
 
@@ -27,13 +25,11 @@ BUILD_SHARE, PIECE_SHARE = 2, 5
 _LEAST_FREE = 32
 # Claims are rounded, and what was measured before a pass may change by what its votes took.
 _MARGIN = 1.02
-# Seconds that a pass takes for each row of both tables, and staging for each byte that is written. On 2 cores, with
-# rows of 16 to 48 bytes, it was 1.0 to 3.2 ns a row, and 0.4 ns a byte while the disk kept up (1.3 where it did not).
-_PASS_ROW_S, _STAGED_BYTE_S = 2.2e-9, 0.5e-9
 # Rows are written by kernels where they take so many times the bytes of the counts for it.
 _LEAST_ROWS_TO_COUNTS = 8
 # Of sending a row, beside two copies of it: its number, its id, and the order by rank.
-COPY_ROW_BYTES = 8 + 1 + 17
+_ID_ROW_BYTES = 8 + 1
+_COPY_ROW_BYTES = _ID_ROW_BYTES + 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +62,7 @@ class JoinCosts:
 
 @dataclass(frozen=True, slots=True)
 class JoinSizes:
-    """What each rank gets of each bucket of keys; all of shape (buckets, size).
+    """What each rank gets of each bucket of keys; of shape (buckets, size) where nothing else is said.
 
     Attributes
     ----------
@@ -76,12 +72,18 @@ class JoinSizes:
         Of the side that is indexed, and of the one that is looked up.
     results : ndarray
         Bytes of the result.
+    sent_rows : ndarray, shape (buckets, 2, size)
+        Of each side, from each rank.
+    row_bytes : ndarray, shape (2, 1)
+        Of each side.
     """
 
     received: Numbers
     build_rows: Numbers
     probe_rows: Numbers
     results: Numbers
+    sent_rows: Numbers
+    row_bytes: Numbers
 
     @property
     def buckets(self) -> int:
@@ -94,12 +96,11 @@ class JoinSizes:
 
     def split(self, buckets: int) -> JoinSizes:
         """One bucket as several of equal size."""
-        return JoinSizes(
-            *(
-                np.repeat(one / buckets, buckets, axis=0)
-                for one in (self.received, self.build_rows, self.probe_rows, self.results)
-            )
+        received, build, probe, results, sent = (
+            np.repeat(one / buckets, buckets, axis=0)
+            for one in (self.received, self.build_rows, self.probe_rows, self.results, self.sent_rows)
         )
+        return JoinSizes(received, build, probe, results, sent, self.row_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,16 +186,20 @@ def next_pass(
     )
     index = build * costs.index_row_bytes
     free = limits - used - received - results
-    fits: npt.NDArray[np.bool_] = np.all(
-        (free >= _MARGIN * BUILD_SHARE * index) & (free >= limits / _LEAST_FREE), axis=1
-    )
+    fits: npt.NDArray[np.bool_] = np.all(free >= free_for(index, limits), axis=1)
     if not fits[0]:
         return None
     count = len(fits) if fits.all() else int(np.argmin(fits))
     last, at = first + count, count - 1
     working = index[at] + results[at] + scratch_bytes(costs, free[at], index[at], probe[at], results[at])
-    sending = 0.0 * used if costs.scatters else sending_room(costs, limits - used - received[at])
-    return Pass(first, last, used + received[at] + np.maximum(working, np.minimum(sending, 4 * received[at])))
+    sending = _sending_bytes(sizes, costs, limits - used - received[at], first, last)
+    return Pass(first, last, used + received[at] + np.maximum(working, sending))
+
+
+def free_for(index: Numbers, limits: Numbers) -> Numbers:
+    """What a pass leaves free for an index, and the work with it."""
+    free: Numbers = np.maximum(_MARGIN * BUILD_SHARE * index, limits / _LEAST_FREE)
+    return free
 
 
 def looking_up_bytes(room: Any, index: Any, *, hashes_anew: bool) -> Any:
@@ -215,6 +220,25 @@ def scratch_bytes(costs: JoinCosts, room: Numbers, index: Numbers, probe_rows: N
     block = np.minimum(np.minimum(pairs, costs.block_rows), most)
     scratch: Numbers = piece * costs.match_row_bytes + block * (costs.pair_bytes + costs.out_row_bytes)
     return scratch
+
+
+def copy_row_bytes(row_bytes: Any) -> Any:
+    """About what a row takes that is copied to be sent."""
+    return 2 * row_bytes + _COPY_ROW_BYTES
+
+
+def _sending_bytes(sizes: JoinSizes, costs: JoinCosts, free: Numbers, first: int, last: int) -> Numbers:
+    """What choosing the rows of some buckets, and copying them, takes on each rank, so much being free."""
+    if costs.scatters:
+        return 0.0 * free
+    every, rows = sizes.sent_rows.sum(axis=0), sizes.sent_rows[first:last].sum(axis=0)
+    about = MASK_ROW_BYTES * every + rows * copy_row_bytes(sizes.row_bytes)
+    pieces = np.maximum(np.ceil(about / np.maximum(sending_room(costs, free), 1.0)), 1.0)
+    # Of few rows ordering takes more each; a rank that sends much may get little, and the other way round.
+    ordering = [[partition_scratch_bytes(int(n), len(free)) for n in side] for side in rows / pieces]
+    taken = (MASK_ROW_BYTES * every + rows * (2 * sizes.row_bytes + _ID_ROW_BYTES)) / pieces + np.array(ordering)
+    most: Numbers = np.minimum(taken.max(axis=0), free)
+    return most
 
 
 def sending_room(costs: JoinCosts, free: Numbers) -> Numbers:
@@ -254,139 +278,3 @@ def peaks_of(passes: Sequence[Pass]) -> Numbers:
     """The peak of each rank."""
     peaks: Numbers = np.max([one.peaks for one in passes], axis=0)
     return peaks
-
-
-@dataclass(frozen=True, slots=True)
-class JoinMemory:
-    """How a join fits into memory.
-
-    Attributes
-    ----------
-    passes : int
-        1 where all is joined at once, 0 where it does not stay in memory.
-    peaks : ndarray
-        Of each rank.
-    gives_way : bool
-        Whether tables that are not in use have to give way for that.
-    result_bytes : float
-        Of the result on all ranks, as it is expected.
-    notes : list of str
-        Why passes that would fit are not taken.
-    """
-
-    passes: int
-    peaks: Numbers
-    gives_way: bool = False
-    result_bytes: float = 0.0
-    notes: tuple[str, ...] = ()
-
-
-def join_memory(
-    spec: JoinSpec,
-    meeting: Meeting,
-    build: str,
-    sizes: Int64s,
-    costs: JoinCosts,
-    strategy: str,
-    *,
-    instead: bool = False,
-) -> JoinMemory:
-    """Choose between joining all at once, in passes, and not in memory.
-
-    Parameters
-    ----------
-    spec : JoinSpec
-    meeting : Meeting
-    build : str
-        The side that is indexed.
-    sizes : ndarray of int64, shape (size, 8)
-        Of each rank: bytes and rows of the left side, and of the right one; the budget, what is in use of it, and of
-        that what tables take that are no input and may give way; and bytes of both sides below the device tier.
-    costs : JoinCosts
-    strategy : str
-        As asked for.
-    instead : bool
-        Whether it may stage instead, where many passes take longer.
-    """
-    nbytes, rows = ({"left": sizes[:, i], "right": sizes[:, i + 2]} for i in (0, 1))
-    totals = {name: int(n.sum()) for name, n in rows.items()}
-    result = expected_rows(spec, totals["left"], totals["right"]) * costs.out_row_bytes
-    limits, used, beside = sizes[:, 4:7].astype(np.float64).T
-    ids = kept_ids_bytes(rows.values(), scatters=costs.scatters)
-    everywhere = meeting.kind == "broadcast"
-    at_once = even_sizes(rows, nbytes, build, meeting.moved, result, everywhere=everywhere)
-    both = even_sizes(rows, nbytes, build, ("left", "right"), result, everywhere=False)
-    splits = may_split(spec, meeting, strategy, staged=bool(sizes[:, 7].any()))
-    notes: tuple[str, ...] = ()
-    for less in (0.0 * beside, beside):
-        once = next_pass(at_once, costs, used - less, limits, 0)
-        if once is not None:
-            return JoinMemory(1, once.peaks, bool(less.any()), result)
-        if splits:
-            several = plan_passes(both.split(buckets_for(len(limits))), costs, used - less + ids, limits)
-            if several is not None:
-                notes = too_dear(len(several), rows["left"] + rows["right"], both) if instead else ()
-                if not notes:
-                    return JoinMemory(len(several), peaks_of(several), bool(less.any()), result)
-    return JoinMemory(0, used, result_bytes=result, notes=notes)
-
-
-def too_dear(passes: int, rows: Int64s, sizes: JoinSizes) -> tuple[str, ...]:
-    """Why so many passes are not taken, in words: nothing where staging is thought to take no less time.
-
-    Parameters
-    ----------
-    passes : int
-    rows : ndarray of int64, shape (size,)
-        Of both sides, on each rank: every pass looks at all of them.
-    sizes : JoinSizes
-        Of what each rank gets: staged, both sides are written twice (as they come, and by buckets) and the result once.
-    """
-    passing = passes * int(rows.max()) * _PASS_ROW_S
-    staged = float((2 * sizes.received + sizes.results).sum(axis=0).max())
-    staging = staged * _STAGED_BYTE_S
-    if passing <= staging:
-        return ()
-    return (
-        f"{passes} passes would fit into memory, but each looks at {format_count(int(rows.max()))} rows: about "
-        f"{format_seconds(passing)} in all, and staging {format_bytes(int(staged))} about {format_seconds(staging)}",
-    )
-
-
-def even_sizes(
-    rows: Mapping[str, Int64s],
-    nbytes: Mapping[str, Int64s],
-    build: str,
-    moved: Sequence[str],
-    result_bytes: float,
-    *,
-    everywhere: bool,
-) -> JoinSizes:
-    """Sizes of one bucket, with keys spread evenly where they decide.
-
-    Parameters
-    ----------
-    rows, nbytes : mapping of str to ndarray of int64, shape (size,)
-        Of each side, on each rank.
-    build : str
-        The side that is indexed.
-    moved : sequence of str
-        Sides that are sent.
-    result_bytes : float
-        Of the result, on all ranks.
-    everywhere : bool
-        Whether what is sent goes to all ranks.
-    """
-    size = len(rows[build])
-    there: dict[str, Numbers] = {}
-    received = np.zeros(size)
-    for name in ("left", "right"):
-        here = rows[name].astype(np.float64)
-        row_bytes = nbytes[name].sum() / max(here.sum(), 1.0)
-        if name in moved:
-            here = np.full(size, here.sum() / (1 if everywhere else size))
-            received = received + here * row_bytes
-        there[name] = here
-    probe = "left" if build == "right" else "right"
-    results = np.full(size, result_bytes / size)
-    return JoinSizes(received[None], there[build][None], there[probe][None], results[None])

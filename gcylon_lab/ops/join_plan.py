@@ -158,6 +158,11 @@ def expected_rows(spec: JoinSpec, left_rows: int, right_rows: int) -> int:
     return left_rows if spec.filters else max(left_rows, right_rows)
 
 
+def kept_sides(spec: JoinSpec) -> tuple[str, ...]:
+    """The sides of which every row is in the result."""
+    return {"left": ("left",), "right": ("right",), "outer": SIDES}.get(spec.how, ())
+
+
 def may_split(spec: JoinSpec, meeting: Meeting, strategy: str, *, staged: bool) -> bool:
     """Whether a join may go through its tables in several passes.
 

@@ -309,9 +309,9 @@ class LocalJoin:
     def _emitted_bytes(self, rows: int) -> int:
         return int(rows * (self.work.backend.pair_bytes() + 2 * self._out_row_bytes))
 
-    def block_bytes(self, pairs: int) -> int:
-        """What a block of the result takes beside what is kept of it."""
-        return int(min(pairs, self._block_rows()) * (self.work.backend.pair_bytes() + self._out_row_bytes))
+    def block_bytes(self, pairs: int, *, held: bool = True) -> int:
+        """What a block of the result takes: beside what is held of it, or with its own rows where nothing is."""
+        return int(min(pairs, self._block_rows()) * (self.work.backend.pair_bytes() + self._out_row_bytes * (2 - held)))
 
     def _block_rows(self) -> int:
         wished = 2 * self.work.piece_rows(self._out_row_bytes, 0)

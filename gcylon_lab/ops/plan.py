@@ -31,12 +31,25 @@ class Words(str):
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What another strategy would have meant."""
+    """What another strategy would have meant.
+
+    Attributes
+    ----------
+    strategy : str
+    predicted_peak_bytes : int
+        Where it does not fit, what it would take.
+    rounds : int
+    fits : bool
+        Whether it would do what it is for beside what is in use.
+    why : str
+        Why it was not taken, in words, where that is known.
+    """
 
     strategy: str
     predicted_peak_bytes: int
     rounds: int
     fits: bool
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +107,13 @@ class Plan:
             f"{format_bytes(self.budget_bytes)} · {self.reason}" + (f" ({self.assumption})" if self.assumption else "")
         ]
         lines += [f"  {note}" for note in self.notes]
-        for other in self.alternatives:
-            verdict = "would fit" if other.fits else "would not fit"
-            lines.append(
-                f"  {other.strategy} {verdict}: {format_count(other.rounds)} round{'s' * (other.rounds != 1)}, "
-                f"peak {format_bytes(other.predicted_peak_bytes)}"
+        lines += [
+            "  "
+            + alternative_text(
+                other.strategy, other.rounds, format_bytes(other.predicted_peak_bytes), other.why, fits=other.fits
             )
+            for other in self.alternatives
+        ]
         return "\n".join(lines)
 
     def __str__(self) -> str:
@@ -108,6 +122,22 @@ class Plan:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """As the last line of a cell it reads as `print` shows it."""
         printer.text(self.describe())
+
+
+def alternative_text(strategy: str, rounds: int, peak: str, why: str, *, fits: bool) -> str:
+    """Return another strategy in words; its peak as text.
+
+    Parameters
+    ----------
+    strategy : str
+    rounds : int
+    peak : str
+    why : str
+        See `Alternative`.
+    fits : bool
+    """
+    count = f"{format_count(rounds)} round{'s' * (rounds != 1)}, " if rounds else ""
+    return f"{strategy} would {'' if fits else 'not '}fit: {count}peak {peak}" + (f"; {why}" if why else "")
 
 
 def check_strategy(strategy: str) -> None:

@@ -8,6 +8,7 @@ from html import escape
 from statistics import median
 from typing import Any
 
+from ..ops.plan import alternative_text
 from ..profiling.report import summary
 from ..units import format_count, format_rate
 from .series import percent, readable
@@ -79,14 +80,11 @@ def alternatives_text(plan: Mapping[str, Any], speeds: Speeds | None = None) -> 
 
 
 def _alternative(other: Mapping[str, Any], plan: Mapping[str, Any], speeds: Speeds) -> str:
-    rounds = int(other["rounds"])
-    verdict = "would fit" if other["fits"] else "would not fit"
+    fits = bool(other["fits"])
     budget = int(plan["budget_bytes"])
-    share = f" ({percent(other['predicted_peak_bytes'] / budget)})" if budget and other["fits"] else ""
-    return (
-        f"{other['strategy']} {verdict}: {format_count(rounds)} round{'s' * (rounds != 1)}, "
-        f"peak {readable(other['predicted_peak_bytes'])}{share}{_speed(other['strategy'], plan['strategy'], speeds)}."
-    )
+    share = f" ({percent(other['predicted_peak_bytes'] / budget)})" if budget and fits else ""
+    peak = f"{readable(other['predicted_peak_bytes'])}{share}{_speed(other['strategy'], plan['strategy'], speeds)}"
+    return alternative_text(other["strategy"], int(other["rounds"]), peak, other.get("why", ""), fits=fits) + "."
 
 
 def _speed(other: str, chosen: str, speeds: Speeds) -> str:

@@ -117,6 +117,20 @@ def test_the_plan_says_passes_and_the_peak(how: str) -> None:
             assert not staged
 
 
+@pytest.mark.parametrize(
+    ("size", "hot", "factor", "how"), [(2, 0.7, 6.0, "inner"), (3, 0.6, 5.0, "anti"), (3, 0.7, 8.0, "left")]
+)
+def test_the_peak_of_passes_with_a_hot_key_is_foreseen(size: int, hot: float, factor: float, how: str) -> None:
+    """Ranks that send its rows, and get few, need memory for copies of them; of few rows ordering takes more each."""
+    sides = numbers(size, 9000, 10**9, seed=size, hot=hot)
+    for left, right in zip(*sides, strict=True):
+        del left["b"], left["c"]
+        right["k"] = left["k"].where(left["k"] != 7, right["k"])
+    for _, after, ratios, staged in World("threads", size).run(planned, *sides, how, limited(sides, factor)):
+        assert after.passes > 1 and not staged
+        assert 0.9 <= ratios[1] <= 1.1, ratios
+
+
 def test_what_is_brought_to_other_dtypes_at_the_end_stays_in_memory() -> None:
     """Rows of earlier passes have whole numbers where a later one tells that some are missing."""
     sides = numbers(1, 20_000, 10)
@@ -309,7 +323,8 @@ def test_the_limit_that_a_refused_join_advises_does() -> None:
 
 def sizes_of(*results: float, received: float = 10.0) -> JoinSizes:
     rows = np.full((len(results), 2), received)
-    return JoinSizes(rows, rows / 10, rows / 10, np.array([results, results]).T)
+    none = np.zeros((len(results), 2, 2))
+    return JoinSizes(rows, rows / 10, rows / 10, np.array([results, results]).T, none, none[0, :, :1])
 
 
 COSTS = JoinCosts(1.0, 1.0, 1.0, 1.0, 1, 1)

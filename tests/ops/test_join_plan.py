@@ -106,6 +106,60 @@ def test_a_plan_of_too_little_memory() -> None:
         assert isinstance(outcome.error, BudgetExceeded)
 
 
+def others(factor: float, asked: str) -> tuple[Any, str]:
+    """The plan of a join whose keys all meet once, and what a strategy that it does not take does; "" where it runs."""
+    keys = np.random.default_rng(current().rank).permutation(20_000) * 2 + current().rank
+    left = gl.from_local(pd.DataFrame({"k": keys, "x": 1.0}))
+    right = gl.from_local(pd.DataFrame({"k": np.roll(keys, 5), "y": 1.0}))
+    config = GcylonConfig(gpu_memory_limit=int(factor * (left.nbytes + right.nbytes)))
+    plan = left.plan_join(right, on="k", config=config)
+    try:
+        left.join(right, on="k", strategy=asked, config=config)
+    except BudgetExceeded as error:
+        return plan, str(error.with_traceback(None))
+    return plan, ""
+
+
+@pytest.mark.parametrize(
+    ("size", "factor", "asked", "strategy", "said", "runs"),
+    [
+        (2, 4.0, "direct", "chunked", "it would probably be refused, as shuffle with strategy='direct' needs ", False),
+        (2, 1.6, "direct", "staged", "it would probably be refused, as shuffle with strategy='direct' needs ", False),
+        (2, 1.6, "chunked", "staged", "do not fit beside the tables; asked for, it would stage the tables", True),
+        (1, 1.6, "direct", "staged", "do not fit beside the tables; asked for, it would stage the tables", True),
+        (
+            1,
+            0.7,
+            "direct",
+            "staged",
+            "unless it is smaller than assumed, it would be refused, as the result of a join with ",
+            False,
+        ),
+    ],
+)
+def test_what_does_not_fit_is_not_said_to_fit(
+    size: int, factor: float, asked: str, strategy: str, said: str, runs: bool
+) -> None:
+    for plan, error in World("threads", size).run(others, factor, asked):
+        other = next(other for other in plan.alternatives if other.strategy == asked)
+        assert plan.strategy == strategy and not other.fits and said in other.why
+        assert other.predicted_peak_bytes > plan.budget_bytes
+        assert f"  {asked} would not fit: " in plan.describe() and said in plan.describe()
+        assert bool(error) is not runs
+
+
+def test_why_a_strategy_that_fits_is_not_taken() -> None:
+    for plan, error in World("threads", 2).run(others, 20.0, "staged"):
+        why = {other.strategy: (other.fits, other.why) for other in plan.alternatives}
+        assert plan.strategy == "direct" and not error
+        assert why["chunked"] == (True, "no smaller rounds are needed")
+        assert why["staged"] == (True, "what stays on the device has not to be read back")
+        assert "staged would fit: 2 rounds, peak " in plan.describe() and plan.describe().endswith(why["staged"][1])
+    for plan, _ in World("threads", 2).run(others, 2.0, "staged"):
+        why = {other.strategy: (other.fits, other.why) for other in plan.alternatives}
+        assert plan.strategy == "staged" and why["chunked"] == (True, "its passes would take longer than staging")
+
+
 def peaks(rows: int) -> float:
     rank = current().rank
     rng = np.random.default_rng(rank)
@@ -155,6 +209,22 @@ def below_peaks(how: str, right_rows: int, strategy: str, factor: float) -> tupl
 def test_a_staged_join_holds_no_result(how: str, factor: float) -> None:
     for ratios in World("threads", 2).run(below_peaks, how, 500, "staged", factor):
         assert all(0.9 <= ratio <= 1.1 for ratio in ratios), ratios
+
+
+def many_pairs(how: str) -> float:
+    rng = np.random.default_rng(current().rank)
+    left, right = (
+        gl.from_local(pd.DataFrame({"k": rng.integers(0, 300, 3000), name: rng.random(3000)})) for name in "xy"
+    )
+    left.join(right, how, "k", strategy="staged")
+    record = current().recorder.operations[-1]
+    return record.predicted_peak_bytes / record.measured_peak_bytes
+
+
+@pytest.mark.parametrize("how", ["inner", "outer"])
+def test_a_block_of_pairs_that_is_not_held_is_foreseen(how: str) -> None:
+    for ratio in World("threads", 2).run(many_pairs, how):
+        assert 0.9 <= ratio <= 1.1, ratio
 
 
 def test_the_first_pass_tells_how_large_the_result_is() -> None:

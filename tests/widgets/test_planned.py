@@ -13,7 +13,7 @@ from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
 from gcylon_lab.profiling.report import summary
 from gcylon_lab.units import GIB, MIB, format_rate
 from gcylon_lab.widgets.limits import format_size
-from gcylon_lab.widgets.plan_text import Measured, measured_speeds
+from gcylon_lab.widgets.plan_text import Measured, alternatives_text, measured_speeds
 from gcylon_lab.widgets.planned import VERBS, Planned, read_keys, second_table
 from gcylon_lab.widgets.series import readable
 from gcylon_lab.widgets.tuner import TunerBox
@@ -46,6 +46,12 @@ def test_a_join_says_what_the_other_strategies_would_take() -> None:
     plan = Planned("join", "lineitem", ("k",), other="parts").plan(TABLES, GcylonConfig(gpu_memory_limit=LIMIT))
     assert {other.strategy for other in plan.alternatives} | {plan.strategy} == {"direct", "chunked", "staged"}
     assert "broadcast join" in plan.notes[0]
+    tight = Planned("join", "lineitem", ("k",), other="lineitem").plan(TABLES, GcylonConfig(gpu_memory_limit=40 * MIB))
+    text = alternatives_text(tight.as_dict())
+    assert tight.strategy == "staged" and "would fit" not in text
+    for other in tight.alternatives:
+        assert f"{other.strategy} would not fit: " in text and f"; {other.why}." in text
+    assert {other.strategy for other in tight.alternatives} == {"direct", "chunked"}
 
 
 def test_keys_that_are_no_columns_and_a_join_of_one_table_are_refused() -> None:
