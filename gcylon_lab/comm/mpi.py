@@ -6,13 +6,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from ..errors import CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
+from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
+from .mpi_leaving import Leaving
 from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
 from .transport import Int64s, Receive, Send, Window
 
@@ -21,6 +22,7 @@ _ROWS_TAG = 7
 _VOTE_TAG = 8
 _EAGER_LOOKS = 5000  # some 15 ms
 _PAUSE_S = 20e-6
+_NOT_ON = "MPI is {}."
 _LOOKS_PER_NEWS = 1000
 
 
@@ -48,7 +50,7 @@ class MpiTransport:
     completes_in_finish = False
 
     def __init__(self, world: MPI.Comm | None = None, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
-        self._world = MPI.COMM_WORLD if world is None else world
+        self._world = _usable(MPI.COMM_WORLD if world is None else world)
         self._world.Set_errhandler(MPI.ERRORS_RETURN)
         self._limit = max_message_bytes
         self.rank = self._world.Get_rank()
@@ -64,6 +66,7 @@ class MpiTransport:
         self._retired: list[MPI.Comm] = []
         self.revocable = _has_revoke()
         self._messages: MPI.Comm = self._duplicate()
+        self._leaving = Leaving(self._messages)
         self._signal: MPI.Comm | None = self._duplicate()
 
     def agree(self, values: Int64s) -> Int64s:
@@ -113,7 +116,7 @@ class MpiTransport:
             transfer.post(self._messages, self.rank, tag, self._limit)
             if meanwhile is not None:
                 meanwhile()
-            self._wait(transfer.requests)
+            self._wait(transfer)
             transfer.done = True
         except MPI.Exception as error:
             raise self._explain(error) from None
@@ -121,13 +124,14 @@ class MpiTransport:
             if not transfer.done:
                 self._abandoned.append(transfer)
 
-    def _wait(self, requests: list[MPI.Request]) -> None:
+    def _wait(self, transfer: _Transfer) -> None:
         looks = 0
-        while not MPI.Request.Testall(requests):
+        while not MPI.Request.Testall(transfer.requests):
             looks += 1
             self._look()
-            if looks % _LOOKS_PER_NEWS == 0 and self._lost_ranks():
-                raise self._explain(None)
+            if looks % _LOOKS_PER_NEWS == 0:
+                if self._lost_ranks() or self._leaving.gone(transfer.awaited()):
+                    raise self._explain(None)
             _give_way(looks)
 
     def finish(self, values: Int64s) -> Int64s:
@@ -200,6 +204,7 @@ class MpiTransport:
                 self._retired.pop().Free()
             self._retired += [comm for comm in (old, self._messages) if comm is not None]
             self._messages = self._duplicate()
+            self._leaving = Leaving(self._messages)
             self._signal = self._duplicate()
             # Every rank has come here by now, so all of them have cancelled, and nobody reads this memory any more.
             self._abandoned.clear()
@@ -214,8 +219,9 @@ class MpiTransport:
         self._world.Abort(1)
 
     def close(self) -> None:
-        """Free the communicator where that needs nobody else. Idempotent."""
+        """Tell the others that this rank takes part no more. Idempotent."""
         self.set_deadline(None)
+        self._leaving.leave()
         self._signal = None  # Comm.Free is collective, and others may be gone; MPI frees it at its end
 
     def progress(self) -> None:
@@ -238,6 +244,8 @@ class MpiTransport:
         return comm
 
     def _check_live(self) -> None:
+        if MPI.Is_finalized():
+            raise CommError(_NOT_ON.format("finalized"), advice="Call MPI.Finalize() after the last verb.")
         if self._signal is None:
             raise CommError("The transport is closed, or its recovery failed.", advice="Restart the ranks.")
         if self._revoked.is_set():
@@ -271,6 +279,8 @@ class MpiTransport:
             lost = self._await_news()
         if lost:
             return _rank_lost(lost, self.rank)
+        if left := self._leaving.heard():
+            return _rank_left(left, self.rank)
         # All ranks have the same deadline, but one timer goes off first: a revoke that near to it is that one's.
         if self._deadline is not None and time.monotonic() > self._deadline - 0.1:
             message = f"Rank {self.rank} waited for the other ranks past the operation's deadline."
@@ -284,6 +294,20 @@ class MpiTransport:
         return CommError(f"MPI failed: {error.Get_error_string()}.", advice="Restart the ranks.", rank=self.rank)
 
 
+def _usable(world: MPI.Comm) -> MPI.Comm:
+    """Refuse a communicator that MPI would end the process for, or on which ranks would not mean the same."""
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        what = "finalized" if MPI.Is_initialized() else "not initialized"
+        raise CommError(_NOT_ON.format(what), advice="Call gl.initialize() after MPI.Init() and before MPI.Finalize().")
+    if world == MPI.COMM_NULL:
+        message = "This process is none of the communicator's ranks: comm is COMM_NULL."
+        raise ArgumentError(message, advice="Let only the ranks that are in it call this, for example after Split.")
+    if world.Is_inter():
+        message = "comm is an intercommunicator, whose two groups have ranks of their own."
+        raise ArgumentError(message, advice="Give what its Merge() returns.")
+    return world
+
+
 class _Transfer:
     """The messages of one exchange, and the memory that they touch."""
 
@@ -292,6 +316,7 @@ class _Transfer:
         self._receives = receives
         self._arriving: list[MPI.Request] = []
         self.requests: list[MPI.Request] = []
+        self._peers: list[int] = []
         self.done = False
 
     def post(self, comm: MPI.Comm, rank: int, tag: int, limit: int) -> None:
@@ -300,11 +325,17 @@ class _Transfer:
             if receive.rank != rank:
                 for part in split_view(receive.view, limit):
                     self._arriving.append(comm.Irecv([part, MPI.BYTE], receive.rank, tag))
+                    self._peers.append(receive.rank)
         self.requests += self._arriving
         for send in self._sends:
             if send.rank != rank:
                 for part in split_view(send.view, limit):
                     self.requests.append(comm.Isend([part, MPI.BYTE], send.rank, tag))
+                    self._peers.append(send.rank)
+
+    def awaited(self) -> Iterator[int]:
+        """Ranks of the messages that are not complete."""
+        return (peer for peer, request in zip(self._peers, self.requests, strict=True) if not request.Get_status())
 
     def cancel(self) -> None:
         """Take back the receives; returns when MPI writes into their memory no more."""
@@ -347,6 +378,13 @@ def _is_revoked(comm: Any) -> bool:
         return comm is not None and bool(comm.Is_revoked())
     except (NotImplementedError, MPI.Exception):
         return False
+
+
+def _rank_left(left: list[int], rank: int) -> RankLost:
+    names = ", ".join(map(str, left))
+    message = f"Rank {names} has ended its program or closed its context, and rank {rank} is in an operation with it."
+    advice = "Let every rank make the same calls up to its end."
+    return RankLost(message, advice=advice, rank=rank, lost_ranks=left)
 
 
 def _rank_lost(lost: list[int], rank: int) -> RankLost:
