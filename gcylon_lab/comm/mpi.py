@@ -23,6 +23,7 @@ _VOTE_TAG = 8
 _EAGER_LOOKS = 5000  # some 15 ms
 _PAUSE_S = 20e-6
 _NOT_ON = "MPI is {}."
+_RECOVER = "Let all ranks call gl.current().recover() before they go on; a cluster does so by itself between requests."
 _LOOKS_PER_NEWS = 1000
 
 
@@ -52,6 +53,7 @@ class MpiTransport:
     def __init__(self, world: MPI.Comm | None = None, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
         self._world = _usable(MPI.COMM_WORLD if world is None else world)
         self._world.Set_errhandler(MPI.ERRORS_RETURN)
+        self._world = self._world if self._world == MPI.COMM_WORLD else self._duplicate()  # a caller may free others
         self._limit = max_message_bytes
         self.rank = self._world.Get_rank()
         self.size = self._world.Get_size()
@@ -151,6 +153,8 @@ class MpiTransport:
         self._look()
 
     def _look(self) -> None:
+        if self._timer is None and self._deadline is not None and time.monotonic() > self._deadline:
+            self.revoke()
         if self._revoked.is_set() or (self.revocable and _is_revoked(self._signal)):
             raise self._explain(None)
 
@@ -161,7 +165,8 @@ class MpiTransport:
             self._timer = None
         with self._swap:
             self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        if timeout_s is not None:
+        # Where MPI may not be called from other threads this one looks at the clock while it waits.
+        if timeout_s is not None and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._timer = threading.Timer(max(timeout_s, 0.0), self._expire, [self._deadline])
             self._timer.daemon = True
             self._timer.start()
@@ -193,6 +198,8 @@ class MpiTransport:
             lost = self._lost_ranks()
             if lost:
                 raise _rank_lost(lost, self.rank)
+            if left := self._leaving.heard():
+                raise _rank_left(left, self.rank)
             if not self.revocable and self._revoked.is_set():
                 message = "This MPI library has no revoke, so an interrupted exchange cannot be undone."
                 raise CommError(message, advice="Restart the ranks.", rank=self.rank)
@@ -216,7 +223,7 @@ class MpiTransport:
 
     def abort(self) -> None:
         """End all ranks' processes at once."""
-        self._world.Abort(1)
+        MPI.COMM_WORLD.Abort(1)
 
     def close(self) -> None:
         """Tell the others that this rank takes part no more. Idempotent."""
@@ -249,7 +256,10 @@ class MpiTransport:
         if self._signal is None:
             raise CommError("The transport is closed, or its recovery failed.", advice="Restart the ranks.")
         if self._revoked.is_set():
-            raise self._explain(None)
+            error = self._explain(None)
+            if isinstance(error, Revoked):
+                error.advice = _RECOVER
+            raise error
 
     def _lost_ranks(self) -> list[int]:
         if not self.revocable:
@@ -295,16 +305,15 @@ class MpiTransport:
 
 
 def _usable(world: MPI.Comm) -> MPI.Comm:
-    """Refuse a communicator that MPI would end the process for, or on which ranks would not mean the same."""
+    """Refuse what MPI would end the process for, or on which ranks would not mean the same."""
     if not MPI.Is_initialized() or MPI.Is_finalized():
         what = "finalized" if MPI.Is_initialized() else "not initialized"
         raise CommError(_NOT_ON.format(what), advice="Call gl.initialize() after MPI.Init() and before MPI.Finalize().")
     if world == MPI.COMM_NULL:
-        message = "This process is none of the communicator's ranks: comm is COMM_NULL."
+        message = "comm is COMM_NULL: this process is none of the communicator's ranks."
         raise ArgumentError(message, advice="Let only the ranks that are in it call this, for example after Split.")
     if world.Is_inter():
-        message = "comm is an intercommunicator, whose two groups have ranks of their own."
-        raise ArgumentError(message, advice="Give what its Merge() returns.")
+        raise ArgumentError("comm is an intercommunicator, of two groups.", advice="Give what its Merge() returns.")
     return world
 
 
@@ -382,9 +391,8 @@ def _is_revoked(comm: Any) -> bool:
 
 def _rank_left(left: list[int], rank: int) -> RankLost:
     names = ", ".join(map(str, left))
-    message = f"Rank {names} has ended its program or closed its context, and rank {rank} is in an operation with it."
-    advice = "Let every rank make the same calls up to its end."
-    return RankLost(message, advice=advice, rank=rank, lost_ranks=left)
+    message = f"Rank {rank} waits in an operation of a context that rank {names} left, by close() or at its end."
+    return RankLost(message, advice="Let every rank make the same calls up to its end.", rank=rank, lost_ranks=left)
 
 
 def _rank_lost(lost: list[int], rank: int) -> RankLost:

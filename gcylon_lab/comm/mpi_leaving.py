@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import time
 import weakref
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ class Leaving:
         self._comm = comm
         self._heard: dict[int, float] = {}
         self._told: list[MPI.Request] = []
+        self._process = os.getpid()
         _open.add(self)
 
     def leave(self) -> None:
@@ -38,8 +40,8 @@ class Leaving:
         if self not in _open:
             return
         _open.discard(self)
-        if MPI.Is_finalized():
-            return
+        if MPI.Is_finalized() or os.getpid() != self._process:
+            return  # a fork of this process is no rank
         try:
             for rank in set(range(self._comm.Get_size())) - {self._comm.Get_rank()}:
                 self._told.append(self._comm.Isend([b"", MPI.BYTE], rank, _TAG))
