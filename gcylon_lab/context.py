@@ -36,6 +36,7 @@ _MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRA
 _CLOCK_ROUNDS = 8
 _local = threading.local()
 _process: list[Context] = []
+_hooks: list[Callable[..., None]] = []  # each ends all processes, whose context it is or not
 
 
 class Context:
@@ -130,7 +131,7 @@ class Context:
         self.workspace.operation_number = int(numbers.max())
 
     def close(self) -> None:
-        """Stop the sampler, release all tables and the transport. Idempotent."""
+        """Stop the sampler, release all tables and the transport; ranks that go on with it get an error. Idempotent."""
         self.sampler.stop()
         for table in list(self.tables):
             table.release()
@@ -140,7 +141,7 @@ class Context:
             _process.remove(self)
         if getattr(_local, "context", None) is self:
             _local.context = None
-            set_recorder(None)
+            set_recorder(_process[-1].recorder if _process else None)  # of the one that `current` now returns
 
     def __enter__(self) -> Context:
         return self
@@ -201,7 +202,8 @@ def initialize(
         The live config, which also fixes the ceiling; the environment and defaults otherwise.
     comm : mpi4py.MPI.Comm, optional
         The ranks that belong together, of which all call this; COMM_WORLD by default. It is duplicated and stays the
-        caller's, but its errors are returned from now on (``MPI.ERRORS_RETURN``).
+        caller's, but its errors are returned from now on (``MPI.ERRORS_RETURN``). A process may have several contexts
+        of different communicators; a table belongs to the one that was `current` when it was made.
     transport : Transport, optional
         Another way to reach the other ranks.
     sample_hz : float, default 20
@@ -222,7 +224,9 @@ def initialize(
     Raises
     ------
     ArgumentError
-        If ``comm`` is no communicator, or a transport is given too.
+        If ``comm`` is no communicator, COMM_NULL or an intercommunicator, or a transport is given too.
+    CommError
+        If MPI is not initialized, or finalized already.
     """
     if comm is not None:
         if transport is not None or not hasattr(comm, "Dup"):
@@ -313,6 +317,8 @@ def _mpi_transport(comm: MPI.Comm | None = None) -> Transport:
 
     transport = MpiTransport(comm)
     bind_gpu(local_rank(transport))
+    if transport.size == 1 or hasattr(sys, "ps1") or sys.excepthook in _hooks:
+        return transport
     before = sys.excepthook
 
     def abort(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
@@ -320,6 +326,6 @@ def _mpi_transport(comm: MPI.Comm | None = None) -> Transport:
         sys.stderr.flush()
         transport.abort()
 
-    if transport.size > 1 and not hasattr(sys, "ps1"):
-        sys.excepthook = abort
+    sys.excepthook = abort
+    _hooks.append(abort)
     return transport

@@ -6,13 +6,14 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 
-from ..errors import CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
+from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
+from .mpi_leaving import Leaving
 from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
 from .transport import Int64s, Receive, Send, Window
 
@@ -21,6 +22,8 @@ _ROWS_TAG = 7
 _VOTE_TAG = 8
 _EAGER_LOOKS = 5000  # some 15 ms
 _PAUSE_S = 20e-6
+_NOT_ON = "MPI is {}."
+_RECOVER = "Let all ranks call gl.current().recover() before they go on; a cluster does so by itself between requests."
 _LOOKS_PER_NEWS = 1000
 
 
@@ -48,8 +51,9 @@ class MpiTransport:
     completes_in_finish = False
 
     def __init__(self, world: MPI.Comm | None = None, max_message_bytes: int = DEFAULT_MESSAGE_BYTES) -> None:
-        self._world = MPI.COMM_WORLD if world is None else world
+        self._world = _usable(MPI.COMM_WORLD if world is None else world)
         self._world.Set_errhandler(MPI.ERRORS_RETURN)
+        self._world = self._world if self._world == MPI.COMM_WORLD else self._duplicate()  # a caller may free others
         self._limit = max_message_bytes
         self.rank = self._world.Get_rank()
         self.size = self._world.Get_size()
@@ -64,6 +68,7 @@ class MpiTransport:
         self._retired: list[MPI.Comm] = []
         self.revocable = _has_revoke()
         self._messages: MPI.Comm = self._duplicate()
+        self._leaving = Leaving(self._messages)
         self._signal: MPI.Comm | None = self._duplicate()
 
     def agree(self, values: Int64s) -> Int64s:
@@ -113,7 +118,7 @@ class MpiTransport:
             transfer.post(self._messages, self.rank, tag, self._limit)
             if meanwhile is not None:
                 meanwhile()
-            self._wait(transfer.requests)
+            self._wait(transfer)
             transfer.done = True
         except MPI.Exception as error:
             raise self._explain(error) from None
@@ -121,13 +126,14 @@ class MpiTransport:
             if not transfer.done:
                 self._abandoned.append(transfer)
 
-    def _wait(self, requests: list[MPI.Request]) -> None:
+    def _wait(self, transfer: _Transfer) -> None:
         looks = 0
-        while not MPI.Request.Testall(requests):
+        while not MPI.Request.Testall(transfer.requests):
             looks += 1
             self._look()
-            if looks % _LOOKS_PER_NEWS == 0 and self._lost_ranks():
-                raise self._explain(None)
+            if looks % _LOOKS_PER_NEWS == 0:
+                if self._lost_ranks() or self._leaving.gone(transfer.awaited()):
+                    raise self._explain(None)
             _give_way(looks)
 
     def finish(self, values: Int64s) -> Int64s:
@@ -147,6 +153,8 @@ class MpiTransport:
         self._look()
 
     def _look(self) -> None:
+        if self._timer is None and self._deadline is not None and time.monotonic() > self._deadline:
+            self.revoke()
         if self._revoked.is_set() or (self.revocable and _is_revoked(self._signal)):
             raise self._explain(None)
 
@@ -157,7 +165,8 @@ class MpiTransport:
             self._timer = None
         with self._swap:
             self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        if timeout_s is not None:
+        # Where MPI may not be called from other threads this one looks at the clock while it waits.
+        if timeout_s is not None and MPI.Query_thread() == MPI.THREAD_MULTIPLE:
             self._timer = threading.Timer(max(timeout_s, 0.0), self._expire, [self._deadline])
             self._timer.daemon = True
             self._timer.start()
@@ -189,6 +198,8 @@ class MpiTransport:
             lost = self._lost_ranks()
             if lost:
                 raise _rank_lost(lost, self.rank)
+            if left := self._leaving.heard():
+                raise _rank_left(left, self.rank)
             if not self.revocable and self._revoked.is_set():
                 message = "This MPI library has no revoke, so an interrupted exchange cannot be undone."
                 raise CommError(message, advice="Restart the ranks.", rank=self.rank)
@@ -200,6 +211,7 @@ class MpiTransport:
                 self._retired.pop().Free()
             self._retired += [comm for comm in (old, self._messages) if comm is not None]
             self._messages = self._duplicate()
+            self._leaving = Leaving(self._messages)
             self._signal = self._duplicate()
             # Every rank has come here by now, so all of them have cancelled, and nobody reads this memory any more.
             self._abandoned.clear()
@@ -211,11 +223,12 @@ class MpiTransport:
 
     def abort(self) -> None:
         """End all ranks' processes at once."""
-        self._world.Abort(1)
+        MPI.COMM_WORLD.Abort(1)
 
     def close(self) -> None:
-        """Free the communicator where that needs nobody else. Idempotent."""
+        """Tell the others that this rank takes part no more. Idempotent."""
         self.set_deadline(None)
+        self._leaving.leave()
         self._signal = None  # Comm.Free is collective, and others may be gone; MPI frees it at its end
 
     def progress(self) -> None:
@@ -238,10 +251,15 @@ class MpiTransport:
         return comm
 
     def _check_live(self) -> None:
+        if MPI.Is_finalized():
+            raise CommError(_NOT_ON.format("finalized"), advice="Call MPI.Finalize() after the last verb.")
         if self._signal is None:
             raise CommError("The transport is closed, or its recovery failed.", advice="Restart the ranks.")
         if self._revoked.is_set():
-            raise self._explain(None)
+            error = self._explain(None)
+            if isinstance(error, Revoked):
+                error.advice = _RECOVER
+            raise error
 
     def _lost_ranks(self) -> list[int]:
         if not self.revocable:
@@ -271,6 +289,8 @@ class MpiTransport:
             lost = self._await_news()
         if lost:
             return _rank_lost(lost, self.rank)
+        if left := self._leaving.heard():
+            return _rank_left(left, self.rank)
         # All ranks have the same deadline, but one timer goes off first: a revoke that near to it is that one's.
         if self._deadline is not None and time.monotonic() > self._deadline - 0.1:
             message = f"Rank {self.rank} waited for the other ranks past the operation's deadline."
@@ -284,6 +304,19 @@ class MpiTransport:
         return CommError(f"MPI failed: {error.Get_error_string()}.", advice="Restart the ranks.", rank=self.rank)
 
 
+def _usable(world: MPI.Comm) -> MPI.Comm:
+    """Refuse what MPI would end the process for, or on which ranks would not mean the same."""
+    if not MPI.Is_initialized() or MPI.Is_finalized():
+        what = "finalized" if MPI.Is_initialized() else "not initialized"
+        raise CommError(_NOT_ON.format(what), advice="Call gl.initialize() after MPI.Init() and before MPI.Finalize().")
+    if world == MPI.COMM_NULL:
+        message = "comm is COMM_NULL: this process is none of the communicator's ranks."
+        raise ArgumentError(message, advice="Let only the ranks that are in it call this, for example after Split.")
+    if world.Is_inter():
+        raise ArgumentError("comm is an intercommunicator, of two groups.", advice="Give what its Merge() returns.")
+    return world
+
+
 class _Transfer:
     """The messages of one exchange, and the memory that they touch."""
 
@@ -292,6 +325,7 @@ class _Transfer:
         self._receives = receives
         self._arriving: list[MPI.Request] = []
         self.requests: list[MPI.Request] = []
+        self._peers: list[int] = []
         self.done = False
 
     def post(self, comm: MPI.Comm, rank: int, tag: int, limit: int) -> None:
@@ -300,11 +334,17 @@ class _Transfer:
             if receive.rank != rank:
                 for part in split_view(receive.view, limit):
                     self._arriving.append(comm.Irecv([part, MPI.BYTE], receive.rank, tag))
+                    self._peers.append(receive.rank)
         self.requests += self._arriving
         for send in self._sends:
             if send.rank != rank:
                 for part in split_view(send.view, limit):
                     self.requests.append(comm.Isend([part, MPI.BYTE], send.rank, tag))
+                    self._peers.append(send.rank)
+
+    def awaited(self) -> Iterator[int]:
+        """Ranks of the messages that are not complete."""
+        return (peer for peer, request in zip(self._peers, self.requests, strict=True) if not request.Get_status())
 
     def cancel(self) -> None:
         """Take back the receives; returns when MPI writes into their memory no more."""
@@ -347,6 +387,12 @@ def _is_revoked(comm: Any) -> bool:
         return comm is not None and bool(comm.Is_revoked())
     except (NotImplementedError, MPI.Exception):
         return False
+
+
+def _rank_left(left: list[int], rank: int) -> RankLost:
+    names = ", ".join(map(str, left))
+    message = f"Rank {rank} waits in an operation of a context that rank {names} left, by close() or at its end."
+    return RankLost(message, advice="Let every rank make the same calls up to its end.", rank=rank, lost_ranks=left)
 
 
 def _rank_lost(lost: list[int], rank: int) -> RankLost:

@@ -160,10 +160,10 @@ def check_frame(frame: Any) -> None:
     """
     if not (hasattr(frame, "columns") and hasattr(frame, "iloc")):
         kind = type(frame).__name__
-        raise ArgumentError(
-            f"A table is made of a DataFrame, and this is a {kind}.",
-            advice="Pass series.to_frame()." if kind == "Series" else "Pass pd.DataFrame(...) of it.",
-        )
+        advice = "Pass series.to_frame()." if kind == "Series" else "Pass pd.DataFrame(...) of it."
+        if hasattr(frame, "to_pandas"):  # of Arrow or polars, and tables of ours
+            advice = "Pass what its to_pandas() returns."
+        raise ArgumentError(f"A table is made of a DataFrame, and this is a {kind}.", advice=advice)
 
 
 def other_delimiter(columns: Sequence[Any], delimiter: str) -> str:

@@ -39,17 +39,29 @@ class Verbs:
         return self._context.workspace
 
 
-def other_table(verb: str, value: Any) -> Verbs:
-    """A table that was given to a verb.
+def other_table(verb: str, mine: Verbs, value: Any) -> Verbs:
+    """A table that was given to a verb of another one.
 
     Raises
     ------
     ArgumentError
-        If it is none.
+        If it is none, or its rows lie on the ranks of another context, which need not be the same nor in one order.
     """
     if not isinstance(value, Verbs):
         raise ArgumentError(
             f"{verb} takes another table, but this is a {type(value).__name__}.",
             advice="Make one of it before, for example with gl.from_pandas.",
         )
+    if value._context is not mine._context:
+        where = [f"rank {table._context.rank} of {table._context.size}" for table in (mine, value)]
+        raise ArgumentError(
+            f"{verb} was given a table of another context: this one is on {where[0]} of its context, the other one on "
+            f"{where[1]} of another.",
+            advice="Make both in one context, for example the other one anew with gl.from_local(other.local()).",
+        )
     return value
+
+
+def other_part(mine: Verbs, value: Any) -> Part:
+    """The part of a table that was given to a verb; this rank's own where `other_table` will refuse it."""
+    return value._live() if isinstance(value, Verbs) and value._context is mine._context else mine._live()

@@ -11,7 +11,7 @@ from ..ops.join_foresight import plan_join as _plan_join
 from ..ops.plan import Plan
 from ..tables.join_columns import JoinSpec, join_spec
 from ..tables.schema import Label
-from .base import Verbs, other_table
+from .base import Verbs, other_part, other_table
 
 Keys = Label | Sequence[Label]
 
@@ -85,10 +85,10 @@ class JoiningVerbs(Verbs):
         keys = on, left_on, right_on
 
         def specify() -> JoinSpec:
-            names = self._live().schema.names, other_table("join", right)._live().schema.names
+            names = self._live().schema.names, other_table("join", self, right)._live().schema.names
             return join_spec(*names, how, *keys, suffixes, indicator, validate)
 
-        other = right._live() if isinstance(right, Verbs) else self._live()
+        other = other_part(self, right)
         part, plan = _join(
             self._workspace, self._live(), other, given, specify,
             strategy=strategy, config=config, timeout_s=timeout_s,
@@ -113,7 +113,7 @@ class JoiningVerbs(Verbs):
         given = _given(how, on, left_on, right_on, ("_x", "_y"), False, validate)
 
         def specify() -> JoinSpec:
-            names = self._live().schema.names, other_table("join", right)._live().schema.names
+            names = self._live().schema.names, other_table("join", self, right)._live().schema.names
             return join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
 
         infos = self.info(), (right if isinstance(right, Verbs) else self).info()

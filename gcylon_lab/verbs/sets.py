@@ -12,7 +12,7 @@ from ..ops.compare import why_not_equal as _why_not_equal
 from ..ops.plan import Plan
 from ..ops.set_foresight import plan_sets
 from ..ops.setops import set_operation
-from .base import Verbs, other_table
+from .base import Verbs, other_part, other_table
 
 
 class SetVerbs(Verbs):
@@ -150,15 +150,15 @@ class SetVerbs(Verbs):
             If no dtype holds the values of all tables, by the column's name.
         """
         given = listed_tables(others)
-        tables: list[Verbs] = [self, *(table for table in given if isinstance(table, Verbs))]
+        parts = [self._live(), *(other_part(self, table) for table in given)]
 
         def check() -> None:
             for table in given:
-                other_table("concat", table)
+                other_table("concat", self, table)
 
         return self._made(
             *_concat(
-                self._workspace, [table._live() for table in tables], join=join, order=order, strategy=strategy,
+                self._workspace, parts, join=join, order=order, strategy=strategy,
                 config=config, timeout_s=timeout_s, check=check,
             )
         )  # fmt: skip
@@ -200,7 +200,7 @@ class SetVerbs(Verbs):
     ) -> Plan:
         def check() -> None:
             for other in others:
-                _checked(verb, other, **({"all": arguments["every"]} if "every" in arguments else {}))
+                _checked(verb, self, other, **({"all": arguments["every"]} if "every" in arguments else {}))
 
         infos = [self.info(), *(other.info() for other in others if isinstance(other, Verbs))]
         return plan_sets(self._workspace, self._live(), infos, verb, config, strategy, check, **arguments)
@@ -267,11 +267,11 @@ class SetVerbs(Verbs):
     def _set_operation(
         self, verb: str, other: Any, every: bool, strategy: str, config: GcylonConfig | None, timeout_s: float | None
     ) -> Self:
-        right = other._live() if isinstance(other, Verbs) else self._live()
+        right = other_part(self, other)
         return self._made(
             *set_operation(
                 self._workspace, self._live(), right, verb, every=every, strategy=strategy, config=config,
-                timeout_s=timeout_s, check=lambda: _checked(verb, other, all=every),
+                timeout_s=timeout_s, check=lambda: _checked(verb, self, other, all=every),
             )
         )  # fmt: skip
 
@@ -284,10 +284,10 @@ class SetVerbs(Verbs):
         config: GcylonConfig | None,
         timeout_s: float | None,
     ) -> str:
-        right = other._live() if isinstance(other, Verbs) else self._live()
+        right = other_part(self, other)
         return _why_not_equal(
             self._workspace, self._live(), right, verb, ordered=ordered, check_dtype=check_dtype, config=config,
-            timeout_s=timeout_s, check=lambda: _checked(verb, other, ordered=ordered, check_dtype=check_dtype),
+            timeout_s=timeout_s, check=lambda: _checked(verb, self, other, ordered=ordered, check_dtype=check_dtype),
         )  # fmt: skip
 
 
@@ -296,8 +296,8 @@ def listed_tables(others: Any) -> list[Any]:
     return list(others) if isinstance(others, (list, tuple)) else [others]
 
 
-def _checked(verb: str, other: Any, **flags: Any) -> None:
-    other_table(verb, other)
+def _checked(verb: str, mine: Verbs, other: Any, **flags: Any) -> None:
+    other_table(verb, mine, other)
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise ArgumentError(f"{name}={value!r} is neither True nor False.", advice="Give one of them.")
