@@ -1,16 +1,19 @@
 """Sort keys as unsigned words: rows compare as their words do, one after the other.
 
-A fixed column is one word: missing values have one that no other value has. Other columns begin with a word that
-says which values are missing. Text is cut into words of 7 bytes, so that it is looked at only as far as it decides.
+A fixed column is one word: missing values have one that no other value has. Other columns begin with a word that says
+which values are missing. Text is cut into words of 7 bytes, so that it is looked at only as far as it decides; what
+is left after `_TEXT_WORDS` of them is one word more, which numbers the texts that it is made for.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from .column import Column
 from .data import Columns, one_array
@@ -21,12 +24,14 @@ Words = npt.NDArray[np.uint64]
 Rows = Any  # row numbers, or a slice with both ends
 Get = Callable[[int, Rows], Words]
 
+_TEXTS = ("str", "bytes")
 _SIGN = np.uint64(1 << 63)
 _ONE = np.uint64(1)
 _ALL = np.uint64(2**64 - 1)
 BLOCK_ROWS = 16384
 _LEAST_BLOCK_ROWS = 256
 _TEXT_BYTES = 7  # of a word; the eighth says how much is left
+_TEXT_WORDS = 64  # a text of megabytes has hundreds of thousands, and each one costs as much as thousands of bytes
 
 
 def block_rows(rows: int) -> int:
@@ -51,14 +56,37 @@ class KeyWords:
     def __init__(self, data: Columns, keys: Sequence[SortKey]) -> None:
         forms = [_form(data.schema[key.name], data.array(key.name), key) for key in keys]
         self._getters = [get for _, get in forms]
+        self._keys = list(keys)
+        self._texts = [one_array(data.array(k.name)) if data.schema[k.name].kind in _TEXTS else None for k in keys]
         self.counts = tuple(count for count, _ in forms)
 
     def places(self, counts: Sequence[int] | None = None) -> list[tuple[int, int]]:
         """The words in the order in which they decide, as (key, word); ``counts`` may ask for more than there are."""
         return [(key, word) for key, count in enumerate(counts or self.counts) for word in range(count)]
 
+    def is_rest(self, place: tuple[int, int]) -> bool:
+        """Whether a word stands for the rest of a text. Such words compare only with those that are made with them."""
+        key, word = place
+        return self._texts[key] is not None and word > _TEXT_WORDS
+
+    def rests(self, place: tuple[int, int], rows: Rows) -> list[bytes]:
+        """The rests themselves, as Python has them."""
+        array: Any = self._texts[place[0]]
+        first = _TEXT_BYTES * _TEXT_WORDS
+        some = array[rows] if isinstance(rows, slice) else array.take(pa.array(rows))
+        return [(text or b"")[first:] for text in some.cast(pa.large_binary()).to_pylist()]
+
+    def rest_words(self, place: tuple[int, int], rests: Sequence[bytes], among: Sequence[bytes]) -> Words:
+        """Words of rests: twice the number of the first one in ``among`` (sorted, distinct) that is not less."""
+        found = ((bisect_left(among, rest), rest) for rest in rests)
+        words = np.fromiter((2 * i + (among[i : i + 1] == [rest]) for i, rest in found), np.uint64, len(rests))
+        return _turned(words, self._keys[place[0]])
+
     def get(self, place: tuple[int, int], rows: Rows) -> Words:
         """One word of each of some rows, in new memory; made block by block, as it takes a few arrays of that size."""
+        if self.is_rest(place):
+            rests = self.rests(place, rows)
+            return self.rest_words(place, rests, sorted(set(rests)))
         key, word = place
         first, count = (rows.start, rows.stop - rows.start) if isinstance(rows, slice) else (0, len(rows))
         step = block_rows(count)
@@ -159,7 +187,7 @@ def _arrow_form(kind: str, array: Any, key: SortKey) -> tuple[int, Get]:
     missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else np.zeros(len(array), np.bool_)
     if kind == "float":
         missing = missing | np.isnan(_items(array, array.type.to_pandas_dtype()))
-    if kind in ("str", "bytes"):
+    if kind in _TEXTS:
         count, values = _text_words(array)
     elif kind == "decimal":
         count, values = _decimal_words(array)
@@ -235,7 +263,8 @@ def _text_words(array: Any) -> tuple[int, Get]:
         words |= left.astype(np.uint64)
         return words
 
-    return -(-longest // _TEXT_BYTES), get
+    count = -(-longest // _TEXT_BYTES)
+    return min(count, _TEXT_WORDS + 1), get  # the last one stands for the rest
 
 
 def _text_offsets(array: Any) -> npt.NDArray[np.int64]:

@@ -26,7 +26,6 @@ _COMPARED = 6
 # Of ordering: packed words, the word that is added, marks of equal rows, missing values and runs.
 _ROW_BYTES = 32
 _BLOCK_BYTES = 128  # temporaries of making a word, a row of a block
-_KEPT_WORDS = 64  # of splitters: a text of megabytes has hundreds of thousands
 
 
 class PandasSorting:
@@ -98,13 +97,23 @@ class _Search:
         self._between: list[Words] = []
 
     def _edges(self, step: int) -> Words:
-        """A word of all splitters: made when it is asked for, as long texts have many; only the first ones are kept."""
-        if step < len(self._between):
-            return self._between[step]
-        words = self._splitters.get(self._places[step], slice(0, self._count))
-        if step == len(self._between) < _KEPT_WORDS:
-            self._between.append(words)
-        return words
+        """A word of all splitters: made when it is asked for, as rows are rarely equal so far."""
+        while step >= len(self._between):
+            place = self._places[len(self._between)]
+            self._between.append(self._splitters.get(place, slice(0, self._count)))
+        return self._between[step]
+
+    def _words_at(self, step: int, rows: Any, first: int, last: int) -> tuple[Words, Words]:
+        """Words of some rows, and of splitters [first, last), that compare with each other."""
+        place = self._places[step]
+        if not self._splitters.is_rest(place):
+            return self._words.get(place, rows), self._edges(step)[first:last]
+        edges = self._splitters.rests(place, slice(first, last))
+        among = sorted(set(edges))
+        return (
+            self._splitters.rest_words(place, self._words.rests(place, rows), among),
+            self._splitters.rest_words(place, edges, among),
+        )
 
     def fill(self, ids: Ids, start: int, stop: int) -> None:
         """Find the ids of rows [start, stop)."""
@@ -115,8 +124,7 @@ class _Search:
                 numbers = np.arange(start, stop) if isinstance(rows, slice) else rows
                 ids[rows] = first + np.searchsorted(self._cuts[first:last], numbers, side="right")
                 continue
-            words = self._words.get(self._places[step], rows)
-            edges = self._edges(step)[first:last]
+            words, edges = self._words_at(step, rows, first, last)
             before = _searched(edges, words)
             ids[rows] = first + before
             for low, high in _stretches(edges):

@@ -124,6 +124,8 @@ def _packed(
         if left == _BITS:
             low = int(word.min())
             left = (int(word.max()) - low).bit_length()
+            if left > room - used and used > fresh and words.is_rest(places[place.word]):
+                break  # its bits mean nothing to other rows, so it is used whole; with fewer rows there is room
         if low:
             word -= np.uint64(low)
         if left < _BITS:

@@ -153,3 +153,48 @@ def test_a_cut_decides_among_equal_keys(backend: Any) -> None:
 def test_stretches_of_equal_rows(backend: Any) -> None:
     data = backend.to_host(backend.from_frame(pd.DataFrame({"v": [1.0, 1.0, np.nan, np.nan], "w": [0, 0, 0, 1]})))
     assert starts_of_equal_rows(data, [SortKey("v"), SortKey("w")]).tolist() == [0, 2, 3]
+
+
+def long_texts(rows: int) -> pd.DataFrame:
+    """Texts that are equal for longer than is looked at word by word, and one of megabytes, twice."""
+    ends = ["", "\0", "a", "ab", "b" * 90, "é"]
+    texts = ["x" * n + end for n in (3, 440, 447, 448, 449, 455, 900) for end in ends] + ["x" * 3_000_000]
+    random = np.random.default_rng(rows)
+    picks = random.integers(0, len(texts) - 1, rows)
+    picks[[5, rows // 2]] = len(texts) - 1
+    column = pd.Series([texts[pick] for pick in picks], dtype="str").where(random.random(rows) > 0.1)
+    return pd.DataFrame({"v": column, "w": random.integers(0, 3, rows), "i": np.arange(rows)})
+
+
+@pytest.mark.parametrize("rows", [100, 20_000])
+@pytest.mark.parametrize(("up", "na"), [(True, "first"), (False, "last")])
+def test_texts_that_are_equal_for_long_are_ordered_by_their_rests(backend: Any, rows: int, up: bool, na: str) -> None:
+    frame = long_texts(rows)
+    data = backend.from_frame(frame)
+    keys = [SortKey("v", up, na == "first"), SortKey("w", not up, na == "first")]
+    order = on_host(backend.sort_order(data, keys))
+    assert order.tolist() == by_pandas(frame, ["v", "w"], [up, not up], na)
+    chosen = np.sort(np.random.default_rng(1).integers(0, rows, 12))
+    splitters = take_rows(backend.to_host(backend.select(data, ["v", "w"])), order[chosen])
+    ids = on_host(backend.split_ids(data, keys, splitters, order[chosen].astype(np.int64)))
+    place = np.empty(rows, int)
+    place[order] = np.arange(rows)
+    assert ids.tolist() == np.searchsorted(chosen, place, side="right").tolist()
+    starts = starts_of_equal_rows(splitters, keys)
+    pairs = keys_of(frame, order[chosen])
+    assert starts.tolist() == [i for i in range(12) if i == 0 or pairs[i] != pairs[i - 1]]
+
+
+def keys_of(frame: pd.DataFrame, rows: np.ndarray) -> list[tuple[Any, int]]:
+    picked = frame.iloc[rows]
+    return [(None if pd.isna(v) else v, w) for v, w in zip(picked["v"], picked["w"], strict=True)]
+
+
+def test_the_number_of_a_rest_is_not_cut_into_bits(backend: Any) -> None:
+    """Here only four bits are free for it beside the first key, and fewer rows number their rests otherwise."""
+    random = np.random.default_rng(8)
+    words = pd.Series(random.integers(0, 40_000, 20_000)).astype(str)
+    frame = pd.DataFrame({"w": random.integers(0, 2**45, 60)[random.integers(0, 60, 20_000)], "v": "x" * 448 + words})
+    frame["i"] = np.arange(20_000)
+    order = backend.sort_order(backend.from_frame(frame), [SortKey("w"), SortKey("v")])
+    assert on_host(order).tolist() == by_pandas(frame, ["w", "v"], True, "last")
