@@ -124,7 +124,7 @@ class Launcher:
             except TimeoutError:
                 # One that has ended, for want of a port say, never answers.
                 if not self.has_controller():
-                    raise RuntimeError("the controller ended at its start") from None
+                    raise RuntimeError("the controller ended") from None
                 if left < _LOOK_S:
                     raise
 

@@ -54,10 +54,13 @@ class KeyWords:
     """
 
     def __init__(self, data: Columns, keys: Sequence[SortKey]) -> None:
-        forms = [_form(data.schema[key.name], data.array(key.name), key) for key in keys]
+        columns = [data.schema[key.name] for key in keys]
+        # Pieces of a column are joined in a copy, so once.
+        arrays = [data.array(c.name) if c.fixed else one_array(data.array(c.name)) for c in columns]
+        forms = [_form(*form) for form in zip(columns, arrays, keys, strict=True)]
         self._getters = [get for _, get in forms]
         self._keys = list(keys)
-        self._texts = [one_array(data.array(k.name)) if data.schema[k.name].kind in _TEXTS else None for k in keys]
+        self._texts = [array if c.kind in _TEXTS else None for c, array in zip(columns, arrays, strict=True)]
         self.counts = tuple(count for count, _ in forms)
 
     def places(self, counts: Sequence[int] | None = None) -> list[tuple[int, int]]:
@@ -106,7 +109,7 @@ def _form(column: Column, array: Any, key: SortKey) -> tuple[int, Get]:
         return _complex_form(array, key)
     if column.fixed:
         return 1, _fixed_getter(column.kind, array, key)
-    return _arrow_form(column.kind, one_array(array), key)
+    return _arrow_form(column.kind, array, key)
 
 
 def _fixed_getter(kind: str, array: npt.NDArray[Any], key: SortKey) -> Get:

@@ -94,13 +94,12 @@ class _Search:
         self._cuts = cuts
         self._count = count
         self._splitters = splitters
-        self._between: list[Words] = []
+        self._between: dict[int, Words] = {}
 
     def _edges(self, step: int) -> Words:
         """A word of all splitters: made when it is asked for, as rows are rarely equal so far."""
-        while step >= len(self._between):
-            place = self._places[len(self._between)]
-            self._between.append(self._splitters.get(place, slice(0, self._count)))
+        if step not in self._between:
+            self._between[step] = self._splitters.get(self._places[step], slice(0, self._count))
         return self._between[step]
 
     def _words_at(self, step: int, rows: Any, first: int, last: int) -> tuple[Words, Words]:

@@ -24,9 +24,8 @@ class Worker:
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
         self._on_error = on_error
         self._wake = threading.Condition()
-        self._waiting: dict[str, tuple[float, Job]] = {}
+        self._waiting: dict[str, tuple[float, Job, bool]] = {}  # when it is due, and whether it is kept
         self._paced: dict[str, float] = {}
-        self._kept: set[str] = set()
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -51,10 +50,7 @@ class Worker:
             due = time.monotonic() + delay_s
             if key in self._waiting and not delay_s:
                 due = min(due, self._waiting[key][0])
-            self._waiting[key] = (due, self._pacing(key, job, every_s))
-            self._kept.discard(key)
-            if kept:
-                self._kept.add(key)
+            self._waiting[key] = (due, self._pacing(key, job, every_s), kept)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="gcylon_lab dashboard", daemon=True)
                 self._thread.start()
@@ -108,7 +104,7 @@ class Worker:
         """Do what is kept, forget what waits, and end the thread once its job is done; may be called twice."""
         with self._wake:
             self._closed = True
-            kept = [job for key, (_, job) in self._waiting.items() if key in self._kept]
+            kept = [job for _, job, is_kept in self._waiting.values() if is_kept]
             self._waiting.clear()
             self._wake.notify_all()
             thread = self._thread
