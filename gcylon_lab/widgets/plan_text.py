@@ -75,8 +75,14 @@ def alternatives_text(plan: Mapping[str, Any], speeds: Speeds | None = None) -> 
     speeds : mapping, optional
         By strategy, as measured; from `measured_speeds`.
     """
-    known = speeds or {}
-    return " ".join(_alternative(other, plan, known) for other in plan.get("alternatives") or ())
+    sentences: list[str] = []
+    first: dict[str, str] = {}  # of which strategy something was said first
+    for other in plan.get("alternatives") or ():
+        name = other["strategy"]
+        said = _alternative(other, plan, speeds or {}).removeprefix(name)
+        same = first.setdefault(said, name)
+        sentences.append(name + (said if same == name else f"{said.partition(': ')[0]}: the same as {same}."))
+    return " ".join(sentences)
 
 
 def _alternative(other: Mapping[str, Any], plan: Mapping[str, Any], speeds: Speeds) -> str:

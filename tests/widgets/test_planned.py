@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from replay import Replay, ReplaySource, eventually
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
+from gcylon_lab.ops.plan import Alternative
 from gcylon_lab.profiling.report import summary
 from gcylon_lab.units import GIB, MIB, format_rate
 from gcylon_lab.widgets.limits import format_size
@@ -52,6 +54,15 @@ def test_a_join_says_what_the_other_strategies_would_take() -> None:
     for other in tight.alternatives:
         assert f"{other.strategy} would not fit: " in text and f"; {other.why}." in text
     assert {other.strategy for other in tight.alternatives} == {"direct", "chunked"}
+
+
+def test_what_holds_of_two_strategies_is_said_once() -> None:
+    plan = Planned("join", "lineitem", ("k",), other="parts").plan(TABLES, GcylonConfig(gpu_memory_limit=LIMIT))
+    others = [Alternative(name, 5 * MIB, 3, name == "staged", "too much") for name in ("direct", "chunked", "staged")]
+    assert alternatives_text(plan.as_dict() | {"alternatives": [asdict(other) for other in others]}) == (
+        "direct would not fit: 3 rounds, peak 5 MiB; too much. chunked would not fit: the same as direct. "
+        "staged would fit: 3 rounds, peak 5 MiB (2%); too much."
+    )
 
 
 def test_keys_that_are_no_columns_and_a_join_of_one_table_are_refused() -> None:
