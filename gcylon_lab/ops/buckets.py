@@ -258,7 +258,7 @@ class BucketRoute(HashRoute):
         return self._first * self._size, self._last - self._first
 
     def _scatters(self, operation: Operation) -> bool:
-        return self._may_scatter and super()._scatters(operation)
+        return self._may_scatter and operation.workspace.scatters and not operation.schema.variable  # one rank's too
 
     def drop(self) -> None:
         """Give back the kept ids."""

@@ -174,7 +174,8 @@ class _Join:
         beside = min(used, sum(part.nbytes - part.staged_bytes for part in others))
         staged = left.staged_bytes + right.staged_bytes
         numbers = (left.nbytes, left.rows, right.nbytes, right.rows, limit, used, beside, staged)
-        return self.operation.vote(VoteKind.COUNT, numbers)
+        apart = (part.nbytes * (len(part.chunks) > 1) for part in (left, right))
+        return self.operation.vote(VoteKind.COUNT, (*numbers, *apart))
 
     def _foresee(self, local: LocalJoin, meeting: Meeting) -> None:
         """Whether all can be joined at once in memory, or in how many passes: the same on all ranks."""

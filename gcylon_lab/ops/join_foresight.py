@@ -164,7 +164,8 @@ def _sizes(left: Infos, right: Infos, limits: list[int], config: GcylonConfig) -
         here = one["tiers"]["device"] + other["tiers"]["device"]
         beside = max(0, used - here) if config.may_stage(pinned_tier=bool(one.get("pinned_tier", False))) else 0
         staged = one["nbytes"] + other["nbytes"] - here
-        rows.append((one["nbytes"], one["rows"], other["nbytes"], other["rows"], limit, used, beside, staged))
+        apart = (infos["nbytes"] * (infos["chunks"] > 1) for infos in (one, other))
+        rows.append((one["nbytes"], one["rows"], other["nbytes"], other["rows"], limit, used, beside, staged, *apart))
     return np.array(rows, dtype=np.int64)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,9 +74,10 @@ def join_memory(
     meeting : Meeting
     build : str
         The side that is indexed.
-    sizes : ndarray of int64, shape (size, 8)
+    sizes : ndarray of int64, shape (size, 10)
         Of each rank: bytes and rows of the left side, and of the right one; the budget, what is in use of it, and of
-        that what tables take that are no input and may give way; and bytes of both sides below the device tier.
+        that what tables take that are no input and may give way; bytes of both sides below the device tier; and the
+        bytes of each side that has more chunks than one.
     costs : JoinCosts
     strategy : str
         As asked for.
@@ -91,12 +92,14 @@ def join_memory(
     everywhere = meeting.kind == "broadcast"
     at_once = even_sizes(rows, nbytes, build, meeting.moved, result, everywhere=everywhere)
     both = even_sizes(rows, nbytes, build, ("left", "right"), result, everywhere=False)
-    index = at_once.build_rows[0] * costs.index_row_bytes
+    joined = sizes[:, 8 if build == "left" else 9] * (costs.hashes_anew and build not in meeting.moved)
+    indexing = replace(costs, index_row_bytes=costs.index_row_bytes + joined.sum() / max(totals[build], 1))
+    index = at_once.build_rows[0] * indexing.index_row_bytes
     needed = used - beside + at_once.received[0] + at_once.results[0] + free_for(index, limits)
     splits = may_split(spec, meeting, strategy, staged=bool(sizes[:, 7].any()))
     notes: tuple[str, ...] = ()
     for less in (0.0 * beside, beside):
-        once = next_pass(at_once, costs, used - less, limits, 0)
+        once = next_pass(at_once, indexing, used - less, limits, 0)
         if once is not None:
             return JoinMemory(1, once.peaks, bool(less.any()), result, (), needed)
         if splits:

@@ -145,7 +145,7 @@ def worth_scattering(size: int, sides: Iterable[tuple[int, int]]) -> bool:
         Bytes and rows of each side on all ranks; both of fixed width.
     """
     ids = size * buckets_for(size)
-    if size < 2 or ids > MOST_SCATTERED:
+    if ids > MOST_SCATTERED:
         return False
     return all(_LEAST_ROWS_TO_COUNTS * scatter_bytes(rows // size, ids) <= nbytes // size for nbytes, rows in sides)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from ..memory.budget import Reservation
 from ..profiling import span
@@ -159,7 +159,8 @@ class LocalJoin:
         backend, first = self.work.backend, 0
         with self.work.claim(0) as held:
             index = self._index(block, held)
-            for piece in self.work.pieces(probe, probe.schema, self._piece_rows(probe)):
+            rows = self._piece_rows(probe, anew=index is None or not index.hashed_once)
+            for piece in self.work.pieces(probe, probe.schema, rows):
                 waiting = [piece]
                 del piece
                 while waiting:
@@ -228,11 +229,14 @@ class LocalJoin:
         with span("match", "algorithm", bytes=keys.nbytes):
             return index.match(keys, keep=keep, mark=mark)
 
-    def _piece_rows(self, probe: Part) -> int:
-        # As many as fit: each piece goes through the whole index.
-        row_bytes = self.work.backend.match_row_bytes(self.key_schemas[self.probe]) + _loading(probe)
-        most = looking_up_bytes(self._room, self._index_bytes, hashes_anew=self.work.backend.on_gpu)
-        return max(1, int(most / row_bytes))
+    def _piece_rows(self, probe: Part, *, anew: bool = True) -> int:
+        # As many as fit: each piece goes through the whole index. On GPUs, where that stays, chunks are not joined.
+        backend, loading = self.work.backend, _loading(probe)
+        most = looking_up_bytes(self._room, self._index_bytes, hashes_anew=backend.on_gpu)
+        rows = most / (backend.match_row_bytes(self.key_schemas[self.probe]) + loading)
+        if backend.on_gpu and loading and not anew:
+            rows = min(rows, self.work.fast_chunk_bytes / loading)
+        return max(1, int(rows))
 
     # ---- rows of the result
 
@@ -384,9 +388,7 @@ class LocalJoin:
 
 
 def _source(output: Output, side: str) -> Label:
-    name = output.left if side == "left" else output.right
-    assert name is not None
-    return name
+    return cast(Label, output.left if side == "left" else output.right)
 
 
 def _row_bytes(part: Part) -> float:
@@ -395,6 +397,5 @@ def _row_bytes(part: Part) -> float:
 
 def _loading(part: Part) -> float:
     """Bytes a row to have a part's rows at hand: nothing where they are one chunk in memory."""
-    if len(part.chunks) == 1 and part.chunks[0].tier == "device" and part.chunks[0].schema == part.schema:
-        return 0.0
-    return _row_bytes(part) * (2 if part.staged_bytes else 1)
+    alone = len(part.chunks) == 1 and part.chunks[0].tier == "device" and part.chunks[0].schema == part.schema
+    return 0.0 if alone else _row_bytes(part) * (2 if part.staged_bytes else 1)

@@ -16,6 +16,7 @@ from .casting import as_fixed
 from .column import Column, Label
 from .cudf_casting import cast
 from .cudf_data import Array, DeviceColumns, as_array, as_column, current_stream, empty_array
+from .cudf_join_table import FOUND_ROW_BYTES, TABLE_ROW_BYTES, JoinTable, TableMatches
 from .cudf_rows import from_result, gathered, item_type, masked, null_item, over, validity
 from .cudf_transfer import all_null, device_array
 from .cudf_types import device_type, item_dtype
@@ -27,24 +28,40 @@ Rows = Any  # a cupy array of int32 or int64 with negative numbers for missing r
 _EQUAL = plc.types.NullEquality.EQUAL
 _TO_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _EXACT = 2**53  # up to here a float64 holds every int
+_OF_64_BITS = (plc.TypeId.INT64, plc.TypeId.UINT64, plc.TypeId.FLOAT64)  # as which `_compared` gives most keys
 
-# libcudf's hash table holds a hash and a row's number, at a load of one half; keys are widened beside it.
-_TABLE_ROW_BYTES = 2 * 8
+# libcudf's hash table holds a hash and a row's number, at a load of one half; ours is of that size. Keys are widened
+# beside it.
+_TABLE_ROW_BYTES = max(2 * 8, TABLE_ROW_BYTES)
 _MAP_BYTES = 2 * 4
 
 
 class CudfKeyIndex:
-    """The keys of one side. libcudf hashes them anew for each piece of the other side, so pieces are large."""
+    """The keys of one side: a table of ours for one key of 64 bits that few rows repeat and none lacks.
+
+    Otherwise libcudf hashes them anew for each piece of the other side.
+    """
 
     def __init__(self, keys: DeviceColumns, forms: Sequence[KeyForm]) -> None:
         self.rows = keys.rows
         self._forms = forms
-        self._table = plc.Table(_compared(keys, forms, 1))
+        columns = _compared(keys, forms, 1)
+        self._table = plc.Table(columns)
         self._seen: Any = None
+        bits = _as_bits(columns) if keys.rows else None
+        made = None if bits is None else JoinTable(bits)
+        self._own = made if made is not None and made.usable else None
+
+    @property
+    def hashed_once(self) -> bool:
+        """Whether what is looked up piece by piece costs no more than at once."""
+        return self._own is not None
 
     @property
     def duplicates(self) -> int:
         """How many rows have a key that stands before them already."""
+        if self._own is not None:
+            return self._own.repeated
         if not self.rows:
             return 0
         every = plc.stream_compaction.distinct_indices(
@@ -53,20 +70,41 @@ class CudfKeyIndex:
         )  # fmt: skip
         return self.rows - int(every.size())
 
-    def match(self, keys: Any, *, keep: bool, mark: bool) -> CudfMatches:
+    def match(self, keys: Any, *, keep: bool, mark: bool) -> CudfMatches | TableMatches:
         """Pair rows of the other side with rows of this one."""
+        columns = _compared(keys, self._forms, 2)
+        if self._own is not None:
+            valid = None
+            if columns[0].null_count():
+                valid = as_array(plc.unary.is_valid(columns[0], stream=current_stream()), np.bool_)
+            found = self._own.look_up(as_array(columns[0], np.uint64), valid, keep=keep)
+            if mark:
+                self._mark(found.partners)
+            return found
         join = plc.join.left_join if keep else plc.join.inner_join
-        maps = join(plc.Table(_compared(keys, self._forms, 2)), self._table, _EQUAL, stream=current_stream())
+        maps = join(plc.Table(columns), self._table, _EQUAL, stream=current_stream())
         probe, build = (as_array(one, np.int32) for one in maps)
         if mark:
-            if self._seen is None:
-                self._seen = cupy.zeros(self.rows, np.bool_)
-            self._seen[build[build >= 0] if keep else build] = True
+            self._mark(build)
         return CudfMatches(keys.rows, probe, build, keep=keep)
+
+    def _mark(self, rows: Any) -> None:
+        """Remember rows that were found; negative numbers are none."""
+        if self._seen is None:
+            self._seen = cupy.zeros(self.rows, np.bool_)
+        self._seen[rows[rows >= 0]] = True
 
     def unseen(self) -> Any:
         """The rows of this side that no marked match has found."""
         return cupy.arange(self.rows) if self._seen is None else cupy.flatnonzero(~self._seen)
+
+
+def _as_bits(columns: Sequence[Any]) -> Any | None:
+    """The keys of all rows as 64 bits, equal where they are; None where there are several, others, or a null."""
+    one = columns[0]
+    if len(columns) > 1 or one.type().id() not in _OF_64_BITS or one.null_count():
+        return None
+    return as_array(one, np.uint64)
 
 
 class CudfMatches:
@@ -214,11 +252,13 @@ class CudfJoining:
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         if not data.rows:
             return self.lacking(schema, count)
-        if isinstance(rows, slice):
-            rows = cupy.arange(rows.start, rows.stop, dtype=np.int32)
         arrays = [data.array(name) for name in names]
         if complete and all(_is_plain(data.schema[n], c) for n, c in zip(names, schema.columns, strict=True)):
+            if isinstance(rows, slice):
+                return DeviceColumns(schema, count, tuple(array[rows].copy() for array in arrays))
             return DeviceColumns(schema, count, tuple(cupy.take(array, rows) for array in arrays))
+        if isinstance(rows, slice):
+            rows = cupy.arange(rows.start, rows.stop, dtype=np.int32)
         sources = [replace(data.schema[name], name=c.name) for name, c in zip(names, schema.columns, strict=True)]
         table = [as_column(c, a) if c.fixed else a for c, a in zip(sources, arrays, strict=True)]
         places, missing = _as_places(rows, data.rows, complete=complete)
@@ -247,7 +287,7 @@ class CudfJoining:
         return _TABLE_ROW_BYTES + 10 * _widened(schema)
 
     def match_row_bytes(self, schema: Schema) -> int:
-        return _MAP_BYTES + 1 + 10 * _widened(schema)
+        return _MAP_BYTES + FOUND_ROW_BYTES + 10 * _widened(schema)
 
     def pair_bytes(self) -> int:
         return 2 * _MAP_BYTES

@@ -52,6 +52,11 @@ class KeyIndex(Protocol):
         ...
 
     @property
+    def hashed_once(self) -> bool:
+        """Whether what is looked up piece by piece costs no more than at once."""
+        ...
+
+    @property
     def duplicates(self) -> int:
         """How many rows have a key that stands before them already."""
         ...

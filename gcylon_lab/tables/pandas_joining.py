@@ -36,6 +36,8 @@ _EXACT = 2**53  # up to here a float64 holds every int
 class PandasKeyIndex:
     """The keys of one side, in which those of the other are looked up. See `gcylon_lab.tables.joining.KeyIndex`."""
 
+    hashed_once = True
+
     def __init__(self, keys: Columns, forms: Sequence[KeyForm]) -> None:
         self.rows = keys.rows
         self._forms = forms
