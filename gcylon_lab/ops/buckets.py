@@ -257,6 +257,9 @@ class BucketRoute(HashRoute):
     def _travelling(self) -> tuple[int, int]:
         return self._first * self._size, self._last - self._first
 
+    def _writes(self, operation: Operation) -> bool:
+        return False  # only some of the rows travel
+
     def _scatters(self, operation: Operation) -> bool:
         return self._may_scatter and operation.workspace.scatters and not operation.schema.variable  # one rank's too
 

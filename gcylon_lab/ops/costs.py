@@ -75,8 +75,15 @@ class Costs:
         self._copies = self._shuffle and shapes.size > 1 and not scatters  # one rank's rows stay as they are
         keeps_ids = self._shuffle and not self._staged
         each = id_bytes(shapes.size)
-        counts = tuple(scatter_bytes(n, shapes.size) if scatters else 0 for n in shapes.rows)
-        self.kept = tuple(n * each + more if keeps_ids else 0 for n, more in zip(shapes.rows, counts, strict=True))
+        written = scatters and shapes.variable_row_bytes > 0
+        # Kernels that write texts know the bytes of each tile too; and a result has a byte a row for what is missing.
+        counts = tuple((1 + written) * scatter_bytes(n, shapes.size) if scatters else 0 for n in shapes.rows)
+        self._valid = shapes.null_columns if written else 0
+        valid = self._valid * sum(shapes.rows) // shapes.size
+        self.kept = tuple(
+            n * each + more + valid if keeps_ids else 0 for n, more in zip(shapes.rows, counts, strict=True)
+        )
+        self._packs = not written
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
         largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk
@@ -86,7 +93,7 @@ class Costs:
         self._paths = _paths(shapes)
         self._worked: dict[int, Numbers] = {}
         # Fixed columns that are received in place need just what was counted.
-        self._usable = 0.9 if self._staged or shapes.variable_row_bytes else 0.98
+        self._usable = 0.9 if self._staged or (shapes.variable_row_bytes and self._packs) else 0.98
 
     def work(self, chunk_rows: int) -> Numbers:
         """Bytes in use at the most within a round of chunks of at most so many rows; shape (size,)."""
@@ -101,7 +108,7 @@ class Costs:
     def _work(self, chunk_rows: int, known_incoming: Numbers | None = None) -> Numbers:
         row, variable = self._shapes.bytes_per_row, self._shapes.variable_row_bytes
         piece, read, joining = self._reading(chunk_rows)
-        packed = piece * variable
+        packed = piece * (variable if self._packs else self._valid)
         incoming = self._incoming(piece) * (row + variable) if self._staged else np.zeros_like(piece)
         if known_incoming is not None:
             incoming = known_incoming

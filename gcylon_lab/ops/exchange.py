@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from ..errors import BudgetExceeded
+from ..tables.planes import text_places
 from .operation import Operation
 from .part import Part, Partitioning
+from .partition import HashRoute
 from .placement import Int64s, PlacedSink, Sink
 from .round_sinks import KeptSink, StagedSink
 from .rounds import Route, exchange_rounds
 from .shapes import Shapes
 from .votes import VoteKind
+from .written import Written, agree_on_writing
+from .written_sink import WrittenSink
 
 
 def exchange_table(
@@ -39,14 +45,21 @@ def exchange_table(
     """
     plan = operation.make_plan(shapes)
     counted: tuple[int, ...] | None = None
+    written: Written | None = None
     if plan.strategy != "staged":
         rows, variable = _count(operation, part, route, plan.chunk_rows)
         counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
+        if operation.writes_variable:
+            assert isinstance(route, HashRoute)
+            written = agree_on_writing(operation, part, _written_chars(part, route, operation))
+            if written is None:
+                route.pack()
+                shapes = replace(shapes, writable=False)
         plan = operation.make_plan(shapes, counted)
     if plan.strategy != "staged":
         try:
             route.prepare(operation, part, plan.chunk_rows)
-            return _run(operation, part, route, _placed(operation, rows), plan.chunk_rows, partitioning)
+            return _run(operation, part, route, _placed(operation, rows, written), plan.chunk_rows, partitioning)
         except BudgetExceeded as error:
             # Strings longer than their mean, for example.
             if operation.request.strategy != "auto" or not operation.may_stage:
@@ -94,10 +107,20 @@ def _count(operation: Operation, part: Part, route: Route, chunk_rows: int) -> t
     return votes[:, : operation.size], votes[:, operation.size : 2 * operation.size]
 
 
-def _placed(operation: Operation, rows: Int64s) -> Sink:
-    if operation.schema.variable and operation.workspace.backend.on_gpu:
-        return KeptSink(operation.workspace, operation.schema)
-    return PlacedSink(operation.workspace, operation.schema, rows, operation.rank)
+def _written_chars(part: Part, route: HashRoute, operation: Operation) -> Int64s | None:
+    """Characters that go from this rank to each; without rows none, and then this rank is in nobody's way."""
+    if part.rows:
+        return route.chars
+    return np.zeros((operation.size, len(text_places(operation.schema))), np.int64)
+
+
+def _placed(operation: Operation, rows: Int64s, written: Written | None = None) -> Sink:
+    workspace, schema = operation.workspace, operation.schema
+    if written is not None:
+        return WrittenSink(workspace, schema, rows, operation.rank, written)
+    if schema.variable and workspace.backend.on_gpu:
+        return KeptSink(workspace, schema)
+    return PlacedSink(workspace, schema, rows, operation.rank)
 
 
 def _run(

@@ -12,13 +12,15 @@ from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data, Ids
-from ..tables.scattering import MOST_SCATTERED, Scattering, Scatters, scatter_bytes
+from ..tables.planes import held_row_bytes
+from ..tables.scattering import MOST_SCATTERED, Scattering, Scatters, Writes, scatter_bytes
 from ..tables.schema import Label
 from .operation import Operation
 from .part import Part
 from .rounds import Outgoing
 from .shapes import id_bytes
 from .workspace import Workspace
+from .written import lacks_values
 
 Int64s = npt.NDArray[np.int64]
 
@@ -44,6 +46,8 @@ class HashRoute:
         self._held: Reservation | None = None
         self._edges: list[int] = []
         self._scattering: Scattering | None = None
+        self._packs = False
+        self.chars: Int64s | None = None  # that go to each rank, of each text, where all columns are written
 
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
         """Hash the keys of all pieces once; the ids are kept for the rounds where memory allows."""
@@ -56,6 +60,8 @@ class HashRoute:
             self.prepare(operation, part, chunk_rows)
             scattering = self._scattering
             rows = backend.count_ids(self._ids, size) if scattering is None else scattering.rows.sum(axis=0)
+            if self.chars is not None:
+                variable = self._written_bytes(operation, part, rows, self.chars)
         return rows, variable
 
     def _count_pieces(self, operation: Operation, part: Part, chunk_rows: int, rows: Int64s, variable: Int64s) -> None:
@@ -66,7 +72,7 @@ class HashRoute:
                 ids = self.ids_of(operation.workspace, data, first)
                 if self._ids is None:
                     rows += backend.count_ids(ids, size)
-                if operation.schema.variable:
+                if operation.schema.variable and (self._ids is None or not self._writes(operation)):
                     variable += backend.variable_bytes(data, ids, size)
                 if self._ids is not None:
                     self._ids[first : first + data.rows] = ids
@@ -76,11 +82,40 @@ class HashRoute:
     def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Where this rank's kernels write into the others' results, find the place of every row."""
         edges, backend = part.edges(chunk_rows), operation.workspace.backend
-        if edges != self._edges and self._ids is not None and part.rows and self._scatters(operation):
+        if edges == self._edges or self._ids is None or not part.rows:
+            return
+        if self._writes(operation):
+            self._scattering, self._edges = None, edges
+            self._weigh(operation, part, chunk_rows)
+        elif self._scatters(operation):
             assert isinstance(backend, Scatters)
             self._scattering, self._edges = None, edges
             first, ids_each = self._travelling()
             self._scattering = backend.scattering(self._ids, self._size, edges, first=first, ids_each=ids_each)
+
+    def _weigh(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Find the place of every row, and how many characters go where; not where a piece did not fit as a whole."""
+        backend, first = operation.workspace.backend, 0
+        assert isinstance(backend, Writes) and self._ids is not None
+        writing = backend.writing(self._ids, self._size, self._edges, operation.schema)
+        for place, piece in enumerate(part.pieces(operation.workspace, chunk_rows)):
+            for data in operation.casts(piece):
+                first += data.rows
+                if self._edges[place + 1 : place + 2] != [first]:
+                    return
+                writing.weigh(place, data)
+        self._scattering, self.chars = writing, writing.chars().sum(axis=0)
+
+    def _written_bytes(self, operation: Operation, part: Part, rows: Int64s, chars: Int64s) -> Int64s:
+        """What the variable columns of so many rows take once they are written."""
+        lacking = lacks_values(operation.workspace, part) or [True] * len(operation.schema.columns)
+        each = held_row_bytes(operation.schema, lacking) - operation.schema.row_bytes
+        variable: Int64s = np.ceil(rows * each).astype(np.int64) + chars.sum(axis=1)
+        return variable
+
+    def pack(self) -> None:
+        """Let variable columns be packed, as some rank cannot write them."""
+        self._packs, self.chars, self._scattering, self._edges = True, None, None, []
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Reorder a piece by rank, in a copy of its own."""
@@ -120,7 +155,7 @@ class HashRoute:
 
     def forget(self) -> None:
         """Give back the kept ids."""
-        self._ids = self._scattering = None
+        self._ids = self._scattering = self.chars = None
         self._edges = []
         if self._held is not None:
             self._held.release()
@@ -128,7 +163,7 @@ class HashRoute:
 
     def _keep(self, operation: Operation, rows: int) -> None:
         workspace, size = operation.workspace, self._size
-        counts = scatter_bytes(rows, size) if self._scatters(operation) else 0
+        counts = scatter_bytes(rows, size) * (self._scatters(operation) + 2 * self._writes(operation))
         try:
             self._held = workspace.budget.reserve(rows * id_bytes(size) + counts, "Partition ids")
         except BudgetExceeded:
@@ -138,6 +173,10 @@ class HashRoute:
     def _travelling(self) -> tuple[int, int]:
         """The first id whose rows travel, and how many ids each rank has."""
         return 0, 1
+
+    def _writes(self, operation: Operation) -> bool:
+        """Whether texts and missing values are written too: the same on all ranks."""
+        return not self._packs and operation.writes_variable
 
     def _scatters(self, operation: Operation) -> bool:
         return operation.workspace.scatters and not operation.schema.variable and 1 < self._size <= MOST_SCATTERED

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -82,8 +82,27 @@ class Sink(Protocol):
         """Take in what the round has filled; nothing where it was done already."""
         ...
 
+    @property
+    def received_row_bytes(self) -> float:
+        """Mean bytes of a row that comes to this rank, beside messages."""
+        ...
+
+    @property
+    def sent_row_bytes(self) -> Any:
+        """The same of rows that this rank sends; perhaps for each rank, of shape (size,)."""
+        ...
+
     def finish(self) -> list[Chunk]:
         """The chunks of the result, in row order."""
+        ...
+
+
+@runtime_checkable
+class WritableSink(Protocol):
+    """A sink of which all ranks know where its rows belong."""
+
+    def aim(self, scattering: Any, first: Int64s) -> None:
+        """Say where this rank's kernels write: its first row is row ``first`` of what each rank gets; shape (size,)."""
         ...
 
 
@@ -155,6 +174,12 @@ class PlacedSink:
             self._expose(messages)
         return receives
 
+    def aim(self, scattering: Any, first: Int64s) -> None:
+        """Say where this rank's kernels write: its first row is row ``first`` of what each rank gets; shape (size,)."""
+        assert self._window.addresses is not None
+        widths = np.array(self._widths, dtype=np.int64)
+        scattering.aim(self._window.addresses + first[:, None] * widths, self._widths)
+
     @property
     def settling_bytes(self) -> int:
         """0: the result stays on the device tier."""
@@ -162,6 +187,13 @@ class PlacedSink:
 
     def settle(self) -> None:
         """Nothing is on its way."""
+
+    @property
+    def received_row_bytes(self) -> float:
+        """The fixed columns'."""
+        return self._schema.row_bytes
+
+    sent_row_bytes = received_row_bytes
 
     @property
     def in_place(self) -> bool:

@@ -68,6 +68,13 @@ class KeptSink:
         """Nothing is on its way."""
 
     @property
+    def received_row_bytes(self) -> float:
+        """The fixed columns'."""
+        return self._schema.row_bytes
+
+    sent_row_bytes = received_row_bytes
+
+    @property
     def in_place(self) -> bool:
         """False: a round becomes chunks once it has arrived."""
         return False
@@ -161,6 +168,13 @@ class StagedSink:
             region.wait()
         self._left_before = []
         self._workspace.spill.poll()
+
+    @property
+    def received_row_bytes(self) -> float:
+        """The fixed columns'."""
+        return self._schema.row_bytes
+
+    sent_row_bytes = received_row_bytes
 
     @property
     def in_place(self) -> bool:

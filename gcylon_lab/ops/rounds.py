@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..comm.transport import Send, Window, WritableWindows
+from ..comm.transport import Send, WritableWindows
 from ..errors import BudgetExceeded, CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
@@ -18,7 +18,7 @@ from ..tables.scattering import Scattering
 from .advice import with_leeway
 from .operation import Operation
 from .part import Part
-from .placement import Arrivals, Sink
+from .placement import Arrivals, Sink, WritableSink
 from .votes import VoteKind, agreed
 from .workspace import Workspace
 
@@ -216,6 +216,8 @@ def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[Any], int]:
     """Pack the variable columns for each rank; the same rows for several ranks are packed once."""
     packed: dict[tuple[int, int], Any] = {}
     messages = []
+    if outgoing.scattering is not None:  # nothing of its rows is packed
+        return [memoryview(b"")] * len(outgoing.starts), 0
     for start, stop in zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True):
         if (start, stop) not in packed:
             if outgoing.data is None or start == stop:
@@ -251,12 +253,12 @@ def _exchange(
     try:
         window, places = sink.window(outgoing.rows, packed)
         receives = sink.open(arrivals)
-        received = int(arrivals.rows.sum()) * operation.schema.row_bytes + int(arrivals.message_bytes.sum())
+        received = int(arrivals.rows.sum() * sink.received_row_bytes) + int(arrivals.message_bytes.sum())
         message_bytes = np.array([message.nbytes for message in messages], dtype=np.int64)
-        operation.count_bytes(outgoing.rows * operation.schema.row_bytes + message_bytes, received)
+        operation.count_bytes((outgoing.rows * sink.sent_row_bytes).astype(np.int64) + message_bytes, received)
         with span("exchange", "transfer", bytes=received):
             if outgoing.scattering is not None:
-                _scatter(operation, outgoing, outgoing.scattering, window, places)
+                _scatter(operation, sink, outgoing, outgoing.scattering, places)
             else:
                 transport.exchange(window, _sends(operation, outgoing, messages, places), receives)
     except CommError:
@@ -267,17 +269,13 @@ def _exchange(
         raise
 
 
-def _scatter(
-    operation: Operation, outgoing: Outgoing, scattering: Scattering, window: Window | None, places: Int64s
-) -> None:
+def _scatter(operation: Operation, sink: Sink, outgoing: Outgoing, scattering: Scattering, places: Int64s) -> None:
     """Let this rank's kernels write a piece's rows into the results of all ranks."""
     transport = operation.workspace.transport
     assert isinstance(transport, WritableWindows)
-    assert window is not None and window.addresses is not None and outgoing.data is not None
+    assert isinstance(sink, WritableSink) and outgoing.data is not None
     if not scattering.aimed:
-        first = places - scattering.rows[: outgoing.piece].sum(axis=0)  # of the part, not of this piece
-        widths = _widths(operation)
-        scattering.aim(window.addresses + first[:, None] * np.array(widths, dtype=np.int64), widths)
+        sink.aim(scattering, places - scattering.rows[: outgoing.piece].sum(axis=0))  # of the part, not of this piece
     with transport.writing():
         scattering.put(outgoing.piece, outgoing.data)
 

@@ -55,6 +55,10 @@ class Shapes:
         Whether rows of fixed columns are written straight into the results of other ranks, without a partitioned copy.
     columns : int
         How many, where that is known: of staged slices each is padded.
+    writable : bool
+        Whether kernels can write the variable columns too, as these are on all ranks: see `gcylon_lab.tables.planes`.
+    null_columns : int
+        Of these at most so many lack values, as far as it is known.
     in_vain : bool
         Whether tables are counted as given way that have not, as that would be in vain: the plan will be refused.
     """
@@ -74,6 +78,8 @@ class Shapes:
     overlaps: bool = False
     scatters: bool = False
     columns: int = 0
+    writable: bool = False
+    null_columns: int = 0
     in_vain: bool = False
 
     @property
@@ -84,8 +90,8 @@ class Shapes:
     @property
     def scatters_rows(self) -> bool:
         """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
-        fixed = not self.variable_row_bytes
-        return self.scatters and self.verb == "shuffle" and fixed and 1 < self.size <= MOST_SCATTERED
+        may = not self.variable_row_bytes or (self.writable and not any(self.staged_bytes))
+        return self.scatters and self.verb == "shuffle" and may and 1 < self.size <= MOST_SCATTERED
 
     @property
     def sent_rows(self) -> tuple[int, ...]:
@@ -118,6 +124,8 @@ class Shapes:
             used=tuple(i["used_bytes"] for i in infos),
             fixed_row_bytes=infos[0]["row_bytes"],
             columns=len(infos[0]["columns"]),
+            writable=all(i.get("null_columns", -1) >= 0 and i["dtypes"] == infos[0]["dtypes"] for i in infos),
+            null_columns=max(0, *(i.get("null_columns", -1) for i in infos)),
             **infos[0].get("exchange", {}),
             **more,
         )
@@ -138,7 +146,7 @@ def wished_rows(shapes: Shapes, config: GcylonConfig, *, placed: bool = False) -
 
 def _packed_share(shapes: Shapes) -> int:
     """Bytes of a chunk between GPUs, where columns are packed; 0 elsewhere."""
-    packs = shapes.verb == "shuffle" and shapes.size > 1 and shapes.variable_row_bytes > 0
+    packs = shapes.verb == "shuffle" and shapes.size > 1 and shapes.variable_row_bytes > 0 and not shapes.scatters_rows
     if not packs or shapes.fast_chunk_bytes <= FAST_CHUNK_BYTES:
         return 0
     evenly = -(-sum(shapes.nbytes) // shapes.size)

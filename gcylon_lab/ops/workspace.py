@@ -15,7 +15,7 @@ from ..memory.budget import MemoryBudget
 from ..memory.lower import LowerTiers
 from ..profiling import Recorder
 from ..tables.backend import Backend
-from ..tables.scattering import Scatters
+from ..tables.scattering import Scatters, Writes
 from .shapes import DEVICE_CHUNK_BYTES, stage_slice_bytes
 from .shared_memory import giving_way_together
 
@@ -55,6 +55,11 @@ class Workspace:
     def scatters(self) -> bool:
         """Whether kernels of this rank can write rows straight into the results of other ranks."""
         return isinstance(self.transport, WritableWindows) and isinstance(self.backend, Scatters)
+
+    @property
+    def writes(self) -> bool:
+        """Whether they can write texts and missing values too."""
+        return self.scatters and isinstance(self.backend, Writes)
 
     @property
     def has_pinned_tier(self) -> bool:

@@ -22,6 +22,7 @@ from .cudf_packing import DeviceOutput
 from .cudf_scatter import DeviceScattering
 from .cudf_sorting import CudfSorting
 from .cudf_transfer import to_device, to_host
+from .cudf_writing import DeviceWriting, WrittenOutput, lacks_values
 from .data import Columns
 from .hashing import id_dtype
 from .partition import Int64s
@@ -116,6 +117,16 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     ) -> DeviceScattering:
         """Find the places of all rows of a part, so that kernels can write them into other ranks' memory."""
         return DeviceScattering(ids, n, edges, first=first, ids_each=ids_each)
+
+    def writing(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> DeviceWriting:
+        """As `scattering`, for all columns of a schema."""
+        return DeviceWriting(ids, n, edges, schema)
+
+    def lacks_values(self, data: Any) -> list[bool] | None:
+        return lacks_values(data)
+
+    def allocate_written(self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]) -> WrittenOutput:
+        return WrittenOutput(schema, rows, nulls, chars)
 
     def fixed_views(self, data: Any, start: int, stop: int) -> list[Any]:
         return cudf_packing.fixed_views(data, start, stop)

@@ -84,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) put_in(
     if (row >= rows || *(volatile u32*)repeated > most) return;  // with too many that are repeated it is not used
     u64 key = keys[row], hash = mixed(key), word = hash << 32 | (u32)row;
     for (u64 slot = slot_of(spread, hash);; slot = next_slot(spread, slot)) {
-        u64 there = atomicCAS(&slots[slot], EMPTY, word);
+        u64 there = *(volatile u64*)&slots[slot];  // a look costs less than an exchange in vain
+        if (there == EMPTY) there = atomicCAS(&slots[slot], EMPTY, word);
         if (there == EMPTY) return;
         if ((u32)(there >> 32) == (u32)hash && keys[(u32)there] == key) {
             u32 at = atomicAdd(repeated, 1);

@@ -12,6 +12,7 @@ import pylibcudf as plc
 
 from .cudf_data import DeviceColumns, column_bytes, current_stream, joined, offsets_of
 from .cudf_partition_source import MOST_IDS, SCATTER, SOURCE, TILE_ROWS
+from .cudf_text_source import TEXTS
 from .cudf_transfer import Arriving, uploaded
 
 Int64s = npt.NDArray[np.int64]
@@ -23,7 +24,7 @@ _WEIGHING_BLOCKS = 1024
 @lru_cache(maxsize=1)
 def partition_module() -> Any:
     """The kernels, compiled."""
-    return cupy.RawModule(code=SOURCE + SCATTER)
+    return cupy.RawModule(code=SOURCE + SCATTER + TEXTS)
 
 
 def partition(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None = None) -> tuple[DeviceColumns, Int64s]:

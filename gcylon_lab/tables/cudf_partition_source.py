@@ -165,6 +165,25 @@ static __device__ __forceinline__ void move_column(
     __syncthreads();
 }
 
+// The same for items of 16 bytes, of which the room holds half a tile at a time.
+static __device__ __forceinline__ void move_wide(
+        const ulonglong2* source, const u64* to, ulonglong2* room, const u16* place, const u8* id_at,
+        i64 base, int count, int first) {
+    for (int half = 0; half < 2; ++half) {
+        #pragma unroll
+        for (int step = 0; step < STEPS; ++step)
+            if (place[step] != NOWHERE && place[step] / (TILE / 2) == half)
+                room[place[step] % (TILE / 2)] = source[base + first + 32 * step];
+        __syncthreads();
+        for (int i = threadIdx.x; i < TILE / 2 && half * (TILE / 2) + i < count; i += THREADS) {
+            int at = half * (TILE / 2) + i;
+            ((ulonglong2*)to[id_at[at]])[at] = room[i];
+        }
+        __syncthreads();
+    }
+}
+
+template <bool WIDE>
 static __device__ __forceinline__ void move_any(
         int width, u64 source, const u64* to, u64* room, const u16* place, const u8* id_at,
         i64 base, int count, int first, int turn) {
@@ -172,6 +191,9 @@ static __device__ __forceinline__ void move_any(
         case 1: move_column((const u8*)source, to, (u8*)room, place, id_at, base, count, first, turn); break;
         case 2: move_column((const u16*)source, to, (u16*)room, place, id_at, base, count, first, turn); break;
         case 4: move_column((const u32*)source, to, (u32*)room, place, id_at, base, count, first, turn); break;
+        case 16:
+            if (WIDE) move_wide((const ulonglong2*)source, to, (ulonglong2*)room, place, id_at, base, count, first);
+            break;
         default: move_column((const u64*)source, to, room, place, id_at, base, count, first, turn);
     }
 }
@@ -179,7 +201,7 @@ static __device__ __forceinline__ void move_any(
 extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
         const u8* ids, i64 rows, int n, int bits, i64 tiles, const i64* ends,
         const u64* sources, const u64* targets, const u64* widths, int columns) {
-    __shared__ u64 room[TILE];
+    __shared__ __align__(16) u64 room[TILE];
     __shared__ u8 id_at[TILE];
     __shared__ u64 to[MOST_IDS];
     u16 (*seen)[MOST_IDS] = (u16 (*)[MOST_IDS])room;  // before the room is needed for items
@@ -195,7 +217,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
     put_in_order(id, place, seen, start, id_at);
     for (int column = 0; column < columns; ++column) {
         if (threadIdx.x < n) to[threadIdx.x] = targets[column] + shift * widths[column];
-        move_any((int)widths[column], sources[column], to, room, place, id_at, base, count, first, 0);
+        move_any<false>((int)widths[column], sources[column], to, room, place, id_at, base, count, first, 0);
     }
 }
 
@@ -234,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) scatter_tiles(
         const u8* ids, i64 rows, int low, int n, int bits, i64 first_tile, i64 tiles, const i64* ends,
         const u64* targets, u64 source0, u64 source1, u64 source2, u64 source3, u64 source4, u64 source5,
         u64 source6, u64 source7, u64 widths, int columns) {
-    __shared__ u64 room[TILE];
+    __shared__ __align__(16) u64 room[TILE];
     __shared__ u8 id_at[TILE];
     __shared__ u64 to[MOST_IDS];
     __shared__ u64 sources[8];
@@ -262,7 +284,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) scatter_tiles(
     for (int column = 0; column < columns; ++column) {
         int width = widths >> (8 * column) & 255;
         if (threadIdx.x < n) to[threadIdx.x] = targets[column * n + threadIdx.x] + shift * width;
-        move_any(width, sources[column], to, room, place, id_at, base, going, first, turn);
+        move_any<true>(width, sources[column], to, room, place, id_at, base, going, first, turn);
     }
 }
 """

@@ -77,20 +77,24 @@ class DeviceScattering:
 
     def put(self, piece: int, data: DeviceColumns) -> None:
         """Queue the writing of a piece on the current stream."""
+        arrays = data.fixed
+        if not data.rows or not arrays:
+            return
+        self._put(piece, data.rows, [(array.data.ptr, array.dtype.itemsize) for array in arrays])
+
+    def _put(self, piece: int, rows: int, sources: Sequence[tuple[int, int]]) -> None:
+        """Write arrays of so many rows, each given by its address and the bytes of an item."""
         first_tile, tiles = self._tile_edges[piece], self._tile_edges[-1]
         blocks = self._tile_edges[piece + 1] - first_tile
-        arrays = data.fixed
-        if not blocks or not arrays:
-            return
         ids = self._ids[self._edges[piece] : self._edges[piece + 1]]
-        numbers: tuple[Any, ...] = (np.int64(data.rows), np.int32(self._first), np.int32(self._n), bits_of(self._n))
+        numbers: tuple[Any, ...] = (np.int64(rows), np.int32(self._first), np.int32(self._n), bits_of(self._n))
         numbers = (*numbers, np.int64(first_tile), np.int64(tiles))
         kernel = partition_module().get_function("scatter_tiles")
-        for start in range(0, len(arrays), _COLUMNS_A_LAUNCH):
-            group = arrays[start : start + _COLUMNS_A_LAUNCH]
-            sources = [np.uint64(array.data.ptr) for array in group]
-            sources += [np.uint64(0)] * (_COLUMNS_A_LAUNCH - len(group))
-            widths = np.uint64(sum(array.dtype.itemsize << (8 * place) for place, array in enumerate(group)))
+        for start in range(0, len(sources), _COLUMNS_A_LAUNCH):
+            group = sources[start : start + _COLUMNS_A_LAUNCH]
+            addresses = [np.uint64(address) for address, _ in group]
+            addresses += [np.uint64(0)] * (_COLUMNS_A_LAUNCH - len(group))
+            widths = np.uint64(sum(width << (8 * place) for place, (_, width) in enumerate(group)))
             targets = self._targets[start : start + len(group)]
-            arguments = (ids, *numbers, self._ends, targets, *sources, widths, np.int32(len(group)))
+            arguments = (ids, *numbers, self._ends, targets, *addresses, widths, np.int32(len(group)))
             kernel((blocks,), (THREADS,), arguments)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from .backend import Data, Ids
 from .cudf_partition_source import TILE_ROWS
+from .planes import Plane
+from .schema import Schema
 
 Int64s = npt.NDArray[np.int64]
 
@@ -70,6 +72,86 @@ class Scatters(Protocol):
         first, ids_each : int
             Only rows of the ids from ``first`` on travel, ``ids_each`` of them for every rank: the id of a row is
             ``first + i * n + rank``.
+        """
+        ...
+
+
+class Writing(Scattering, Protocol):
+    """As `Scattering`, for all columns; see `gcylon_lab.tables.planes`.
+
+    Where rows of a text go is known once the characters of all pieces have been weighed.
+    """
+
+    def weigh(self, piece: int, data: Data) -> None:
+        """Queue the counting of a piece's characters."""
+        ...
+
+    def chars(self) -> Int64s:
+        """Bytes of the characters of each piece, rank and text, once all pieces have been weighed.
+
+        Returns
+        -------
+        ndarray of int64, shape (pieces, n, texts)
+        """
+        ...
+
+    def aim_at(self, planes: Sequence[Plane], addresses: Int64s, chars: Int64s, first_chars: Int64s) -> None:
+        """Say where rows go.
+
+        Parameters
+        ----------
+        planes : sequence of Plane
+        addresses : ndarray of int64, shape (n, planes)
+            Where the first row for each rank belongs.
+        chars : ndarray of int64, shape (n, texts)
+            Where each rank's characters begin.
+        first_chars : ndarray of int64, shape (n, texts)
+            How many of them stand before this rank's.
+        """
+        ...
+
+
+class WrittenOutput(Protocol):
+    """A result whose planes are written by kernels.
+
+    Attributes
+    ----------
+    planes : tuple of Plane
+    buffers : list
+        One for each plane, and then one for the characters of each text.
+    """
+
+    planes: tuple[Plane, ...]
+    buffers: list[Any]
+
+    def finish(self) -> Data:
+        """The result, once all rows have been written."""
+        ...
+
+
+@runtime_checkable
+class Writes(Protocol):
+    """A backend whose kernels write texts and missing values too."""
+
+    def writing(self, ids: Ids, n: int, edges: Sequence[int], schema: Schema) -> Writing:
+        """As `Scatters.scattering`, for all columns of a schema."""
+        ...
+
+    def lacks_values(self, data: Data) -> list[bool] | None:
+        """In which columns rows lack values; None where these rows cannot be written. Waits for nothing."""
+        ...
+
+    def allocate_written(self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]) -> WrittenOutput:
+        """Room for a result.
+
+        Parameters
+        ----------
+        schema : Schema
+        rows : int
+        nulls : sequence of bool
+            Whether rows of each column lack values, on any rank.
+        chars : sequence of int
+            Bytes of the characters of each text.
         """
         ...
 

@@ -6,125 +6,22 @@ before sees zeros. What GPUs do is tested in tests/tables/test_scatter.py and te
 
 from __future__ import annotations
 
-import ctypes
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from exchanges import LAYOUTS, make_frame, rows_of, whole
+from mapped import queued, run_mapped
 from same_frames import assert_frames_equal
-from worlds import World, run_over
+from worlds import World
 
 import gcylon_lab as gl
-from gcylon_lab.comm.overlay import QueuedOverlay
-from gcylon_lab.comm.transport import Receive, Send, Window
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 from gcylon_lab.errors import GcylonError, RankError
 from gcylon_lab.tables.pandas_backend import PandasBackend
-
-queued = threading.local()  # what this rank's "kernels" have still to do
-
-
-class NoWaits:
-    def for_streams(self) -> None:
-        pass
-
-
-class Mapped(QueuedOverlay):
-    """Windows are known by address; what was queued happens in `drain` and `finish`."""
-
-    def __init__(self, base: Any) -> None:
-        super().__init__(base, NoWaits())  # type: ignore[arg-type]
-
-    def open_window(self, buffers: Sequence[Any]) -> Window:
-        mine = [np.frombuffer(buffer, np.uint8).ctypes.data if buffer.nbytes else 0 for buffer in buffers]
-        return Window(tuple(buffers), self.base.agree(np.array(mine, dtype=np.int64)))
-
-    def exchange(self, window: Any, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
-        if window is None or window.addresses is None:
-            self.base.exchange(window, sends, receives)
-            return
-        assert not receives  # the places are known
-        for send in sends:
-            target = int(window.addresses[send.rank, send.buffer]) + send.offset
-            self._queue(target, np.frombuffer(send.view, np.uint8))
-        self._take_queued()
-
-    @contextmanager
-    def writing(self) -> Iterator[None]:
-        self.base.check()
-        yield
-        self._take_queued()
-
-    def _take_queued(self) -> None:
-        self._kept.extend(getattr(queued, "puts", []))
-        queued.puts = []
-
-    def _queue(self, target: int, items: Any) -> None:
-        puts = getattr(queued, "puts", [])
-        queued.puts = [*puts, (target, items)]
-
-    def drain(self) -> None:
-        for target, items in self._kept:
-            if items.nbytes:
-                ctypes.memmove(target, items.ctypes.data, items.nbytes)
-        self._kept.clear()
-        super().drain()
-
-    def finish(self, values: Any) -> Any:
-        self.drain()
-        return super().finish(values)
-
-
-class NumpyScattering:
-    def __init__(self, ids: Any, n: int, edges: Sequence[int], first: int, ids_each: int) -> None:
-        assert all(start < stop for start, stop in pairwise(edges)) and edges[-1] == len(ids)
-        self._pieces = [ids[start:stop].astype(np.int64) - first for start, stop in pairwise(edges)]
-        count = n * ids_each
-        going = [piece[(piece >= 0) & (piece < count)] for piece in self._pieces]
-        self._counts = np.array([np.bincount(piece, minlength=count) for piece in going], dtype=np.int64)
-        self.rows = self._counts.reshape(-1, ids_each, n).sum(axis=1)
-        self._addresses: Any = None
-
-    @property
-    def aimed(self) -> bool:
-        return self._addresses is not None
-
-    def aim(self, addresses: Any, widths: Sequence[int]) -> None:
-        n = len(addresses)
-        each = self._counts.sum(axis=0).reshape(-1, n)
-        before = (np.cumsum(each, axis=0) - each)[:, :, None] * np.array(widths)
-        self._addresses = (addresses + before).reshape(-1, len(widths))
-
-    def put(self, piece: int, data: Any) -> None:
-        before = self._counts[:piece].sum(axis=0)
-        arrays = [array for column, array in zip(data.schema, data.arrays, strict=True) if column.fixed]
-        for one in np.flatnonzero(self._counts[piece]):
-            for column, array in enumerate(arrays):
-                items = np.ascontiguousarray(array[self._pieces[piece] == one]).view(np.uint8)
-                target = int(self._addresses[one, column] + before[one] * array.dtype.itemsize)
-                queued.puts = [*getattr(queued, "puts", []), (target, items)]
-
-
-class ScatteringPandas(PandasBackend):
-    def scattering(
-        self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1
-    ) -> NumpyScattering:
-        context = current()
-        context.made = getattr(context, "made", 0) + 1  # type: ignore[attr-defined]
-        return NumpyScattering(ids, n, edges, first, ids_each)
-
-
-def run_mapped(size: int, body: Callable[..., Any], *arguments: Any) -> list[Any]:
-    return run_over(size, Mapped, body, *arguments, backend=ScatteringPandas)
-
 
 FIXED = ["g", "k", "x", "b", "c", "d"]
 LIMIT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)

@@ -1,0 +1,103 @@
+"""Results whose variable columns are written by their senders' kernels: whether they are, and what all ranks know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ..tables.column import Column
+from ..tables.planes import MOST_CHARS, can_write, planes_of
+from ..tables.scattering import Writes
+from ..tables.schema import Schema
+from .votes import VoteKind
+
+if TYPE_CHECKING:
+    from .operation import Operation
+    from .part import Part
+    from .workspace import Workspace
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What all ranks know of rows that are written.
+
+    Attributes
+    ----------
+    nulls : tuple of bool
+        Whether rows of each column lack values, on any rank.
+    chars : ndarray of int64, shape (size, size, texts)
+        Bytes of the characters that go from each rank (first axis) to each.
+    """
+
+    nulls: tuple[bool, ...]
+    chars: Int64s
+
+    def before(self, rank: int) -> Int64s:
+        """Characters of the ranks before one, in each rank's result; shape (size, texts)."""
+        before: Int64s = self.chars[:rank].sum(axis=0)
+        return before
+
+    def result_bytes(self, schema: Schema, rows: int, rank: int) -> int:
+        """Bytes of the planes of so many rows, and of the characters, that a rank gets."""
+        row_bytes = sum(plane.width for plane in planes_of(schema, self.nulls))
+        last = sum(plane.width for plane in planes_of(schema, self.nulls) if plane.kind == "text")
+        return rows * row_bytes + last + int(self.chars[:, rank].sum())
+
+
+def lacks_values(workspace: Workspace, part: Part) -> list[bool] | None:
+    """In which columns of a part rows lack values; None where its rows cannot be written."""
+    backend, schema = workspace.backend, part.schema
+    if not workspace.writes or not can_write(schema):
+        return None
+    assert isinstance(backend, Writes)
+    lacking = [False] * len(schema.columns)
+    for chunk in part.chunks:
+        if chunk.tier != "device" or not all(map(_alike, chunk.schema, schema)):
+            return None
+        of_chunk = backend.lacks_values(chunk.data)
+        if of_chunk is None:
+            return None
+        # What is brought to another dtype may lack more than it says.
+        others = [held != wanted for held, wanted in zip(chunk.schema, schema, strict=True)]
+        lacking = [any(flags) for flags in zip(lacking, of_chunk, others, strict=True)]
+    return lacking
+
+
+def _alike(held: Column, wanted: Column) -> bool:
+    """Whether a column is held as it will be written, but for its width or labels."""
+    return held.kind == wanted.kind and held.fixed == wanted.fixed
+
+
+def null_columns(workspace: Workspace, part: Part) -> int:
+    """In how many columns of a part rows lack values; -1 where they cannot be written, or need not be."""
+    lacking = lacks_values(workspace, part) if part.schema.variable else None
+    return -1 if lacking is None else sum(lacking)
+
+
+def agree_on_writing(operation: Operation, part: Part, chars: Int64s | None) -> Written | None:
+    """Collective: all ranks call it. What all ranks know where all can write their rows; None on all where one cannot.
+
+    Parameters
+    ----------
+    operation : Operation
+    part : Part
+        The rows of this rank that travel.
+    chars : ndarray of int64, shape (size, texts), optional
+        Bytes of the characters that go to each rank; None where this rank cannot write.
+    """
+    lacking = lacks_values(operation.workspace, part) if part.rows else [False] * len(operation.schema.columns)
+    able = chars is not None and lacking is not None
+    if not operation.vote(VoteKind.COUNT, (able,))[:, 0].all():
+        return None
+    assert chars is not None and lacking is not None
+    mine = np.concatenate((lacking, chars.reshape(-1))).astype(np.int64)  # more numbers than a vote has room for
+    every = np.array([np.frombuffer(text, np.int64) for text in operation.workspace.transport.share(mine.tobytes())])
+    sent = every[:, len(lacking) :].reshape(operation.size, *chars.shape)
+    if (sent.sum(axis=0) > MOST_CHARS).any():
+        return None
+    return Written(tuple(every[:, : len(lacking)].max(axis=0) > 0), sent)

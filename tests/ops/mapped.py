@@ -1,0 +1,223 @@
+"""Ranks of threads whose "kernels", in numpy, write by address into the results of others, as those of GPUs do.
+
+They do it only in `drain` and `finish`, so that what looks at a result before sees zeros.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from worlds import run_over
+
+from gcylon_lab.comm.overlay import QueuedOverlay
+from gcylon_lab.comm.transport import Receive, Send, Window
+from gcylon_lab.context import current
+from gcylon_lab.tables.data import Columns
+from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.tables.planes import Plane, planes_of, text_places
+from gcylon_lab.tables.schema import Schema
+
+queued = threading.local()  # what this rank's "kernels" have still to do
+
+
+class NoWaits:
+    def for_streams(self) -> None:
+        pass
+
+
+class Mapped(QueuedOverlay):
+    """Windows are known by address; what was queued happens in `drain` and `finish`."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__(base, NoWaits())  # type: ignore[arg-type]
+
+    def open_window(self, buffers: Sequence[Any]) -> Window:
+        mine = [np.frombuffer(buffer, np.uint8).ctypes.data if buffer.nbytes else 0 for buffer in buffers]
+        return Window(tuple(buffers), self.base.agree(np.array(mine, dtype=np.int64)))
+
+    def exchange(self, window: Any, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
+        if window is None or window.addresses is None:
+            self.base.exchange(window, sends, receives)
+            return
+        assert not receives  # the places are known
+        for send in sends:
+            target = int(window.addresses[send.rank, send.buffer]) + send.offset
+            self._queue(target, np.frombuffer(send.view, np.uint8))
+        self._take_queued()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        self.base.check()
+        yield
+        self._take_queued()
+
+    def _take_queued(self) -> None:
+        self._kept.extend(getattr(queued, "puts", []))
+        queued.puts = []
+
+    def _queue(self, target: int, items: Any) -> None:
+        puts = getattr(queued, "puts", [])
+        queued.puts = [*puts, (target, items)]
+
+    def drain(self) -> None:
+        for target, items in self._kept:
+            if items.nbytes:
+                ctypes.memmove(target, items.ctypes.data, items.nbytes)
+        self._kept.clear()
+        super().drain()
+
+    def finish(self, values: Any) -> Any:
+        self.drain()
+        return super().finish(values)
+
+
+class NumpyScattering:
+    def __init__(self, ids: Any, n: int, edges: Sequence[int], first: int, ids_each: int) -> None:
+        assert all(start < stop for start, stop in pairwise(edges)) and edges[-1] == len(ids)
+        self._pieces = [ids[start:stop].astype(np.int64) - first for start, stop in pairwise(edges)]
+        count = n * ids_each
+        going = [piece[(piece >= 0) & (piece < count)] for piece in self._pieces]
+        self._counts = np.array([np.bincount(piece, minlength=count) for piece in going], dtype=np.int64)
+        self.rows = self._counts.reshape(-1, ids_each, n).sum(axis=1)
+        self._addresses: Any = None
+
+    @property
+    def aimed(self) -> bool:
+        return self._addresses is not None
+
+    def aim(self, addresses: Any, widths: Sequence[int]) -> None:
+        n = len(addresses)
+        each = self._counts.sum(axis=0).reshape(-1, n)
+        before = (np.cumsum(each, axis=0) - each)[:, :, None] * np.array(widths)
+        self._addresses = (addresses + before).reshape(-1, len(widths))
+
+    def put(self, piece: int, data: Any) -> None:
+        before = self._counts[:piece].sum(axis=0)
+        arrays = [array for column, array in zip(data.schema, data.arrays, strict=True) if column.fixed]
+        for one in np.flatnonzero(self._counts[piece]):
+            for column, array in enumerate(arrays):
+                items = np.ascontiguousarray(array[self._pieces[piece] == one]).view(np.uint8)
+                target = int(self._addresses[one, column] + before[one] * array.dtype.itemsize)
+                queued.puts = [*getattr(queued, "puts", []), (target, items)]
+
+
+class ScatteringPandas(PandasBackend):
+    def scattering(
+        self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1
+    ) -> NumpyScattering:
+        context = current()
+        context.made = getattr(context, "made", 0) + 1  # type: ignore[attr-defined]
+        return NumpyScattering(ids, n, edges, first, ids_each)
+
+
+class NumpyWriting(NumpyScattering):
+    def __init__(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> None:
+        super().__init__(ids, n, edges, 0, 1)
+        self._n, self._texts = n, text_places(schema)
+        self._bytes = np.zeros((len(edges) - 1, n, len(self._texts)), np.int64)
+
+    def weigh(self, piece: int, data: Any) -> None:
+        for text, place in enumerate(self._texts):
+            lengths = lengths_of(data.arrays[place])
+            self._bytes[piece, :, text] = np.bincount(self._pieces[piece], lengths, self._n)
+
+    def chars(self) -> Any:
+        return self._bytes
+
+    def aim_at(self, planes: Sequence[Plane], addresses: Any, chars: Any, first_chars: Any) -> None:
+        self._planes, self._addresses, self._chars, self._first = planes, addresses, chars, first_chars
+
+    def put(self, piece: int, data: Any) -> None:
+        rows_before, bytes_before = self._counts[:piece].sum(axis=0), self._bytes[:piece].sum(axis=0)
+        for one in np.flatnonzero(self._counts[piece]):
+            mine = self._pieces[piece] == one
+            for number, plane in enumerate(self._planes):
+                column, array = data.schema.columns[plane.column], data.arrays[plane.column]
+                if plane.kind == "text":
+                    text = self._texts.index(plane.column)
+                    first = int(self._first[one, text] + bytes_before[one, text])
+                    lengths = lengths_of(array)[mine]
+                    items = (first + np.cumsum(lengths) - lengths).astype(np.int32)
+                    letters = b"".join(str(v).encode() for v in array.filter(pa.array(mine)).drop_null().to_pylist())
+                    put_later(int(self._chars[one, text]) + first, np.frombuffer(letters, np.uint8))
+                elif plane.kind == "valid":
+                    items = array.is_valid().to_numpy()[mine].astype(np.uint8)
+                else:
+                    items = array[mine] if column.fixed else items_of(array, plane.width)[mine]
+                put_later(
+                    int(self._addresses[one, number] + rows_before[one] * plane.width), np.ascontiguousarray(items)
+                )
+
+
+def put_later(target: int, items: Any) -> None:
+    queued.puts = [*getattr(queued, "puts", []), (target, items.view(np.uint8).reshape(-1))]
+
+
+def lengths_of(array: Any) -> Any:
+    return pc.fill_null(pc.binary_length(array), 0).to_numpy().astype(np.int64)
+
+
+def items_of(array: Any, width: int) -> Any:
+    """The items of an Arrow array; shape (rows, width), of bytes."""
+    array = pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
+    if pa.types.is_boolean(array.type):
+        return pc.fill_null(array, False).to_numpy(zero_copy_only=False).astype(np.uint8)[:, None]
+    every = np.frombuffer(array.buffers()[1], np.uint8)
+    return every[array.offset * width : (array.offset + len(array)) * width].reshape(-1, width)
+
+
+class NumpyOutput:
+    def __init__(self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]) -> None:
+        self.schema, self.rows, self.planes, self._ends = schema, rows, planes_of(schema, nulls), chars
+        sizes = [(rows + (plane.kind == "text")) * plane.width for plane in self.planes]
+        self.buffers = [np.zeros(nbytes, np.uint8) for nbytes in (*sizes, *chars)]
+
+    def finish(self) -> Columns:
+        found = {(p.column, p.kind): buffer for p, buffer in zip(self.planes, self.buffers, strict=False)}
+        letters = dict(zip(text_places(self.schema), self.buffers[len(self.planes) :], strict=True))
+        ends = dict(zip(text_places(self.schema), self._ends, strict=True))
+        arrays = []
+        for place, column in enumerate(self.schema):
+            if column.fixed:
+                arrays.append(found[place, "items"].view(column.dtype))
+                continue
+            valid = found.get((place, "valid"))
+            mask = None if valid is None else pa.array(valid.astype(bool)).buffers()[1]
+            if place in letters:
+                offsets = found[place, "text"].view(np.int32)
+                offsets[-1] = ends[place]
+                buffers = [mask, pa.py_buffer(offsets), pa.py_buffer(letters[place])]
+                array = pa.Array.from_buffers(pa.string(), self.rows, buffers).cast(column.arrow)
+            elif pa.types.is_boolean(column.arrow):
+                items = found[place, "items"].astype(bool)
+                array = pa.array(items, mask=None if valid is None else valid == 0)
+            else:
+                array = pa.Array.from_buffers(column.arrow, self.rows, [mask, pa.py_buffer(found[place, "items"])])
+            arrays.append(pa.chunked_array([array]))
+        return Columns(self.schema, self.rows, tuple(arrays))
+
+
+class WritingPandas(ScatteringPandas):
+    def writing(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> NumpyWriting:
+        context = current()
+        context.made = getattr(context, "made", 0) + 1  # type: ignore[attr-defined]
+        return NumpyWriting(ids, n, edges, schema)
+
+    def lacks_values(self, data: Any) -> list[bool] | None:
+        pairs = zip(data.schema, data.arrays, strict=True)
+        return [not column.fixed and array.null_count > 0 for column, array in pairs]
+
+    def allocate_written(self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]) -> NumpyOutput:
+        return NumpyOutput(schema, rows, nulls, chars)
+
+
+def run_mapped(size: int, body: Callable[..., Any], *arguments: Any, backend: Any = ScatteringPandas) -> list[Any]:
+    return run_over(size, Mapped, body, *arguments, backend=backend)

@@ -1,0 +1,142 @@
+"""Shuffles whose texts and missing values too are written straight into the results of other ranks.
+
+Here numpy does it, between threads (see `mapped`). What GPUs do is tested in tests/tables/test_writing.py.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from exchanges import LAYOUTS, make_frame
+from mapped import WritingPandas, run_mapped
+from same_frames import assert_frames_equal
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+
+WRITTEN = ["g", "k", "x", "b", "s", "c", "n", "t", "d", "m", "o"]
+LIMIT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
+SMALL = GcylonConfig(chunk_size_bytes=4096, min_chunk_rows=1)
+
+
+def shuffle(
+    layout: str, columns: list[str], strategy: str, config: GcylonConfig | None, how: str, rows: int = 300
+) -> dict[str, Any]:
+    context = current()
+    frame = make_frame(layout, context.rank, context.size, rows)[columns]
+    step = 23 if how == "many chunks" else max(len(frame), 1)
+    table = gl.from_local([frame.iloc[i : i + step] for i in range(0, max(len(frame), 1), step)])
+    if how == "one rank staged" and context.rank == 1:
+        table._part.stage(context.workspace, table.nbytes, 1500)
+    before = (context.budget.used_bytes, context.spill.used_bytes)
+    plan = table.plan_shuffle("k", strategy=strategy, config=config)
+    result = table.shuffle("k", strategy=strategy, config=config, keep_order=True)
+    record = context.recorder.operations[-1]
+    found = {"frame": result.local(), "peak": record.measured_peak_bytes, "chunks": len(result._part.chunks)}
+    found |= {"limit": context.workspace.limit_for(config or context.config), "received": record.received_bytes}
+    found |= {"sent": int(record.sent_to.sum()), "predicted": record.predicted_peak_bytes, "nbytes": result.nbytes}
+    found["foreseen"] = plan.predicted_peaks[context.rank]
+    result.release()
+    found["left"] = before == (context.budget.used_bytes, context.spill.used_bytes)
+    found["written"] = getattr(context, "made", 0)
+    return found
+
+
+@cache
+def wanted(layout: str, size: int, columns: tuple[str, ...]) -> list[pd.DataFrame]:
+    frames = World("threads", size).run(shuffle, layout, list(columns), "direct", None, "one chunk")
+    return [found["frame"] for found in frames]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("strategy", "config"), [("direct", None), ("direct", SMALL), ("chunked", LIMIT), ("staged", LIMIT)], ids=str
+)
+@pytest.mark.parametrize("how", ["one chunk", "many chunks", "one rank staged"])
+def test_rows_are_those_of_other_transports(
+    size: int, layout: str, strategy: str, config: GcylonConfig | None, how: str
+) -> None:
+    mine = run_mapped(size, shuffle, layout, WRITTEN, strategy, config, how, backend=WritingPandas)
+    for found, frame in zip(mine, wanted(layout, size, tuple(WRITTEN)), strict=True):
+        assert_frames_equal(found["frame"], frame)
+        assert found["left"] and found["peak"] <= found["limit"]
+    rows = [len(make_frame(layout, rank, size)) for rank in range(size)]
+    # The one row there is lacks values of which nothing tells what they were.
+    writes = strategy != "staged" and (how != "one rank staged" or not rows[1]) and layout != "one row"
+    assert [n["written"] > 0 for n in mine] == [writes and n > 0 for n in rows]
+    if writes:
+        assert all(found["chunks"] == (len(found["frame"]) > 0) for found in mine)
+        assert sum(found["sent"] for found in mine) == pytest.approx(sum(f["received"] for f in mine), rel=0.02)
+
+
+def test_lists_are_packed() -> None:
+    """A column that has no planes: all ranks pack, as they did before."""
+    columns = ["k", "s", "l"]
+    mine = run_mapped(2, shuffle, "even", columns, "direct", SMALL, "one chunk", backend=WritingPandas)
+    for found, frame in zip(mine, wanted("even", 2, tuple(columns)), strict=True):
+        assert_frames_equal(found["frame"], frame)
+        assert not found["written"]
+
+
+def test_too_many_characters_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than 32 bits reach, on one rank: all ranks learn it when they have counted, and none writes."""
+    monkeypatch.setattr("gcylon_lab.ops.written.MOST_CHARS", 500)
+    mine = run_mapped(2, shuffle, "even", WRITTEN, "direct", SMALL, "one chunk", backend=WritingPandas)
+    for found, frame in zip(mine, wanted("even", 2, tuple(WRITTEN)), strict=True):
+        assert_frames_equal(found["frame"], frame)
+        assert found["written"] and found["left"]
+
+
+@pytest.mark.parametrize("columns", [["g", "k", "x", "s", "n", "o"], ["k", "s"], ["k", "n"]], ids=len)
+def test_no_copy_is_planned_or_made(columns: list[str]) -> None:
+    """Input, result, its ids and counts, and a byte for each row of a column in which values are missing."""
+    rows, size = 40_000, 2
+    for found in run_mapped(size, shuffle, "even", columns, "direct", None, "one chunk", rows, backend=WritingPandas):
+        assert found["peak"] < 2.25 * found["nbytes"] + 4 * rows + 300_000
+        assert 0.9 < found["predicted"] / found["peak"] < 1.1
+        assert 0.9 < found["foreseen"] / found["peak"] < 1.1
+
+
+def one_rank_lacks_memory_for_ids() -> dict[str, Any]:
+    """Rank 1 cannot keep its ids, and so cannot write: all pack."""
+    context = current()
+    table = gl.from_local(make_frame("even", context.rank, context.size)[WRITTEN])
+    reserve = context.budget.reserve
+
+    def refuse(nbytes: int, what: str = "") -> Any:
+        if what == "Partition ids":
+            raise gl.errors.BudgetExceeded("planted")
+        return reserve(nbytes, what)
+
+    if context.rank == 1:
+        context.budget.reserve = refuse  # type: ignore[method-assign]
+    result = table.shuffle("k", strategy="direct", config=SMALL, keep_order=True)
+    return {"frame": result.local(), "chunks": len(result._part.chunks)}
+
+
+def test_a_rank_that_cannot_write_lets_all_pack() -> None:
+    mine = run_mapped(2, one_rank_lacks_memory_for_ids, backend=WritingPandas)
+    for found, frame in zip(mine, wanted("even", 2, tuple(WRITTEN)), strict=True):
+        assert_frames_equal(found["frame"], frame)
+
+
+def group(config: GcylonConfig | None) -> pd.DataFrame:
+    context = current()
+    table = gl.from_local(make_frame("even", context.rank, context.size)[WRITTEN])
+    result = table.groupby("s").agg(n=("n", "sum"), first=("m", "first"), config=config).local()
+    return result.sort_values("s", ignore_index=True)
+
+
+def test_other_verbs_write_what_they_shuffle() -> None:
+    """A group-by brings whole rows, or partial results, to where their keys meet."""
+    mine = pd.concat(run_mapped(2, group, SMALL, backend=WritingPandas))
+    plain = pd.concat(World("threads", 2).run(group, SMALL))
+    order = np.argsort(mine["s"].astype(str), kind="stable"), np.argsort(plain["s"].astype(str), kind="stable")
+    assert_frames_equal(mine.iloc[order[0]].reset_index(drop=True), plain.iloc[order[1]].reset_index(drop=True))
