@@ -107,10 +107,10 @@ class Table(
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), null_columns (how many lack values,
-            -1 where kernels write no rows with texts or missing values), and of the rank: used_bytes, limit_bytes,
-            ceiling_bytes, free_at_start_bytes, exchange (how its world exchanges, for plans),
-            index_row_bytes, match_row_bytes, pair_bytes and grouping_row_bytes (of a join's index, of looking up in it,
-            of pairs, and of what finds equal rows, for plans),
+            -1 where kernels write no rows with texts or missing values), ready (whether all chunks are in memory with
+            the table's dtypes), and of the rank: used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
+            (how its world exchanges, for plans), index_row_bytes, match_row_bytes, pair_bytes and grouping_row_bytes
+            (of a join's index, of looking up in it, of pairs, and of what finds equal rows, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).
         """
         part, context = self._live(), self._context
@@ -128,6 +128,7 @@ class Table(
             "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
             "row_bytes": part.schema.row_bytes,
             "null_columns": null_columns(context.workspace, part),
+            "ready": part.is_ready(part.schema),
             "used_bytes": budget.used_bytes,
             "limit_bytes": context.workspace.limit_for(context.config),
             "ceiling_bytes": budget.ceiling_bytes,

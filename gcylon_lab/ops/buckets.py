@@ -14,7 +14,7 @@ from ..tables.schema import Label, Schema
 from .local import LocalWork, pieces_ahead
 from .operation import Operation
 from .part import Part
-from .partition import HashRoute, Int64s
+from .partition import HashRoute, Int64s, each_piece
 from .rounds import Outgoing
 from .shapes import id_bytes
 from .workspace import Workspace
@@ -193,16 +193,15 @@ class BucketRoute(HashRoute):
         kept = self._ids = backend.new_ids(part.rows, n)
         counts, variable = np.zeros(n, np.int64), np.zeros(n, np.int64)
         with span("partition", "algorithm", bytes=part.nbytes):
-            for piece in part.pieces(workspace, chunk_rows):
-                for data in operation.casts(piece):
-                    ids = backend.bucket_ids(data, self._keys, size, self._buckets)
-                    kept[first : first + data.rows] = ids
-                    if not scatters:
-                        counts += backend.count_ids(ids, n)
-                    if operation.schema.variable:
-                        variable += backend.variable_bytes(data, ids, n)
-                    first += data.rows
-                del piece, data, ids
+            for data in each_piece(operation, part, chunk_rows, joined=not (scatters and operation.is_ready)):
+                ids = backend.bucket_ids(data, self._keys, size, self._buckets)
+                kept[first : first + data.rows] = ids
+                if not scatters:
+                    counts += backend.count_ids(ids, n)
+                if operation.schema.variable:
+                    variable += backend.variable_bytes(data, ids, n)
+                first += data.rows
+                del data, ids
             if scatters:  # at once: on a GPU each count is a wait
                 counts = backend.count_ids(kept, n)
         self.rows, self.variable = counts.reshape(-1, size), variable.reshape(-1, size)

@@ -84,6 +84,7 @@ class Costs:
             n * each + more + valid if keeps_ids else 0 for n, more in zip(shapes.rows, counts, strict=True)
         )
         self._packs = not written
+        self._joins = not (scatters and shapes.ready and not any(shapes.staged_bytes))
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
         largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk
@@ -167,6 +168,8 @@ class Costs:
         whole = np.where(chunk_rows >= self._sent, self._sent, self._chunk_rows * together)
         piece = np.where(joined, whole, np.ceil(self._chunk_rows / slices))
         piece = np.minimum(piece, self._sent)
+        if not self._joins:
+            return piece, np.zeros_like(piece), np.zeros_like(piece)
         read = np.where(joined, piece * row, self._largest)
         joining = np.where(joined, piece * row * np.where(self._largest > 0, 2, 1), 0.0)
         return piece, read, joining

@@ -18,7 +18,6 @@ from ..errors import ArgumentError, ConfigError, GcylonError, RanksDisagree
 from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
-from ..tables.planes import can_write
 from ..tables.schema import Schema, agree_schemas
 from .costs import all_staged, costs_of, never_fits, room_wanted
 from .part import Part
@@ -28,7 +27,7 @@ from .shared_memory import claimed_bytes
 from .views import ShownPart
 from .votes import VoteKind, Votes, agreed
 from .workspace import Workspace
-from .written import null_columns
+from .written import ColumnsSeen, columns_seen, null_columns
 
 Int64s = npt.NDArray[np.int64]
 
@@ -90,7 +89,7 @@ class Operation:
         self.limits: tuple[int, ...] = ()
         self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
-        self._nulls = -1  # how many columns lack values, where kernels can write variable ones
+        self._columns = ColumnsSeen(writable=False, nulls=0, ready=False)
         self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever gives way
         self.plan: Plan | None = None
         self._planned: Shapes | None = None
@@ -108,6 +107,11 @@ class Operation:
     def may_stage(self) -> bool:
         """Whether the agreed config lets chunks leave the device tier."""
         return self.config.may_stage(pinned_tier=self.workspace.has_pinned_tier)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all ranks' rows are in memory as they will be sent, so that chunks need not be joined for it."""
+        return self._columns.ready and not self._memory[:, 1].any()
 
     @property
     def writes_variable(self) -> bool:
@@ -157,7 +161,7 @@ class Operation:
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
                 part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
-                null_columns(workspace, part),
+                null_columns(workspace, part), part.is_ready(part.schema),
             ),
         )  # fmt: skip
         self._agree_arguments(votes[:, 0])
@@ -165,13 +169,7 @@ class Operation:
         workspace.spill.follow(self.config)
         self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
         self._sizes = votes[:, 3:8]
-        self._see_nulls(votes[:, 8], votes[:, 1])
-
-    def _see_nulls(self, nulls: Int64s, digests: Int64s) -> None:
-        """Note how many columns lack values, where kernels can write all of them; ranks without rows do not matter."""
-        there = self._sizes[:, 0] > 0
-        alike = can_write(self.schema) and bool((nulls[there] >= 0).all()) and len(set(digests[there].tolist())) <= 1
-        self._nulls = int(nulls[there].max(initial=0)) if alike else -1
+        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, votes[:, 8], votes[:, 9], votes[:, 1])
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. Stage what is not in use, if the plan needs its memory; learn what is free.
@@ -255,7 +253,8 @@ class Operation:
         rows, nbytes, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._sizes.T)
         row_bytes, defaults = self.schema.row_bytes, self.workspace.exchange_shapes()
         defaults["columns"] = len(self.schema.columns)
-        defaults |= {"writable": self._nulls >= 0, "null_columns": max(0, self._nulls)}
+        seen = self._columns
+        defaults |= {"writable": seen.writable, "null_columns": seen.nulls, "ready": seen.ready}
         return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **defaults, **more)
 
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:

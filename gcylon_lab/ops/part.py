@@ -247,6 +247,25 @@ class Part:
             len(group) == 1 for group in self._groups(chunk_rows)
         )
 
+    def is_ready(self, schema: Schema) -> bool:
+        """Whether all rows are on the device tier with a schema's dtypes: then `views` gives them."""
+        return all(chunk.tier == "device" and chunk.schema == schema for chunk in self.chunks)
+
+    def views(self, workspace: Workspace, chunk_rows: int) -> Iterator[list[Data]]:
+        """Give the rows of each piece as views of chunks, which are not joined; all are on the device tier."""
+        for group in self._groups(chunk_rows):
+            if len(group) > 1:
+                yield [self.chunks[i].data for i in group]
+            else:
+                yield from ([data] for data in self._slices(workspace, self.chunks[group[0]], chunk_rows))
+
+    def view_edges(self, chunk_rows: int) -> list[int]:
+        """The rows between which the views lie that `views` will give."""
+        joints = {0}
+        for chunk in self.chunks:
+            joints.add(max(joints) + chunk.rows)
+        return sorted(joints | set(self.edges(chunk_rows)))
+
     def _groups(self, chunk_rows: int) -> list[list[int]]:
         same = [i > 0 and c.schema == self.chunks[i - 1].schema for i, c in enumerate(self.chunks)]
         rows, sizes = [chunk.rows for chunk in self.chunks], [chunk.nbytes for chunk in self.chunks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -67,21 +67,21 @@ class HashRoute:
     def _count_pieces(self, operation: Operation, part: Part, chunk_rows: int, rows: Int64s, variable: Int64s) -> None:
         """Hash the keys of all pieces; add what each rank gets of those whose ids are not kept."""
         backend, size, first = operation.workspace.backend, self._size, 0
-        for piece in part.pieces(operation.workspace, chunk_rows):
-            for data in operation.casts(piece):
-                ids = self.ids_of(operation.workspace, data, first)
-                if self._ids is None:
-                    rows += backend.count_ids(ids, size)
-                if operation.schema.variable and (self._ids is None or not self._writes(operation)):
-                    variable += backend.variable_bytes(data, ids, size)
-                if self._ids is not None:
-                    self._ids[first : first + data.rows] = ids
-                first += data.rows
-            del piece, data, ids
+        for data in each_piece(operation, part, chunk_rows, joined=not self._knows_places(operation)):
+            ids = self.ids_of(operation.workspace, data, first)
+            if self._ids is None:
+                rows += backend.count_ids(ids, size)
+            if operation.schema.variable and (self._ids is None or not self._writes(operation)):
+                variable += backend.variable_bytes(data, ids, size)
+            if self._ids is not None:
+                self._ids[first : first + data.rows] = ids
+            first += data.rows
+            del data, ids
 
     def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Where this rank's kernels write into the others' results, find the place of every row."""
-        edges, backend = part.edges(chunk_rows), operation.workspace.backend
+        backend, joined = operation.workspace.backend, not operation.is_ready
+        edges = part.edges(chunk_rows) if joined else part.view_edges(chunk_rows)
         if edges == self._edges or self._ids is None or not part.rows:
             return
         if self._writes(operation):
@@ -98,12 +98,11 @@ class HashRoute:
         backend, first = operation.workspace.backend, 0
         assert isinstance(backend, Writes) and self._ids is not None
         writing = backend.writing(self._ids, self._size, self._edges, operation.schema)
-        for place, piece in enumerate(part.pieces(operation.workspace, chunk_rows)):
-            for data in operation.casts(piece):
-                first += data.rows
-                if self._edges[place + 1 : place + 2] != [first]:
-                    return
-                writing.weigh(place, data)
+        for place, data in enumerate(each_piece(operation, part, chunk_rows, joined=not operation.is_ready)):
+            first += data.rows
+            if self._edges[place + 1 : place + 2] != [first]:
+                return
+            writing.weigh(place, data)
         self._scattering, self.chars = writing, writing.chars().sum(axis=0)
 
     def _written_bytes(self, operation: Operation, part: Part, rows: Int64s, chars: Int64s) -> Int64s:
@@ -116,6 +115,19 @@ class HashRoute:
     def pack(self) -> None:
         """Let variable columns be packed, as some rank cannot write them."""
         self._packs, self.chars, self._scattering, self._edges = True, None, None, []
+
+    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[Outgoing] | None:
+        """What leaves in each round, in views of the part's chunks; None where pieces have to be made for it."""
+        if self._scattering is None or not operation.is_ready or self._edges != part.view_edges(chunk_rows):
+            return None
+        return self._rounds(operation, part, chunk_rows, self._scattering)
+
+    def _rounds(self, operation: Operation, part: Part, chunk_rows: int, scattering: Scattering) -> Iterator[Outgoing]:
+        first, none = 0, np.zeros(self._size, np.int64)
+        for views in part.views(operation.workspace, chunk_rows):
+            rows = scattering.rows[first : first + len(views)].sum(axis=0)
+            yield Outgoing(tuple(views), none, rows, stays=True, scattering=scattering, piece=first)
+            first += len(views)
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Reorder a piece by rank, in a copy of its own."""
@@ -147,7 +159,7 @@ class HashRoute:
         if self._edges[place : place + 2] != [first_row, first_row + piece.rows]:
             return None
         rows = self._scattering.rows[place]
-        return Outgoing(piece, np.zeros_like(rows), rows, scattering=self._scattering, piece=place)
+        return Outgoing((piece,), np.zeros_like(rows), rows, scattering=self._scattering, piece=place)
 
     def ids_of(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
         """The rank of each row of a piece, which begins at ``first_row`` of this rank's part."""
@@ -173,6 +185,10 @@ class HashRoute:
     def _travelling(self) -> tuple[int, int]:
         """The first id whose rows travel, and how many ids each rank has."""
         return 0, 1
+
+    def _knows_places(self, operation: Operation) -> bool:
+        """Whether rows are written to places that are found once for all of them, where they are ready for it."""
+        return operation.is_ready and (self._scatters(operation) or self._writes(operation))
 
     def _writes(self, operation: Operation) -> bool:
         """Whether texts and missing values are written too: the same on all ranks."""
@@ -208,6 +224,9 @@ class RangeRoute:
     def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Nothing depends on rounds."""
 
+    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Rows are sent, not written."""
+
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
         """Views of the piece."""
         starts = np.clip(self._starts - first_row, 0, piece.rows)
@@ -216,3 +235,17 @@ class RangeRoute:
 
     def forget(self) -> None:
         """Nothing is kept."""
+
+
+def each_piece(operation: Operation, part: Part, chunk_rows: int, *, joined: bool) -> Iterator[Data]:
+    """The rows of a part, of the agreed dtypes: in pieces, or where these are not joined in views of chunks.
+
+    Nobody keeps what it gives.
+    """
+    if not joined:
+        for views in part.views(operation.workspace, chunk_rows):
+            yield from views
+        return
+    for piece in part.pieces(operation.workspace, chunk_rows):
+        yield from operation.casts(piece)
+        del piece

@@ -35,10 +35,11 @@ class Outgoing:
     """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``.
 
     ``stays`` says that they are a part's own, and so longer there than the operation. With a ``scattering``
-    ``data`` is one of its pieces, as it is: rows are not in the order of ranks, and only their numbers count.
+    ``data`` are some of its pieces, from ``piece`` on, as they are: rows are not in the order of ranks, and only their
+    numbers count.
     """
 
-    data: Data | None
+    data: Any
     starts: Int64s
     stops: Int64s
     reservation: Reservation | None = None
@@ -64,6 +65,10 @@ class Route(Protocol):
 
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
         """Rows and bytes of variable columns for each rank, of the whole part; each of shape (size,)."""
+        ...
+
+    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[Outgoing] | None:
+        """What leaves in each round, where that is known without making pieces."""
         ...
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
@@ -107,6 +112,12 @@ def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, 
 def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
     """Give what leaves in each round, and about how many rounds come after it (0 for the last one only)."""
     workspace, first_row = operation.workspace, 0
+    ready = route.scattered(operation, part, chunk_rows)
+    if ready is not None:
+        rounds = len(part.edges(chunk_rows)) - 1
+        for done, outgoing in enumerate(ready, 1):
+            yield outgoing, rounds - done
+        return
     left, views = len(part.edges(chunk_rows)) - 1, part.gives_views(chunk_rows)
     for piece in part.pieces(workspace, chunk_rows):
         left -= 1
@@ -277,7 +288,8 @@ def _scatter(operation: Operation, sink: Sink, outgoing: Outgoing, scattering: S
     if not scattering.aimed:
         sink.aim(scattering, places - scattering.rows[: outgoing.piece].sum(axis=0))  # of the part, not of this piece
     with transport.writing():
-        scattering.put(outgoing.piece, outgoing.data)
+        for place, data in enumerate(outgoing.data, outgoing.piece):
+            scattering.put(place, data)
 
 
 def _widths(operation: Operation) -> list[int]:

@@ -59,6 +59,8 @@ class Shapes:
         Whether kernels can write the variable columns too, as these are on all ranks: see `gcylon_lab.tables.planes`.
     null_columns : int
         Of these at most so many lack values, as far as it is known.
+    ready : bool
+        Whether chunks are of the dtypes in which they are sent, so that they need not be joined to be written.
     in_vain : bool
         Whether tables are counted as given way that have not, as that would be in vain: the plan will be refused.
     """
@@ -80,6 +82,7 @@ class Shapes:
     columns: int = 0
     writable: bool = False
     null_columns: int = 0
+    ready: bool = False
     in_vain: bool = False
 
     @property
@@ -125,6 +128,7 @@ class Shapes:
             fixed_row_bytes=infos[0]["row_bytes"],
             columns=len(infos[0]["columns"]),
             writable=all(i.get("null_columns", -1) >= 0 and i["dtypes"] == infos[0]["dtypes"] for i in infos),
+            ready=all(i.get("ready", False) and i["dtypes"] == infos[0]["dtypes"] for i in infos),
             null_columns=max(0, *(i.get("null_columns", -1) for i in infos)),
             **infos[0].get("exchange", {}),
             **more,

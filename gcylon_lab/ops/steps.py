@@ -17,7 +17,7 @@ from .plan import Plan
 from .shapes import Shapes
 from .views import ShownPart
 from .votes import VoteKind
-from .written import null_columns
+from .written import columns_seen, null_columns
 
 
 class Step(Operation):
@@ -53,12 +53,12 @@ class Step(Operation):
             VoteKind.COUNT,
             (
                 part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
-                len(part.chunks), null_columns(self.workspace, part),
+                len(part.chunks), null_columns(self.workspace, part), part.is_ready(part.schema),
             ),
         )  # fmt: skip
         self.schema = self._agree_schema(part.schema, votes[:, 0], votes[:, 1])
         self._sizes = votes[:, 1:6]
-        self._see_nulls(votes[:, 6], votes[:, 0])
+        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, votes[:, 6], votes[:, 7], votes[:, 0])
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. As `Operation.make_room`; the peak of what came before is kept."""

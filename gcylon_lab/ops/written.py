@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,43 @@ def null_columns(workspace: Workspace, part: Part) -> int:
     """In how many columns of a part rows lack values; -1 where they cannot be written, or need not be."""
     lacking = lacks_values(workspace, part) if part.schema.variable else None
     return -1 if lacking is None else sum(lacking)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnsSeen:
+    """What all ranks know of the columns of an operation's input.
+
+    Attributes
+    ----------
+    writable : bool
+        Whether kernels can write all of them.
+    nulls : int
+        How many lack values, as far as it is known.
+    ready : bool
+        Whether all chunks are in memory with the dtypes in which they will be sent.
+    """
+
+    writable: bool
+    nulls: int
+    ready: bool
+
+
+def columns_seen(schema: Schema, there: Bools, nulls: Int64s, ready: Int64s, digests: Int64s) -> ColumnsSeen:
+    """What ranks' votes say; those without rows do not matter.
+
+    Parameters
+    ----------
+    schema : Schema
+        Agreed.
+    there : ndarray of bool, shape (size,)
+        Which ranks have rows.
+    nulls, ready, digests : ndarray of int64, shape (size,)
+        `null_columns`, `Part.is_ready`, and the digest of the schema, of each rank.
+    """
+    alike = len(set(digests[there].tolist())) <= 1
+    writable = alike and can_write(schema) and bool((nulls[there] >= 0).all())
+    most = int(nulls[there].max(initial=0)) if writable else 0
+    return ColumnsSeen(writable, most, alike and bool(ready[there].all()))
 
 
 def agree_on_writing(operation: Operation, part: Part, chars: Int64s | None) -> Written | None:
