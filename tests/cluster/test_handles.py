@@ -392,6 +392,11 @@ def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert made.partitioning == {"keys": ["k"], "size": 2}
     assert made.explain().startswith("groupby: ")
     assert "nothing is exchanged" in made.groupby("k").size().explain()
+    in_order = table.groupby("k", sort=True, as_index=False).agg({"v": "sum"}, n=("v", "size"))
+    pd.testing.assert_frame_equal(in_order.to_pandas(limit=None), expected, check_dtype=False)
+    assert "sorted by k" in table.groupby("k", sort=True).plan().describe()
+    with pytest.raises(ArgumentError, match="tables have no index"):
+        table.groupby("k", as_index=True)
     with pytest.raises(gl.errors.ColumnMissing, match="nope"):
         table.groupby("nope").size()
     with pytest.raises(TypeError, match="nope"):
