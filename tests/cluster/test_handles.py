@@ -368,6 +368,8 @@ def test_snapshots_have_the_operations(lab: gl.Cluster, frame: pd.DataFrame) -> 
 
 def test_rows_and_values(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
+    found = table.filter(gl.col("s").str.contains("S1", case=False, na=True)).to_pandas(limit=None)
+    assert found["v"].tolist() == frame.loc[frame["s"].str.contains("S1", case=False, na=True), "v"].tolist()
     some = table.filter((gl.col("v") > 0.5) & gl.col("s").notna()).assign(w=gl.col("v") * 2).select(["k", "w"])
     expected = frame[(frame["v"] > 0.5) & frame["s"].notna()]
     assert some.to_pandas(limit=None)["w"].tolist() == (expected["v"] * 2).tolist()
