@@ -381,6 +381,9 @@ def test_rows_and_values(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert table.tail(3)["v"].tolist() == frame["v"].tail(3).tolist()
     assert table.sample(10, seed=1).num_rows == 10
     assert table.drop_duplicates("k").count_rows() == frame["k"].nunique() == table.unique("k").num_rows
+    rare = frame.assign(k=frame["k"] * frame["k"] % 1000 * (frame.index % 31))
+    kept = lab.from_pandas(rare).drop_duplicates("k", keep=False).to_pandas(limit=None)
+    assert sorted(kept["v"]) == sorted(rare.drop_duplicates("k", keep=False)["v"]) and len(kept)
     with pytest.raises(gl.errors.UnsupportedDtype, match="'s'"):
         table.std()
 
