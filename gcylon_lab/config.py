@@ -5,12 +5,25 @@ from __future__ import annotations
 import difflib
 import functools
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 from .errors import ConfigError
 from .units import format_bytes, parse_bytes
+
+ENGINE_VARIABLE = "GCYLON_ENGINE"
+TRANSPORT_VARIABLE = "GCYLON_TRANSPORT"
+AHEAD_VARIABLE = "GCYLON_PINNED_AHEAD"
+POISON_VARIABLE = "GCYLON_POISON_FREED"
+OVERLAP_VARIABLE = "GCYLON_CHECK_OVERLAP"
+# What is read from the environment at start and is no setting of an operation.
+VARIABLES = (ENGINE_VARIABLE, TRANSPORT_VARIABLE, AHEAD_VARIABLE, POISON_VARIABLE, OVERLAP_VARIABLE)
+_PREFIX = "GCYLON_"
+# Between processes of ours, and of tests.
+_OWN_VARIABLES = ("GCYLON_LAB_", "GCYLON_BENCH_", "GCYLON_SCREENSHOTS", "GCYLON_DARK")
+_told: set[str] = set()  # variables that nothing reads, of which this process has said so
 
 _T = TypeVar("_T")
 _MAX_BYTES = 2**62
@@ -102,6 +115,8 @@ class GcylonConfig:
     def from_environment(cls, environ: Mapping[str, str] | None = None, **explicit: Any) -> GcylonConfig:
         """Return explicit values over ``GCYLON_*`` variables over defaults.
 
+        Variables of that name that nothing reads, as mistyped ones, are a warning, once in a process.
+
         Parameters
         ----------
         environ : mapping, optional
@@ -115,12 +130,8 @@ class GcylonConfig:
             If a variable's text does not fit its field, or a value is out of range.
         """
         source = os.environ if environ is None else environ
-        values: dict[str, Any] = {}
-        for field in fields(cls):
-            variable = f"GCYLON_{field.name.upper()}"
-            if variable in source:
-                values[field.name] = _parse(variable, field.type, source[variable])
-        return cls().with_values(**(values | explicit))
+        warn_of_unread(source)
+        return cls().with_values(**(read_settings(source) | explicit))
 
     def with_values(self, **changes: Any) -> GcylonConfig:
         """Return a copy with the given fields changed.
@@ -217,6 +228,46 @@ def _check_names(names: Iterable[str]) -> None:
             meant = nearest(name, known)
             advice = f"Did you mean {meant}? " if meant else ""
             raise ConfigError(f"{name!r} is no setting.", advice=f"{advice}The settings are {', '.join(known)}.")
+
+
+def read_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the variables of an environment set, by field.
+
+    Raises
+    ------
+    ConfigError
+        If a variable's text does not fit its field.
+    """
+    values: dict[str, Any] = {}
+    for field in fields(GcylonConfig):
+        variable = f"{_PREFIX}{field.name.upper()}"
+        if variable in environ:
+            values[field.name] = _parse(variable, field.type, environ[variable])
+    return values
+
+
+def unread(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the ``GCYLON_*`` variables that nothing reads, each with what was probably meant, in words."""
+    known = [f"{_PREFIX}{field.name.upper()}" for field in fields(GcylonConfig)] + list(VARIABLES)
+    found = {}
+    for name in sorted(environ):
+        if name.startswith(_PREFIX) and name not in known and not name.startswith(_OWN_VARIABLES):
+            # Without what all of them begin with, which would make any two look alike.
+            meant = nearest(name.removeprefix(_PREFIX).lower(), [own.removeprefix(_PREFIX).lower() for own in known])
+            advice = f"Did you mean {_PREFIX}{meant.upper()}? " if meant else ""
+            found[name] = f"{advice}Known are {', '.join(known)}."
+    return found
+
+
+def warn_of_unread(environ: Mapping[str, str]) -> None:
+    """Warn of each ``GCYLON_*`` variable that nothing reads, once in this process.
+
+    It is no error: an environment may be shared with other programs, and with other versions of this one.
+    """
+    for name, advice in unread(environ).items():
+        if name not in _told:
+            _told.add(name)
+            warnings.warn(f"{name} is set, but nothing reads it. {advice}", stacklevel=3)
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

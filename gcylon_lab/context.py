@@ -15,7 +15,7 @@ import numpy as np
 from .comm.single import SingleTransport
 from .comm.threads import ThreadsWorld
 from .comm.transport import Transport
-from .config import GcylonConfig
+from .config import GcylonConfig, read_settings, warn_of_unread
 from .equipment import bind_gpu, equip, gpu_probe
 from .errors import ArgumentError, CommError, ConfigError, GcylonError
 from .memory.rates import CopyRates, pinned_rates
@@ -64,7 +64,9 @@ class Context:
         sample_hz: float = 20.0,
         engine: str = "",
     ) -> None:
-        config = GcylonConfig.from_environment() if config is None else config
+        if transport.rank == 0:  # who says it for all
+            warn_of_unread(os.environ)
+        config = GcylonConfig(**read_settings(os.environ)) if config is None else config
         self.rank, self.size, self.host = transport.rank, transport.size, transport.host
         self.recorder = Recorder()
         self.equipment = made = equip(transport, config, engine, recorder=self.recorder)

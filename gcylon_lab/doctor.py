@@ -9,34 +9,32 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from .cluster.mpiexec import find_mpiexec, without_chatter
-from .config import GcylonConfig, nearest
-from .equipment import (
+from .config import (
     AHEAD_VARIABLE,
     ENGINE_VARIABLE,
-    ENGINES,
     OVERLAP_VARIABLE,
     POISON_VARIABLE,
-    VARIABLES,
-    read_ahead,
-    read_checks,
-    why_no_gpu,
+    TRANSPORT_VARIABLE,
+    GcylonConfig,
+    read_settings,
+    unread,
 )
+from .equipment import ENGINES, read_ahead, read_checks, why_no_gpu
 from .errors import GcylonError
 from .memory.ahead import STEP_BYTES, ahead_bytes, pinned_cap
 from .memory.available import available_bytes, cgroup_left_bytes
 from .memory.checks import NO_CHECKS, Checks
-from .routes import DEVICE_TRANSPORTS, TRANSPORT_VARIABLE
+from .routes import DEVICE_TRANSPORTS
 from .units import format_bytes, parse_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
-_OWN_VARIABLES = ("GCYLON_LAB_", "GCYLON_BENCH_", "GCYLON_SCREENSHOTS")  # between processes, and of tests
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _MEET = (
     "import sys; from mpi4py import MPI; c = MPI.COMM_WORLD; n = c.allreduce(1); "
@@ -179,24 +177,19 @@ def _machine() -> Iterator[Finding]:
 
 
 def _settings() -> Iterator[Finding]:
-    named = sorted(name for name in os.environ if name.startswith("GCYLON_"))
+    mistyped = unread(os.environ)
+    named = sorted(name for name in os.environ if name.startswith("GCYLON_") and name not in mistyped)
     try:
-        config = GcylonConfig.from_environment()
+        config = GcylonConfig(**read_settings(os.environ))
     except GcylonError as error:
         yield Finding("settings", FAIL, error.message, error.advice)
         config = GcylonConfig()
     else:
-        given = f", from {', '.join(named)}" if named else ", no GCYLON_* variable is set"
+        given = f", from {', '.join(named)}" if named else ", none from the environment"
         yield Finding("settings", OK, config.as_code() + given)
     yield from _at_start()
-    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + list(VARIABLES)
-    for name in named:
-        if name not in known and not name.startswith(_OWN_VARIABLES):
-            meant = nearest(name, known)
-            advice = f"Did you mean {meant}? " if meant else ""
-            yield Finding(
-                "settings", WARN, f"{name} is set, but nothing reads it", f"{advice}Known are {', '.join(known)}."
-            )
+    for name, advice in mistyped.items():
+        yield Finding("settings", WARN, f"{name} is set, but nothing reads it", advice)
     yield _spill_folder(config)
 
 
@@ -310,7 +303,7 @@ def _tried_engines(cards: list[str]) -> Iterator[Finding]:
 def _pinned(ranks: int, gpu_bytes: int) -> Finding:
     """What ranks will page-lock, one a GPU."""
     try:
-        config, asked = GcylonConfig.from_environment(), read_ahead()
+        config, asked = GcylonConfig(**read_settings(os.environ)), read_ahead()
     except GcylonError as error:
         return Finding("pinned", FAIL, error.message, error.advice)
     if not config.use_pinned_memory:

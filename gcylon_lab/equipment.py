@@ -9,7 +9,15 @@ from typing import Any
 
 from .comm.failures import first_failure
 from .comm.transport import Transport
-from .config import GcylonConfig, parse_flag
+from .config import (
+    AHEAD_VARIABLE,
+    ENGINE_VARIABLE,
+    OVERLAP_VARIABLE,
+    POISON_VARIABLE,
+    TRANSPORT_VARIABLE,
+    GcylonConfig,
+    parse_flag,
+)
 from .errors import ConfigError
 from .memory.available import available_bytes
 from .memory.budget import MemoryBudget
@@ -18,18 +26,12 @@ from .memory.device import DeviceUnavailable, free_bytes, open_device, total_byt
 from .memory.lower import LowerTiers
 from .memory.tiers import SpillStore
 from .profiling import GpuProbe, GpuSample, Recorder
-from .routes import DEVICE_TRANSPORTS, TRANSPORT_VARIABLE, choose_route, name_host_route
+from .routes import DEVICE_TRANSPORTS, choose_route, name_host_route
 from .tables.backend import Backend
 from .tables.pandas_backend import PandasBackend
 from .units import MIB, format_bytes, parse_bytes
 
 ENGINES = ("auto", "cpu", "gpu")
-ENGINE_VARIABLE = "GCYLON_ENGINE"
-AHEAD_VARIABLE = "GCYLON_PINNED_AHEAD"
-POISON_VARIABLE = "GCYLON_POISON_FREED"
-OVERLAP_VARIABLE = "GCYLON_CHECK_OVERLAP"
-# What is read from the environment at start and is no setting of an operation.
-VARIABLES = (ENGINE_VARIABLE, TRANSPORT_VARIABLE, AHEAD_VARIABLE, POISON_VARIABLE, OVERLAP_VARIABLE)
 LEAST_FREE_BYTES = 256 * MIB  # of a GPU for each rank: with less, cuDF's own kernels hardly load
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from .comm.transport import Transport
+from .config import TRANSPORT_VARIABLE
 from .errors import CommError
 
 DEVICE_TRANSPORTS = ("auto", "peer", "nccl", "host")
-TRANSPORT_VARIABLE = "GCYLON_TRANSPORT"
 _HOST_ROUTES = {"mpi": "MPI", "threads": "copies between threads", "single": "nothing (there is one rank)"}
 
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import warnings
 from dataclasses import FrozenInstanceError, fields
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcylon_lab import GcylonConfig
+from gcylon_lab import GcylonConfig, run_threads
+from gcylon_lab import config as settings
 from gcylon_lab.errors import ConfigError
 from gcylon_lab.units import GIB, MIB
 
@@ -129,6 +131,38 @@ def test_the_process_environment_is_the_default_one(monkeypatch):
     monkeypatch.setenv("GCYLON_SPILL_DIR", "/scratch")
     assert GcylonConfig.from_environment().spill_dir == "/scratch"
     assert GcylonConfig().spill_dir == ""
+
+
+@pytest.mark.parametrize(
+    ("variable", "meant"),
+    [("GPU_MEMORY_LIMT", "GPU_MEMORY_LIMIT"), ("MEMORY_LIMIT", "GPU_MEMORY_LIMIT"), ("SPILLDIR", "SPILL_DIR"),
+     ("CHUNK", "CHUNK_SIZE_BYTES"), ("ENGINES", "ENGINE"), ("POISON", "POISON_FREED"), ("QQQ", "")],
+)  # fmt: skip
+def test_a_variable_that_nothing_reads_is_a_warning_with_the_one_that_was_meant(monkeypatch, variable, meant):
+    monkeypatch.setattr(settings, "_told", set())
+    environ = {f"GCYLON_{variable}": "7", "GCYLON_MIN_CHUNK_ROWS": "10", "GCYLON_ENGINE": "cpu", "GCYLON_LAB_HOME": ""}
+    with pytest.warns(UserWarning, match=f"GCYLON_{variable} is set, but nothing reads it. ") as warned:
+        assert GcylonConfig.from_environment(environ).min_chunk_rows == 10
+    (said,) = [str(one.message) for one in warned]
+    assert (f"Did you mean GCYLON_{meant}? Known are" if meant else "reads it. Known are GCYLON_GPU_MEMORY_") in said
+    assert warned[0].filename == __file__
+
+
+def test_a_process_warns_of_a_variable_once_and_one_rank_does(monkeypatch):
+    monkeypatch.setattr(settings, "_told", set())
+    monkeypatch.setenv("GCYLON_GPU_MEMORY_LIMT", "1GiB")
+    with pytest.warns(UserWarning, match="GCYLON_GPU_MEMORY_LIMT is set") as warned:
+        run_threads(3, lambda: None, config=GcylonConfig())
+        run_threads(3, lambda: None)
+        GcylonConfig.from_environment()
+    assert len(warned) == 1
+
+
+def test_what_is_read_is_no_warning():
+    known = [f"GCYLON_{field.name.upper()}" for field in fields(GcylonConfig)] + list(settings.VARIABLES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        settings.warn_of_unread(dict.fromkeys(known, "") | {"OTHER_GCYLON": "", "GCYLONS": ""})
 
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("yes", True), ("On", True), ("0", False), ("FALSE", False)])

@@ -99,3 +99,4 @@ def test_a_mistyped_variable_is_a_warning_with_the_nearest_one(monkeypatch):
     warned = [finding for finding in doctor._settings() if finding.status == WARN]
     assert [finding.value for finding in warned] == ["GCYLON_GPU_MEMORY_LIMITS is set, but nothing reads it"]
     assert "Did you mean GCYLON_GPU_MEMORY_LIMIT?" in warned[0].note
+    assert by_topic(list(doctor._settings())[:1])["settings"].value.endswith(", from GCYLON_ENGINE")

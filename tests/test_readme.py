@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.equipment import VARIABLES
+from gcylon_lab.config import VARIABLES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..config import GcylonConfig
+from ..config import GcylonConfig, read_settings, warn_of_unread
 from ..errors import ArgumentError, ConfigError
 from ..started import clusters
 from .async_verbs import with_async
@@ -65,7 +65,7 @@ class Cluster(Readers):
         For `attach`.
     start_timeout_s : float
     env : dict, optional
-        Variables for the engines, beside this process's own.
+        Variables for the engines, beside this process's own; ``GCYLON_*`` ones are read as those are.
     progress : bool
         Whether to show a line of progress for what takes longer than a second.
 
@@ -91,6 +91,8 @@ class Cluster(Readers):
         n = _default_ranks() if n is None else n
         _check_arguments(n, config, grace_s)
         code = prelude.read_text() if isinstance(prelude, Path) else prelude or ""
+        environ = os.environ | (env or {})
+        warn_of_unread(environ)
         launcher = Launcher(
             n,
             find_mpiexec(mpi),
@@ -98,7 +100,7 @@ class Cluster(Readers):
             grace_s=grace_s,
             start_timeout_s=start_timeout_s,
             environment=dict(env or {}),
-            config=config or GcylonConfig.from_environment(),
+            config=config or GcylonConfig(**read_settings(environ)),
         )
         if name in clusters:
             clusters[name]._give_way()

@@ -63,7 +63,9 @@ class HandleVerbs(Forwarding):
     isin = forwarded(RowVerbs.isin)
     map_parts = forwarded(RowVerbs.map_parts)
 
-    def groupby(self, by: Label | Sequence[Label], *, dropna: bool = True) -> HandleGroupBy:
+    def groupby(
+        self, by: Label | Sequence[Label], *, dropna: bool = True, sort: bool = False, as_index: bool = False
+    ) -> HandleGroupBy:
         """Name the keys of a group-by; `GroupBy.agg` of what comes back does it, `agg_async` begins it.
 
         Parameters
@@ -72,12 +74,16 @@ class HandleVerbs(Forwarding):
             Key columns. All missing values of a key are one.
         dropna : bool, default True
             Leave out rows with a missing key.
+        sort : bool, default False
+            Bring the groups into the order of their keys, over all ranks, missing ones last. It costs a sort of them.
+        as_index : bool, default False
+            Only False: keys are columns of the result.
 
         Returns
         -------
         GroupBy
         """
-        return HandleGroupBy(self, listed(by), dropna=dropna)
+        return HandleGroupBy(self, listed(by), dropna=dropna, sort=sort, as_index=as_index)
 
     group_agg = forwarded(GroupingVerbs.group_agg)
     join = forwarded(JoiningVerbs.join)

@@ -14,6 +14,7 @@ from ..tables.comparing import first_difference, unlike_columns
 from ..tables.expressions import col
 from ..tables.schema import Label, Schema
 from ..units import format_count
+from .choosing import chosen_rows
 from .exchange import exchange_table
 from .local import LocalWork, pieces_ahead
 from .operation import Operation, Request
@@ -184,7 +185,7 @@ def _as_multisets(operation: Operation, left: Part, right: Part, sides: Sides, s
     work.adopt(counted.part)
     unlike = col(counted.first) != col(counted.second) + col(counted.second)
     different, words = 0, ""
-    for made, claim in counted.chosen(work, unlike, counted.part.schema):
+    for made, claim in chosen_rows(work, counted.part, unlike, counted.part.schema):
         with claim:
             if made.rows and not words:
                 words = _counts_in_words(operation, made, counted.first, counted.second)

@@ -1,4 +1,4 @@
-"""Distinct rows: of rows with equal keys the first or the last one, in the order of the whole table."""
+"""Distinct rows: of rows with equal keys the first or the last one, in the order of the whole table, or none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from collections.abc import Sequence
 from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..tables.aggregation import whole_rows
+from ..tables.expressions import col
 from ..tables.schema import Label
+from .choosing import chosen_rows
 from .groupby import group_rows, shared_checks
 from .keys import check_keys, require_columns
+from .local import LocalWork
 from .operation import Operation, Request
 from .part import Part
 from .plan import Plan
 from .running import run_operation
+from .sides import new_label
 from .views import ChunkView
 from .workspace import Workspace
 
@@ -24,13 +28,13 @@ def drop_duplicates(
     verb: str,
     subset: Sequence[Label] | None,
     *,
-    keep: str = "first",
+    keep: str | bool = "first",
     only: bool = False,
     strategy: str = "auto",
     config: GcylonConfig | None = None,
     timeout_s: float | None = None,
 ) -> tuple[Part, Plan]:
-    """Collective: all ranks call it. Keep one row of those with equal keys.
+    """Collective: all ranks call it. Keep one row of those with equal keys, or none of them.
 
     Parameters
     ----------
@@ -40,8 +44,8 @@ def drop_duplicates(
         What it is called for.
     subset : sequence of labels, optional
         The columns that must be equal; all by default.
-    keep : {"first", "last"}
-        Which row stays, in (rank, row) order.
+    keep : {"first", "last", False}
+        Which row stays, in (rank, row) order; False for rows whose key stands there only once.
     only : bool
         Whether the other columns are left out.
     strategy, config, timeout_s
@@ -61,20 +65,35 @@ def drop_duplicates(
     def check() -> None:
         if keys is not None:
             check_keys(part, keys, "subset")
-        if keep not in ("first", "last"):
-            raise ArgumentError(f"keep={keep!r} is none.", advice="It is 'first' or 'last'.")
+        if keep not in ("first", "last") and keep is not False:
+            raise ArgumentError(f"keep={keep!r} is none.", advice="It is 'first', 'last' or False.")
 
     def body(operation: Operation) -> Part:
         names = list(operation.schema.names) if keys is None else keys
         with shared_checks():
             require_columns(operation.schema)
             seen = operation.schema.select(names) if only else operation.schema
-            steps = whole_rows(seen, names, keep)
+            # Of a key with one row that is the first.
+            count = new_label(seen.names, "count") if keep is False else None
+            steps = whole_rows(seen, names, "last" if keep == "last" else "first", count)
         rows = group_rows(operation, part, steps, dropna=False)
+        if count is not None:
+            return _standing_once(operation, rows, count)
         return rows if only else in_order_of(workspace, rows, operation.schema.names)
 
     arguments = {"subset": keys, "keep": keep}
     return run_operation(workspace, Request(verb, arguments, part, strategy, config, timeout_s, check=check), body)
+
+
+def _standing_once(operation: Operation, part: Part, count: Label) -> Part:
+    """The rows of which there is one, with the columns of the operation's input; the part is used up."""
+    work = LocalWork(operation, "Choosing rows")
+    work.adopt(part)
+    result = work.new_part(operation.schema)
+    for made, claim in chosen_rows(work, part, col(count) == 1, operation.schema):
+        work.keep(result, made, claim)
+    result.partitioning = part.partitioning
+    return result
 
 
 def in_order_of(workspace: Workspace, part: Part, names: Sequence[Label]) -> Part:

@@ -18,6 +18,7 @@ from ..tables.hashing import require_hashable
 from ..tables.promotion import fixed_column
 from ..tables.schema import Label, Schema
 from .appending import appended
+from .choosing import chosen_rows
 from .groupby import group_rows, shared_checks
 from .keys import require_columns
 from .local import LocalWork
@@ -99,7 +100,7 @@ class _SetOperation:
             for made, claim in _repeated(work, counted, self.schema, counted.wanted(verb)):
                 work.keep(result, made, claim)
         else:
-            for made, claim in counted.chosen(work, counted.holds(verb), self.schema):
+            for made, claim in chosen_rows(work, counted.part, counted.holds(verb), self.schema):
                 work.keep(result, made, claim)
         result.partitioning = counted.part.partitioning
         return result
@@ -131,27 +132,6 @@ class Counted:
         """How often a row stands in the result of an operation on multisets."""
         here, there = col(self.first) - col(self.second), col(self.second)
         return here.where(here < there, there) if verb == "intersect" else (here - there).clip(lower=0)
-
-    def chosen(self, work: LocalWork, condition: Expression, schema: Schema) -> Iterator[tuple[Data, Reservation]]:
-        """Some of the rows, as columns of a schema, each piece under a claim; the part is used up."""
-        backend, part = work.backend, self.part
-        scratch = backend.evaluating_row_bytes(part.schema, [condition])
-        total, row_bytes = part.rows, part.nbytes / max(part.rows, 1)
-        rows = work.piece_rows(row_bytes, scratch)
-        work.expect_pieces(part, part.schema, rows, 3 * row_bytes + scratch)
-        looked_at = found = 0
-
-        def filtered(data: Data) -> Data:
-            return backend.concat([backend.select(backend.filter(data, condition), schema.names)])
-
-        for piece in work.pieces(part, part.schema, rows, using_up=True):
-            for made, claim in work.apply(piece, lambda data: 3 * data.nbytes + data.rows * scratch, filtered):
-                found += made.rows
-                yield made, claim
-            looked_at += piece.rows
-            if looked_at == piece.rows < total:  # the first piece says about how many there will be
-                more = work.kept_bytes(found / looked_at * (total - looked_at) * row_bytes)
-                work.expect_now(more + piece.rows * (3 * row_bytes + scratch))
 
 
 def require_equality(schema: Schema) -> None:

@@ -129,8 +129,8 @@ def require_keys(schema: Schema, keys: Sequence[Label]) -> None:
         require_hashable(schema[key])
 
 
-def whole_rows(schema: Schema, keys: Sequence[Label], keep: str) -> Aggregations:
-    """The steps that keep the first or the last row of each key, whole.
+def whole_rows(schema: Schema, keys: Sequence[Label], keep: str, count: Label | None = None) -> Aggregations:
+    """The steps that keep the first or the last row of each key, whole, and where it has a name count its rows.
 
     Raises
     ------
@@ -141,7 +141,16 @@ def whole_rows(schema: Schema, keys: Sequence[Label], keep: str) -> Aggregations
     function = "first_row" if keep == "first" else "last_row"
     others = [column for column in schema if column.name not in set(keys)]
     taken = tuple(Kernel(function, (column.name,), (column,)) for column in others)
-    return Aggregations(tuple(keys), taken, taken, tuple(Kernel("same", (c.name,), (c,)) for c in others))
+    finish = tuple(Kernel("same", (c.name,), (c,)) for c in others)
+    if count is None:
+        return Aggregations(tuple(keys), taken, taken, finish)
+    size = fixed_column(count, pa.int64())
+    return Aggregations(
+        tuple(keys),
+        (*taken, Kernel("size", (), (size,))),
+        (*taken, Kernel("sum", (count,), (size,))),
+        (*finish, Kernel("same", (count,), (size,))),
+    )
 
 
 def result_column(column: Column, function: str, name: Label) -> Column:

@@ -5,6 +5,7 @@ The dtype of what an expression makes is asked of pandas, with columns without r
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,10 +101,22 @@ class _Computing:
         values = [compute(argument, self.column, self.as_pandas) for argument in step.arguments]
         if step.operation in _COMBINED and all(_is_condition(value) for value in values):
             return _combined(step.operation, *values)
-        made = compute(Expression(step.operation, *values), self.column)
+        if step.operation == "str.contains":
+            made = _contains(*values[:2], **dict(*values[2:]))
+        else:
+            made = compute(Expression(step.operation, *values), self.column)
         if isinstance(made, cudf.Series) and made.has_nulls and _by_pandas(step, self._data.schema).dtype == np.bool_:
             return made.fillna(step.operation == "ne")
         return made
+
+
+def _contains(texts: Any, pattern: str, *, regex: bool = False, case: bool = True, na: bool | None = None) -> Any:
+    """cuDF takes ``case`` for plain text only, and which values are missing may be gone from its answer."""
+    if regex:
+        found = texts.str.contains(pattern, regex=True, flags=0 if case else re.IGNORECASE)
+    else:
+        found = texts.str.contains(pattern, regex=False, case=case)
+    return found if na is None else found.where(texts.notna(), na)
 
 
 def _is_condition(value: Any) -> bool:

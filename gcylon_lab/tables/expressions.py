@@ -22,6 +22,7 @@ _TEXT_METHODS = ("len", "lower", "upper", "strip", "startswith", "endswith", "co
 _TIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "weekday", "quarter", "dayofyear")
 # A text without these is found alike by itself and as a regular expression (but for the dot, which finds itself too).
 _OF_REGULAR_EXPRESSIONS = frozenset("\\^$*+?{}[]|()")
+_CONTAINS: dict[str, bool | None] = {"case": True, "na": None, "regex": False}
 
 
 class Expression:
@@ -32,7 +33,7 @@ class Expression:
     operation : str
         ``col``, ``lit``, an operator, or a method.
     arguments : tuple
-        Expressions, and plain values.
+        Expressions, and plain values; a dict are values by name.
     """
 
     __slots__ = ("arguments", "operation")
@@ -197,7 +198,7 @@ class Expression:
         return (Expression, (self.operation, *self.arguments))
 
     def __repr__(self) -> builtin_str:
-        parts = [repr(part) for part in self.arguments]
+        parts = [_named(part) if isinstance(part, dict) else repr(part) for part in self.arguments]
         if self.operation in _SYMBOLS:
             return f"({parts[0]} {_SYMBOLS[self.operation]} {parts[1]})"
         if self.operation in ("col", "lit"):
@@ -212,32 +213,48 @@ class Expression:
 builtin_str = str
 
 
+def _named(values: dict[builtin_str, Any]) -> builtin_str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
 class TextMethods:
     """Methods of text, reached by ``.str``."""
 
     def __init__(self, of: Expression) -> None:
         self._of = of
 
-    def contains(self, pattern: builtin_str, *, regex: bool | None = None) -> Expression:
+    def contains(
+        self, pattern: builtin_str, *, case: bool = True, na: bool | None = None, regex: bool | None = None
+    ) -> Expression:
         """Whether a text is in the value, or with ``regex=True`` whether a regular expression matches in it.
 
         Parameters
         ----------
         pattern : str
+        case : bool, default True
+            Whether upper and lower case differ. On GPU engines a regular expression may know only those of ASCII.
+        na : bool, optional
+            What holds of missing values; by default what pandas says of the column's dtype, which is no or missing.
         regex : bool, optional
             Must be given where it makes a difference, that is, where a sign of regular expressions is in the pattern.
 
         Raises
         ------
         ArgumentError
-            If it is not given there.
+            If it is not given there, or another one is not what it can be.
         """
+        if not isinstance(case, bool):
+            raise ArgumentError(f"case={case!r} is neither True nor False.", advice="Give one of them.")
+        if na is not None and not isinstance(na, bool):
+            raise ArgumentError(f"na={na!r} cannot stand for missing values.", advice="It is True, False or None.")
         if regex is None and _OF_REGULAR_EXPRESSIONS & set(pattern):
             raise ArgumentError(
                 f"contains({pattern!r}) may mean a text or a regular expression.",
                 advice="Give regex=True, which is what pandas takes by default, or regex=False.",
             )
-        return Expression("str.contains", self._of, pattern, *([True] if regex else []))
+        given = {"case": case, "na": na, "regex": bool(regex)}
+        other = {name: value for name, value in given.items() if value != _CONTAINS[name]}
+        return Expression("str.contains", self._of, pattern, *([other] if other else []))
 
     def __getattr__(self, name: builtin_str) -> Callable[..., Expression]:
         if name not in _TEXT_METHODS:
@@ -324,7 +341,8 @@ def compute(
         field = getattr(times, name)
         return field(*values[1:]) if callable(field) else field
     if operation == "str.contains":
-        return values[0].str.contains(values[1], regex=len(values) > 2)
+        options = values[2] if len(values) > 2 else {}
+        return values[0].str.contains(values[1], **{"regex": False, **options})
     if operation == "str.replace":
         return values[0].str.replace(*values[1:], regex=False)
     if operation.startswith("str."):

@@ -20,19 +20,19 @@ class DistinctVerbs(Verbs):
         self,
         subset: Label | Sequence[Label] | None = None,
         *,
-        keep: str = "first",
+        keep: str | bool = "first",
         strategy: str = "auto",
         config: GcylonConfig | None = None,
         timeout_s: float | None = None,
     ) -> Self:
-        """Collective: all ranks call it. Keep one row of those that are equal.
+        """Collective: all ranks call it. Keep one row of those that are equal, or none of them.
 
         Parameters
         ----------
         subset : label or sequence of labels, optional
             The columns that must be equal; all by default. Missing values are equal to each other.
-        keep : {"first", "last"}
-            Which row stays, in the order of the whole table (rank, row).
+        keep : {"first", "last", False}
+            Which row stays, in the order of the whole table (rank, row); False leaves only rows that no other equals.
         strategy, config, timeout_s
             As for `shuffle`.
 

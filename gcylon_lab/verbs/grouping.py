@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..ops.groupby import groupby as _groupby
 from ..ops.keys import listed
+from ..ops.ordered_groups import groupby_in_order
 from ..ops.plan import Plan
 from ..ops.planning import plan_verb
 from ..tables.aggregation import FUNCTIONS, Aggregation
@@ -31,12 +33,31 @@ class GroupBy(Generic[T]):
         Key columns.
     dropna : bool
         Whether rows with a missing key are left out.
+    sort : bool
+        Whether groups come in the order of their keys.
+    as_index : bool
+        There is no index: must be False.
+
+    Raises
+    ------
+    ArgumentError
+        If ``as_index`` or ``sort`` is what it cannot be.
     """
 
-    def __init__(self, table: Any, by: Sequence[Label], *, dropna: bool) -> None:
+    def __init__(
+        self, table: Any, by: Sequence[Label], *, dropna: bool, sort: bool = False, as_index: bool = False
+    ) -> None:
+        if as_index is not False:
+            raise ArgumentError(
+                f"as_index={as_index!r} cannot be: keys are columns of the result, as tables have no index.",
+                advice=f"Leave it out, or give as_index=False; to_pandas().set_index({list(by)!r}) makes an index.",
+            )
+        if not isinstance(sort, bool):
+            raise ArgumentError(f"sort={sort!r} is neither True nor False.", advice="Give one of them.")
         self._table = table
         self._by = list(by)
         self._dropna = dropna
+        self._sort = sort
 
     def agg(
         self,
@@ -66,8 +87,8 @@ class GroupBy(Generic[T]):
         Returns
         -------
         Table
-            In no particular order. Sums of ints are 64 bits wide, functions of decimals but for sum, min and max are
-            float64; otherwise dtypes are those of pandas.
+            In no particular order, unless ``groupby(sort=True)`` asked for that of the keys. Sums of ints are 64 bits
+            wide, functions of decimals but for sum, min and max are float64; otherwise dtypes are those of pandas.
 
         Raises
         ------
@@ -80,23 +101,26 @@ class GroupBy(Generic[T]):
         """
         wanted = aggregations(spec, named)
         result: T = self._table.group_agg(
-            self._by, wanted, dropna=self._dropna, deterministic=deterministic, strategy=strategy, config=config,
-            timeout_s=timeout_s,
+            self._by, wanted, dropna=self._dropna, sort=self._sort, deterministic=deterministic, strategy=strategy,
+            config=config, timeout_s=timeout_s,
         )  # fmt: skip
         return result
 
     def size(self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None) -> T:
         """Collective: all ranks call it. Count the rows of each group, in a column ``size``."""
         result: T = self._table.group_agg(
-            self._by, [Aggregation("size", "size")], dropna=self._dropna, strategy=strategy, config=config,
-            timeout_s=timeout_s,
+            self._by, [Aggregation("size", "size")], dropna=self._dropna, sort=self._sort, strategy=strategy,
+            config=config, timeout_s=timeout_s,
         )  # fmt: skip
         return result
 
     def plan(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
         """Collective: all ranks call it. Show how `agg` would run; no data is read."""
         plan: Plan = self._table.plan_groupby(self._by, strategy=strategy, config=config)
-        return plan
+        if not self._sort:
+            return plan
+        keys = ", ".join(map(str, self._by))
+        return replace(plan, notes=(*plan.notes, f"the groups are then sorted by {keys}, with a plan of its own"))
 
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
@@ -110,7 +134,9 @@ class GroupBy(Generic[T]):
         return f"<GroupBy {', '.join(map(str, self._by))} of {self._table!r}; agg() does it>"
 
 
-def groupby(self: Any, by: Label | Sequence[Label], *, dropna: bool = True) -> GroupBy[Any]:
+def groupby(
+    self: Any, by: Label | Sequence[Label], *, dropna: bool = True, sort: bool = False, as_index: bool = False
+) -> GroupBy[Any]:
     """Name the keys of a group-by; `GroupBy.agg` of what comes back does it.
 
     Parameters
@@ -119,12 +145,16 @@ def groupby(self: Any, by: Label | Sequence[Label], *, dropna: bool = True) -> G
         Key columns. All missing values of a key are one.
     dropna : bool, default True
         Leave out rows with a missing key.
+    sort : bool, default False
+        Bring the groups into the order of their keys, over all ranks, missing ones last. It costs a sort of the groups.
+    as_index : bool, default False
+        Only False: keys are columns of the result.
 
     Returns
     -------
     GroupBy
     """
-    return GroupBy(self, listed(by), dropna=dropna)
+    return GroupBy(self, listed(by), dropna=dropna, sort=sort, as_index=as_index)
 
 
 class GroupingVerbs(Verbs):
@@ -138,13 +168,14 @@ class GroupingVerbs(Verbs):
         wanted: Sequence[Aggregation],
         *,
         dropna: bool = True,
+        sort: bool = False,
         deterministic: bool = False,
         strategy: str = "auto",
         config: GcylonConfig | None = None,
         timeout_s: float | None = None,
     ) -> Self:
         """Collective: all ranks call it. What ``groupby(by).agg(...)`` calls; see there."""
-        part, plan = _groupby(
+        part, plan = (groupby_in_order if sort else _groupby)(
             self._workspace, self._live(), by, wanted, dropna=dropna, deterministic=deterministic, strategy=strategy,
             config=config, timeout_s=timeout_s,
         )  # fmt: skip

@@ -368,6 +368,8 @@ def test_snapshots_have_the_operations(lab: gl.Cluster, frame: pd.DataFrame) -> 
 
 def test_rows_and_values(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
+    found = table.filter(gl.col("s").str.contains("S1", case=False, na=True)).to_pandas(limit=None)
+    assert found["v"].tolist() == frame.loc[frame["s"].str.contains("S1", case=False, na=True), "v"].tolist()
     some = table.filter((gl.col("v") > 0.5) & gl.col("s").notna()).assign(w=gl.col("v") * 2).select(["k", "w"])
     expected = frame[(frame["v"] > 0.5) & frame["s"].notna()]
     assert some.to_pandas(limit=None)["w"].tolist() == (expected["v"] * 2).tolist()
@@ -379,6 +381,9 @@ def test_rows_and_values(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert table.tail(3)["v"].tolist() == frame["v"].tail(3).tolist()
     assert table.sample(10, seed=1).num_rows == 10
     assert table.drop_duplicates("k").count_rows() == frame["k"].nunique() == table.unique("k").num_rows
+    rare = frame.assign(k=frame["k"] * frame["k"] % 1000 * (frame.index % 31))
+    kept = lab.from_pandas(rare).drop_duplicates("k", keep=False).to_pandas(limit=None)
+    assert sorted(kept["v"]) == sorted(rare.drop_duplicates("k", keep=False)["v"]) and len(kept)
     with pytest.raises(gl.errors.UnsupportedDtype, match="'s'"):
         table.std()
 
@@ -392,6 +397,11 @@ def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert made.partitioning == {"keys": ["k"], "size": 2}
     assert made.explain().startswith("groupby: ")
     assert "nothing is exchanged" in made.groupby("k").size().explain()
+    in_order = table.groupby("k", sort=True, as_index=False).agg({"v": "sum"}, n=("v", "size"))
+    pd.testing.assert_frame_equal(in_order.to_pandas(limit=None), expected, check_dtype=False)
+    assert "sorted by k" in table.groupby("k", sort=True).plan().describe()
+    with pytest.raises(ArgumentError, match="tables have no index"):
+        table.groupby("k", as_index=True)
     with pytest.raises(gl.errors.ColumnMissing, match="nope"):
         table.groupby("nope").size()
     with pytest.raises(TypeError, match="nope"):

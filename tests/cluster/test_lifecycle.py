@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab import config as settings
 from gcylon_lab.errors import ArgumentError, ClusterError, ClusterStartError
 
 pytestmark = pytest.mark.mpi
@@ -33,6 +34,18 @@ STUCK = """
 code = "import numpy, time; gl.current().rank and time.sleep(600); gl.current().transport.agree(numpy.zeros(1, int))"
 lab.view.execute(code)
 """
+
+
+def test_variables_for_the_engines_are_read_as_the_process_own(monkeypatch):
+    monkeypatch.setattr(settings, "_told", set())
+    variables = {"GCYLON_MIN_CHUNK_ROWS": "7", "GCYLON_GPU_MEMORY_LIMT": "1GiB"}
+    with pytest.warns(UserWarning, match="Did you mean GCYLON_GPU_MEMORY_LIMIT?") as warned:
+        lab = gl.Cluster(1, name="variables", env=variables, progress=False)
+    with lab:
+        assert lab.config == gl.GcylonConfig(min_chunk_rows=7)
+        lab.view.execute("rows = gl.current().config.min_chunk_rows", block=True)
+        assert lab.view["rows"] == [7]
+    assert len(warned) == 1 and warned[0].filename == __file__
 
 
 def start_owner(name: str, grace_s: float, code: str = OWNER + WAIT) -> subprocess.Popen[str]:

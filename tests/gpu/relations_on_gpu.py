@@ -42,6 +42,14 @@ CONDITIONS = {
         lambda f: (f["n"] % 2 == 0).fillna(False) & f["s"].notna() | ~f["yes"],
     ),
     "text": (col("s").str.startswith("text 1"), lambda f: f["s"].str.startswith("text 1").fillna(False)),
+    "found": (
+        col("s").str.contains("TEXT 1É", case=False, na=True),
+        lambda f: f["s"].str.contains("TEXT 1É", case=False, na=True, regex=False),
+    ),
+    "matched": (
+        ~col("s").str.contains("^TEXT [12]", case=False, regex=True, na=True),
+        lambda f: ~f["s"].str.contains("^TEXT [12]", case=False, na=True),
+    ),
     "label": (col("c") == "label 2", lambda f: f["c"] == "label 2"),
     "time": (col("when").dt.day.isin([1, 5]), lambda f: f["when"].dt.day.isin([1, 5])),
 }
@@ -100,7 +108,7 @@ def grouped(table: gl.Table, whole: pd.DataFrame, by: list[str], named: dict[str
 
 
 def distinct(table: gl.Table, whole: pd.DataFrame, by: list[str], strategy: str) -> None:
-    for keep in ("first", "last"):
+    for keep in ("first", "last", False):
         result = table.drop_duplicates(by, keep=keep, strategy=strategy)
         known = (len(whole), *by, keep)
         theirs = answer(known, lambda kept=keep: ordered(whole.drop_duplicates(by, keep=kept), ["position"]))

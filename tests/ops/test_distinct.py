@@ -47,10 +47,50 @@ def test_one_whole_row_of_each_key_stays(world: World, layout: str, keep: str) -
             check_clean(results)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_rows_that_stand_there_once_stay(world: World, layout: str) -> None:
+    everything = whole(layout, world.size)
+    for subset in ("k", ["s", "c"], ["n", "b"], ["m"], ["g"]):
+        for strategy, config in PLANS if layout == "even" else PLANS[:1]:
+            verb = Verb("drop_duplicates", subset, keep=False, strategy=strategy, config=config)
+            results = world.run(on_ranks, verb, layout)
+            assert_same_rows(together(results), everything.drop_duplicates(subset, keep=False), ["g"])
+            check_clean(results)
+            if strategy == "staged":
+                assert all(result["tiers"]["device"] == 0 for result in results)
+
+
+def once(table: Any) -> Any:
+    spread = table.shuffle("k").drop_duplicates(["k", "n"], keep=False)
+    assert spread.partitioning.keys == ("k",) and "nothing is exchanged" in spread.explain()
+    return spread
+
+
+def whole_rows_once(table: Any) -> Any:
+    small = table.assign(count=gl.col("g") % 61).select(["count", "k", "b"])
+    return small.drop_duplicates(keep=False)
+
+
+@pytest.mark.parametrize("world", FEW, ids=str)
+@pytest.mark.parametrize("staged", [False, True], ids=["held", "staged"])
+def test_rows_that_stand_there_once_are_found_where_they_are(world: World, staged: bool) -> None:
+    everything = whole("even", world.size)
+    assert_same_rows(
+        together(world.run(on_ranks, once, "even", staged)), everything.drop_duplicates(["k", "n"], keep=False), ["g"]
+    )
+    small = everything.assign(count=everything["g"] % 61)[["count", "k", "b"]]
+    assert_same_rows(
+        together(world.run(on_ranks, whole_rows_once, "even", staged)),
+        small.drop_duplicates(keep=False),
+        list(small.columns),
+    )
+
+
 @pytest.mark.parametrize("world", FEW, ids=str)
 def test_staged_inputs_and_all_columns(world: World) -> None:
     everything = whole("even", world.size)
-    for keep in ("first", "last"):
+    for keep in ("first", "last", False):
         results = world.run(on_ranks, Verb("drop_duplicates", "k", keep=keep, config=TIGHT), "even", True)
         assert_same_rows(together(results), everything.drop_duplicates("k", keep=keep), ["g"])
     results = world.run(on_ranks, without_lists_twice, "even")
@@ -98,7 +138,9 @@ def failing(name: str, *args: Any, **kwargs: Any) -> None:
         ((), {}, UnsupportedDtype, "'l'"),
         (("l",), {}, UnsupportedDtype, "'l'"),
         (("nope",), {}, ColumnMissing, "'nope'"),
-        (("k",), {"keep": False}, ArgumentError, "keep=False"),
+        (("k",), {"keep": "none"}, ArgumentError, "keep='none' is none. It is 'first', 'last' or False"),
+        (("k",), {"keep": True}, ArgumentError, "keep=True"),
+        (("k",), {"keep": 0}, ArgumentError, "keep=0"),
     ],
 )
 def test_what_cannot_be_is_refused_on_all_ranks(args: Any, kwargs: Any, error: type, words: str) -> None:
@@ -116,12 +158,12 @@ def calling(args: Any, kwargs: Any) -> None:
     values=st.lists(st.sampled_from([0.0, -0.0, 1.5, None, float("nan")]), max_size=30),
     size=st.integers(1, 4),
     cuts=st.lists(st.integers(0, 30), min_size=3, max_size=3),
-    keep=st.sampled_from(["first", "last"]),
+    keep=st.sampled_from(["first", "last", False]),
     strategy=st.sampled_from(["auto", "direct", "chunked", "staged"]),
     staged=st.booleans(),
 )
 def test_any_rows_on_any_ranks(
-    values: list[Any], size: int, cuts: list[int], keep: str, strategy: str, staged: bool
+    values: list[Any], size: int, cuts: list[int], keep: str | bool, strategy: str, staged: bool
 ) -> None:
     frame = pd.DataFrame({"v": np.array(values, dtype="float64"), "g": np.arange(len(values))})
     edges = [0, *sorted(min(c, len(frame)) for c in cuts[: size - 1]), len(frame)]

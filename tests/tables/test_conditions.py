@@ -50,6 +50,14 @@ CONDITIONS: dict[str, Callable[[Any], Any]] = {
     "label differs": lambda c: c("c") != "x",
     "float is not": lambda c: ~(c("f") > 1) & c("f").notna(),
     "float differs, open": lambda c: (c("f") != 0.5) & c("m"),
+    "text has, whatever its case": lambda c: c("s").str.contains("A", case=False, regex=False),
+    "text matches, whatever its case": lambda c: c("s").str.contains("^A|B$", case=False, regex=True),
+    "text has, or is missing": lambda c: c("s").str.contains("a", regex=False, na=True),
+    "text has not, and is there": lambda c: ~c("s").str.contains("a", regex=False, na=True),
+    "nullable text has not": lambda c: ~c("q").str.contains("A", case=False, regex=False),
+    "nullable text has, or is missing": lambda c: c("q").str.contains("A", case=False, regex=False, na=True),
+    "nullable text matches not": lambda c: ~c("q").str.contains("A|C", case=False, regex=True, na=False),
+    "label has, or is missing": lambda c: c("c").astype("str").str.contains("X", case=False, regex=False, na=True),
 }
 
 
@@ -121,3 +129,30 @@ def test_what_may_be_a_regular_expression_must_be_said(backend: Any) -> None:
         condition = col("s").str.contains("^a|b$", regex=regex)
         assert backend.to_frame(backend.filter(data, condition))["row"].tolist() == rows
     assert backend.to_frame(backend.filter(data, col("s").str.contains("b")))["row"].tolist() == [2, 3, 7]
+
+
+@pytest.mark.parametrize("dtype", ["str", "string", "object", "category", "string[pyarrow]", "large_string[pyarrow]"])
+@pytest.mark.parametrize(
+    "options", [{"na": True}, {"na": False}, {"case": False}, {"case": False, "na": True}], ids=str
+)
+def test_text_of_every_dtype_is_found_as_by_pandas(dtype: str, options: dict[str, bool]) -> None:
+    backend: Any = PandasBackend()
+    texts = pd.Series(["Straße", None, "äB.c", "", "ÄB", None, "b.C"], dtype=dtype)
+    data = backend.from_frame(pd.DataFrame({"s": texts}))
+    for pattern, regex in (("äb", False), ("B.C", False), ("B.C", True), ("^Ä|S$", True)):
+        condition = col("s").str.contains(pattern, regex=regex, **options)
+        made = backend.to_frame(backend.evaluate(data, [("y", condition)]))["y"]
+        held = backend.to_frame(data)["s"].str.contains(pattern, regex=regex, **options)
+        assert made.isna().tolist() == held.isna().tolist()
+        assert made.fillna(False).tolist() == held.fillna(False).tolist()
+        if "na" in options:
+            assert made[1] == options["na"] and made.dtype == held.dtype
+
+
+def test_what_cannot_say_how_text_is_found() -> None:
+    with pytest.raises(ArgumentError, match="na=0 cannot stand for missing values. It is True, False or None"):
+        col("s").str.contains("a", na=0)
+    with pytest.raises(ArgumentError, match="case='no' is neither True nor False"):
+        col("s").str.contains("a", case="no")
+    assert repr(col("s").str.contains("a", case=False, na=False)) == "col('s').str.contains('a', case=False, na=False)"
+    assert repr(col("s").str.contains("a.b", regex=True)) == "col('s').str.contains('a.b', regex=True)"
