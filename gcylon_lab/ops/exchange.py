@@ -11,7 +11,7 @@ from ..tables.planes import text_places
 from .operation import Operation
 from .part import Part, Partitioning
 from .partition import HashRoute
-from .placement import Int64s, PlacedSink, Sink
+from .placement import Int64s, PlacedSink, Sink, WritableSink
 from .round_sinks import KeptSink, StagedSink
 from .rounds import Route, exchange_rounds
 from .shapes import Shapes
@@ -126,5 +126,9 @@ def _placed(operation: Operation, rows: Int64s, written: Written | None = None) 
 def _run(
     operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int, partitioning: Partitioning | None
 ) -> Part:
+    if isinstance(sink, WritableSink):
+        if operation.overlaps:  # no rank waits for the place of a result that another has no memory for
+            operation.vote(VoteKind.COUNT)
+        sink.meet()
     exchange_rounds(operation, part, route, sink, chunk_rows)
     return Part(operation.workspace, operation.schema, sink.finish(), partitioning)

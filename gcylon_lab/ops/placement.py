@@ -101,6 +101,10 @@ class Sink(Protocol):
 class WritableSink(Protocol):
     """A sink of which all ranks know where its rows belong."""
 
+    def meet(self) -> None:
+        """Collective: all ranks call it, once each has the memory for its result. Learn where those of others are."""
+        ...
+
     def aim(self, scattering: Any, first: Int64s) -> None:
         """Say where this rank's kernels write: its first row is row ``first`` of what each rank gets; shape (size,)."""
         ...
@@ -138,7 +142,12 @@ class PlacedSink:
         self._widths = [column.dtype.itemsize for column in schema.fixed if column.dtype is not None]
         # Where this rank's next row belongs in each rank's result: after those of the ranks before it.
         self._there = rows[:rank].sum(axis=0)
-        self._window = workspace.transport.open_window(self._output.fixed_views(0, self._rows))
+        self._open_window = workspace.transport.open_window
+        self._window = Window(())
+
+    def meet(self) -> None:
+        """Collective: all ranks call it. Learn where the results of others are."""
+        self._window = self._open_window(self._output.fixed_views(0, self._rows))
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Only the messages: the fixed columns have their place already."""

@@ -47,11 +47,16 @@ class WrittenSink:
         self._output = workspace.backend.allocate_written(schema, mine, written.nulls, chars)
         # Where this rank's next row belongs in each rank's result: after those of the ranks before it.
         self._there = rows[:rank].sum(axis=0)
-        self._window = workspace.transport.open_window(self._output.buffers)
+        self._open_window = workspace.transport.open_window
+        self._window = Window(())
         plane_bytes = sum(plane.width for plane in planes_of(schema, written.nulls))
         self.received_row_bytes = nbytes / max(mine, 1)
         sent = written.chars[rank].sum(axis=1) / np.maximum(rows[rank], 1)
         self.sent_row_bytes: Any = plane_bytes + sent
+
+    def meet(self) -> None:
+        """Collective: all ranks call it. Learn where the results of others are."""
+        self._window = self._open_window(self._output.buffers)
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Nothing: all has its place already."""

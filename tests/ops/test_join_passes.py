@@ -19,7 +19,10 @@ from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, BudgetExceeded
 from gcylon_lab.memory.budget import exceeded
 from gcylon_lab.ops.buckets import BucketRoute
+from gcylon_lab.ops.join_memory import join_memory
 from gcylon_lab.ops.join_passes import JoinCosts, JoinSizes, peaks_of, plan_passes
+from gcylon_lab.ops.join_plan import Meeting
+from gcylon_lab.tables.join_columns import JoinSpec
 
 TWO = World("threads", 2)
 Frames = list[pd.DataFrame]
@@ -347,3 +350,17 @@ def test_one_bucket_that_does_not_fit_is_told() -> None:
     assert plan_passes(sizes_of(*[10.0] * 9), COSTS, np.zeros(2), limits) is not None
     assert plan_passes(sizes_of(*[10.0] * 4, 400.0, *[10.0] * 4), COSTS, np.zeros(2), limits) is None
     assert plan_passes(sizes_of(*[40.0] * 9), COSTS, np.zeros(2), limits) is None  # the result alone does not
+
+
+@pytest.mark.parametrize(("on_gpu", "chunks", "at_once"), [(True, 8, False), (True, 1, True), (False, 8, True)])
+def test_chunks_that_would_be_joined_to_be_indexed_are_counted(on_gpu: bool, chunks: int, at_once: bool) -> None:
+    """On GPUs: of one rank with 4 GB, and 2 GB to be indexed, in 16 GB; the result takes 5 GB."""
+    rows, gb = 125_000_000, 10**9
+    costs = JoinCosts(16.0, 13.0, 16.0, 40.0, 10**7, gb // 2, hashes_anew=on_gpu)
+    apart = (4 * gb, 2 * gb) if chunks > 1 else (0, 0)
+    sizes = np.array([[4 * gb, rows, 2 * gb, rows, 16 * gb, 6 * gb, 0, 0, *apart]], np.int64)
+    spec = JoinSpec("inner", ("k",), ("k",))
+    meeting = Meeting("local", (), ("k",), ("k",), "one rank has all rows")
+    memory = join_memory(spec, meeting, "right", sizes, costs, "auto")
+    assert (memory.passes == 1) is at_once and memory.passes >= 1
+    assert (memory.peaks <= 16 * gb).all()

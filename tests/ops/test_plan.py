@@ -324,3 +324,30 @@ def test_what_ran_is_explained_without_an_assumption(strategy: str) -> None:
     assert "assuming" not in text
     assert ("needs no count" in text) == (strategy == "staged")
     assert pretty(text) == text
+
+
+GPU_TABLE = {"nbytes": (64 * MB,) * 4, "used": (64 * MB,) * 4, "chunks": (16,) * 4, "columns": 12}
+GPU_WORLD = {"fast_chunk_bytes": 512 * 2**20, "overlaps": True, "scatters": True}
+
+
+@pytest.mark.parametrize("strategy", ["direct", "chunked"])
+def test_packed_chunks_between_gpus_are_large_where_memory_allows(strategy: str) -> None:
+    """What a round costs by itself is more there than what its rows take; with less memory it takes more rounds."""
+    rounds = [
+        make_plan(limited(limit * MB, **GPU_TABLE, **GPU_WORLD), AUTO, strategy).rounds for limit in (1000, 300, 200)
+    ]
+    assert rounds[0] <= 2 and rounds == sorted(rounds)
+    on_cpus = make_plan(limited(300 * MB, **GPU_TABLE), AUTO, strategy)
+    assert on_cpus.rounds > rounds[1]
+
+
+def test_texts_that_kernels_write_take_no_copy() -> None:
+    """Input, result, ids and counts, and a byte for each row of the columns in which values are missing."""
+    written = {"writable": True, "null_columns": 3, "ready": True}
+    plan = make_plan(limited(300 * MB, **GPU_TABLE, **GPU_WORLD, **written), AUTO)
+    assert plan.strategy == "direct" and plan.rounds == 1
+    assert 128 * MB < plan.predicted_peak_bytes < 128 * MB + 8 * MB + 2**20
+    packed = make_plan(limited(300 * MB, **GPU_TABLE, **GPU_WORLD), AUTO)
+    assert packed.predicted_peak_bytes > 150 * MB
+    one_staged = {**written, "staged_bytes": (0, 0, 0, MB)}
+    assert not limited(300 * MB, **GPU_TABLE, **GPU_WORLD, **one_staged).scatters_rows

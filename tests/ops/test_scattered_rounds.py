@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from exchanges import LAYOUTS, make_frame, rows_of, whole
-from mapped import queued, run_mapped
+from mapped import WritingPandas, queued, run_mapped
 from same_frames import assert_frames_equal
 from worlds import World
 
@@ -157,3 +157,31 @@ def test_an_error_between_rounds_is_told_once_all_writing_is_done(where: int) ->
     parts = run_mapped(3, fails_in_the_middle, where)
     every = sorted(row for part in parts for row in part)
     assert every == sorted(rows_of(whole("even", 3)[FIXED]))
+
+
+def no_memory_for_the_result(columns: list[str], strategy: str) -> str:
+    """Rank 1 cannot have its result, for which there was memory by the plan."""
+    context = current()
+    table = gl.from_local(make_frame("even", context.rank, context.size)[columns])
+    before, reserve = context.budget.used_bytes, context.budget.reserve
+
+    def refuse(nbytes: int, what: str = "") -> Any:
+        if what == "The result":
+            raise gl.errors.BudgetExceeded("planted")
+        return reserve(nbytes, what)
+
+    if context.rank == 1:
+        context.budget.reserve = refuse  # type: ignore[method-assign]
+    try:
+        found = table.shuffle("k", strategy=strategy).last_plan.strategy
+    except gl.errors.BudgetExceeded:
+        found = "refused"
+    assert context.budget.used_bytes == before
+    return found
+
+
+@pytest.mark.parametrize("columns", [FIXED, [*FIXED, "s", "n"]], ids=["fixed", "texts"])
+def test_a_rank_without_memory_for_its_result_lets_nobody_wait(columns: list[str]) -> None:
+    for strategy, wanted in (("auto", "staged"), ("direct", "refused")):
+        found = run_mapped(3, no_memory_for_the_result, columns, strategy, backend=WritingPandas)
+        assert found == [wanted] * 3
