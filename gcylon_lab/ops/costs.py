@@ -77,7 +77,7 @@ class Costs:
         each = id_bytes(shapes.size)
         written = scatters and shapes.variable_row_bytes > 0
         # Kernels that write texts know the bytes of each tile too; and a result has a byte a row for what is missing.
-        counts = tuple((1 + written) * scatter_bytes(n, shapes.size) if scatters else 0 for n in shapes.rows)
+        counts = tuple(scatter_bytes(n, shapes.size * (1 + written)) if scatters else 0 for n in shapes.rows)
         self._valid = shapes.null_columns if written else 0
         valid = self._valid * sum(shapes.rows) // shapes.size
         self.kept = tuple(

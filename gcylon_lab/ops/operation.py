@@ -27,7 +27,7 @@ from .shared_memory import claimed_bytes
 from .views import ShownPart
 from .votes import VoteKind, Votes, agreed
 from .workspace import Workspace
-from .written import ColumnsSeen, columns_seen, null_columns
+from .written import ColumnsSeen, columns_seen, columns_told
 
 Int64s = npt.NDArray[np.int64]
 
@@ -161,7 +161,7 @@ class Operation:
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
                 part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
-                null_columns(workspace, part), part.is_ready(part.schema),
+                *columns_told(workspace, part, self.verb),
             ),
         )  # fmt: skip
         self._agree_arguments(votes[:, 0])

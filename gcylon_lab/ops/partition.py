@@ -12,7 +12,7 @@ from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data, Ids
-from ..tables.planes import held_row_bytes
+from ..tables.planes import held_row_bytes, text_places
 from ..tables.scattering import MOST_SCATTERED, Scattering, Scatters, Writes, scatter_bytes
 from ..tables.schema import Label
 from .operation import Operation
@@ -175,7 +175,8 @@ class HashRoute:
 
     def _keep(self, operation: Operation, rows: int) -> None:
         workspace, size = operation.workspace, self._size
-        counts = scatter_bytes(rows, size) * (self._scatters(operation) + 2 * self._writes(operation))
+        counted = 1 + len(text_places(operation.schema)) if self._writes(operation) else self._scatters(operation)
+        counts = scatter_bytes(rows, size * counted) if counted else 0
         try:
             self._held = workspace.budget.reserve(rows * id_bytes(size) + counts, "Partition ids")
         except BudgetExceeded:

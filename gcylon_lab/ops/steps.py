@@ -17,7 +17,7 @@ from .plan import Plan
 from .shapes import Shapes
 from .views import ShownPart
 from .votes import VoteKind
-from .written import columns_seen, null_columns
+from .written import columns_seen, columns_told
 
 
 class Step(Operation):
@@ -53,7 +53,7 @@ class Step(Operation):
             VoteKind.COUNT,
             (
                 part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
-                len(part.chunks), null_columns(self.workspace, part), part.is_ready(part.schema),
+                len(part.chunks), *columns_told(self.workspace, part, self.verb),
             ),
         )  # fmt: skip
         self.schema = self._agree_schema(part.schema, votes[:, 0], votes[:, 1])

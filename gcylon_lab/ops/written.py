@@ -80,6 +80,13 @@ def null_columns(workspace: Workspace, part: Part) -> int:
     return -1 if lacking is None else sum(lacking)
 
 
+def columns_told(workspace: Workspace, part: Part, verb: str) -> tuple[int, int]:
+    """What a rank tells of its columns, for `columns_seen`: only of a shuffle's, as it has to look at each chunk."""
+    if verb != "shuffle" or not workspace.scatters:
+        return -1, False
+    return null_columns(workspace, part), part.is_ready(part.schema)
+
+
 @dataclass(frozen=True, slots=True)
 class ColumnsSeen:
     """What all ranks know of the columns of an operation's input.
@@ -109,7 +116,7 @@ def columns_seen(schema: Schema, there: Bools, nulls: Int64s, ready: Int64s, dig
     there : ndarray of bool, shape (size,)
         Which ranks have rows.
     nulls, ready, digests : ndarray of int64, shape (size,)
-        `null_columns`, `Part.is_ready`, and the digest of the schema, of each rank.
+        What `columns_told` gave, and the digest of the schema, of each rank.
     """
     alike = len(set(digests[there].tolist())) <= 1
     writable = alike and can_write(schema) and bool((nulls[there] >= 0).all())
