@@ -216,8 +216,8 @@ class GcylonConfig:
 
     def as_code(self) -> str:
         """Return the expression that makes this config: only what differs from the defaults."""
-        default = GcylonConfig()
-        changed = [f"{k}={v!r}" for k, v in asdict(self).items() if v != getattr(default, k)]
+        values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
+        changed = [f"{name}={value!r}" for name, value, default in values if value != default]
         return f"gl.GcylonConfig({', '.join(changed)})"
 
 

@@ -156,9 +156,9 @@ class PassExchange:
         """
         side, rank = self._sides[name], self._operation.rank
         side.route.choose(first, last)
-        come = sum(int(one.nbytes[:, first:last, rank].sum()) for one in self._sides.values())
         rows = _piece_rows(side.part, costs.chunk_bytes)
         if not costs.scatters:
+            come = sum(int(one.nbytes[:, first:last, rank].sum()) for one in self._sides.values())
             row_bytes = side.part.nbytes / max(side.part.rows, 1)
             room = sending_room(costs, self._limits - used - come)[rank]
             share = side.rows[rank, first:last].sum() / max(int(side.rows[rank].sum()), 1)
@@ -220,8 +220,8 @@ class PassJoin:
         votes = self._operation.vote(VoteKind.COUNT, (budget.used_bytes, self._local.result.nbytes, peak))
         used, made, peaks = votes[:, :3].astype(np.float64).T
         expected = self._sizes.results[:first].sum(axis=0)
-        sizes = self._sizes.scaled(np.where(expected > 0, made / np.maximum(expected, 1.0), 1.0))
-        sizes = replace(sizes, results=np.maximum(sizes.results, self._least))
+        factor = np.where(expected > 0, made / np.maximum(expected, 1.0), 1.0)
+        sizes = replace(self._sizes, results=np.maximum(self._sizes.results * factor, self._least))
         passes = plan_passes(sizes, self._costs, used, self._limits, first)
         if passes is None:
             return False
@@ -229,7 +229,7 @@ class PassJoin:
         self._coming = int(sizes.results[first : self._next.last, self._operation.rank].sum())
         if self.done < 2:  # the first pass has told how large the result is
             self.passes = self.done + len(passes)
-            self.peaks = np.maximum(peaks, peaks_of(passes))
+            self.peaks = np.maximum(peaks, peaks_of(sizes, self._costs, self._limits, passes))
             self.results = made + sizes.results[first:].sum(axis=0)
         return True
 

@@ -101,13 +101,15 @@ def join_memory(
     for less in (0.0 * beside, beside):
         once = next_pass(at_once, indexing, used - less, limits, 0)
         if once is not None:
-            return JoinMemory(1, once.peaks, bool(less.any()), result, (), needed)
+            return JoinMemory(1, peaks_of(at_once, indexing, limits, [once]), bool(less.any()), result, (), needed)
         if splits:
-            several = plan_passes(both.split(buckets_for(len(limits))), costs, used - less + ids, limits)
+            split = both.split(buckets_for(len(limits)))
+            several = plan_passes(split, costs, used - less + ids, limits)
             if several is not None:
                 notes = too_dear(len(several), rows["left"] + rows["right"], both) if instead else ()
                 if not notes:
-                    return JoinMemory(len(several), peaks_of(several), bool(less.any()), result, (), needed)
+                    peaks = peaks_of(split, costs, limits, several)
+                    return JoinMemory(len(several), peaks, bool(less.any()), result, (), needed)
     return JoinMemory(0, used, False, result, notes, needed)
 
 

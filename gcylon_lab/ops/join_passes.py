@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,10 +90,6 @@ class JoinSizes:
         """How many."""
         return len(self.received)
 
-    def scaled(self, factor: Numbers) -> JoinSizes:
-        """The same with results of another size."""
-        return replace(self, results=self.results * factor)
-
     def split(self, buckets: int) -> JoinSizes:
         """One bucket as several of equal size."""
         received, build, probe, results, sent = (
@@ -105,11 +101,18 @@ class JoinSizes:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Buckets [first, last) of a join, with the peak of each rank."""
+    """Buckets [first, last) of a join; of each rank, what is in use before, and bytes of what comes of all of them.
+
+    ``index`` is what indexing takes. What a pass takes at the most is reckoned by `peaks_of` alone, for many passes are
+    looked at of which few are done.
+    """
 
     first: int
     last: int
-    peaks: Numbers
+    used: Numbers
+    received: Numbers
+    index: Numbers
+    results: Numbers
 
 
 def join_costs(
@@ -180,20 +183,17 @@ def next_pass(
     first, most : int
         The bucket, and how many a pass has at the most.
     """
-    received, build, probe, results = (
-        np.cumsum(one[first : first + most], axis=0)
-        for one in (sizes.received, sizes.build_rows, sizes.probe_rows, sizes.results)
+    received, index, results = (
+        np.add.accumulate(one[first : first + most], axis=0)
+        for one in (sizes.received, sizes.build_rows, sizes.results)
     )
-    index = build * costs.index_row_bytes
-    free = limits - used - received - results
-    fits: npt.NDArray[np.bool_] = np.all(free >= free_for(index, limits), axis=1)
-    if not fits[0]:
+    index *= costs.index_row_bytes
+    enough: npt.NDArray[np.bool_] = limits - used - received - results >= free_for(index, limits)
+    fits = enough.all(axis=1)
+    count = len(enough) if fits.all() else int(fits.argmin())
+    if not count:
         return None
-    count = len(fits) if fits.all() else int(np.argmin(fits))
-    last, at = first + count, count - 1
-    working = index[at] + results[at] + scratch_bytes(costs, free[at], index[at], probe[at], results[at])
-    sending = _sending_bytes(sizes, costs, limits - used - received[at], first, last)
-    return Pass(first, last, used + received[at] + np.maximum(working, sending))
+    return Pass(first, first + count, used, received[count - 1], index[count - 1], results[count - 1])
 
 
 def free_for(index: Numbers, limits: Numbers) -> Numbers:
@@ -227,17 +227,19 @@ def copy_row_bytes(row_bytes: Any) -> Any:
     return 2 * row_bytes + _COPY_ROW_BYTES
 
 
-def _sending_bytes(sizes: JoinSizes, costs: JoinCosts, free: Numbers, first: int, last: int) -> Numbers:
-    """What choosing the rows of some buckets, and copying them, takes on each rank, so much being free."""
+def _sending_bytes(sizes: JoinSizes, costs: JoinCosts, free: Numbers, passes: Sequence[Pass]) -> Numbers:
+    """What choosing the rows of each pass, and copying them, takes on each rank, so much being free."""
     if costs.scatters:
         return 0.0 * free
-    every, rows = sizes.sent_rows.sum(axis=0), sizes.sent_rows[first:last].sum(axis=0)
+    every = sizes.sent_rows.sum(axis=0)
+    rows = np.array([sizes.sent_rows[one.first : one.last].sum(axis=0) for one in passes])
     about = MASK_ROW_BYTES * every + rows * copy_row_bytes(sizes.row_bytes)
-    pieces = np.maximum(np.ceil(about / np.maximum(sending_room(costs, free), 1.0)), 1.0)
+    pieces = np.maximum(np.ceil(about / np.maximum(sending_room(costs, free), 1.0)[:, None]), 1.0)
     # Of few rows ordering takes more each; a rank that sends much may get little, and the other way round.
-    ordering = [[partition_scratch_bytes(int(n), len(free)) for n in side] for side in rows / pieces]
-    taken = (MASK_ROW_BYTES * every + rows * (2 * sizes.row_bytes + _ID_ROW_BYTES)) / pieces + np.array(ordering)
-    most: Numbers = np.minimum(taken.max(axis=0), free)
+    size, pieced = free.shape[1], rows / pieces
+    ordering = np.array([partition_scratch_bytes(int(n), size) for n in pieced.ravel().tolist()]).reshape(rows.shape)
+    taken = (MASK_ROW_BYTES * every + rows * (2 * sizes.row_bytes + _ID_ROW_BYTES)) / pieces + ordering
+    most: Numbers = np.minimum(taken.max(axis=1), free)
     return most
 
 
@@ -274,7 +276,14 @@ def _passes(
     return passes
 
 
-def peaks_of(passes: Sequence[Pass]) -> Numbers:
-    """The peak of each rank."""
-    peaks: Numbers = np.max([one.peaks for one in passes], axis=0)
+def peaks_of(sizes: JoinSizes, costs: JoinCosts, limits: Numbers, passes: Sequence[Pass]) -> Numbers:
+    """The peak of each rank in passes that were planned with these sizes, costs and limits."""
+    probe = np.array([np.add.accumulate(sizes.probe_rows[one.first : one.last], axis=0)[-1] for one in passes])
+    used, received, index, results = (
+        np.array(every)
+        for every in zip(*((one.used, one.received, one.index, one.results) for one in passes), strict=True)
+    )
+    free = limits - used - received
+    working = index + results + scratch_bytes(costs, free - results, index, probe, results)
+    peaks: Numbers = (used + received + np.maximum(working, _sending_bytes(sizes, costs, free, passes))).max(axis=0)
     return peaks

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data
-from ..tables.join_columns import JoinColumns, Output
+from ..tables.join_columns import JoinColumns
 from ..tables.joining import KeyIndex, Matches
 from ..tables.key_forms import key_form
 from ..tables.schema import Label, Schema
 from .buckets import split_in_buckets
+from .join_blocks import Layouts
 from .join_passes import BUILD_SHARE, PIECE_SHARE, JoinCosts, join_costs, looking_up_bytes, worth_scattering
 from .local import LocalWork
 from .part import Part
@@ -60,6 +61,8 @@ class LocalJoin:
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
         self.result = work.new_part(columns.schema(False, False))
+        self._fixed_row_bytes = columns.schema(True, True).row_bytes
+        self._layouts = Layouts(columns)
         self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
         self.coming_bytes = 0  # of the result, which are left free for it
         self.apart = work.operation.size  # into how many the hash of keys has told rows apart before
@@ -77,9 +80,8 @@ class LocalJoin:
 
     def out_row_bytes(self, left: Part, right: Part) -> float:
         """About the bytes of a row of the result."""
-        fixed = self.columns.schema(True, True).row_bytes
         shown = (left,) if self.spec.filters else (left, right)
-        return fixed + sum(max(0.0, _row_bytes(part) - part.schema.row_bytes) for part in shown)
+        return self._fixed_row_bytes + sum(max(0.0, _row_bytes(part) - part.schema.row_bytes) for part in shown)
 
     def costs(self, left_bytes: int, left_rows: int, right_bytes: int, right_rows: int, limit: int) -> JoinCosts:
         """What all ranks take the work for, where both sides have so many bytes and rows on all of them."""
@@ -87,7 +89,7 @@ class LocalJoin:
         row = {"left": left_bytes / max(left_rows, 1), "right": right_bytes / max(right_rows, 1)}
         variable = {side: max(0.0, n - self.schemas[side].row_bytes) for side, n in row.items()}
         shown = ("left",) if self.spec.filters else ("left", "right")
-        out = self.columns.schema(True, True).row_bytes + sum(variable[side] for side in shown)
+        out = self._fixed_row_bytes + sum(variable[side] for side in shown)
         index = 0.0
         if self.spec.how != "cross":
             keys = self.key_schemas[self.build]
@@ -324,28 +326,23 @@ class LocalJoin:
     def _assembled(self, sides: dict[str, _Side]) -> Data:
         """One block: rows of both sides beside each other."""
         backend = self.work.backend
-        lacks = {side: one.lacking for side, one in sides.items()}
-        for side, lacking in lacks.items():
-            self.missing[side] |= lacking
-        schema = self.columns.schema(lacks.get("left", False), lacks.get("right", False))
-        order = ("right", "left") if self.spec.how == "right" else ("left", "right")
-        complete = next(side for side in order if side in sides and not sides[side].lacking)
+        layout = self._layouts.of({side: one.lacking for side, one in sides.items()})
+        complete = layout.complete
         rows = sides[complete].rows
         count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
         parts: list[Data] = []
         for side, one in sides.items():
-            taken = [o for o in self.columns.outputs if o.side == side or (o.side == "key" and side == complete)]
-            wanted = Schema([schema[o.column.name] for o in taken])
+            self.missing[side] |= one.lacking
+            names, wanted = layout.taken[side]
             if one.data is None:
                 parts.append(backend.lacking(wanted, count))
-            elif taken:
-                names = [_source(o, side) for o in taken]
+            elif names:
                 parts.append(backend.gather(one.data, names, one.rows, wanted, complete=not one.lacking))
         if self.spec.indicator:
             parts.append(self._indicated(sides, complete, count))
         if not parts:
             parts.append(backend.lacking(Schema(()), count))  # two tables without columns: only rows to count
-        return backend.beside(parts, schema)
+        return backend.beside(parts, layout.schema)
 
     def _indicated(self, sides: dict[str, _Side], complete: str, count: int) -> Data:
         column = self.columns.outputs[-1].column
@@ -385,10 +382,6 @@ class LocalJoin:
                 if matches.pairs:
                     return matches.pairs
         return 0
-
-
-def _source(output: Output, side: str) -> Label:
-    return cast(Label, output.left if side == "left" else output.right)
 
 
 def _row_bytes(part: Part) -> float:

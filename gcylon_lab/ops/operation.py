@@ -299,6 +299,9 @@ class Operation:
 
     def casts(self, piece: Data) -> Iterator[Data]:
         """As `cast`; where the copy does not fit, its halves one after the other."""
+        if piece.schema == self.schema:
+            yield piece
+            return
         with ExitStack() as held:
             data = self._cast_or_none(piece, held)
             if data is not None:

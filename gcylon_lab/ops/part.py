@@ -267,16 +267,21 @@ class Part:
         return sorted(joints | set(self.edges(chunk_rows)))
 
     def _groups(self, chunk_rows: int) -> list[list[int]]:
-        same = [i > 0 and c.schema == self.chunks[i - 1].schema for i, c in enumerate(self.chunks)]
-        rows, sizes = [chunk.rows for chunk in self.chunks], [chunk.nbytes for chunk in self.chunks]
+        rows = [chunk.rows for chunk in self.chunks]
         # The plan counts with chunks of one size, of which a whole number is joined. Small ones among larger ones,
         # and chunks of unusually long rows, are not joined to more than that.
         staged = max((chunk.rows for chunk in self.chunks if chunk.tier != "device"), default=0)
         usual = max(sum(rows) // max(1, len(rows)), staged, 1)
         together = chunk_rows // usual
-        most_rows = together * usual if together >= 2 else 0
-        if most_rows and sum(rows) <= chunk_rows:
+        if together < 2 or len(rows) < 2:
+            return [[i] for i in range(len(rows))]
+        same = [i > 0 and c.schema == self.chunks[i - 1].schema for i, c in enumerate(self.chunks)]
+        most_rows = together * usual
+        if sum(rows) <= chunk_rows:
+            if all(same[1:]):
+                return [list(range(len(rows)))]
             most_rows = sum(rows)
+        sizes = [chunk.nbytes for chunk in self.chunks]
         most_bytes = int(1.1 * most_rows * sum(sizes) / max(1, sum(rows)))
         return group_chunks(rows, sizes, same, most_rows, most_bytes)
 
@@ -338,7 +343,9 @@ def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
     size = sum(chunk.nbytes for chunk in chunks)
     held.enter_context(workspace.budget.reserve(size, "Joining small chunks"))
     with ExitStack() as loaded:  # only the copy is needed afterwards
-        return workspace.backend.concat([loaded.enter_context(chunk.load(workspace)) for chunk in chunks])
+        return workspace.backend.concat(
+            [chunk.data if chunk.tier == "device" else loaded.enter_context(chunk.load(workspace)) for chunk in chunks]
+        )
 
 
 def _stage_slices(workspace: Workspace, file: LowerFile, chunk: Chunk, slice_bytes: int) -> Iterator[Chunk]:

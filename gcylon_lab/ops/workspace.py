@@ -45,6 +45,7 @@ class Workspace:
     operation_number: int = 0
     parts: weakref.WeakSet[Part] = field(default_factory=weakref.WeakSet)
     uses: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    _scattering: tuple[Transport, Backend, bool] | None = field(default=None, init=False, repr=False)
 
     @property
     def out_of_memory(self) -> tuple[type[Exception], ...]:
@@ -54,7 +55,12 @@ class Workspace:
     @property
     def scatters(self) -> bool:
         """Whether kernels of this rank can write rows straight into the results of other ranks."""
-        return isinstance(self.transport, WritableWindows) and isinstance(self.backend, Scatters)
+        known = self._scattering
+        if known is None or known[0] is not self.transport or known[1] is not self.backend:
+            # Asked for many times in an operation, and looking for a protocol's methods takes long.
+            scatters = isinstance(self.transport, WritableWindows) and isinstance(self.backend, Scatters)
+            known = self._scattering = (self.transport, self.backend, scatters)
+        return known[2]
 
     @property
     def writes(self) -> bool:

@@ -214,8 +214,10 @@ class PandasJoining:
     def gather(
         self, data: Any, names: Sequence[Label], rows: Rows, schema: Schema, *, complete: bool = False
     ) -> Columns:
+        # Looked for once for all columns, and not at all where the caller knows.
+        missing = None if complete or isinstance(rows, slice) or not len(rows) or rows.min() >= 0 else rows < 0
         arrays = tuple(
-            _gathered(data.schema[name], target, data.array(name), rows)
+            _gathered(data.schema[name], target, data.array(name), rows, missing)
             for name, target in zip(names, schema.columns, strict=True)
         )
         return Columns(schema, rows.stop - rows.start if isinstance(rows, slice) else len(rows), arrays)
@@ -253,11 +255,11 @@ def _is_encoded(schema: Schema) -> bool:
     return len(schema) > 1 or any(not c.fixed or c.kind in ("category", "float", "datetime") for c in schema)
 
 
-def _gathered(source: Column, target: Column, array: Array, rows: Rows) -> Array:
-    source = replace(source, name=target.name)
+def _gathered(source: Column, target: Column, array: Array, rows: Rows, missing: Bools | None) -> Array:
+    if source.name != target.name:
+        source = replace(source, name=target.name)
     if isinstance(rows, slice):
         return _cast(source, target, _copied(source, array, rows))
-    missing = rows < 0 if len(rows) and rows.min() < 0 else None
     if not source.fixed:
         taken = one_array(array).take(pa.array(rows, mask=missing))
         return _cast(source, target, pa.chunked_array([taken], type=source.arrow))

@@ -78,7 +78,12 @@ class Schema:
         return Schema([self[name] for name in names])
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Schema) and self.columns == other.columns)
+        if self is other:
+            return True
+        if not isinstance(other, Schema) or self.columns != other.columns:
+            return False
+        self.columns = other.columns  # the same objects: chunks of one table are compared in every round
+        return True
 
     def __hash__(self) -> int:
         return hash(self.columns)

@@ -335,10 +335,11 @@ COSTS = JoinCosts(1.0, 1.0, 1.0, 1.0, 1, 1)
 
 def test_passes_follow_each_other_and_keep_the_limit() -> None:
     limits = np.array([300.0, 260.0])
-    passes = plan_passes(sizes_of(*[10.0] * 16), COSTS, np.zeros(2), limits)
+    sizes = sizes_of(*[10.0] * 16)
+    passes = plan_passes(sizes, COSTS, np.zeros(2), limits)
     assert passes is not None and len(passes) > 1
     assert [one.first for one in passes[1:]] == [one.last for one in passes[:-1]] and passes[-1].last == 16
-    assert (peaks_of(passes) <= limits).all()
+    assert (peaks_of(sizes, COSTS, limits, passes) <= limits).all()
     lengths = [one.last - one.first for one in passes]
     assert lengths == sorted(lengths, reverse=True)  # the result takes the memory of later ones
     rest = plan_passes(sizes_of(*[10.0] * 16), COSTS, np.full(2, 160.0 - 30), limits, 13)

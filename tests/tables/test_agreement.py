@@ -235,3 +235,11 @@ def test_agreement_is_one_answer_that_every_rank_fits(picks: list[tuple[str, int
         assert cast.schema == schema and cast.rows == part.rows
         before, after = values_of(PANDAS, part), values_of(PANDAS, cast)
         assert list(map(str, before)) == list(map(str, after)) or before == after
+
+
+def test_schemas_that_were_found_equal_are_compared_at_once_from_then_on() -> None:
+    one, other = (columns(PANDAS, [1.5]).schema for _ in range(2))
+    unlike = columns(PANDAS, [1]).schema
+    assert one.columns is not other.columns
+    assert one == other and one.columns is other.columns
+    assert one != unlike and unlike != other and other.columns is not unlike.columns

@@ -12,6 +12,7 @@ from unlike_keys import UNLIKE, equal
 from gcylon_lab.errors import SchemaMismatch
 from gcylon_lab.tables.join_columns import with_missing
 from gcylon_lab.tables.key_forms import key_form
+from gcylon_lab.tables.pandas_backend import PandasBackend
 from gcylon_lab.tables.schema import Schema
 
 
@@ -179,6 +180,20 @@ def test_rows_are_gathered_with_missing_ones(backend: Any) -> None:
     assert str(to_frame(got)["i"].dtype) == "float64"
     whole = lib.to_host(lib.gather(data, list(frame), number, data.schema))
     pd.testing.assert_frame_equal(to_frame(whole), frame)
+
+
+class Unseen(np.ndarray):
+    """Row numbers of which nobody asks whether some are missing."""
+
+    def min(self, *more: Any, **named: Any) -> Any:
+        raise AssertionError("looked for what is missing")
+
+
+def test_what_is_not_missing_is_not_looked_for() -> None:
+    data = PandasBackend().from_frame(pd.DataFrame({"i": [1, 2, 3], "s": ["a", "b", "c"]}))
+    rows = np.array([2, 0]).view(Unseen)
+    got = PandasBackend().gather(data, ["i", "s"], rows, data.schema, complete=True)
+    assert [list(map(int, got.array("i"))), got.array("s").to_pylist()] == [[3, 1], ["c", "a"]]
 
 
 def test_an_int_that_float64_would_change_is_refused(backend: Any) -> None:

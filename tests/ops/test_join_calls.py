@@ -1,0 +1,104 @@
+"""What a join in passes, and a shuffle of rounds, cost by themselves: in calls, since times differ from day to day."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+from gcylon_lab.ops import join_passes, workspace
+from gcylon_lab.ops.join_passes import JoinCosts, JoinSizes, peaks_of, plan_passes
+from gcylon_lab.tables.pandas_backend import PandasBackend
+
+
+def side(name: str) -> list[pd.DataFrame]:
+    """Eight chunks of one side."""
+    keys = np.random.default_rng(0).permutation(4000)
+    return [pd.DataFrame({"k": k, name: k / 3, name * 2: k / 7}) for k in np.split(keys, 8)]
+
+
+def calls_of(function: Callable[[], Any]) -> int:
+    """How many calls this package's functions get and make, once it has been called before."""
+    function()
+    calls = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal calls
+        if event in ("call", "c_call") and "gcylon_lab/" in frame.f_code.co_filename:
+            calls += 1
+
+    sys.setprofile(count)
+    try:
+        function()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def joining() -> tuple[int, int, int]:
+    left, right = (gl.from_local(iter(side(name))) for name in "az")
+    limit = 4 * (left._live().nbytes + right._live().nbytes)
+    config = GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=64, allow_cpu_staging=False)
+    plan = left.join(right, on="k", config=config).last_plan
+    calls = calls_of(lambda: left.join(right, on="k", config=config).release())
+    return calls, plan.passes, current().recorder.operations[-1].rounds_done
+
+
+def shuffling() -> tuple[int, int]:
+    table, config = gl.from_local(iter(side("a"))), GcylonConfig(chunk_size_bytes=12_000, min_chunk_rows=64)
+    calls = calls_of(lambda: table.shuffle("k", config=config).release())
+    return calls, current().recorder.operations[-1].rounds_done
+
+
+def test_calls_of_a_join_in_passes() -> None:
+    ((calls, passes, rounds),) = World("single", 1).run(joining)
+    assert (passes, rounds) == (3, 6)
+    assert calls <= 9900, calls  # 13,247 before equal schemas shared columns, and plans of blocks and passes were kept
+
+
+def test_calls_of_a_shuffle_of_rounds() -> None:
+    ((calls, rounds),) = World("single", 1).run(shuffling)
+    assert rounds == 8
+    assert calls <= 3300, calls  # 4,277 before
+
+
+def looks_for_scattering(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often it is looked for in a join."""
+    looks = []
+
+    class Looked:
+        def __instancecheck__(self, one: object) -> bool:
+            looks.append(one)
+            return False
+
+    left, right = (gl.from_local(iter(side(name))) for name in "az")
+    current().workspace.backend = PandasBackend()
+    with monkeypatch.context() as patch:
+        patch.setattr(workspace, "WritableWindows", Looked())
+        left.join(right, on="k").release()
+    return len(looks)
+
+
+def test_what_a_backend_can_do_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert World("single", 1).run(looks_for_scattering, monkeypatch) == [1]
+
+
+def test_peaks_are_reckoned_of_passes_that_are_done_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ordering rows to be sent is reckoned for each side on each rank: of three passes, not of all that were tried."""
+    reckoned = []
+    monkeypatch.setattr(join_passes, "partition_scratch_bytes", lambda rows, size: reckoned.append(rows) or 0)
+    rows = np.full((16, 2), 10.0)
+    sizes = JoinSizes(rows, rows / 10, rows / 10, rows, np.full((16, 2, 2), 5.0), np.full((2, 1), 8.0))
+    costs, limits = JoinCosts(1.0, 1.0, 1.0, 1.0, 1, 1), np.array([300.0, 260.0])
+    passes = plan_passes(sizes, costs, np.zeros(2), limits)
+    assert passes is not None and not reckoned
+    assert (peaks_of(sizes, costs, limits, passes) <= limits).all() and len(reckoned) == 4 * len(passes)
