@@ -14,6 +14,7 @@ from .operation import Operation, Request
 from .part import Part
 from .plan import Plan
 from .running import run_operation
+from .survivors import finds_survivors_first, survivors
 from .views import ChunkView
 from .workspace import Workspace
 
@@ -70,6 +71,8 @@ def drop_duplicates(
             require_columns(operation.schema)
             seen = operation.schema.select(names) if only else operation.schema
             steps = whole_rows(seen, names, keep)
+        if not only and finds_survivors_first(operation, part, names):
+            return survivors(operation, part, names, keep)
         rows = group_rows(operation, part, steps, dropna=False)
         return rows if only else in_order_of(workspace, rows, operation.schema.names)
 
