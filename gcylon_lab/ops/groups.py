@@ -119,7 +119,7 @@ class Grouping:
         Part, bool
             And whether every key has one row.
         """
-        work_row_bytes = self._scratch + self._made_row_bytes(self.steps.partial)
+        work_row_bytes = self._work_row_bytes(self.steps.partial)
         # The whole state is gone through with every piece.
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
         if (made := fold_in_one_table(self, part, min(groups, part.rows), rows)) is not None:
@@ -173,7 +173,11 @@ class Grouping:
 
     def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
         """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""
-        return data.nbytes + data.rows * (self._scratch + self._made_row_bytes(kernels))
+        return data.nbytes + int(data.rows * self._work_row_bytes(kernels))
+
+    def _work_row_bytes(self, kernels: Sequence[Kernel]) -> int:
+        """Temporaries and what is made; without keys that is one row."""
+        return self._scratch + (self._made_row_bytes(kernels) if self.steps.keys else 0)
 
     @staticmethod
     def _made_row_bytes(kernels: Sequence[Kernel]) -> int:
