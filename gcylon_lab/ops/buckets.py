@@ -21,7 +21,7 @@ from .workspace import Workspace
 
 MOST_BUCKETS = 64
 # A chunk of fewer bytes takes far longer to be written and read back than to be joined to others before.
-_LEAST_CHUNK_BYTES = 16 * 1024
+_LEAST_CHUNK_BYTES = 64 * 1024
 MASK_ROW_BYTES = 3  # of rows among which some are chosen: two masks and what they give
 
 

@@ -18,6 +18,7 @@ from .part import Part
 from .plan import Plan
 from .running import run_operation
 from .sides import new_label
+from .survivors import finds_survivors_first, survivors
 from .views import ChunkView
 from .workspace import Workspace
 
@@ -76,6 +77,8 @@ def drop_duplicates(
             # Of a key with one row that is the first.
             count = new_label(seen.names, "count") if keep is False else None
             steps = whole_rows(seen, names, "last" if keep == "last" else "first", count)
+        if not only and isinstance(keep, str) and finds_survivors_first(operation, part, names):
+            return survivors(operation, part, names, keep)
         rows = group_rows(operation, part, steps, dropna=False)
         if count is not None:
             return _standing_once(operation, rows, count)

@@ -10,7 +10,8 @@ from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
 from ..tables.schema import Label, Schema
 from .advice import with_leeway
-from .groups import Grouping, expected_groups
+from .group_counts import expected_groups
+from .groups import Grouping
 from .keys import check_columns, check_keys
 from .local import LocalWork
 from .operation import Operation, Request
@@ -109,6 +110,7 @@ def group_rows(
     dropna: bool,
     schema: Schema | None = None,
     giving: Sequence[Part] = (),
+    in_one_go: bool = False,
 ) -> Part:
     """Collective: all ranks call it. Put rows with equal keys together, inside an operation.
 
@@ -126,6 +128,9 @@ def group_rows(
         Of the rows of several tables, agreed; the operation's by default.
     giving : sequence of Part
         Parts that the operation has made, which give way where work does not fit.
+    in_one_go : bool
+        Whether partial results are made only where those of all keys fit: rows of which few are equal where they
+        stand close together are not worth it otherwise.
 
     Returns
     -------
@@ -147,7 +152,9 @@ def group_rows(
     work.make_room(grouping.result_schema.row_bytes, 0)
     together = is_together(part, keys, operation.size)
     complete = False
-    folds, groups = _few_groups(operation, grouping, part) if steps.merge is not None else (False, 0.0)
+    folds, groups = False, 0.0
+    if steps.merge is not None:
+        folds, groups = _few_groups(operation, grouping, part, in_one_go=in_one_go)
     result = work.new_part(grouping.result_schema)
     if folds:
         rows, complete = grouping.fold(part, groups, using_up=False)
@@ -189,16 +196,19 @@ def check_determinism(operation: Operation, steps: Aggregations, deterministic: 
         )
 
 
-def _few_groups(operation: Operation, grouping: Grouping, part: Part) -> tuple[bool, float]:
+def _few_groups(operation: Operation, grouping: Grouping, part: Part, *, in_one_go: bool) -> tuple[bool, float]:
     """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows, and how many are
     expected here."""
     looked_at, found = grouping.sample(part)
-    votes = operation.vote(VoteKind.COUNT, (part.rows, looked_at, found))
+    groups = min(float(part.rows), expected_groups(looked_at, found))
+    votes = operation.vote(VoteKind.COUNT, (part.rows, looked_at, found, int(grouping.fits_folded(part, groups))))
+    if in_one_go and not votes[:, 3].all():
+        return False, groups
     rows, worth = 0, 0.0
     for there, looked, distinct in votes[:, :3].tolist():
         rows += there
         worth += min(float(there), expected_groups(looked, distinct))
-    return rows >= _WORTH * worth, min(float(part.rows), expected_groups(looked_at, found))
+    return rows >= _WORTH * worth, groups
 
 
 def _folded_note(together: bool) -> str:

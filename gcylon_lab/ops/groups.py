@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 
@@ -13,6 +12,7 @@ from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_sc
 from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
+from .group_counts import found_in, is_growing
 from .local import LocalWork, pieces_ahead, reading_bytes
 from .one_table import fold_in_one_table
 from .part import Chunk, Part
@@ -21,7 +21,6 @@ _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one k
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
-_AS_NEAR = 1 + 1e-12  # bounds of a number of groups that is guessed
 _LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
 
 
@@ -120,7 +119,7 @@ class Grouping:
         Part, bool
             And whether every key has one row.
         """
-        work_row_bytes = self._scratch + self._made_row_bytes(self.steps.partial)
+        work_row_bytes = self._work_row_bytes(self.steps.partial)
         # The whole state is gone through with every piece.
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
         if (made := fold_in_one_table(self, part, min(groups, part.rows), rows)) is not None:
@@ -138,7 +137,7 @@ class Grouping:
         if not part.rows or not groups:
             return
         row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
-        state_row_bytes = 4 * (row_bytes + self._made_row_bytes(self.steps.partial)) + self._scratch
+        state_row_bytes = self._state_row_bytes(row_bytes)
         room, most, seen = work.room_beside(part), 0.0, 0
         table = work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
         for ahead in pieces_ahead(part, self.rows_schema, rows):
@@ -151,9 +150,18 @@ class Grouping:
                     before = seen = 0  # put aside, and begun anew
                 most = max(most, working + before * state_row_bytes)
                 seen += ahead.rows
-                if _is_growing(self._found(groups, seen), before, ahead.rows):
+                if is_growing(self._found(groups, seen), before, ahead.rows):
                     seen = 0
         work.expect_now(most)
+
+    def _state_row_bytes(self, row_bytes: float) -> float:
+        """Of partial results, while a piece is added to them."""
+        return 4 * (row_bytes + self._made_row_bytes(self.steps.partial)) + self._scratch
+
+    def fits_folded(self, part: Part, groups: float) -> bool:
+        """Whether the partial results of so many keys fit, and a piece of rows beside them."""
+        limit = self.work.workspace.budget.limit_bytes
+        return groups * self._state_row_bytes(self._row_bytes(part, self.rows_schema)) <= limit / 2
 
     @staticmethod
     def _row_bytes(part: Part, schema: Schema) -> float:
@@ -161,11 +169,15 @@ class Grouping:
         return _row_bytes(part) if schema.variable else schema.row_bytes
 
     def _found(self, groups: float, rows: int) -> float:
-        return min(groups, rows) if self._as_sets else _found(groups, rows)
+        return min(groups, rows) if self._as_sets else found_in(groups, rows)
 
     def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
         """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""
-        return data.nbytes + data.rows * (self._scratch + self._made_row_bytes(kernels))
+        return data.nbytes + int(data.rows * self._work_row_bytes(kernels))
+
+    def _work_row_bytes(self, kernels: Sequence[Kernel]) -> int:
+        """Temporaries and what is made; without keys that is one row."""
+        return self._scratch + (self._made_row_bytes(kernels) if self.steps.keys else 0)
 
     @staticmethod
     def _made_row_bytes(kernels: Sequence[Kernel]) -> int:
@@ -340,7 +352,7 @@ class _Folding:
             self._held.release()
         claim.resize(made.nbytes)
         self._held = claim
-        if _is_growing(made.rows, before, rows):
+        if is_growing(made.rows, before, rows):
             self._put_aside()
 
     def _put_aside(self) -> None:
@@ -356,32 +368,6 @@ class _Folding:
             self._work.keep(self._partial, self._state, self._held)
         self._state = self._held = None
         return self._partial
-
-
-def _is_growing(state: float, before: float, rows: int) -> bool:
-    """Whether a large state grows with most rows, which costs more than it saves."""
-    return state > 4 * rows and state - before > rows // 2
-
-
-def _found(groups: float, rows: int) -> float:
-    """How many of so many keys, each as often as the others, stand in so many rows."""
-    return groups * -math.expm1(-rows / groups)
-
-
-def expected_groups(looked_at: int, found: int) -> float:
-    """How many keys there are where so many rows, taken by chance, showed so many, each as often as the others."""
-    if found <= 0:
-        return 0.0
-    if found >= looked_at:
-        return float("inf")
-    low, high = float(found), 1e18
-    while high > low * _AS_NEAR:
-        middle = (low * high) ** 0.5
-        if _found(middle, looked_at) < found:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def _places(part: Part, starts: Collection[int]) -> list[tuple[Chunk, list[int]]]:

@@ -124,9 +124,8 @@ def _reduced(
         work.make_room(0.0, 0)
     quantiles = {one: one[1] if one[0] == "quantile" else 0.5 for one in functions if one[0] in ("quantile", "median")}
     made |= {one: {} for one in quantiles}
-    for name in names if quantiles else ():
-        view = view_of(operation.workspace, part, [name])
-        found = select_words(operation, work, view, name, list(quantiles.values()))
+    founds = select_words(operation, work, part, names, list(quantiles.values())) if quantiles else []
+    for name, found in zip(names, founds, strict=bool(quantiles)):
         for one, q in quantiles.items():
             column = operation.schema[name]
             low, high, further = quantile_positions(found.count, q) if found.count else (0, 0, 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..tables.schema import Label
 from .local import LocalWork
 from .operation import Operation
 from .part import Part
+from .views import view_of
 from .votes import VoteKind
 
 Int64s = npt.NDArray[np.int64]
@@ -23,6 +24,12 @@ _BINS = 4096
 _FEW = 4096  # so many candidates in all are sent to all ranks
 _ALL = (1 << 64) - 1
 _WORD_ROW_BYTES = 32
+_MOST_COLUMNS = 16
+_COUNTS_IN_LIMIT = 8  # counts of several columns take at most so much of the budget
+
+Range = tuple[int, int, int]  # of which list of words, from where, up to where
+# Blocks of words of some lists on this rank, each with the number of its list.
+Blocks = Callable[[Collection[int]], Iterator[tuple[int, Words]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +55,28 @@ def quantile_positions(count: int, q: float) -> tuple[int, int, float]:
     return low, min(low + 1, count - 1), at - low
 
 
-def select_words(operation: Operation, work: LocalWork, part: Part, name: Label, quantiles: Sequence[float]) -> Found:
-    """Collective: all ranks call it. Find the values around quantiles of a column.
+def select_words(
+    operation: Operation, work: LocalWork, part: Part, names: Sequence[Label], quantiles: Sequence[float]
+) -> list[Found]:
+    """Collective: all ranks call it. Find the values around quantiles of columns, several columns at a time.
 
     Each pass over the rows counts how many lie in each part of a range; the part that holds the position is the
     next range, until few enough are left to be looked at by all.
     """
-    words = _ColumnWords(operation, work, part, name)
+    each = len(quantiles) * 2 * _BINS * 8  # counts of ranges, and values that are left
+    votes = operation.vote(VoteKind.COUNT, (work.workspace.budget.limit_bytes,))
+    at_once = max(1, min(_MOST_COLUMNS, int(votes[:, 0].min()) // _COUNTS_IN_LIMIT // each))
+    found: list[Found] = []
 
     def wanted(count: int) -> set[int]:
         return {place for q in quantiles for place in quantile_positions(count, q)[:2]}
 
-    return find_words(operation, words, wanted)
+    for start in range(0, len(names), at_once):
+        some = names[start : start + at_once]
+        words = _ColumnWords(operation, work, view_of(operation.workspace, part, some))
+        with work.claim(each * (len(some) - 1)):
+            found += _find(operation, len(some), words, wanted)
+    return found
 
 
 def find_words(
@@ -76,32 +93,41 @@ def find_words(
     positions : callable
         Takes how many words there are, and gives the positions; not called where there are none.
     """
-    search = _Search(operation, words_here)
-    (counts,) = search.count([(0, _ALL)])
-    total = int(counts.sum())
-    if not total:
-        return Found(0, {})
-    wanted = positions(total)
-    ranges = {place: _narrowed(0, _ALL, counts, place) for place in wanted}
-    words: dict[int, int] = {}
+
+    def blocks(lists: Collection[int]) -> Iterator[tuple[int, Words]]:
+        return ((0, words) for words in words_here())
+
+    return _find(operation, 1, blocks, positions)[0]
+
+
+def _find(operation: Operation, lists: int, blocks: Blocks, positions: Callable[[int], set[int]]) -> list[Found]:
+    """Collective: all ranks call it. As `find_words`, in several lists of words at once."""
+    search = _Search(operation, blocks)
+    _, counted = search.look([], [(one, 0, _ALL) for one in range(lists)])
+    totals = [int(counted[one, 0, _ALL].sum()) for one in range(lists)]
+    found = [Found(total, {}) for total in totals]
+    ranges = {
+        (one, place): _narrowed(0, _ALL, counted[one, 0, _ALL], place)
+        for one, total in enumerate(totals)
+        for place in (positions(total) if total else ())
+    }
     while ranges:
-        for place, (low, high, _, _) in list(ranges.items()):
+        for (one, place), (low, high, _, _) in list(ranges.items()):
             if low == high:
-                words[place] = low
-                del ranges[place]
-        few = {(low, high) for low, high, _, held in ranges.values() if held <= _FEW}
-        if few:
-            values = search.gather(sorted(few))
-            for place, (low, high, before, _) in list(ranges.items()):
-                if (low, high) in values:
-                    words[place] = int(values[low, high][place - before])
-                    del ranges[place]
-        many = sorted({(low, high) for low, high, _, _ in ranges.values()})
-        if many:
-            found = dict(zip(many, search.count(many), strict=True))
-            for place, (low, high, before, _) in list(ranges.items()):
-                ranges[place] = _narrowed(low, high, found[low, high], place, before)
-    return Found(total, words)
+                found[one].words[place] = low
+                del ranges[one, place]
+        few = {(one, low, high) for (one, _), (low, high, _, held) in ranges.items() if held <= _FEW}
+        many = {(one, low, high) for (one, _), (low, high, _, held) in ranges.items() if held > _FEW}
+        if not few and not many:
+            break
+        values, counted = search.look(sorted(few), sorted(many))
+        for (one, place), (low, high, before, _) in list(ranges.items()):
+            if (one, low, high) in values:
+                found[one].words[place] = int(values[one, low, high][place - before])
+                del ranges[one, place]
+            else:
+                ranges[one, place] = _narrowed(low, high, counted[one, low, high], place, before)
+    return found
 
 
 def _narrowed(low: int, high: int, counts: Int64s, place: int, before: int = 0) -> tuple[int, int, int, int]:
@@ -116,52 +142,62 @@ def _narrowed(low: int, high: int, counts: Int64s, place: int, before: int = 0) 
 class _Search:
     """Passes over words on all ranks."""
 
-    def __init__(self, operation: Operation, words_here: Callable[[], Iterator[Words]]) -> None:
+    def __init__(self, operation: Operation, blocks: Blocks) -> None:
         self._operation = operation
-        self._words = words_here
+        self._blocks = blocks
 
-    def count(self, ranges: Sequence[tuple[int, int]]) -> list[Int64s]:
-        """Collective: all ranks call it. How many words lie in each part of each range, over all ranks."""
-        counts = [np.zeros(_BINS, np.int64) for _ in ranges]
-        for words in self._words():
-            for held, (low, high) in zip(counts, ranges, strict=True):
-                held += histogram(words, low, high, _BINS)
-        # A rank that could not count tells in this vote: what follows it cannot fail.
-        self._operation.vote(VoteKind.COUNT, (len(ranges),))
-        everyone = self._operation.workspace.transport.agree(np.concatenate(counts))
-        return np.split(everyone.sum(axis=0), len(ranges))
+    def look(self, few: Sequence[Range], many: Sequence[Range]) -> tuple[dict[Range, Words], dict[Range, Int64s]]:
+        """Collective: all ranks call it. One pass: the words of all ranks in ranges of few, in order, and of ranges of
+        many how many lie in each part, over all ranks."""
+        parts: list[list[Words]] = [[] for _ in few]
+        counts = [np.zeros(_BINS, np.int64) for _ in many]
+        for one, words in self._blocks({one for one, _, _ in (*few, *many)}):
+            for held, (which, low, high) in zip(parts, few, strict=True):
+                if which == one:
+                    held.append(words[(words >= np.uint64(low)) & (words <= np.uint64(high))])
+            for count, (which, low, high) in zip(counts, many, strict=True):
+                if which == one:
+                    count += histogram(words, low, high, _BINS)
+        # A rank that could not look tells in this vote: what follows it cannot fail.
+        self._operation.vote(VoteKind.COUNT, (len(few), len(many)))
+        return self._gathered(few, parts), self._counted(many, counts)
 
-    def gather(self, ranges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Words]:
-        """Collective: all ranks call it. The words of all ranks in each range, in order."""
-        parts: list[list[Words]] = [[] for _ in ranges]
-        for words in self._words():
-            for held, (low, high) in zip(parts, ranges, strict=True):
-                held.append(words[(words >= np.uint64(low)) & (words <= np.uint64(high))])
-        mine = np.concatenate([words for held in parts for words in held] or [np.empty(0, np.uint64)])
-        self._operation.vote(VoteKind.COUNT, (len(ranges),))
-        everyone = self._operation.workspace.transport.share(mine.tobytes())
-        both = np.sort(np.frombuffer(b"".join(everyone), np.uint64))
-        return {
-            (low, high): both[np.searchsorted(both, np.uint64(low)) : np.searchsorted(both, np.uint64(high), "right")]
-            for low, high in ranges
-        }
+    def _counted(self, many: Sequence[Range], counts: list[Int64s]) -> dict[Range, Int64s]:
+        if not many:
+            return {}
+        everyone = self._operation.workspace.transport.agree(np.concatenate(counts)).sum(axis=0)
+        return dict(zip(many, np.split(everyone, len(many)), strict=True))
+
+    def _gathered(self, few: Sequence[Range], parts: list[list[Words]]) -> dict[Range, Words]:
+        if not few:
+            return {}
+        mine = [np.concatenate(held) if held else np.empty(0, np.uint64) for held in parts]
+        lengths = np.array([len(words) for words in mine], np.int64)
+        transport = self._operation.workspace.transport
+        all_lengths = transport.agree(lengths)
+        texts = transport.share(np.concatenate(mine).tobytes())
+        found: list[list[Words]] = [[] for _ in few]
+        for text, ends in zip(texts, np.cumsum(all_lengths, axis=1), strict=True):
+            for held, words in zip(found, np.split(np.frombuffer(text, np.uint64), ends[:-1]), strict=True):
+                held.append(words)
+        return {one: np.sort(np.concatenate(held)) for one, held in zip(few, found, strict=True)}
 
 
 class _ColumnWords:
-    """The words of a column's values on this rank, piece by piece."""
+    """The words of columns' values on this rank, piece by piece."""
 
-    def __init__(self, operation: Operation, work: LocalWork, part: Part, name: Label) -> None:
+    def __init__(self, operation: Operation, work: LocalWork, part: Part) -> None:
         self._work = work
         self._part = part
-        self._name = name
-        self._schema = operation.schema.select([name])
+        self._schema = operation.schema.select(part.schema.names)
 
-    def __call__(self) -> Iterator[Words]:
+    def __call__(self, lists: Collection[int]) -> Iterator[tuple[int, Words]]:
+        """Of the columns at some places."""
         work = self._work
         row_bytes = self._part.nbytes / max(self._part.rows, 1)
         rows = work.piece_rows(row_bytes, _WORD_ROW_BYTES)
-        at_once = min(rows, self._part.rows) * (row_bytes + _WORD_ROW_BYTES)
-        work.expect(at_once + self._part.largest_staged_bytes)
+        work.expect_pieces(self._part, self._schema, rows, _WORD_ROW_BYTES)
         for piece in work.pieces(self._part, self._schema, rows):
-            with work.claim(piece.rows * _WORD_ROW_BYTES), span("select", "algorithm", bytes=piece.nbytes):
-                yield work.backend.order_words(piece, self._name)
+            for one in sorted(lists):
+                with work.claim(piece.rows * _WORD_ROW_BYTES), span("select", "algorithm", bytes=piece.nbytes):
+                    yield one, work.backend.order_words(piece, self._schema.names[one])

@@ -160,11 +160,24 @@ def _from_nothing(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]
 def _moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     ids, values = _values(groups, *inputs[0])
     count = np.bincount(ids, minlength=groups.count)
+    if groups.count == 1:
+        return [as_column(c, made) for c, made in zip(kernel.outputs, (count, *_of_all(values)), strict=True)]
     with np.errstate(invalid="ignore", divide="ignore"):
         means = (_totals(ids, values, groups.count) / count).astype(np.float64)
         means[count == 0] = 0.0
         squares = np.bincount(ids, (values - means[ids]) ** 2, minlength=groups.count)
     return [as_column(c, values) for c, values in zip(kernel.outputs, (count, means, squares), strict=True)]
+
+
+def _of_all(values: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+    """The mean of all values, and the sum of their squared distances from it."""
+    if not len(values):
+        return np.zeros(1), np.zeros(1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        mean = np.float64(values.sum(dtype=np.longdouble) / len(values))
+        apart = values - mean
+        np.square(apart, out=apart)
+        return np.array([mean]), np.array([apart.sum()])
 
 
 def _merge_moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
@@ -197,6 +210,8 @@ def _extreme(largest: bool) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
     def take(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
         column, array = inputs[0]
         order, valid = ordered_values(column, array)
+        if groups.count == 1:
+            return [gather(column, array, _end_of_all(order, groups.ids, valid, largest=largest))]
         ids = groups.ids if valid is None else np.where(valid, groups.ids, -1)
         kept = ids >= 0
         least, most = _ends(order.dtype)
@@ -206,6 +221,17 @@ def _extreme(largest: bool) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
         return [gather(column, array, rows)]
 
     return take
+
+
+def _end_of_all(order: npt.NDArray[Any], ids: Int64s, valid: Bools | None, *, largest: bool) -> Int64s:
+    """The first row of those that are least, or most, of all that count; -1 where there is none."""
+    kept = ids >= 0 if valid is None else (ids >= 0) & valid
+    rows = None if kept.all() else np.flatnonzero(kept)
+    some = order if rows is None else order[rows]
+    if not len(some):
+        return np.array([-1])
+    at = int(some.argmax() if largest else some.argmin())
+    return np.array([at if rows is None else rows[at]])
 
 
 def _ends(dtype: np.dtype[Any]) -> tuple[Any, Any]:

@@ -10,14 +10,17 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint64]
 
 _TOP = np.uint64(1 << 63)
+_ALL = (1 << 64) - 1
 
 
 def to_bits(values: npt.NDArray[Any]) -> Words:
     """Words of ints or floats, ordered as the values; NaN must not be among them."""
     if values.dtype.kind == "f":
-        wide = values.astype(np.float64) + 0.0  # -0.0 is 0.0
-        bits = wide.view(np.uint64)
-        return np.where(bits & _TOP != 0, ~bits, bits | _TOP)
+        wide = np.add(values, 0.0, dtype=np.float64)  # -0.0 is 0.0
+        flipped: Words = (wide.view(np.int64) >> 63).view(np.uint64)  # all bits of a negative number, else the top one
+        flipped |= _TOP
+        flipped ^= wide.view(np.uint64)
+        return flipped
     if values.dtype.kind == "u":
         return values.astype(np.uint64)
     return values.astype(np.int64).view(np.uint64) ^ _TOP
@@ -32,9 +35,18 @@ def from_bits(bits: Words, kind: str) -> npt.NDArray[Any]:
 
 def histogram(bits: Words, low: int, high: int, bins: int) -> npt.NDArray[np.int64]:
     """How many words lie in each part of [low, high], which is cut into parts of one width; shape (bins,)."""
-    inside = bits[(bits >= np.uint64(low)) & (bits <= np.uint64(high))]
-    places = (inside - np.uint64(low)) // np.uint64(bin_width(low, high, bins))
-    return np.bincount(places.astype(np.int64), minlength=bins).astype(np.int64)
+    count, width = high - low + 1, bin_width(low, high, bins)
+    if count % width:
+        bits = bits[(bits >= np.uint64(low)) & (bits <= np.uint64(high))]
+    places = bits - np.uint64(low) if low else bits  # what is below is far above then
+    shift = width.bit_length() - 1
+    places = places >> np.uint64(shift) if width == 1 << shift else places // np.uint64(width)
+    used = -(-count // width)
+    if count <= _ALL:
+        places = np.minimum(places, np.uint64(used))  # a place beyond for all that is outside
+    counts = np.bincount(places.view(np.int64), minlength=bins + 1).astype(np.int64, copy=False)
+    counts[used:] = 0
+    return counts[:bins]
 
 
 def bin_width(low: int, high: int, bins: int) -> int:

@@ -47,11 +47,11 @@ class Faulty:
         if name != self._method:
             return found
 
-        def call(*args: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
             self._calls += 1
             if self._calls == self._fault.call:
                 raise self._fault.kind(f"injected into {name}")
-            return found(*args)
+            return found(*args, **kwargs)
 
         return call
 

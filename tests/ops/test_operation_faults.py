@@ -73,6 +73,7 @@ def check_next(results: list[dict[str, Any]]) -> None:
 
 SHUFFLE: tuple[str, dict[str, Any]] = ("shuffle", {"on": ["k", "s"]})
 ALLGATHER: tuple[str, dict[str, Any]] = ("allgather", {})
+DISTINCT: tuple[str, dict[str, Any]] = ("drop_duplicates", {"subset": ["k", "b"], "keep": "last"})
 IN_AN_OPERATION = [
     # counting
     (*SHUFFLE, "direct", None, Fault("partition_ids")),
@@ -91,6 +92,12 @@ IN_AN_OPERATION = [
     ("gather", {"root": 1}, "direct", None, Fault("pack_variable")),
     ("broadcast", {"root": 0}, "staged", TIGHT, Fault("pack", 2)),
     ("repartition", {}, "staged", TIGHT, Fault("pack")),
+    # before, between and after the exchanges of what stays
+    (*DISTINCT, "staged", TIGHT, Fault("distinct")),
+    (*DISTINCT, "staged", TIGHT, Fault("aggregate")),
+    (*DISTINCT, "staged", TIGHT, Fault("order_words")),
+    (*DISTINCT, "staged", TIGHT, Fault("gather")),
+    (*DISTINCT, "staged", TIGHT, Fault("pack", 5)),
     # after the last round
     (*SHUFFLE, "direct", None, Fault("finish")),
     (*ALLGATHER, "direct", None, Fault("finish", 1, MemoryError)),

@@ -16,6 +16,7 @@ from relations import FEW, THREADS, TIGHT, check_clean, on_ranks
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, ColumnMissing, UnsupportedDtype
 
@@ -186,3 +187,44 @@ def test_any_values_on_any_ranks(values: list[Any], size: int, q: float) -> None
         assert (pd.isna(ours) and pd.isna(theirs)) or ours == pytest.approx(
             theirs, rel=1e-9, abs=1e-30 + 1e-12 * max(map(abs, filter(None, values)), default=0)
         )
+
+
+def numbers(rows: int, rank: int) -> pd.DataFrame:
+    rng = np.random.default_rng(rank)
+    return pd.DataFrame({name: rng.normal(size=rows) for name in "abc"} | {"d": np.arange(rows), "e": 7})
+
+
+def describing(rows: int, limit: str) -> dict[str, Any]:
+    """Describe five columns that are staged; how often they were read, and in what pieces."""
+    context = current()
+    table = gl.from_local(numbers(rows, context.rank))
+    table._part.stage(context.workspace, 2**40, 16384)
+    backend, largest = context.workspace.backend, [0]
+    aggregate = backend.aggregate
+
+    def watched(data: Any, *args: Any, **how: Any) -> Any:
+        largest[0] = max(largest[0], data.rows)
+        return aggregate(data, *args, **how)
+
+    backend.aggregate = watched  # type: ignore[method-assign]
+    found = table.describe(config=GcylonConfig(gpu_memory_limit=limit))
+    record = context.recorder.operations[-1]
+    return {
+        "found": found,
+        "passes": record.unstaged_bytes / record.bytes_in,
+        "largest": largest[0],
+        "peak": record.measured_peak_bytes,
+        "predicted": record.predicted_peak_bytes / record.measured_peak_bytes,
+    }
+
+
+@pytest.mark.parametrize(("limit", "passes"), [("8 MiB", 8), ("1 MiB", 30)])
+def test_columns_are_described_in_shared_passes(limit: str, passes: int) -> None:
+    rows = 30_000
+    expected = pd.concat([numbers(rows, rank) for rank in range(2)]).describe()
+    for seen in World("threads", 2).run(describing, rows, limit):
+        pd.testing.assert_frame_equal(seen["found"], expected)
+        assert seen["passes"] < passes
+        assert 0.9 < seen["predicted"] < 1.2
+        # What is made of a piece without keys is one row.
+        assert seen["largest"] > (1200 if limit == "1 MiB" else 9000)

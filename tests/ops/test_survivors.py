@@ -1,0 +1,130 @@
+"""Distinct rows of tables larger than their budget: which rows stay is found first, and only these are copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from relations import FEW, THREADS, assert_same_rows, check_clean, on_ranks, together
+from worlds import World
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.ops.local import LocalWork
+
+FIRST = "found by their keys and positions first"
+ROWS = 6000
+TIGHT = GcylonConfig(gpu_memory_limit="150 KiB", min_chunk_rows=1)
+
+
+class Drop:
+    """A drop_duplicates to run on ranks, perhaps of a table that is spread by some keys already."""
+
+    def __init__(self, subset: Any, keep: str = "first", strategy: str = "auto", *, by: Any = None) -> None:
+        self.subset, self.keep, self.strategy, self.by = subset, keep, strategy, by
+
+    def __call__(self, table: Any) -> Any:
+        if self.by is not None:
+            table = table.shuffle(self.by, keep_order=True, strategy="staged", config=TIGHT)
+        return table.drop_duplicates(self.subset, keep=self.keep, strategy=self.strategy, config=TIGHT)
+
+
+def wide(keys: int, rows: int = ROWS) -> pd.DataFrame:
+    """Rows that are large beside their keys, each with a number of its own."""
+    rng = np.random.default_rng(keys)
+    k = rng.integers(0, keys, rows)
+    frame = pd.DataFrame({"k": k, **{name: rng.random(rows) for name in "abcdef"}, "g": np.arange(rows)})
+    frame["s"] = pd.Series([f"text {n % 50}" * (n % 4) for n in k.tolist()], dtype="str")
+    return frame.assign(x=np.where(k % 5 == 0, np.nan, k % 7 - 3.0) * 0.0 + k % 3)
+
+
+def cut(frame: pd.DataFrame, size: int, *, uneven: bool = False) -> list[pd.DataFrame]:
+    """Rows of each rank; uneven, the first one has none and the last one most."""
+    at = [len(frame) * rank // size for rank in range(size + 1)]
+    if uneven:
+        at = [0, *(rank * 7 for rank in range(size - 1)), len(frame)]
+    return [frame.iloc[start:stop] for start, stop in zip(at[:-1], at[1:], strict=True)]
+
+
+@pytest.mark.parametrize("keys", [3, 700, 10**9])
+@pytest.mark.parametrize("world", FEW, ids=str)
+def test_rows_stay_as_pandas_keeps_them(world: World, keys: int) -> None:
+    frame = wide(keys)
+    for number, subset in enumerate((["k"], ["s"], ["x", "k"])):
+        for keep in ("first", "last"):
+            strategy = ("auto", "staged")[(number + (keep == "last")) % 2]
+            frames = cut(frame, world.size, uneven=number == 1)
+            results = world.run(on_ranks, Drop(subset, keep, strategy), frames, keep == "last")
+            assert_same_rows(together(results), frame.drop_duplicates(subset, keep=keep), ["g"])
+            check_clean(results)
+            assert all(FIRST in result["explained"] for result in results)
+            # Rows of one key are where a shuffle brings them.
+            plain = world.run(on_ranks, Placed(subset, keep), frames)
+            for mine, other in zip(results, plain, strict=True):
+                assert sorted(mine["frame"]["g"]) == sorted(other["frame"]["g"])
+                assert FIRST not in other["explained"]
+
+
+class Placed(Drop):
+    """The same where all of it fits."""
+
+    def __call__(self, table: Any) -> Any:
+        return table.drop_duplicates(self.subset, keep=self.keep, strategy="direct")
+
+
+@pytest.mark.parametrize("keys", [3, 700, 10**9])
+@pytest.mark.parametrize("strategy", ["auto", "staged"])
+def test_the_peak_is_predicted(strategy: str, keys: int) -> None:
+    for staged in (False, True):
+        for result in World("threads", 2).run(on_ranks, Drop("k", strategy=strategy), cut(wide(keys), 2), staged):
+            assert 0.9 < result["predicted"] / result["peak"] < 1.2
+            assert result["peak"] <= result["limit"]
+
+
+def test_only_rows_that_stay_travel() -> None:
+    """Of 700 keys in 6,000 rows of about 90 bytes, which do not fit as partial results of whole rows."""
+    frame = wide(700)
+    for result in World("threads", 2).run(on_ranks, Drop("k"), cut(frame, 2)):
+        assert result["sent"] < 700 * 90 + ROWS / 2 * 16 + 4096
+
+
+@pytest.mark.parametrize("world", THREADS, ids=str)
+def test_what_is_together_is_not_sent(world: World) -> None:
+    frame = wide(700)
+    results = world.run(on_ranks, Drop(["k", "x"], by="k"), cut(frame, world.size))
+    assert all(result["sent"] == 0 for result in results)
+    assert all("not shuffled" in result["explained"] and FIRST in result["explained"] for result in results)
+    assert_same_rows(together(results), frame.drop_duplicates(["k", "x"]), ["g"])
+
+
+def test_keys_of_other_dtypes_on_one_rank() -> None:
+    frame = wide(700)
+    frames = cut(frame, 2)
+    frames[1] = frames[1].astype({"k": "int16", "x": "float32"})
+    results = World("threads", 2).run(on_ranks, Drop(["k", "x"], "last"), frames)
+    assert all(FIRST in result["explained"] for result in results)
+    assert_same_rows(together(results), frame.drop_duplicates(["k", "x"], keep="last"), ["g"])
+
+
+def test_keys_as_large_as_rows_are_not_looked_at_first() -> None:
+    frame = wide(700)[["k", "g"]]
+    for result in World("threads", 2).run(on_ranks, Drop(["k"], strategy="staged"), cut(frame, 2)):
+        assert FIRST not in result["explained"]
+
+
+def test_keys_and_positions_are_put_down_in_large_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_down = LocalWork.put_down
+    put: list[int] = []
+
+    def counted(self: Any, part: Any, data: Any) -> None:
+        put.append(data.nbytes)
+        put_down(self, part, data)
+
+    monkeypatch.setattr(LocalWork, "put_down", counted)
+    monkeypatch.setattr("test_survivors.TIGHT", GcylonConfig(gpu_memory_limit="4 MiB"))
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame({"k": rng.integers(0, 10**9, 600_000), **dict.fromkeys("abcd", 1.5)})
+    (result,) = World("threads", 1).run(on_ranks, Drop("k"), [frame])
+    assert len(result["frame"]) == frame["k"].nunique()
+    assert sum(put) / len(put) > 32 * 1024
