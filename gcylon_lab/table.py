@@ -107,8 +107,8 @@ class Table(
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, partitioning, row_bytes (of the fixed columns), null_columns (how many lack values,
-            -1 where kernels write no rows with texts or missing values), ready (whether all chunks are in memory with
-            the table's dtypes), and of the rank: used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
+            -1 where kernels write no rows with texts or missing values), ready (whether all chunks have the table's
+            dtypes), and of the rank: used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
             (how its world exchanges, for plans), index_row_bytes, match_row_bytes, pair_bytes and grouping_row_bytes
             (of a join's index, of looking up in it, of pairs, and of what finds equal rows, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).

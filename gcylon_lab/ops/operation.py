@@ -111,7 +111,7 @@ class Operation:
     @property
     def is_ready(self) -> bool:
         """Whether all ranks' rows are in memory as they will be sent, so that chunks need not be joined for it."""
-        return self._columns.ready and not self._memory[:, 1].any()
+        return self._columns.ready and not self._sizes[:, 2].any() and not self._memory[:, 1].any()
 
     @property
     def writes_variable(self) -> bool:

@@ -248,8 +248,8 @@ class Part:
         )
 
     def is_ready(self, schema: Schema) -> bool:
-        """Whether all rows are on the device tier with a schema's dtypes: then `views` gives them."""
-        return all(chunk.tier == "device" and chunk.schema == schema for chunk in self.chunks)
+        """Whether all rows have a schema's dtypes: if they are on the device tier too, `views` gives them."""
+        return all(chunk.schema == schema for chunk in self.chunks)
 
     def views(self, workspace: Workspace, chunk_rows: int) -> Iterator[list[Data]]:
         """Give the rows of each piece as views of chunks, which are not joined; all are on the device tier."""

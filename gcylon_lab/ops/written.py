@@ -98,7 +98,7 @@ class ColumnsSeen:
     nulls : int
         How many lack values, as far as it is known.
     ready : bool
-        Whether all chunks are in memory with the dtypes in which they will be sent.
+        Whether all chunks have the dtypes in which they will be sent.
     """
 
     writable: bool

@@ -116,7 +116,7 @@ def _contains(texts: Any, pattern: str, *, regex: bool = False, case: bool = Tru
         found = texts.str.contains(pattern, regex=True, flags=0 if case else re.IGNORECASE)
     else:
         found = texts.str.contains(pattern, regex=False, case=case)
-    return found if na is None else found.where(texts.notna(), na)
+    return found.where(texts.notna(), na)
 
 
 def _is_condition(value: Any) -> bool:
