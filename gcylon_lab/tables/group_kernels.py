@@ -37,7 +37,9 @@ def compute(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
 
 def _valid_rows(groups: Groups, valid: Bools | None) -> tuple[Int64s, Bools | None]:
     """Group numbers of the rows that count, and which they are (None: all)."""
-    kept = groups.ids >= 0
+    if groups.outside is None and valid is None:
+        return groups.ids, None
+    kept = groups.ids >= 0 if groups.outside is None else ~groups.outside
     if valid is not None:
         kept &= valid
     return (groups.ids, None) if kept.all() else (groups.ids[kept], kept)

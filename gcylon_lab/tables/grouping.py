@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ _NULL_TICKS = np.iinfo(np.int64).min
 _MOST = 2**62
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Groups:
     """The groups of some rows, numbered in the order in which they begin.
 
@@ -42,6 +43,12 @@ class Groups:
     def count(self) -> int:
         """How many there are."""
         return len(self.first)
+
+    @cached_property
+    def outside(self) -> npt.NDArray[np.bool_] | None:
+        """Which rows have no group; None where all have one."""
+        outside = self.ids < 0
+        return outside if outside.any() else None
 
 
 def find_groups(data: Columns, keys: Sequence[Label], *, dropna: bool) -> Groups:
@@ -70,6 +77,9 @@ def find_groups(data: Columns, keys: Sequence[Label], *, dropna: bool) -> Groups
                 dropped = missing if dropped is None else dropped | missing
         if size * (count + 1) > _MOST:
             total, size = _compressed(total, size)
+        if len(keys) == 1 and dropna and dropped is None:  # no code stands for a missing value
+            total, size = codes, max(count, 1)
+            break
         total = codes + 1 if size == 1 else total * (count + 1) + (codes + 1)
         size *= count + 1
     ids, count = (total, size) if _is_small(size, data.rows) else _compressed(total, size)
@@ -177,8 +187,9 @@ def plain_values(column: Column, array: Any) -> tuple[npt.NDArray[Any], npt.NDAr
     elif values.dtype.kind == "f":
         if values.dtype.itemsize == 2:
             values = values.astype(np.float32)
-        present = ~np.isnan(values)
-        valid = present if valid is None else valid & present
+        if np.isnan(values.min(initial=np.inf)):  # the least one is NaN where any is
+            present = ~np.isnan(values)
+            valid = present if valid is None else valid & present
     return values, None if valid is None or valid.all() else valid
 
 
