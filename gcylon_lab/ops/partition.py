@@ -94,14 +94,11 @@ class HashRoute:
             self._scattering = backend.scattering(self._ids, self._size, edges, first=first, ids_each=ids_each)
 
     def _weigh(self, operation: Operation, part: Part, chunk_rows: int) -> None:
-        """Find the place of every row, and how many characters go where; not where a piece did not fit as a whole."""
-        backend, first = operation.workspace.backend, 0
+        """Find the place of every row, and how many characters go where."""
+        backend = operation.workspace.backend
         assert isinstance(backend, Writes) and self._ids is not None
         writing = backend.writing(self._ids, self._size, self._edges, operation.schema)
-        for place, data in enumerate(each_piece(operation, part, chunk_rows, joined=not operation.is_ready)):
-            first += data.rows
-            if self._edges[place + 1 : place + 2] != [first]:
-                return
+        for place, data in enumerate(each_piece(operation, part, chunk_rows, joined=False)):
             writing.weigh(place, data)
         self._scattering, self.chars = writing, writing.chars().sum(axis=0)
 
@@ -193,7 +190,7 @@ class HashRoute:
 
     def _writes(self, operation: Operation) -> bool:
         """Whether texts and missing values are written too: the same on all ranks."""
-        return not self._packs and operation.writes_variable
+        return not self._packs and operation.writes_variable and operation.is_ready
 
     def _scatters(self, operation: Operation) -> bool:
         return operation.workspace.scatters and not operation.schema.variable and 1 < self._size <= MOST_SCATTERED

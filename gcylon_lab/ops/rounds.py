@@ -21,6 +21,7 @@ from .part import Part
 from .placement import Arrivals, Sink, WritableSink
 from .votes import VoteKind, agreed
 from .workspace import Workspace
+from .written_sink import WrittenSink
 
 Int64s = npt.NDArray[np.int64]
 
@@ -271,6 +272,7 @@ def _exchange(
             if outgoing.scattering is not None:
                 _scatter(operation, sink, outgoing, outgoing.scattering, places)
             else:
+                assert outgoing.data is None or not isinstance(sink, WrittenSink)  # it has no place for what is packed
                 transport.exchange(window, _sends(operation, outgoing, messages, places), receives)
     except CommError:
         raise

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..tables.column import Column
 from ..tables.planes import MOST_CHARS, can_write, planes_of
 from ..tables.scattering import Writes
 from ..tables.schema import Schema
@@ -58,20 +57,13 @@ def lacks_values(workspace: Workspace, part: Part) -> list[bool] | None:
     assert isinstance(backend, Writes)
     lacking = [False] * len(schema.columns)
     for chunk in part.chunks:
-        if chunk.tier != "device" or not all(map(_alike, chunk.schema, schema)):
-            return None
+        if chunk.tier != "device" or chunk.schema != schema:
+            return None  # what is brought to other dtypes for it may have to be cut where memory is short
         of_chunk = backend.lacks_values(chunk.data)
         if of_chunk is None:
             return None
-        # What is brought to another dtype may lack more than it says.
-        others = [held != wanted for held, wanted in zip(chunk.schema, schema, strict=True)]
-        lacking = [any(flags) for flags in zip(lacking, of_chunk, others, strict=True)]
+        lacking = [one or other for one, other in zip(lacking, of_chunk, strict=True)]
     return lacking
-
-
-def _alike(held: Column, wanted: Column) -> bool:
-    """Whether a column is held as it will be written, but for its width or labels."""
-    return held.kind == wanted.kind and held.fixed == wanted.fixed
 
 
 def null_columns(workspace: Workspace, part: Part) -> int:
@@ -118,10 +110,10 @@ def columns_seen(schema: Schema, there: Bools, nulls: Int64s, ready: Int64s, dig
     nulls, ready, digests : ndarray of int64, shape (size,)
         What `columns_told` gave, and the digest of the schema, of each rank.
     """
-    alike = len(set(digests[there].tolist())) <= 1
-    writable = alike and can_write(schema) and bool((nulls[there] >= 0).all())
-    most = int(nulls[there].max(initial=0)) if writable else 0
-    return ColumnsSeen(writable, most, alike and bool(ready[there].all()))
+    # What a rank without rows holds may have changed what was agreed, such as labels.
+    all_ready = bool(ready[there].all()) and bool((digests[there] == schema.digest()).all())
+    writable = all_ready and can_write(schema) and bool((nulls[there] >= 0).all())
+    return ColumnsSeen(writable, int(nulls[there].max(initial=0)) if writable else 0, all_ready)
 
 
 def agree_on_writing(operation: Operation, part: Part, chars: Int64s | None) -> Written | None:

@@ -185,3 +185,17 @@ def test_a_rank_without_memory_for_its_result_lets_nobody_wait(columns: list[str
     for strategy, wanted in (("auto", "staged"), ("direct", "refused")):
         found = run_mapped(3, no_memory_for_the_result, columns, strategy, backend=WritingPandas)
         assert found == [wanted] * 3
+
+
+def other_labels_without_rows() -> list[list[str]]:
+    """The rank without rows has other labels, so that all have to be brought to those of both."""
+    rank = current().rank
+    labels = ["x", "y"] if rank else ["z", "y", "x"]
+    frame = pd.DataFrame({"k": np.arange(60 * rank), "c": pd.Categorical.from_codes(np.arange(60 * rank) % 2, labels)})
+    result = gl.from_local(frame).shuffle("k", keep_order=True).local()
+    return [[str(k), str(c)] for k, c in zip(result["k"], result["c"], strict=True)]
+
+
+def test_labels_that_only_a_rank_without_rows_has_change_no_row() -> None:
+    rows = [row for part in run_mapped(2, other_labels_without_rows) for row in part]
+    assert sorted(rows) == sorted([str(k), "xy"[k % 2]] for k in range(60))

@@ -5,6 +5,7 @@ Here numpy does it, between threads (see `mapped`). What GPUs do is tested in te
 
 from __future__ import annotations
 
+from decimal import Decimal
 from functools import cache
 from typing import Any
 
@@ -20,16 +21,23 @@ import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 
-WRITTEN = ["g", "k", "x", "b", "s", "c", "n", "t", "d", "m", "o"]
+WRITTEN = ["g", "k", "x", "b", "s", "c", "n", "t", "d", "p", "o"]
 LIMIT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 SMALL = GcylonConfig(chunk_size_bytes=4096, min_chunk_rows=1)
+
+
+def frame_of(layout: str, rank: int, size: int, rows: int = 300) -> pd.DataFrame:
+    """As `make_frame`, with decimals of as many digits on all ranks."""
+    frame = make_frame(layout, rank, size, rows)
+    prices = [None if g % 7 == 0 else Decimal(100 + g % 800).scaleb(-2) for g in frame["g"].tolist()]
+    return frame.assign(p=pd.Series(prices, index=frame.index, dtype=object))
 
 
 def shuffle(
     layout: str, columns: list[str], strategy: str, config: GcylonConfig | None, how: str, rows: int = 300
 ) -> dict[str, Any]:
     context = current()
-    frame = make_frame(layout, context.rank, context.size, rows)[columns]
+    frame = frame_of(layout, context.rank, context.size, rows)[columns]
     step = 23 if how == "many chunks" else max(len(frame), 1)
     table = gl.from_local([frame.iloc[i : i + step] for i in range(0, max(len(frame), 1), step)])
     if how == "one rank staged" and context.rank == 1:
@@ -76,9 +84,9 @@ def test_rows_are_those_of_other_transports(
         assert sum(found["sent"] for found in mine) == pytest.approx(sum(f["received"] for f in mine), rel=0.02)
 
 
-def test_lists_are_packed() -> None:
-    """A column that has no planes: all ranks pack, as they did before."""
-    columns = ["k", "s", "l"]
+@pytest.mark.parametrize("columns", [["k", "s", "l"], ["k", "s", "m"]], ids=["lists", "other dtypes"])
+def test_some_columns_are_packed(columns: list[str]) -> None:
+    """Columns that have no planes, and those that have to be brought to other dtypes: all ranks pack."""
     mine = run_mapped(2, shuffle, "even", columns, "direct", SMALL, "one chunk", backend=WritingPandas)
     for found, frame in zip(mine, wanted("even", 2, tuple(columns)), strict=True):
         assert_frames_equal(found["frame"], frame)
@@ -107,7 +115,7 @@ def test_no_copy_is_planned_or_made(columns: list[str]) -> None:
 def one_rank_lacks_memory_for_ids() -> dict[str, Any]:
     """Rank 1 cannot keep its ids, and so cannot write: all pack."""
     context = current()
-    table = gl.from_local(make_frame("even", context.rank, context.size)[WRITTEN])
+    table = gl.from_local(frame_of("even", context.rank, context.size)[WRITTEN])
     reserve = context.budget.reserve
 
     def refuse(nbytes: int, what: str = "") -> Any:
@@ -129,8 +137,8 @@ def test_a_rank_that_cannot_write_lets_all_pack() -> None:
 
 def group(config: GcylonConfig | None) -> pd.DataFrame:
     context = current()
-    table = gl.from_local(make_frame("even", context.rank, context.size)[WRITTEN])
-    result = table.groupby("s").agg(n=("n", "sum"), first=("m", "first"), config=config).local()
+    table = gl.from_local(frame_of("even", context.rank, context.size)[WRITTEN])
+    result = table.groupby("s").agg(n=("n", "sum"), first=("p", "first"), config=config).local()
     return result.sort_values("s", ignore_index=True)
 
 
