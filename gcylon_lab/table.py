@@ -12,6 +12,7 @@ from .ops.part import Part, Partitioning
 from .ops.plan import Plan, Words
 from .ops.written import null_columns
 from .tables.interop import to_frame as pandas_frame
+from .tables.planes import text_places
 from .tables.schema import Schema
 from .verbs.distinct import DistinctVerbs
 from .verbs.exchanging import ExchangingVerbs
@@ -106,9 +107,10 @@ class Table(
         -------
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
-            largest_staged_bytes, partitioning, row_bytes (of the fixed columns), null_columns (how many lack values,
-            -1 where kernels write no rows with texts or missing values), ready (whether all chunks have the table's
-            dtypes), and of the rank: used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
+            largest_staged_bytes, partitioning, row_bytes (of the fixed columns), texts (how many columns hold them),
+            null_columns (how many lack values, -1 where kernels write no rows with texts or missing values), ready
+            (whether all chunks have the table's dtypes, and are not too small to be sent one by one), and of the rank:
+            used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
             (how its world exchanges, for plans), index_row_bytes, match_row_bytes, pair_bytes and grouping_row_bytes
             (of a join's index, of looking up in it, of pairs, and of what finds equal rows, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).
@@ -128,6 +130,7 @@ class Table(
             "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
             "row_bytes": part.schema.row_bytes,
             "null_columns": null_columns(context.workspace, part),
+            "texts": len(text_places(part.schema)),
             "ready": part.is_ready(part.schema),
             "used_bytes": budget.used_bytes,
             "limit_bytes": context.workspace.limit_for(context.config),

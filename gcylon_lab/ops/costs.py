@@ -77,7 +77,12 @@ class Costs:
         each = id_bytes(shapes.size)
         written = scatters and shapes.variable_row_bytes > 0
         # Kernels that write texts know the bytes of each tile too; and a result has a byte a row for what is missing.
-        counts = tuple(scatter_bytes(n, shapes.size * (1 + written)) if scatters else 0 for n in shapes.rows)
+        counted = shapes.size * (1 + shapes.texts * written)
+        each_chunk = shapes.chunks if shapes.ready else (0,) * shapes.size
+        counts = tuple(
+            scatter_bytes(n, counted, chunks) if scatters else 0
+            for n, chunks in zip(shapes.rows, each_chunk, strict=True)
+        )
         self._valid = shapes.null_columns if written else 0
         valid = self._valid * sum(shapes.rows) // shapes.size
         self.kept = tuple(

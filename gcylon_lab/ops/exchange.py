@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
 
 from ..errors import BudgetExceeded
+from ..memory.out_of_memory import memory_errors
 from ..tables.planes import text_places
 from .operation import Operation
 from .part import Part, Partitioning
@@ -58,8 +60,10 @@ def exchange_table(
         plan = operation.make_plan(shapes, counted)
     if plan.strategy != "staged":
         try:
-            route.prepare(operation, part, plan.chunk_rows)
-            return _run(operation, part, route, _placed(operation, rows, written), plan.chunk_rows, partitioning)
+            with memory_named(operation):  # until all ranks have met: an error after that is told by a vote
+                route.prepare(operation, part, plan.chunk_rows)
+                sink = _placed(operation, rows, written)
+            return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
         except BudgetExceeded as error:
             # Strings longer than their mean, for example.
             if operation.request.strategy != "auto" or not operation.may_stage:
@@ -91,6 +95,12 @@ def exchange_counted(operation: Operation, part: Part, route: Route, rows: Int64
     """
     route.prepare(operation, part, chunk_rows)
     return _run(operation, part, route, _placed(operation, rows), chunk_rows, None)
+
+
+def memory_named(operation: Operation) -> AbstractContextManager[None]:
+    """On GPUs the allocator says what does not fit; elsewhere a MemoryError is the machine's, not the budget's."""
+    on_gpu = operation.workspace.backend.on_gpu
+    return memory_errors(operation.workspace.budget, operation.verb) if on_gpu else nullcontext()
 
 
 def go_on(operation: Operation, error: BudgetExceeded) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
 
 from ..errors import BudgetExceeded
-from ..memory.out_of_memory import memory_errors
 from ..tables.join_columns import JoinSpec
 from ..tables.schema import Label
 from .buckets import MASK_ROW_BYTES, BucketRoute
-from .exchange import exchange_counted, exchange_table, go_on
+from .exchange import exchange_counted, exchange_table, go_on, memory_named
 from .join_memory import JoinMemory
 from .join_passes import (
     JoinCosts,
@@ -102,7 +100,7 @@ class PassExchange:
         fits = True
         try:
             for side in self._sides.values():
-                with _named(self._operation):
+                with memory_named(self._operation):
                     side.route.learn(side.step, side.part, max(1, _piece_rows(side.part, chunk_bytes)))
         except BudgetExceeded:
             fits = False
@@ -266,7 +264,7 @@ class PassJoin:
         parts: dict[str, Part] = {}
         try:
             for name in SIDES:
-                with _named(self._operation):
+                with memory_named(self._operation):
                     part = self._exchange.receive(name, first, self._next.last, self._costs, self._used)
                 parts[name] = self._work.adopt(part)
         except BudgetExceeded as error:
@@ -285,9 +283,3 @@ def _piece_rows(part: Part, chunk_bytes: int) -> int:
     largest = max((chunk.rows for chunk in part.chunks), default=0)
     wished = int(chunk_bytes * part.rows / max(part.nbytes, 1))
     return largest if wished / 4 <= largest < wished else wished
-
-
-def _named(operation: Operation) -> AbstractContextManager[None]:
-    """On GPUs the allocator says what does not fit; elsewhere a MemoryError is the machine's, not the budget's."""
-    on_gpu = operation.workspace.backend.on_gpu
-    return memory_errors(operation.workspace.budget, operation.verb) if on_gpu else nullcontext()

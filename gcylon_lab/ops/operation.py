@@ -18,6 +18,7 @@ from ..errors import ArgumentError, ConfigError, GcylonError, RanksDisagree
 from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
+from ..tables.planes import text_places
 from ..tables.schema import Schema, agree_schemas
 from .costs import all_staged, costs_of, never_fits, room_wanted
 from .part import Part
@@ -255,6 +256,7 @@ class Operation:
         defaults["columns"] = len(self.schema.columns)
         seen = self._columns
         defaults |= {"writable": seen.writable, "null_columns": seen.nulls, "ready": seen.ready}
+        defaults["texts"] = len(text_places(self.schema))
         return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **defaults, **more)
 
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:

@@ -11,10 +11,13 @@ from ..errors import BudgetExceeded
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
+from ..tables.cudf_partition_source import TILE_ROWS
 from ..tables.schema import Label, Schema
 
 if TYPE_CHECKING:
     from .workspace import Workspace
+
+_FEW_CHUNKS = 64  # however small they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,8 +251,10 @@ class Part:
         )
 
     def is_ready(self, schema: Schema) -> bool:
-        """Whether all rows have a schema's dtypes: if they are on the device tier too, `views` gives them."""
-        return all(chunk.schema == schema for chunk in self.chunks)
+        """Whether all rows have a schema's dtypes, in chunks that are not too small to be sent one by one: if they are
+        on the device tier too, `views` gives them."""
+        few = len(self.chunks) <= max(_FEW_CHUNKS, self.rows // TILE_ROWS)
+        return few and all(chunk.schema == schema for chunk in self.chunks)
 
     def views(self, workspace: Workspace, chunk_rows: int) -> Iterator[list[Data]]:
         """Give the rows of each piece as views of chunks, which are not joined; all are on the device tier."""

@@ -53,7 +53,7 @@ class HashRoute:
         """Hash the keys of all pieces once; the ids are kept for the rounds where memory allows."""
         backend, size = operation.workspace.backend, self._size
         rows, variable = np.zeros(size, np.int64), np.zeros(size, np.int64)
-        self._keep(operation, part.rows)
+        self._keep(operation, part)
         with span("partition", "algorithm", bytes=part.nbytes):
             self._count_pieces(operation, part, chunk_rows, rows, variable)
         if self._ids is not None:  # counted at once: on a GPU each count is a wait
@@ -170,10 +170,11 @@ class HashRoute:
             self._held.release()
             self._held = None
 
-    def _keep(self, operation: Operation, rows: int) -> None:
-        workspace, size = operation.workspace, self._size
+    def _keep(self, operation: Operation, part: Part) -> None:
+        workspace, size, rows = operation.workspace, self._size, part.rows
+        chunks = len(part.chunks) if operation.is_ready else 0
         counted = 1 + len(text_places(operation.schema)) if self._writes(operation) else self._scatters(operation)
-        counts = scatter_bytes(rows, size * counted) if counted else 0
+        counts = scatter_bytes(rows, size * counted, chunks) if counted else 0
         try:
             self._held = workspace.budget.reserve(rows * id_bytes(size) + counts, "Partition ids")
         except BudgetExceeded:

@@ -57,6 +57,8 @@ class Shapes:
         How many, where that is known: of staged slices each is padded.
     writable : bool
         Whether kernels can write the variable columns too, as these are on all ranks: see `gcylon_lab.tables.planes`.
+    texts : int
+        How many columns hold texts.
     null_columns : int
         Of these at most so many lack values, as far as it is known.
     ready : bool
@@ -81,6 +83,7 @@ class Shapes:
     scatters: bool = False
     columns: int = 0
     writable: bool = False
+    texts: int = 0
     null_columns: int = 0
     ready: bool = False
     in_vain: bool = False
@@ -129,6 +132,7 @@ class Shapes:
             columns=len(infos[0]["columns"]),
             writable=all(i.get("null_columns", -1) >= 0 and i["dtypes"] == infos[0]["dtypes"] for i in infos),
             ready=all(i.get("ready", False) and i["dtypes"] == infos[0]["dtypes"] for i in infos),
+            texts=infos[0].get("texts", 0),
             null_columns=max(0, *(i.get("null_columns", -1) for i in infos)),
             **infos[0].get("exchange", {}),
             **more,

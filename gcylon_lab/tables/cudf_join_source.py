@@ -21,6 +21,7 @@ _TABLE = r"""
 #define TILE 1024
 #define EMPTY 0xffffffffffffffffULL
 #define SEVERAL 0x80000000u  // of a slot's row: others have its key too
+#define MOST_STEPS 256       // where hashes are spread evenly, ways to a slot are shorter by far
 #define NONE (-1)
 
 // Where hashes from `low` to `high` lie among so many slots.
@@ -83,7 +84,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) put_in(
     i64 row = (i64)blockIdx.x * THREADS + threadIdx.x;
     if (row >= rows || *(volatile u32*)repeated > most) return;  // with too many that are repeated it is not used
     u64 key = keys[row], hash = mixed(key), word = hash << 32 | (u32)row;
-    for (u64 slot = slot_of(spread, hash);; slot = next_slot(spread, slot)) {
+    u64 slot = slot_of(spread, hash);
+    for (int step = 0; step < MOST_STEPS; ++step, slot = next_slot(spread, slot)) {
         u64 there = *(volatile u64*)&slots[slot];  // a look costs less than an exchange in vain
         if (there == EMPTY) there = atomicCAS(&slots[slot], EMPTY, word);
         if (there == EMPTY) return;
@@ -93,6 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) put_in(
             return;
         }
     }
+    atomicAdd(repeated, most + 1);  // hashes leave a part of their range empty, and crowd in the rest
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) mark_repeated(

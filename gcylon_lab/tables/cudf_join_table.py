@@ -33,9 +33,9 @@ class JoinTable:
     Attributes
     ----------
     usable : bool
-        Whether few keys are repeated; nothing can be looked up otherwise.
+        Whether few keys are repeated, and their hashes are spread evenly; nothing can be looked up otherwise.
     repeated : int
-        How many rows have a key that another row has: at least so many, where it is not usable.
+        How many rows have a key that another row has, where it is usable.
     """
 
     def __init__(self, keys: Any) -> None:

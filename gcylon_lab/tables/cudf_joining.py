@@ -79,20 +79,20 @@ class CudfKeyIndex:
                 valid = as_array(plc.unary.is_valid(columns[0], stream=current_stream()), np.bool_)
             found = self._own.look_up(as_array(columns[0], np.uint64), valid, keep=keep)
             if mark:
-                self._mark(found.partners)
+                self._mark(found.partners, some_missing=found.lacking)
             return found
         join = plc.join.left_join if keep else plc.join.inner_join
         maps = join(plc.Table(columns), self._table, _EQUAL, stream=current_stream())
         probe, build = (as_array(one, np.int32) for one in maps)
         if mark:
-            self._mark(build)
+            self._mark(build, some_missing=keep)
         return CudfMatches(keys.rows, probe, build, keep=keep)
 
-    def _mark(self, rows: Any) -> None:
+    def _mark(self, rows: Any, *, some_missing: bool) -> None:
         """Remember rows that were found; negative numbers are none."""
         if self._seen is None:
             self._seen = cupy.zeros(self.rows, np.bool_)
-        self._seen[rows[rows >= 0]] = True
+        self._seen[rows[rows >= 0] if some_missing else rows] = True
 
     def unseen(self) -> Any:
         """The rows of this side that no marked match has found."""

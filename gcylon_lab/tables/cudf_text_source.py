@@ -21,8 +21,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) weigh_tiles(
         u32 bytes = inside ? (u32)(ends[base + row + 1] - ends[base + row]) : 0;
         u32 peers = same_id(id, bits) & __ballot_sync(0xffffffffu, inside);
         if (inside) {
+#if __CUDA_ARCH__ >= 800
             u32 all = __reduce_add_sync(peers, bytes);
             if ((threadIdx.x & 31) == __ffs(peers) - 1) atomicAdd(&sum[id], all);
+#else
+            atomicAdd(&sum[id], bytes);
+#endif
         }
     }
     __syncthreads();

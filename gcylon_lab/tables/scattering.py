@@ -156,7 +156,16 @@ class Writes(Protocol):
         ...
 
 
-def scatter_bytes(rows: int, n: int) -> int:
-    """Bytes that the scattering of so many rows takes at the most, beside their ids."""
-    tiles = -(-rows // TILE_ROWS) + _PIECES
+def scatter_bytes(rows: int, n: int, chunks: int = 0) -> int:
+    """Bytes that the scattering of so many rows takes at the most, beside their ids.
+
+    Parameters
+    ----------
+    rows : int
+    n : int
+        Ids, once for the rows, and once more for each text whose characters are counted too.
+    chunks : int
+        That are not joined: each may end with a tile that is not full.
+    """
+    tiles = -(-rows // TILE_ROWS) + max(_PIECES, 2 * chunks)
     return 2 * 8 * n * (tiles + 1) + (1 << 16)  # counts, and what adding them up needs

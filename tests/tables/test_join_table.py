@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gcylon_lab.tables import hash_forms
 from gcylon_lab.tables.key_forms import key_form
 
 pytestmark = pytest.mark.gpu
@@ -101,3 +102,18 @@ def test_a_single_key(device: Any) -> None:
     rows, index = both(device, pd.DataFrame({"k": [3, 4, 3]}), pd.DataFrame({"k": [3]}))
     assert index.hashed_once
     assert pairs_of(index.match(rows, keep=True, mark=False)).values.tolist() == [[0, 0], [1, -1], [2, 0]]
+
+
+def test_hashes_with_a_gap(device: Any) -> None:
+    """Of two narrow ranges, as a rank has them of uint64 keys of which half are above int64: libcudf takes over."""
+    keys = np.random.default_rng(4).integers(0, 2**64 - 1, 8 * ROWS, dtype=np.uint64)
+    with np.errstate(over="ignore"):
+        mixed = keys * np.uint64(hash_forms._FIRST)
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(hash_forms._SECOND)
+    apart = (mixed < 2**57) | (mixed > 2**64 - 2**57)
+    build = pd.DataFrame({"k": keys[apart]})
+    assert len(build) > 10_000
+    rows, index = both(device, build.iloc[::-1].reset_index(drop=True), build)
+    assert not index.hashed_once
+    matches = index.match(rows, keep=False, mark=False)
+    assert matches.pairs == len(build.merge(build, on="k"))
