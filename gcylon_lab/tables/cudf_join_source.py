@@ -21,7 +21,7 @@ _TABLE = r"""
 #define TILE 1024
 #define EMPTY 0xffffffffffffffffULL
 #define SEVERAL 0x80000000u  // of a slot's row: others have its key too
-#define MOST_STEPS 256       // where hashes are spread evenly, ways to a slot are shorter by far
+#define MOST_STEPS 1024      // where hashes are spread evenly the longest way is about ten times the rows' logarithm
 #define NONE (-1)
 
 // Where hashes from `low` to `high` lie among so many slots.
