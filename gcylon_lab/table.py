@@ -10,7 +10,7 @@ from .ops.collect import allgather
 from .ops.heads import take_head
 from .ops.part import Part, Partitioning
 from .ops.plan import Plan, Words
-from .ops.written import null_columns
+from .ops.written import lacks_values, null_columns
 from .tables.interop import to_frame as pandas_frame
 from .tables.planes import text_places
 from .tables.schema import Schema
@@ -129,7 +129,7 @@ class Table(
             "largest_staged_bytes": part.largest_staged_bytes,
             "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
             "row_bytes": part.schema.row_bytes,
-            "null_columns": null_columns(context.workspace, part),
+            "null_columns": null_columns(lacks_values(context.workspace, part)),
             "texts": len(text_places(part.schema)),
             "ready": part.is_ready(part.schema),
             "used_bytes": budget.used_bytes,

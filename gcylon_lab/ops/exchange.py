@@ -53,7 +53,7 @@ def exchange_table(
         counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
         if operation.writes_variable:
             assert isinstance(route, HashRoute)
-            written = agree_on_writing(operation, part, _written_chars(part, route, operation))
+            written = agree_on_writing(operation, _written_chars(part, route, operation))
             if written is None:
                 route.pack()
                 shapes = replace(shapes, writable=False)

@@ -28,7 +28,7 @@ from .shared_memory import claimed_bytes
 from .views import ShownPart
 from .votes import VoteKind, Votes, agreed
 from .workspace import Workspace
-from .written import ColumnsSeen, columns_seen, columns_told
+from .written import ColumnsSeen, columns_seen, columns_told, null_columns
 
 Int64s = npt.NDArray[np.int64]
 
@@ -91,6 +91,7 @@ class Operation:
         self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self._columns = ColumnsSeen(writable=False, nulls=0, ready=False)
+        self.lacking: list[bool] | None = None  # see `lacks_values`
         self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever gives way
         self.plan: Plan | None = None
         self._planned: Shapes | None = None
@@ -157,12 +158,13 @@ class Operation:
         if self.request.check is not None:
             self.request.check()
         local = self.request.config or workspace.config
+        self.lacking, ready = columns_told(workspace, part, self.verb)
         votes = self.vote(
             VoteKind.OPENING,
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
                 part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
-                *columns_told(workspace, part, self.verb),
+                null_columns(self.lacking), ready,
             ),
         )  # fmt: skip
         self._agree_arguments(votes[:, 0])
@@ -254,9 +256,8 @@ class Operation:
         rows, nbytes, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._sizes.T)
         row_bytes, defaults = self.schema.row_bytes, self.workspace.exchange_shapes()
         defaults["columns"] = len(self.schema.columns)
-        seen = self._columns
-        defaults |= {"writable": seen.writable, "null_columns": seen.nulls, "ready": seen.ready}
-        defaults["texts"] = len(text_places(self.schema))
+        seen, texts = self._columns, len(text_places(self.schema))
+        defaults |= {"writable": seen.writable, "null_columns": seen.nulls, "ready": seen.ready, "texts": texts}
         return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **defaults, **more)
 
     def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..errors import BudgetExceeded
@@ -266,10 +267,7 @@ class Part:
 
     def view_edges(self, chunk_rows: int) -> list[int]:
         """The rows between which the views lie that `views` will give."""
-        joints = {0}
-        for chunk in self.chunks:
-            joints.add(max(joints) + chunk.rows)
-        return sorted(joints | set(self.edges(chunk_rows)))
+        return sorted({*accumulate((chunk.rows for chunk in self.chunks), initial=0), *self.edges(chunk_rows)})
 
     def _groups(self, chunk_rows: int) -> list[list[int]]:
         rows = [chunk.rows for chunk in self.chunks]

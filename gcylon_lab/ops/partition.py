@@ -20,7 +20,6 @@ from .part import Part
 from .rounds import Outgoing
 from .shapes import id_bytes
 from .workspace import Workspace
-from .written import lacks_values
 
 Int64s = npt.NDArray[np.int64]
 
@@ -61,7 +60,7 @@ class HashRoute:
             scattering = self._scattering
             rows = backend.count_ids(self._ids, size) if scattering is None else scattering.rows.sum(axis=0)
             if self.chars is not None:
-                variable = self._written_bytes(operation, part, rows, self.chars)
+                variable = self._written_bytes(operation, rows, self.chars)
         return rows, variable
 
     def _count_pieces(self, operation: Operation, part: Part, chunk_rows: int, rows: Int64s, variable: Int64s) -> None:
@@ -102,10 +101,10 @@ class HashRoute:
             writing.weigh(place, data)
         self._scattering, self.chars = writing, writing.chars().sum(axis=0)
 
-    def _written_bytes(self, operation: Operation, part: Part, rows: Int64s, chars: Int64s) -> Int64s:
+    def _written_bytes(self, operation: Operation, rows: Int64s, chars: Int64s) -> Int64s:
         """What the variable columns of so many rows take once they are written."""
-        lacking = lacks_values(operation.workspace, part) or [True] * len(operation.schema.columns)
-        each = held_row_bytes(operation.schema, lacking) - operation.schema.row_bytes
+        assert operation.lacking is not None
+        each = held_row_bytes(operation.schema, operation.lacking) - operation.schema.row_bytes
         variable: Int64s = np.ceil(rows * each).astype(np.int64) + chars.sum(axis=1)
         return variable
 
@@ -123,7 +122,7 @@ class HashRoute:
         first, none = 0, np.zeros(self._size, np.int64)
         for views in part.views(operation.workspace, chunk_rows):
             rows = scattering.rows[first : first + len(views)].sum(axis=0)
-            yield Outgoing(tuple(views), none, rows, stays=True, scattering=scattering, piece=first)
+            yield Outgoing(None, none, rows, stays=True, scattering=scattering, views=tuple(views), piece=first)
             first += len(views)
 
     def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
@@ -156,7 +155,7 @@ class HashRoute:
         if self._edges[place : place + 2] != [first_row, first_row + piece.rows]:
             return None
         rows = self._scattering.rows[place]
-        return Outgoing((piece,), np.zeros_like(rows), rows, scattering=self._scattering, piece=place)
+        return Outgoing(None, np.zeros_like(rows), rows, scattering=self._scattering, views=(piece,), piece=place)
 
     def ids_of(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
         """The rank of each row of a piece, which begins at ``first_row`` of this rank's part."""
@@ -191,7 +190,7 @@ class HashRoute:
 
     def _writes(self, operation: Operation) -> bool:
         """Whether texts and missing values are written too: the same on all ranks."""
-        return not self._packs and operation.writes_variable and operation.is_ready
+        return not self._packs and operation.writes_variable
 
     def _scatters(self, operation: Operation) -> bool:
         return operation.workspace.scatters and not operation.schema.variable and 1 < self._size <= MOST_SCATTERED

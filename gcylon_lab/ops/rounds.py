@@ -36,16 +36,17 @@ class Outgoing:
     """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``.
 
     ``stays`` says that they are a part's own, and so longer there than the operation. With a ``scattering``
-    ``data`` are some of its pieces, from ``piece`` on, as they are: rows are not in the order of ranks, and only their
-    numbers count.
+    there are ``views``, some of its pieces from ``piece`` on, as they are: rows are not in the order of ranks, and only
+    their numbers count.
     """
 
-    data: Any
+    data: Data | None
     starts: Int64s
     stops: Int64s
     reservation: Reservation | None = None
     stays: bool = False
     scattering: Scattering | None = None
+    views: tuple[Data, ...] = ()
     piece: int = 0
 
     @property
@@ -286,11 +287,11 @@ def _scatter(operation: Operation, sink: Sink, outgoing: Outgoing, scattering: S
     """Let this rank's kernels write a piece's rows into the results of all ranks."""
     transport = operation.workspace.transport
     assert isinstance(transport, WritableWindows)
-    assert isinstance(sink, WritableSink) and outgoing.data is not None
+    assert isinstance(sink, WritableSink)
     if not scattering.aimed:
         sink.aim(scattering, places - scattering.rows[: outgoing.piece].sum(axis=0))  # of the part, not of this piece
     with transport.writing():
-        for place, data in enumerate(outgoing.data, outgoing.piece):
+        for place, data in enumerate(outgoing.views, outgoing.piece):
             scattering.put(place, data)
 
 

@@ -17,7 +17,7 @@ from .plan import Plan
 from .shapes import Shapes
 from .views import ShownPart
 from .votes import VoteKind
-from .written import columns_seen, columns_told
+from .written import columns_seen, columns_told, null_columns
 
 
 class Step(Operation):
@@ -49,11 +49,12 @@ class Step(Operation):
     def open(self) -> None:
         """Collective: all ranks call it. Learn the sizes of all ranks' rows."""
         part = self.request.part
+        self.lacking, ready = columns_told(self.workspace, part, self.verb)
         votes = self.vote(
             VoteKind.COUNT,
             (
                 part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
-                len(part.chunks), *columns_told(self.workspace, part, self.verb),
+                len(part.chunks), null_columns(self.lacking), ready,
             ),
         )  # fmt: skip
         self.schema = self._agree_schema(part.schema, votes[:, 0], votes[:, 1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -44,15 +45,15 @@ class Written:
 
     def result_bytes(self, schema: Schema, rows: int, rank: int) -> int:
         """Bytes of the planes of so many rows, and of the characters, that a rank gets."""
-        row_bytes = sum(plane.width for plane in planes_of(schema, self.nulls))
-        last = sum(plane.width for plane in planes_of(schema, self.nulls) if plane.kind == "text")
-        return rows * row_bytes + last + int(self.chars[:, rank].sum())
+        # Of a text one offset more than rows.
+        planes = sum((rows + (plane.kind == "text")) * plane.width for plane in planes_of(schema, self.nulls))
+        return planes + int(self.chars[:, rank].sum())
 
 
 def lacks_values(workspace: Workspace, part: Part) -> list[bool] | None:
-    """In which columns of a part rows lack values; None where its rows cannot be written."""
+    """In which columns of a part rows lack values; None where its rows cannot be written, or all columns are fixed."""
     backend, schema = workspace.backend, part.schema
-    if not workspace.writes or not can_write(schema):
+    if not schema.variable or not workspace.writes or not can_write(schema):
         return None
     assert isinstance(backend, Writes)
     lacking = [False] * len(schema.columns)
@@ -66,17 +67,16 @@ def lacks_values(workspace: Workspace, part: Part) -> list[bool] | None:
     return lacking
 
 
-def null_columns(workspace: Workspace, part: Part) -> int:
-    """In how many columns of a part rows lack values; -1 where they cannot be written, or need not be."""
-    lacking = lacks_values(workspace, part) if part.schema.variable else None
+def null_columns(lacking: Sequence[bool] | None) -> int:
+    """In how many columns rows lack values; -1 where they are not written."""
     return -1 if lacking is None else sum(lacking)
 
 
-def columns_told(workspace: Workspace, part: Part, verb: str) -> tuple[int, int]:
-    """What a rank tells of its columns, for `columns_seen`: only of a shuffle's, as it has to look at each chunk."""
+def columns_told(workspace: Workspace, part: Part, verb: str) -> tuple[list[bool] | None, bool]:
+    """`lacks_values` and `Part.is_ready` of a rank's rows: of a shuffle's alone, as each chunk has to be looked at."""
     if verb != "shuffle" or not workspace.scatters:
-        return -1, False
-    return null_columns(workspace, part), part.is_ready(part.schema)
+        return None, False
+    return lacks_values(workspace, part), part.is_ready(part.schema)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +108,7 @@ def columns_seen(schema: Schema, there: Bools, nulls: Int64s, ready: Int64s, dig
     there : ndarray of bool, shape (size,)
         Which ranks have rows.
     nulls, ready, digests : ndarray of int64, shape (size,)
-        What `columns_told` gave, and the digest of the schema, of each rank.
+        `null_columns`, `Part.is_ready`, and the digest of the schema, of each rank.
     """
     # What a rank without rows holds may have changed what was agreed, such as labels.
     all_ready = bool(ready[there].all()) and bool((digests[there] == schema.digest()).all())
@@ -116,22 +116,19 @@ def columns_seen(schema: Schema, there: Bools, nulls: Int64s, ready: Int64s, dig
     return ColumnsSeen(writable, int(nulls[there].max(initial=0)) if writable else 0, all_ready)
 
 
-def agree_on_writing(operation: Operation, part: Part, chars: Int64s | None) -> Written | None:
+def agree_on_writing(operation: Operation, chars: Int64s | None) -> Written | None:
     """Collective: all ranks call it. What all ranks know where all can write their rows; None on all where one cannot.
 
     Parameters
     ----------
     operation : Operation
-    part : Part
-        The rows of this rank that travel.
     chars : ndarray of int64, shape (size, texts), optional
         Bytes of the characters that go to each rank; None where this rank cannot write.
     """
-    lacking = lacks_values(operation.workspace, part) if part.rows else [False] * len(operation.schema.columns)
-    able = chars is not None and lacking is not None
-    if not operation.vote(VoteKind.COUNT, (able,))[:, 0].all():
+    if not operation.vote(VoteKind.COUNT, (chars is not None,))[:, 0].all():
         return None
-    assert chars is not None and lacking is not None
+    assert chars is not None
+    lacking = operation.lacking or [False] * len(operation.schema.columns)  # without rows nothing is lacking
     mine = np.concatenate((lacking, chars.reshape(-1))).astype(np.int64)  # more numbers than a vote has room for
     every = np.array([np.frombuffer(text, np.int64) for text in operation.workspace.transport.share(mine.tobytes())])
     sent = every[:, len(lacking) :].reshape(operation.size, *chars.shape)

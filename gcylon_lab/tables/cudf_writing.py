@@ -38,12 +38,10 @@ class DeviceWriting(DeviceScattering):
 
     Parameters
     ----------
-    ids : cupy array of uint8, shape (rows,)
-    n : int
-        At most 256.
-    edges : sequence of int
-        Piece i is rows [edges[i], edges[i + 1]), at least one.
+    ids, n, edges
+        As of `DeviceScattering`.
     schema : Schema
+        Of all pieces; see `gcylon_lab.tables.planes.can_write`.
     """
 
     def __init__(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> None:
@@ -77,18 +75,7 @@ class DeviceWriting(DeviceScattering):
         return np.ascontiguousarray(each.transpose(2, 1, 0))
 
     def aim_at(self, planes: Sequence[Plane], addresses: Int64s, chars: Int64s, first_chars: Int64s) -> None:
-        """Say where rows go.
-
-        Parameters
-        ----------
-        planes : sequence of Plane
-        addresses : ndarray of int64, shape (n, planes)
-            Where the first row for each rank belongs.
-        chars : ndarray of int64, shape (n, texts)
-            Where each rank's characters begin.
-        first_chars : ndarray of int64, shape (n, texts)
-            How many of them stand before this rank's.
-        """
+        """Say where rows go."""
         self.aim(addresses, [plane.width for plane in planes])
         self._planes = tuple(planes)
         self._byte_targets = uploaded(np.ascontiguousarray((chars + first_chars).T.astype(np.uint64)))

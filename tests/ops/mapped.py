@@ -20,6 +20,7 @@ from worlds import run_over
 from gcylon_lab.comm.overlay import QueuedOverlay
 from gcylon_lab.comm.transport import Receive, Send, Window
 from gcylon_lab.context import current
+from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.tables.data import Columns
 from gcylon_lab.tables.pandas_backend import PandasBackend
 from gcylon_lab.tables.planes import Plane, planes_of, text_places
@@ -217,6 +218,19 @@ class WritingPandas(ScatteringPandas):
 
     def allocate_written(self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]) -> NumpyOutput:
         return NumpyOutput(schema, rows, nulls, chars)
+
+
+def refuse_on_rank_1(claim: str) -> None:
+    """Let rank 1 have no memory for what a claim names, whatever the plan says."""
+    context, reserve = current(), current().budget.reserve
+
+    def refusing(nbytes: int, what: str = "") -> Any:
+        if what == claim:
+            raise BudgetExceeded("planted")
+        return reserve(nbytes, what)
+
+    if context.rank == 1:
+        context.budget.reserve = refusing  # type: ignore[method-assign]
 
 
 def run_mapped(size: int, body: Callable[..., Any], *arguments: Any, backend: Any = ScatteringPandas) -> list[Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from exchanges import LAYOUTS, make_frame, rows_of, whole
-from mapped import WritingPandas, queued, run_mapped
+from mapped import WritingPandas, queued, refuse_on_rank_1, run_mapped
 from same_frames import assert_frames_equal
 from worlds import World
 
@@ -113,7 +113,7 @@ def join_in_passes(how: str, rows: int, factor: float) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("size", "how"), [(2, "outer"), (3, "left")])
+@pytest.mark.parametrize(("size", "how"), [(1, "inner"), (2, "outer"), (3, "left")])
 def test_rows_of_a_pass_are_written_to_where_they_belong(size: int, how: str) -> None:
     """Each pass moves the rows of some buckets, of which nothing is copied before."""
     found = run_mapped(size, join_in_passes, how, 400_000, 2.4)
@@ -163,15 +163,8 @@ def no_memory_for_the_result(columns: list[str], strategy: str) -> str:
     """Rank 1 cannot have its result, for which there was memory by the plan."""
     context = current()
     table = gl.from_local(make_frame("even", context.rank, context.size)[columns])
-    before, reserve = context.budget.used_bytes, context.budget.reserve
-
-    def refuse(nbytes: int, what: str = "") -> Any:
-        if what == "The result":
-            raise gl.errors.BudgetExceeded("planted")
-        return reserve(nbytes, what)
-
-    if context.rank == 1:
-        context.budget.reserve = refuse  # type: ignore[method-assign]
+    before = context.budget.used_bytes
+    refuse_on_rank_1("The result")
     try:
         found = table.shuffle("k", strategy=strategy).last_plan.strategy
     except gl.errors.BudgetExceeded:

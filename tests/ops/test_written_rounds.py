@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from exchanges import LAYOUTS, make_frame
-from mapped import WritingPandas, run_mapped
+from mapped import WritingPandas, refuse_on_rank_1, run_mapped
 from same_frames import assert_frames_equal
 from worlds import World
 
@@ -116,15 +116,7 @@ def one_rank_lacks_memory_for_ids() -> dict[str, Any]:
     """Rank 1 cannot keep its ids, and so cannot write: all pack."""
     context = current()
     table = gl.from_local(frame_of("even", context.rank, context.size)[WRITTEN])
-    reserve = context.budget.reserve
-
-    def refuse(nbytes: int, what: str = "") -> Any:
-        if what == "Partition ids":
-            raise gl.errors.BudgetExceeded("planted")
-        return reserve(nbytes, what)
-
-    if context.rank == 1:
-        context.budget.reserve = refuse  # type: ignore[method-assign]
+    refuse_on_rank_1("Partition ids")
     result = table.shuffle("k", strategy="direct", config=SMALL, keep_order=True)
     return {"frame": result.local(), "chunks": len(result._part.chunks)}
 
