@@ -6,8 +6,10 @@ import atexit
 import threading
 import warnings
 from contextlib import suppress
+from time import perf_counter_ns
 
 from ..profiling import Recorder, recording, span
+from ..profiling.events import newest
 from ..units import GIB, format_bytes
 from .pinned import PAGE_BYTES, PinnedPool
 
@@ -15,6 +17,8 @@ STEP_BYTES = GIB
 _AHEAD_PART = 4  # of what a rank may count on; the user's own frames and the page cache want memory too
 _PAUSE_S = 0.002  # other threads' CUDA calls wait while pages are locked, so they get time in between
 _LOOK_AGAIN_S = 0.02
+# After an operation so long nothing is locked: one that soon follows would wait for the short step under way, for 16 ms.
+_QUIET_NS = 250_000_000
 
 
 def pinned_cap(host_memory_limit: int, share_bytes: int) -> int:
@@ -44,7 +48,7 @@ def ahead_bytes(asked: int | None, cap_bytes: int, share_bytes: int, device_limi
 class PinnedAhead:
     """A thread that page-locks memory of a pool up to a target, a GiB after the other.
 
-    It stands back while an operation runs: a request that finds too little grows the pool itself, and where more is
+    It stands back while an operation runs, and a moment longer, as others often follow: a request that finds too little grows the pool itself, and where more is
     being locked at that moment it waits for that. What goes wrong here is told in one warning and nowhere else.
 
     Parameters
@@ -118,7 +122,11 @@ class PinnedAhead:
 
     @property
     def _busy(self) -> bool:
-        return self._recorder is not None and self._recorder.active is not None
+        """Whether an operation runs, or ran a moment ago."""
+        if self._recorder is None:
+            return False
+        ended = newest(self._recorder.operations, 1)
+        return self._recorder.active is not None or (bool(ended) and perf_counter_ns() - ended[0].end_ns < _QUIET_NS)
 
     def _stand_back(self) -> None:
         while self._busy and not self._ended.wait(_LOOK_AGAIN_S):

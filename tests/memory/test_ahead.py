@@ -249,6 +249,24 @@ def test_it_stands_back_while_an_operation_runs(made: Callable[..., PinnedAhead]
     assert sum(event.bytes for event in grown(recorder)) == 2 * GIB - 256 * MIB
 
 
+def test_operations_that_follow_each_other_are_not_delayed(made: Callable[..., PinnedAhead]) -> None:
+    memory, recorder = SlowMemory(), Recorder()
+    pool = PinnedPool(8 * GIB, memory=memory)
+    with recording(recorder), operation("shuffle", 1, recorder):
+        pass
+    ahead = made(pool, 4 * GIB, recorder)
+    ahead.start()
+    ahead.wait_for_first()
+    held = pool.held_bytes
+    for number in range(20):  # each as long as others wait for a look, with longer pauses between them
+        time.sleep(0.04)
+        with recording(recorder), operation("shuffle", number, recorder):
+            time.sleep(0.01)
+    assert pool.held_bytes == held
+    until(lambda: not ahead.running)
+    assert pool.held_bytes == 4 * GIB
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
 def test_page_locked_memory_is_there_ahead() -> None:
