@@ -17,7 +17,7 @@ STEP_BYTES = GIB
 _AHEAD_PART = 4  # of what a rank may count on; the user's own frames and the page cache want memory too
 _PAUSE_S = 0.002  # other threads' CUDA calls wait while pages are locked, so they get time in between
 _LOOK_AGAIN_S = 0.02
-# After an operation so long nothing is locked: one that soon follows would wait for the short step under way, for 16 ms.
+# So long after an operation nothing is locked: one that soon follows would wait for the short step under way (16 ms).
 _QUIET_NS = 250_000_000
 
 
@@ -48,8 +48,9 @@ def ahead_bytes(asked: int | None, cap_bytes: int, share_bytes: int, device_limi
 class PinnedAhead:
     """A thread that page-locks memory of a pool up to a target, a GiB after the other.
 
-    It stands back while an operation runs, and a moment longer, as others often follow: a request that finds too little grows the pool itself, and where more is
-    being locked at that moment it waits for that. What goes wrong here is told in one warning and nowhere else.
+    It stands back while an operation runs, and a moment longer, as others often follow: a request that finds too little
+    grows the pool itself, and where more is being locked at that moment it waits for that. What goes wrong here is told
+    in one warning and nowhere else.
 
     Parameters
     ----------

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..memory.budget import Reservation
 from ..profiling import span
-from ..tables.backend import Data
-from ..tables.scattering import scatter_bytes
+from ..tables.backend import Data, Ids
+from ..tables.scattering import Scattering, Scatters, scatter_bytes
 from ..tables.schema import Label, Schema
 from .local import LocalWork, pieces_ahead
 from .operation import Operation
@@ -174,6 +174,7 @@ class BucketRoute(HashRoute):
         super().__init__(keys, size, keep_order=False)
         self._buckets, self._may_scatter = buckets, scatters
         self._first, self._last = 0, buckets
+        self._every: Scattering | None = None  # of all buckets
         self.rows = np.zeros((buckets, size), np.int64)
         self.variable = np.zeros((buckets, size), np.int64)
 
@@ -194,22 +195,22 @@ class BucketRoute(HashRoute):
         counts, variable = np.zeros(n, np.int64), np.zeros(n, np.int64)
         with span("partition", "algorithm", bytes=part.nbytes):
             for data in each_piece(operation, part, chunk_rows, joined=not (scatters and operation.is_ready)):
-                ids = backend.bucket_ids(data, self._keys, size, self._buckets)
-                kept[first : first + data.rows] = ids
+                ids = backend.bucket_ids(data, self._keys, size, self._buckets, kept[first : first + data.rows])
                 if not scatters:
                     counts += backend.count_ids(ids, n)
                 if operation.schema.variable:
                     variable += backend.variable_bytes(data, ids, n)
                 first += data.rows
                 del data, ids
-            if scatters:  # at once: on a GPU each count is a wait
-                counts = backend.count_ids(kept, n)
+            if scatters:  # at once, and for all passes: on a GPU each count is a wait
+                self.prepare(operation, part, chunk_rows)
+                counts = counts if self._every is None else self._every.counts.sum(axis=0)
         self.rows, self.variable = counts.reshape(-1, size), variable.reshape(-1, size)
 
     def choose(self, first: int, last: int) -> None:
         """Let rows of buckets [first, last) travel from now on."""
         self._first, self._last = first, last
-        self._scattering, self._edges = None, []
+        self._scattering = None if self._every is None else self._every.chosen(first, last)
 
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
         """Known since `learn`."""
@@ -251,10 +252,12 @@ class BucketRoute(HashRoute):
 
     def forget(self) -> None:
         """Ids are kept, for other buckets follow; see `drop`."""
-        self._scattering, self._edges = None, []
+        self._scattering, self._every, self._edges = None, None, []
 
-    def _travelling(self) -> tuple[int, int]:
-        return self._first * self._size, self._last - self._first
+    def _find_places(self, backend: Scatters, ids: Ids) -> Scattering:
+        self._every = None  # its counts make room
+        self._every = backend.scattering(ids, self._size, self._edges, ids_each=self._buckets)
+        return self._every.chosen(self._first, self._last)
 
     def _writes(self, operation: Operation) -> bool:
         return False  # only some of the rows travel
@@ -264,4 +267,5 @@ class BucketRoute(HashRoute):
 
     def drop(self) -> None:
         """Give back the kept ids."""
+        self._every = None
         super().forget()

@@ -67,13 +67,14 @@ class HashRoute:
         """Hash the keys of all pieces; add what each rank gets of those whose ids are not kept."""
         backend, size, first = operation.workspace.backend, self._size, 0
         for data in each_piece(operation, part, chunk_rows, joined=not self._knows_places(operation)):
-            ids = self.ids_of(operation.workspace, data, first)
-            if self._ids is None:
+            kept = None if self._ids is None else self._ids[first : first + data.rows]
+            ids = self.ids_of(operation.workspace, data, first, kept)
+            if kept is None:
                 rows += backend.count_ids(ids, size)
-            if operation.schema.variable and (self._ids is None or not self._writes(operation)):
+            if operation.schema.variable and (kept is None or not self._writes(operation)):
                 variable += backend.variable_bytes(data, ids, size)
-            if self._ids is not None:
-                self._ids[first : first + data.rows] = ids
+            if kept is not None and ids is not kept:
+                kept[:] = ids
             first += data.rows
             del data, ids
 
@@ -89,8 +90,11 @@ class HashRoute:
         elif self._scatters(operation):
             assert isinstance(backend, Scatters)
             self._scattering, self._edges = None, edges
-            first, ids_each = self._travelling()
-            self._scattering = backend.scattering(self._ids, self._size, edges, first=first, ids_each=ids_each)
+            self._scattering = self._find_places(backend, self._ids)
+
+    def _find_places(self, backend: Scatters, ids: Ids) -> Scattering:
+        """Where each row that travels goes."""
+        return backend.scattering(ids, self._size, self._edges)
 
     def _weigh(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Find the place of every row, and how many characters go where."""
@@ -157,9 +161,10 @@ class HashRoute:
         rows = self._scattering.rows[place]
         return Outgoing(None, np.zeros_like(rows), rows, scattering=self._scattering, views=(piece,), piece=place)
 
-    def ids_of(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
-        """The rank of each row of a piece, which begins at ``first_row`` of this rank's part."""
-        return workspace.backend.partition_ids(piece, self._keys, self._size)
+    def ids_of(self, workspace: Workspace, piece: Data, first_row: int, into: Ids | None = None) -> Ids:
+        """The rank of each row of a piece, which begins at ``first_row`` of this rank's part; it may be put ``into``
+        an array that is given."""
+        return workspace.backend.partition_ids(piece, self._keys, self._size, into)
 
     def forget(self) -> None:
         """Give back the kept ids."""
@@ -179,10 +184,6 @@ class HashRoute:
         except BudgetExceeded:
             return  # they are computed again in each round
         self._ids = workspace.backend.new_ids(rows, size)
-
-    def _travelling(self) -> tuple[int, int]:
-        """The first id whose rows travel, and how many ids each rank has."""
-        return 0, 1
 
     def _knows_places(self, operation: Operation) -> bool:
         """Whether rows are written to places that are found once for all of them, where they are ready for it."""

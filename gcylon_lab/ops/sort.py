@@ -132,7 +132,7 @@ class SortRoute(HashRoute):
         self._splitters = splitters
         self._first = first
 
-    def ids_of(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
+    def ids_of(self, workspace: Workspace, piece: Data, first_row: int, into: Ids | None = None) -> Ids:
         """The rank of each row, by its keys and its place in the global order."""
         splitters = self._splitters
         cuts = splitters.cuts(self._first + first_row)

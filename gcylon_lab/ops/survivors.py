@@ -183,7 +183,7 @@ class _PositionRoute(HashRoute):
         super().__init__([name], len(edges) - 1, keep_order=False)
         self._name, self._between = name, edges[1:-1]
 
-    def ids_of(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
+    def ids_of(self, workspace: Workspace, piece: Data, first_row: int, into: Ids | None = None) -> Ids:
         """The rank of each position of a piece."""
         ranks = np.searchsorted(self._between, _positions(workspace, piece, self._name), side="right")
         return ranks.astype(workspace.backend.new_ids(0, self._size).dtype)

@@ -113,8 +113,16 @@ class Backend(RelationalBackend, Protocol):
         """Only these columns, without a copy."""
         ...
 
-    def partition_ids(self, data: Data, keys: Sequence[Label], n: int) -> Ids:
+    def partition_ids(self, data: Data, keys: Sequence[Label], n: int, into: Ids | None = None) -> Ids:
         """The rank in [0, n) of each row, by the hash form of its keys.
+
+        Parameters
+        ----------
+        data : Data
+        keys : sequence of labels
+        n : int
+        into : ndarray of shape (rows,), optional
+            Where they are to be, as `new_ids` makes it.
 
         Returns
         -------
@@ -123,7 +131,7 @@ class Backend(RelationalBackend, Protocol):
         """
         ...
 
-    def bucket_ids(self, data: Data, keys: Sequence[Label], size: int, buckets: int) -> Ids:
+    def bucket_ids(self, data: Data, keys: Sequence[Label], size: int, buckets: int, into: Ids | None = None) -> Ids:
         """For each row ``bucket * size + rank``, where `partition_ids` for ``size * buckets`` gives
         ``rank * buckets + bucket``."""
         ...

@@ -90,11 +90,11 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     def select(self, data: Any, columns: Sequence[Label]) -> DeviceColumns:
         return DeviceColumns(data.schema.select(columns), data.rows, tuple(data.array(name) for name in columns))
 
-    def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Any:
-        return partition_ids(data, keys, n)
+    def partition_ids(self, data: Any, keys: Sequence[Label], n: int, into: Any = None) -> Any:
+        return partition_ids(data, keys, n, into=into)
 
-    def bucket_ids(self, data: Any, keys: Sequence[Label], size: int, buckets: int) -> Any:
-        return partition_ids(data, keys, size * buckets, buckets)
+    def bucket_ids(self, data: Any, keys: Sequence[Label], size: int, buckets: int, into: Any = None) -> Any:
+        return partition_ids(data, keys, size * buckets, buckets, into=into)
 
     def new_ids(self, rows: int, n: int) -> Any:
         return cupy.empty(rows, dtype=id_dtype(n))
@@ -112,11 +112,9 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     def partition_scratch_bytes(self, rows: int, n: int) -> int:
         return cudf_partition.partition_scratch_bytes(rows, n)
 
-    def scattering(
-        self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1
-    ) -> DeviceScattering:
+    def scattering(self, ids: Any, n: int, edges: Sequence[int], *, ids_each: int = 1) -> DeviceScattering:
         """Find the places of all rows of a part, so that kernels can write them into other ranks' memory."""
-        return DeviceScattering(ids, n, edges, first=first, ids_each=ids_each)
+        return DeviceScattering(ids, n, edges, ids_each=ids_each)
 
     def writing(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> DeviceWriting:
         """As `scattering`, for all columns of a schema."""

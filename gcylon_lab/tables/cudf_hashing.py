@@ -42,10 +42,11 @@ class _Key:
     values: tuple[Any, ...]
 
 
-def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int, buckets: int = 1) -> Any:
+def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int, buckets: int = 1, *, into: Any = None) -> Any:
     """The id in [0, n) of each row, by the hash form of its keys.
 
     With several buckets the ids of one are beside each other: ``bucket * size + rank`` for ``rank * buckets + bucket``.
+    They are written ``into`` an array that is given.
 
     Returns
     -------
@@ -57,15 +58,16 @@ def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int, buckets: i
         If a key cannot be hashed (lists, structs).
     """
     columns = [hashing.require_hashable(data.schema[key]) for key in keys]
-    dtype = hashing.id_dtype(n)
+    ids = cupy.empty(data.rows, hashing.id_dtype(n)) if into is None else into
     if n == 1 or not data.rows:
-        return cupy.zeros(data.rows, dtype)
+        ids.fill(0)
+        return ids
     if any(column.kind == "decimal" and not column.fixed and column.arrow.scale < 0 for column in columns):
         chosen = DeviceColumns(data.schema.select(keys), data.rows, tuple(data.array(key) for key in keys))
-        return uploaded(np.ascontiguousarray(hashing.bucket_ids(to_host(chosen), keys, n // buckets, buckets)))
+        ids[:] = uploaded(np.ascontiguousarray(hashing.bucket_ids(to_host(chosen), keys, n // buckets, buckets)))
+        return ids
     forms = [_key(column, data.array(column.name)) for column in columns]
-    ids = cupy.empty(data.rows, dtype)
-    kernel = _kernel(tuple((form.parameters, form.code) for form in forms), _C_TYPES[dtype.name])
+    kernel = _kernel(tuple((form.parameters, form.code) for form in forms), _C_TYPES[ids.dtype.name])
     shift = 64 - (n.bit_length() - 1) if n & (n - 1) == 0 else 0
     values = [value for form in forms for value in form.values]
     blocks = -(-data.rows // _ROWS_A_BLOCK)

@@ -46,14 +46,14 @@ static __device__ __forceinline__ u32 id_of(const u8* ids, int row, int rows, in
 
 // counts[id * tiles + blockIdx.x] = how many rows have it
 static __device__ __forceinline__ void count_rows(
-        const u8* ids, int rows, int low, int n, int bits, i64 tiles, i64* counts) {
+        const u8* ids, int rows, int n, int bits, i64 tiles, i64* counts) {
     __shared__ u32 count[MOST_IDS];
     for (int id = threadIdx.x; id < n; id += THREADS) count[id] = 0;
     __syncthreads();
     int lane = threadIdx.x & 31;
     u32 id[STEPS];
     #pragma unroll
-    for (int step = 0; step < STEPS; ++step) id[step] = id_of(ids, step * THREADS + threadIdx.x, rows, low, n);
+    for (int step = 0; step < STEPS; ++step) id[step] = id_of(ids, step * THREADS + threadIdx.x, rows, 0, n);
     #pragma unroll
     for (int step = 0; step < STEPS; ++step) {
         bool inside = id[step] < MOST_IDS;
@@ -67,7 +67,7 @@ static __device__ __forceinline__ void count_rows(
 extern "C" __global__ void __launch_bounds__(THREADS) count_tiles(
         const u8* ids, i64 rows, int n, int bits, i64 tiles, i64* counts) {
     i64 base = (i64)blockIdx.x * TILE;
-    count_rows(ids + base, rows - base < TILE ? (int)(rows - base) : TILE, 0, n, bits, tiles, counts);
+    count_rows(ids + base, rows - base < TILE ? (int)(rows - base) : TILE, n, bits, tiles, counts);
 }
 
 // The rank of each row among the rows of its id in the tile: place, once the id's start is added by `put_in_order`.
@@ -238,7 +238,7 @@ WEIGH(weigh_int64, i64)
 
 SCATTER = r"""
 extern "C" __global__ void __launch_bounds__(THREADS) count_piece_tiles(
-        const u8* ids, const i64* row_edges, const i64* tile_edges, int pieces, int low, int n, int bits, i64 tiles,
+        const u8* ids, const i64* row_edges, const i64* tile_edges, int pieces, int n, int bits, i64 tiles,
         i64* counts) {
     int piece = 0, last = pieces - 1;  // the piece of this tile: the last one that begins at it or before
     while (piece < last) {
@@ -247,7 +247,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_piece_tiles(
     }
     i64 base = row_edges[piece] + (blockIdx.x - tile_edges[piece]) * TILE;
     i64 left = row_edges[piece + 1] - base;
-    count_rows(ids + base, left < TILE ? (int)left : TILE, low, n, bits, tiles, counts);
+    count_rows(ids + base, left < TILE ? (int)left : TILE, n, bits, tiles, counts);
 }
 
 // Tile blockIdx.x of a piece, the first of which is `first_tile` of the part. targets[column * n + id] is where the
@@ -272,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) scatter_tiles(
     i64 shift = 0;
     if (threadIdx.x == n - 1) going = start[n - 1] + total;
     if (threadIdx.x < n) {
-        i64 end = threadIdx.x * tiles;
+        i64 end = (low + threadIdx.x) * tiles;  // of all ids, whichever are asked for
         shift = ends[end + tile] - (end ? ends[end - 1] : 0) - total - start[threadIdx.x];
     }
     if (threadIdx.x == 0) {  // by value, since a copy for each piece would cost more than it carries

@@ -7,6 +7,7 @@ runs of items to the addresses of their ids, over NVLink where these are another
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import cupy
@@ -33,33 +34,42 @@ class DeviceScattering:
         At most 256.
     edges : sequence of int
         Piece i is rows [edges[i], edges[i + 1]), at least one.
-    first, ids_each
+    ids_each : int
         See `gcylon_lab.tables.scattering.Scatters`.
     """
 
-    def __init__(self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1) -> None:
-        self._ids, self._n, self._first = ids, n * ids_each, first
+    def __init__(self, ids: Any, n: int, edges: Sequence[int], *, ids_each: int = 1) -> None:
+        self._ids, self._n, self._first = ids, n * ids_each, 0
         self._edges = list(edges)
         tiles = [-(-(stop - start) // TILE_ROWS) for start, stop in zip(edges, edges[1:], strict=False)]
         self._tile_edges = np.concatenate(([0], np.cumsum(tiles, dtype=np.int64))).tolist()
+        self._take_counts(self._count().reshape(-1, ids_each, n))
+
+    def _take_counts(self, counts: Int64s) -> None:
+        self.counts, self.rows = counts, counts.sum(axis=1)
         self._targets: Any = None
-        counts = self._count()
-        self._totals = counts.sum(axis=0).reshape(ids_each, n)
-        self.rows = counts.reshape(-1, ids_each, n).sum(axis=1)
+
+    def chosen(self, first: int, last: int) -> DeviceScattering:
+        """The same for some ids of each rank alone."""
+        some, n = copy(self), self.rows.shape[1]
+        some._n, some._first = (last - first) * n, self._first + first * n
+        some._take_counts(self.counts[:, first:last])
+        return some
 
     def _count(self) -> Int64s:
         """Rows of each piece and id; keeps, for each id and tile, the rows of that id up to the tile's end."""
         n, tiles, pieces = self._n, self._tile_edges[-1], len(self._edges) - 1
         if not tiles:
             return np.zeros((pieces, n), np.int64)
-        edges = uploaded(np.array([self._edges, self._tile_edges], np.int64))
+        last_tiles = [0, *(edge - 1 for edge in self._tile_edges[1:])]
+        edges = uploaded(np.array([self._edges, self._tile_edges, last_tiles], np.int64))
         counts = cupy.empty((n, tiles), np.int64)
         kernel = partition_module().get_function("count_piece_tiles")
-        numbers = np.int32(pieces), np.int32(self._first), np.int32(n), bits_of(n), np.int64(tiles)
+        numbers = np.int32(pieces), np.int32(n), bits_of(n), np.int64(tiles)
         kernel((tiles,), (THREADS,), (self._ids, edges[0], edges[1], *numbers, counts))
         self._ends = counts.reshape(-1)
         cupy.cumsum(self._ends, out=self._ends)
-        at_ends = Arriving(counts[:, edges[1][1:] - 1]).wait()
+        at_ends = Arriving(counts[:, edges[2][1:]]).wait()
         starts = np.concatenate(([0], at_ends[:-1, -1]))
         before = np.concatenate((starts[:, None], at_ends[:, :-1]), axis=1)
         return np.ascontiguousarray((at_ends - before).T)
@@ -71,7 +81,8 @@ class DeviceScattering:
 
     def aim(self, addresses: Int64s, widths: Sequence[int]) -> None:
         """Say where the first row for each rank belongs; shape (n, fixed columns), and the bytes of their items."""
-        before = np.cumsum(self._totals, axis=0) - self._totals  # a rank's rows lie id after id
+        totals = self.counts.sum(axis=0)
+        before = np.cumsum(totals, axis=0) - totals  # a rank's rows lie id after id
         each = addresses + before[:, :, None] * np.array(widths, np.int64)
         self._targets = uploaded(np.ascontiguousarray(each.reshape(self._n, -1).T.astype(np.uint64)))
 

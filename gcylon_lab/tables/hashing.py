@@ -35,7 +35,9 @@ def id_dtype(n: int) -> np.dtype[Any]:
     return np.dtype(np.uint8 if n <= 1 << 8 else np.uint16 if n <= 1 << 16 else np.uint32)
 
 
-def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[Any]:
+def partition_ids(
+    data: Columns, keys: Sequence[Label], n: int, into: npt.NDArray[Any] | None = None
+) -> npt.NDArray[Any]:
     """The id in [0, n) of each row, by the hash form of its keys.
 
     Parameters
@@ -45,6 +47,8 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
         At least one.
     n : int
         Number of ids, at most 2**32.
+    into : ndarray of that dtype, shape (rows,), optional
+        Where they are to be.
 
     Returns
     -------
@@ -57,7 +61,7 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
     """
     keyed = [require_hashable(data.schema[key]) for key in keys]
     chosen = Columns(data.schema.select(keys), data.rows, tuple(data.array(key) for key in keys))
-    ids = scratch(data.rows, id_dtype(n))
+    ids = scratch(data.rows, id_dtype(n)) if into is None else into
     if n == 1:
         ids.fill(0)
         return ids
@@ -66,7 +70,9 @@ def partition_ids(data: Columns, keys: Sequence[Label], n: int) -> npt.NDArray[A
     return ids
 
 
-def bucket_ids(data: Columns, keys: Sequence[Label], size: int, buckets: int) -> npt.NDArray[Any]:
+def bucket_ids(
+    data: Columns, keys: Sequence[Label], size: int, buckets: int, into: npt.NDArray[Any] | None = None
+) -> npt.NDArray[Any]:
     """The ids of `partition_ids` for ``size * buckets``, with those of a bucket beside each other.
 
     Returns
@@ -74,8 +80,14 @@ def bucket_ids(data: Columns, keys: Sequence[Label], size: int, buckets: int) ->
     ndarray of uint8, uint16 or uint32, shape (rows,)
         ``bucket * size + rank`` where `partition_ids` gives ``rank * buckets + bucket``.
     """
-    ids = partition_ids(data, keys, size * buckets)
-    return ids if buckets == 1 else ids % buckets * size + ids // buckets
+    ids = partition_ids(data, keys, size * buckets, into)
+    if buckets == 1:
+        return ids
+    by_bucket: npt.NDArray[Any] = ids % buckets * size + ids // buckets
+    if into is None:
+        return by_bucket
+    into[:] = by_bucket
+    return into
 
 
 def require_hashable(column: Column) -> Column:

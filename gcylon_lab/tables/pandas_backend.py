@@ -59,11 +59,11 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
             return whole
         return Columns(data.schema.select(columns), data.rows, tuple(data.array(name) for name in columns))
 
-    def partition_ids(self, data: Any, keys: Sequence[Label], n: int) -> Ids:
-        return hashing.partition_ids(data, keys, n)
+    def partition_ids(self, data: Any, keys: Sequence[Label], n: int, into: Ids | None = None) -> Ids:
+        return hashing.partition_ids(data, keys, n, into)
 
-    def bucket_ids(self, data: Any, keys: Sequence[Label], size: int, buckets: int) -> Ids:
-        return hashing.bucket_ids(data, keys, size, buckets)
+    def bucket_ids(self, data: Any, keys: Sequence[Label], size: int, buckets: int, into: Ids | None = None) -> Ids:
+        return hashing.bucket_ids(data, keys, size, buckets, into)
 
     def new_ids(self, rows: int, n: int) -> Ids:
         return np.empty(rows, dtype=hashing.id_dtype(n))

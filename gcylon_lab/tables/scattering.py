@@ -26,16 +26,23 @@ class Scattering(Protocol):
 
     Attributes
     ----------
+    counts : ndarray of int64, shape (pieces, ids_each, n)
+        How many rows each piece has of each id.
     rows : ndarray of int64, shape (pieces, n)
         How many rows of each piece go to each rank.
     aimed : bool
         Whether `aim` has been called.
     """
 
+    counts: Int64s
     rows: Int64s
 
     @property
     def aimed(self) -> bool: ...
+
+    def chosen(self, first: int, last: int) -> Scattering:
+        """The same for the rows of some ids alone, of each rank those in [first, last). Waits for nothing."""
+        ...
 
     def aim(self, addresses: Int64s, widths: Sequence[int]) -> None:
         """Say where rows go.
@@ -58,7 +65,7 @@ class Scattering(Protocol):
 class Scatters(Protocol):
     """A backend that can scatter."""
 
-    def scattering(self, ids: Ids, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1) -> Scattering:
+    def scattering(self, ids: Ids, n: int, edges: Sequence[int], *, ids_each: int = 1) -> Scattering:
         """Find the places of all rows.
 
         Parameters
@@ -69,9 +76,8 @@ class Scatters(Protocol):
             Ranks; with all their ids at most `MOST_SCATTERED`.
         edges : sequence of int
             Piece i is rows [edges[i], edges[i + 1]), at least one.
-        first, ids_each : int
-            Only rows of the ids from ``first`` on travel, ``ids_each`` of them for every rank: the id of a row is
-            ``first + i * n + rank``.
+        ids_each : int
+            How many ids each rank has: that of a row is ``i * n + rank``.
         """
         ...
 

@@ -9,6 +9,7 @@ import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from itertools import pairwise
 from typing import Any
 
@@ -81,14 +82,22 @@ class Mapped(QueuedOverlay):
 
 
 class NumpyScattering:
-    def __init__(self, ids: Any, n: int, edges: Sequence[int], first: int, ids_each: int) -> None:
+    def __init__(self, ids: Any, n: int, edges: Sequence[int], ids_each: int) -> None:
         assert all(start < stop for start, stop in pairwise(edges)) and edges[-1] == len(ids)
-        self._pieces = [ids[start:stop].astype(np.int64) - first for start, stop in pairwise(edges)]
-        count = n * ids_each
-        going = [piece[(piece >= 0) & (piece < count)] for piece in self._pieces]
-        self._counts = np.array([np.bincount(piece, minlength=count) for piece in going], dtype=np.int64)
-        self.rows = self._counts.reshape(-1, ids_each, n).sum(axis=1)
+        self._pieces = [ids[start:stop].astype(np.int64) for start, stop in pairwise(edges)]
+        counts = [np.bincount(piece, minlength=n * ids_each) for piece in self._pieces]
+        self._take_counts(np.array(counts, dtype=np.int64).reshape(-1, ids_each, n))
+
+    def _take_counts(self, counts: Any) -> None:
+        self.counts, self.rows = counts, counts.sum(axis=1)
+        self._counts = counts.reshape(len(counts), -1)
         self._addresses: Any = None
+
+    def chosen(self, first: int, last: int) -> Any:
+        some, n = copy(self), self.rows.shape[1]
+        some._pieces = [piece - first * n for piece in self._pieces]
+        some._take_counts(self.counts[:, first:last])
+        return some
 
     @property
     def aimed(self) -> bool:
@@ -111,17 +120,15 @@ class NumpyScattering:
 
 
 class ScatteringPandas(PandasBackend):
-    def scattering(
-        self, ids: Any, n: int, edges: Sequence[int], *, first: int = 0, ids_each: int = 1
-    ) -> NumpyScattering:
+    def scattering(self, ids: Any, n: int, edges: Sequence[int], *, ids_each: int = 1) -> NumpyScattering:
         context = current()
         context.made = getattr(context, "made", 0) + 1  # type: ignore[attr-defined]
-        return NumpyScattering(ids, n, edges, first, ids_each)
+        return NumpyScattering(ids, n, edges, ids_each)
 
 
 class NumpyWriting(NumpyScattering):
     def __init__(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> None:
-        super().__init__(ids, n, edges, 0, 1)
+        super().__init__(ids, n, edges, 1)
         self._n, self._texts = n, text_places(schema)
         self._bytes = np.zeros((len(edges) - 1, n, len(self._texts)), np.int64)
 

@@ -17,11 +17,15 @@ def wide_frame(rows: int) -> pd.DataFrame:
     return pd.DataFrame({"row": np.arange(rows)} | columns)
 
 
-def scattered(backend: Any, data: Any, ids: Any, n: int, edges: list[int], before: int, **some: int) -> Any:
-    """Scatter into outputs of this process; ``before`` rows of each stand there already."""
+def scattered(
+    backend: Any, data: Any, ids: Any, n: int, edges: list[int], before: int, ids_each: int = 1, some: Any = None
+) -> Any:
+    """Scatter into outputs of this process, or only rows of some ids; ``before`` rows of each are there already."""
     import cupy
 
-    scattering = backend.scattering(ids, n, edges, **some)
+    scattering = backend.scattering(ids, n, edges, ids_each=ids_each)
+    if some is not None:
+        scattering = scattering.chosen(*some)
     assert scattering.rows.shape == (len(edges) - 1, n) and not scattering.aimed
     counts = scattering.rows.sum(axis=0)
     outputs = [backend.allocate(data.schema, int(count) + before) for count in counts]
@@ -72,14 +76,16 @@ def test_all_rows_to_one(cudf_backend: Any, target: int) -> None:
     pd.testing.assert_frame_equal(_frame(cudf_backend, results[target]), _frame(cudf_backend, data))
 
 
-@pytest.mark.parametrize(("n", "ids_each", "first"), [(2, 1, 0), (2, 5, 6), (3, 20, 0), (4, 63, 4), (2, 128, 0)])
+@pytest.mark.parametrize(
+    ("n", "first", "last"), [(2, 0, 1), (2, 3, 8), (2, 127, 128), (4, 0, 20), (4, 1, 64), (2, 0, 128)]
+)
 @pytest.mark.parametrize("edges", [[0, 20_000], [0, 1, 4096, 5000, 20_000]], ids=len)
-def test_only_rows_of_some_ids_travel(cudf_backend: Any, n: int, ids_each: int, first: int, edges: list[int]) -> None:
+def test_only_rows_of_some_ids_travel(cudf_backend: Any, n: int, first: int, last: int, edges: list[int]) -> None:
     data = cudf_backend.from_frame(wide_frame(edges[-1]))
     ids = cudf_backend.device.partition_ids(data, ["c0"], 256)
-    rows, results = scattered(cudf_backend, data, ids, n, edges, before=2, first=first, ids_each=ids_each)
-    host = ids.get().astype(np.int64) - first
-    host[(host < 0) | (host >= n * ids_each)] = -1
+    rows, results = scattered(cudf_backend, data, ids, n, edges, 2, 256 // n, (first, last))
+    host = ids.get().astype(np.int64) - first * n
+    host[(host < 0) | (host >= n * (last - first))] = -1
     for place, (start, stop) in enumerate(pairwise(edges)):
         piece = host[start:stop]
         assert rows[place].tolist() == [int(((piece >= 0) & (piece % n == rank)).sum()) for rank in range(n)]
