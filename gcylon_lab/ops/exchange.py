@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,10 +77,11 @@ def exchange_table(
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
 
-def exchange_counted(operation: Operation, part: Part, route: Route, rows: Int64s, chunk_rows: int) -> Part:
-    """Collective: all ranks call it. Move rows into a result that is held, where all ranks know how many go where.
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A table that moves, where all ranks know how many of its rows go where.
 
-    Parameters
+    Attributes
     ----------
     operation, part, route
         As for `exchange_table`.
@@ -87,14 +89,32 @@ def exchange_counted(operation: Operation, part: Part, route: Route, rows: Int64
         From each rank (first axis) to each.
     chunk_rows : int
         Most rows of this rank that are split along the route at a time.
+    """
+
+    operation: Operation
+    part: Part
+    route: Route
+    rows: Int64s
+    chunk_rows: int
+
+
+def exchange_counted(tables: Sequence[Counted]) -> list[Part]:
+    """Collective: all ranks call it. Move tables into results that are held, with one wait for all of them.
 
     Raises
     ------
     BudgetExceeded
-        If it does not fit; `go_on` lets all ranks know.
+        If they do not fit; `go_on` lets all ranks know.
     """
-    route.prepare(operation, part, chunk_rows)
-    return _run(operation, part, route, _placed(operation, rows), chunk_rows, None)
+    sinks: list[Sink] = []
+    for one in tables:
+        one.route.prepare(one.operation, one.part, one.chunk_rows)
+        sinks.append(_placed(one.operation, one.rows))
+    _meet(tables[0].operation, sinks)
+    for place, (one, sink) in enumerate(zip(tables, sinks, strict=True), 1):
+        exchange_rounds(one.operation, one.part, one.route, sink, one.chunk_rows, last=place == len(tables))
+    made = zip(tables, sinks, strict=True)
+    return [Part(one.operation.workspace, one.operation.schema, sink.finish(), None) for one, sink in made]
 
 
 def memory_named(operation: Operation) -> AbstractContextManager[None]:
@@ -136,9 +156,15 @@ def _placed(operation: Operation, rows: Int64s, written: Written | None = None) 
 def _run(
     operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int, partitioning: Partitioning | None
 ) -> Part:
-    if isinstance(sink, WritableSink):
-        if operation.overlaps:  # no rank waits for the place of a result that another has no memory for
-            operation.vote(VoteKind.COUNT)
-        sink.meet()
+    _meet(operation, [sink])
     exchange_rounds(operation, part, route, sink, chunk_rows)
     return Part(operation.workspace, operation.schema, sink.finish(), partitioning)
+
+
+def _meet(operation: Operation, sinks: Sequence[Sink]) -> None:
+    """Let ranks know where the results of others are."""
+    writable = [sink for sink in sinks if isinstance(sink, WritableSink)]
+    if writable and operation.overlaps:  # no rank waits for the place of a result that another has no memory for
+        operation.vote(VoteKind.COUNT)
+    for sink in writable:
+        sink.meet()

@@ -12,7 +12,7 @@ from ..errors import BudgetExceeded
 from ..tables.join_columns import JoinSpec
 from ..tables.schema import Label
 from .buckets import MASK_ROW_BYTES, BucketRoute
-from .exchange import exchange_counted, exchange_table, go_on, memory_named
+from .exchange import Counted, exchange_counted, exchange_table, go_on, memory_named
 from .join_memory import JoinMemory
 from .join_passes import (
     JoinCosts,
@@ -135,13 +135,11 @@ class PassExchange:
         least: Numbers = np.max([np.zeros((self.buckets, self._operation.size)), *rows], axis=0)
         return least
 
-    def receive(self, name: str, first: int, last: int, costs: JoinCosts, used: Numbers) -> Part:
-        """Collective: all ranks call it. Bring rows of buckets [first, last) of a side to where they meet.
+    def receive(self, first: int, last: int, costs: JoinCosts, used: Numbers) -> dict[str, Part]:
+        """Collective: all ranks call it. Bring rows of buckets [first, last) of both sides to where they meet.
 
         Parameters
         ----------
-        name : str
-            The side.
         first, last : int
         costs : JoinCosts
         used : ndarray, shape (size,)
@@ -152,7 +150,11 @@ class PassExchange:
         BudgetExceeded
             If they do not fit; `go_on` lets all ranks know.
         """
-        side, rank = self._sides[name], self._operation.rank
+        counted = [self._counted(side, first, last, costs, used) for side in self._sides.values()]
+        return dict(zip(self._sides, exchange_counted(counted), strict=True))
+
+    def _counted(self, side: _Side, first: int, last: int, costs: JoinCosts, used: Numbers) -> Counted:
+        rank = self._operation.rank
         side.route.choose(first, last)
         rows = _piece_rows(side.part, costs.chunk_bytes)
         if not costs.scatters:
@@ -162,7 +164,7 @@ class PassExchange:
             share = side.rows[rank, first:last].sum() / max(int(side.rows[rank].sum()), 1)
             rows = int(room / (MASK_ROW_BYTES + share * copy_row_bytes(row_bytes)))
         chosen = side.rows[:, first:last].sum(axis=1)
-        return exchange_counted(side.step, side.part, side.route, chosen, max(1, rows))
+        return Counted(side.step, side.part, side.route, chosen, max(1, rows))
 
     def rest(self, name: str, first: int) -> tuple[Part, str]:
         """Collective: all ranks call it. Bring what is left of a side, from a bucket on, to where rows meet, staged
@@ -261,20 +263,14 @@ class PassJoin:
         return self._next.last
 
     def _received(self, first: int) -> dict[str, Part] | None:
-        parts: dict[str, Part] = {}
         try:
-            for name in SIDES:
-                with memory_named(self._operation):
-                    part = self._exchange.receive(name, first, self._next.last, self._costs, self._used)
-                parts[name] = self._work.adopt(part)
+            with memory_named(self._operation):
+                parts = self._exchange.receive(first, self._next.last, self._costs, self._used)
+            return {name: self._work.adopt(part) for name, part in parts.items()}
         except BudgetExceeded as error:
             if self._operation.request.strategy != "auto" or not self._operation.may_stage:
                 raise
             go_on(self._operation, error)
-        if len(parts) == len(SIDES):
-            return parts
-        for part in parts.values():
-            self._work.forget(part)
         return None
 
 

@@ -86,18 +86,24 @@ class Route(Protocol):
         ...
 
 
-def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int) -> None:
+def exchange_rounds(
+    operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int, *, last: bool = True
+) -> None:
     """Collective: all ranks call it. Move all rows of all parts along their route into the sinks.
 
     A rank without rows left joins every round. Where a round does not fit on
     some rank, all ranks split it alike, as the votes let each of them compute.
+    Unless it is the last exchange of several that follow each other, rows may
+    still be on their way when it returns.
 
     Raises
     ------
     BudgetExceeded
         If a round of one row from each rank does not fit, on all ranks.
     """
+    copied = False
     for outgoing, remaining in _with_empty_rounds(_outgoing(operation, part, route, chunk_rows), operation.size):
+        copied |= outgoing.reservation is not None
         pending = [outgoing]
         del outgoing
         while pending:
@@ -105,7 +111,10 @@ def exchange_rounds(operation: Operation, part: Part, route: Route, sink: Sink, 
         if operation.rounds_left == 0:
             operation.record.rounds = operation.record.rounds_done  # fewer than planned where chunks were joined
             break
-    if operation.overlaps:
+    if operation.overlaps and not last and sink.in_place:
+        if copied:  # by this rank: the copies it sends take memory that the next exchange may need
+            operation.settle()
+    elif operation.overlaps:
         operation.settle()
         operation.vote(VoteKind.ROUND)  # the last round is complete only now
         sink.close()

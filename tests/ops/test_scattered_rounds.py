@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from exchanges import LAYOUTS, make_frame, rows_of, whole
-from mapped import WritingPandas, queued, refuse_on_rank_1, run_mapped
+from mapped import Mapped, ScatteringPandas, WritingPandas, queued, refuse_on_rank_1, run_mapped
 from same_frames import assert_frames_equal
-from worlds import World
+from worlds import World, run_over
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -91,23 +91,30 @@ def test_no_partitioned_copy_is_planned_or_made() -> None:
         assert 0.9 < found["predicted"] / found["peak"] < 1.1
 
 
-def join_in_passes(how: str, rows: int, factor: float) -> dict[str, Any]:
-    """Join tables that do not fit at once beside their inputs; most keys meet one of the other side."""
+def join_in_passes(how: str, rows: int, factor: float, without: int = -1) -> dict[str, Any]:
+    """Join tables that do not fit at once beside their inputs; most keys meet one of the other side.
+
+    One rank may be ``without`` rows of the left side.
+    """
     context = current()
     numbers = np.arange(rows) * context.size + context.rank
     keys = numbers * 7919 % 1_000_000_007
     left = pd.DataFrame({"k": keys, "a": numbers / 2, "b": (numbers % 7).astype("int16"), "c": -numbers})
+    left = left[:0] if context.rank == without else left
     right = pd.DataFrame({"k": np.roll(keys, 9) + (np.roll(numbers, 9) % 9 == 0) * 2**40, "z": np.roll(numbers, 9) / 4})
     tables = [gl.from_local([frame[: rows // 3], frame[rows // 3 :]]) for frame in (left, right)]
     inputs = sum(table.nbytes for table in tables)
-    config = GcylonConfig(gpu_memory_limit=int(factor * inputs), allow_cpu_staging=False)
+    config = GcylonConfig(gpu_memory_limit=int(factor * 42 * rows), allow_cpu_staging=False)  # bytes of a row of both
     plan = tables[0].plan_join(tables[1], how, "k", config=config)
+    drained = context.transport.drains if isinstance(context.transport, Counting) else 0
     result = tables[0].join(tables[1], how=how, on="k", config=config)
     record = context.recorder.operations[-1]
     ratios = [n / record.measured_peak_bytes for n in (record.predicted_peak_bytes, plan.predicted_peaks[context.rank])]
     found = {"frame": result.local(), "sides": (left, right), "passes": result.last_plan.passes, "ratios": ratios}
     found |= {"peak": record.measured_peak_bytes, "limit": config.gpu_memory_limit, "foreseen": plan.passes}
     found["scattered"] = getattr(context, "made", 0)
+    if isinstance(context.transport, Counting):
+        found["drained"] = context.transport.drains - drained
     result.release()
     found["left"] = context.budget.used_bytes - inputs
     return found
@@ -127,6 +134,31 @@ def test_rows_of_a_pass_are_written_to_where_they_belong(size: int, how: str) ->
         assert one["passes"] > 1 < one["foreseen"] and one["scattered"] == 2  # for all passes
         assert one["peak"] <= one["limit"] and not one["left"]
         assert all(0.9 < ratio < 1.1 for ratio in one["ratios"]), one["ratios"]
+
+
+class Counting(Mapped):
+    """Counts how often a rank waits for what was sent."""
+
+    drains = 0
+
+    def drain(self) -> None:
+        self.drains += 1
+        super().drain()
+
+
+@pytest.mark.parametrize("without", [-1, 1])
+@pytest.mark.parametrize("backend", [ScatteringPandas, PandasBackend], ids=["written", "copied"])
+def test_both_sides_of_a_pass_travel_together(backend: Any, without: int) -> None:
+    """Also where a rank has nothing to send of one side: then only the others hold copies of what is on its way."""
+    found = run_over(3, Counting, join_in_passes, "inner", 400_000, 3.2, without, backend=backend)
+    left, right = (pd.concat(side) for side in zip(*(one["sides"] for one in found), strict=True))
+    got = pd.concat([one["frame"] for one in found]).sort_values(["k", "a"], ignore_index=True)
+    want = left.merge(right, how="inner", on="k").sort_values(["k", "a"], ignore_index=True)
+    pd.testing.assert_frame_equal(got, want[list(got)], check_dtype=False)
+    for one in found:
+        assert one["passes"] > 1 and not one["left"] and one["peak"] <= one["limit"]
+        if backend is ScatteringPandas:  # in each vote that completes something, and once for both sides
+            assert one["scattered"] and one["drained"] <= 6 * one["passes"], (one["drained"], one["passes"])
 
 
 def fails_in_the_middle(where: int) -> str:
