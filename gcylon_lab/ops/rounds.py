@@ -54,6 +54,11 @@ class Outgoing:
         """Rows for each rank."""
         return self.stops - self.starts
 
+    @property
+    def sends(self) -> bool:
+        """Whether there is anything: ranks without rows join rounds too."""
+        return self.data is not None or bool(self.views)
+
     def split(self, parts: int) -> list[Outgoing]:
         """Cut into consecutive rounds; rows for each rank stay in order."""
         edges = [self.starts + self.rows * i // parts for i in range(parts + 1)]
@@ -210,7 +215,7 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
         if failure is not None:
             raise failure
-        if packed_bytes or (outgoing.reservation is None and not outgoing.stays):
+        if packed_bytes or (outgoing.sends and outgoing.reservation is None and not outgoing.stays):
             operation.settle()  # what was sent is not held beyond this round
     if not operation.overlaps:
         sink.close()
