@@ -305,8 +305,7 @@ def _scatter(operation: Operation, sink: Sink, outgoing: Outgoing, scattering: S
     if not scattering.aimed:
         sink.aim(scattering, places - scattering.rows[: outgoing.piece].sum(axis=0))  # of the part, not of this piece
     with transport.writing():
-        for place, data in enumerate(outgoing.views, outgoing.piece):
-            scattering.put(place, data)
+        scattering.put(outgoing.piece, outgoing.views)
 
 
 def _widths(operation: Operation) -> list[int]:

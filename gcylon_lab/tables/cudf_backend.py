@@ -55,7 +55,7 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
         scattering = self.scattering(ids, 2, [0, 64])
         views = [output.fixed_views(first, first + 64) for first in (0, 64)]
         scattering.aim(np.array([[view.data.ptr for view in one] for one in views], np.int64), [8, 8])
-        scattering.put(0, fixed)
+        scattering.put(0, [fixed])
         cupy.cuda.get_current_stream().synchronize()
 
     def from_frame(self, frame: Any) -> DeviceColumns:

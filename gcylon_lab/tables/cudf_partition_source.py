@@ -70,6 +70,26 @@ extern "C" __global__ void __launch_bounds__(THREADS) count_tiles(
     count_rows(ids + base, rows - base < TILE ? (int)(rows - base) : TILE, n, bits, tiles, counts);
 }
 
+// In place of each of n numbers the sum of those before it; by one warp, whose last lane returns the sum of all.
+template <typename T>
+static __device__ __forceinline__ u32 add_up(T* numbers, int n) {
+    int lane = threadIdx.x & 31;
+    u32 sums[8], sum = 0;  // of eight numbers a lane
+    for (int i = 0; i < 8; ++i) {
+        int at = lane * 8 + i;
+        sums[i] = sum;
+        sum += at < n ? numbers[at] : 0;
+    }
+    u32 running = sum;
+    for (int step = 1; step < 32; step *= 2) {
+        u32 left = __shfl_up_sync(0xffffffffu, running, step);
+        if (lane >= step) running += left;
+    }
+    for (int i = 0; i < 8; ++i)
+        if (lane * 8 + i < n) numbers[lane * 8 + i] = running - sum + sums[i];
+    return running;
+}
+
 // The rank of each row among the rows of its id in the tile: place, once the id's start is added by `put_in_order`.
 // For each id, seen is how many rows of it stand in earlier warps, start where it begins in the tile. Returns how many
 // rows of id threadIdx.x the tile has.
@@ -104,22 +124,7 @@ static __device__ __forceinline__ u32 rank_rows(
         start[threadIdx.x] = total;
     }
     __syncthreads();
-    // Where each id begins in the tile: the first warp adds up, eight ids a lane.
-    if (warp == 0) {
-        u32 sums[8], sum = 0;
-        for (int i = 0; i < 8; ++i) {
-            int at = lane * 8 + i;
-            sums[i] = sum;
-            sum += at < n ? start[at] : 0;
-        }
-        u32 running = sum;
-        for (int step = 1; step < 32; step *= 2) {
-            u32 left = __shfl_up_sync(0xffffffffu, running, step);
-            if (lane >= step) running += left;
-        }
-        for (int i = 0; i < 8; ++i)
-            if (lane * 8 + i < n) start[lane * 8 + i] = running - sum + sums[i];
-    }
+    if (warp == 0) add_up(start, n);  // where each id begins in the tile
     __syncthreads();
     return total;
 }
@@ -136,19 +141,12 @@ static __device__ __forceinline__ void put_in_order(
     __syncthreads();
 }
 
-// Items of one column: in row order into registers, in id order into shared memory, from there to their places. An item
-// goes to its id's address in `to`, as the item of that number among the `count` of the tile that go anywhere; writing
-// begins with item `turn`.
+// Items of one column: from registers in id order into shared memory, from there to their places. An item goes to its
+// id's address in `to`, as the item of that number among the `count` of the tile that go anywhere; writing begins with
+// item `turn`.
 template <typename T>
-static __device__ __forceinline__ void move_column(
-        const T* source, const u64* to, T* room, const u16* place, const u8* id_at,
-        i64 base, int count, int first, int turn) {
-    T items[STEPS];
-    #pragma unroll
-    for (int step = 0; step < STEPS; ++step) {
-        int row = first + 32 * step;
-        if (place[step] != NOWHERE) items[step] = source ? source[base + row] : (T)(base + row);
-    }
+static __device__ __forceinline__ void move_items(
+        const T* items, const u64* to, T* room, const u16* place, const u8* id_at, int count, int turn) {
     #pragma unroll
     for (int step = 0; step < STEPS; ++step)
         if (place[step] != NOWHERE) room[place[step]] = items[step];
@@ -163,6 +161,19 @@ static __device__ __forceinline__ void move_column(
         }
     }
     __syncthreads();
+}
+
+template <typename T>
+static __device__ __forceinline__ void move_column(
+        const T* source, const u64* to, T* room, const u16* place, const u8* id_at,
+        i64 base, int count, int first, int turn) {
+    T items[STEPS];
+    #pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+        int row = first + 32 * step;
+        if (place[step] != NOWHERE) items[step] = source ? source[base + row] : (T)(base + row);
+    }
+    move_items(items, to, room, place, id_at, count, turn);
 }
 
 // The same for items of 16 bytes, of which the room holds half a tile at a time.
@@ -237,17 +248,26 @@ WEIGH(weigh_int64, i64)
 """
 
 SCATTER = r"""
+// A tile: its piece, its first row in the part and in the piece, and how many it has.
+struct Tile { int piece; i64 row, base; int rows; };
+
+static __device__ __forceinline__ Tile tile_of(
+        const i64* row_edges, const i64* tile_edges, int pieces, i64 number) {
+    int piece = 0, last = pieces - 1;  // the last piece that begins with it or before
+    while (piece < last) {
+        int middle = (piece + last + 1) / 2;
+        if (tile_edges[middle] <= number) piece = middle; else last = middle - 1;
+    }
+    i64 base = (number - tile_edges[piece]) * TILE, row = row_edges[piece] + base;
+    i64 left = row_edges[piece + 1] - row;
+    return {piece, row, base, left < TILE ? (int)left : TILE};
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) count_piece_tiles(
         const u8* ids, const i64* row_edges, const i64* tile_edges, int pieces, int n, int bits, i64 tiles,
         i64* counts) {
-    int piece = 0, last = pieces - 1;  // the piece of this tile: the last one that begins at it or before
-    while (piece < last) {
-        int middle = (piece + last + 1) / 2;
-        if (tile_edges[middle] <= blockIdx.x) piece = middle; else last = middle - 1;
-    }
-    i64 base = row_edges[piece] + (blockIdx.x - tile_edges[piece]) * TILE;
-    i64 left = row_edges[piece + 1] - base;
-    count_rows(ids + base, left < TILE ? (int)left : TILE, n, bits, tiles, counts);
+    Tile tile = tile_of(row_edges, tile_edges, pieces, blockIdx.x);
+    count_rows(ids + tile.row, tile.rows, n, bits, tiles, counts);
 }
 
 // Tile blockIdx.x of a piece, the first of which is `first_tile` of the part. targets[column * n + id] is where the

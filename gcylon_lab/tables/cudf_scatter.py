@@ -63,13 +63,14 @@ class DeviceScattering:
             return np.zeros((pieces, n), np.int64)
         last_tiles = [0, *(edge - 1 for edge in self._tile_edges[1:])]
         edges = uploaded(np.array([self._edges, self._tile_edges, last_tiles], np.int64))
+        self._tiles = edges[0], edges[1], np.int32(pieces)  # as kernels find the piece of a tile
+        self._last_tiles = edges[2][1:]
         counts = cupy.empty((n, tiles), np.int64)
         kernel = partition_module().get_function("count_piece_tiles")
-        numbers = np.int32(pieces), np.int32(n), bits_of(n), np.int64(tiles)
-        kernel((tiles,), (THREADS,), (self._ids, edges[0], edges[1], *numbers, counts))
+        kernel((tiles,), (THREADS,), (self._ids, *self._tiles, np.int32(n), bits_of(n), np.int64(tiles), counts))
         self._ends = counts.reshape(-1)
         cupy.cumsum(self._ends, out=self._ends)
-        at_ends = Arriving(counts[:, edges[2][1:]]).wait()
+        at_ends = Arriving(counts[:, self._last_tiles]).wait()
         starts = np.concatenate(([0], at_ends[:-1, -1]))
         before = np.concatenate((starts[:, None], at_ends[:, :-1]), axis=1)
         return np.ascontiguousarray((at_ends - before).T)
@@ -86,15 +87,14 @@ class DeviceScattering:
         each = addresses + before[:, :, None] * np.array(widths, np.int64)
         self._targets = uploaded(np.ascontiguousarray(each.reshape(self._n, -1).T.astype(np.uint64)))
 
-    def put(self, piece: int, data: DeviceColumns) -> None:
-        """Queue the writing of a piece on the current stream."""
-        arrays = data.fixed
-        if not data.rows or not arrays:
-            return
-        self._put(piece, data.rows, [(array.data.ptr, array.dtype.itemsize) for array in arrays])
+    def put(self, piece: int, views: Sequence[DeviceColumns]) -> None:
+        """Queue the writing of pieces, from one on, on the current stream."""
+        for place, data in enumerate(views, piece):
+            if data.rows and data.fixed:
+                self._put(place, data)
 
-    def _put(self, piece: int, rows: int, sources: Sequence[tuple[int, int]]) -> None:
-        """Write arrays of so many rows, each given by its address and the bytes of an item."""
+    def _put(self, piece: int, data: DeviceColumns) -> None:
+        rows, sources = data.rows, [(array.data.ptr, array.dtype.itemsize) for array in data.fixed]
         first_tile, tiles = self._tile_edges[piece], self._tile_edges[-1]
         blocks = self._tile_edges[piece + 1] - first_tile
         ids = self._ids[self._edges[piece] : self._edges[piece + 1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import cupy
@@ -10,16 +11,18 @@ import numpy as np
 import numpy.typing as npt
 import pylibcudf as plc
 
-from .cudf_data import DeviceColumns, as_array, current_stream, empty_array, offsets_of
+from .cudf_data import DeviceColumns, empty_array
 from .cudf_partition import THREADS, bits_of, partition_module
 from .cudf_rows import masked
 from .cudf_scatter import DeviceScattering
 from .cudf_transfer import Arriving, uploaded
 from .cudf_types import device_type, item_dtype
-from .planes import Plane, planes_of, text_places
+from .planes import OFFSET_BYTES, Plane, planes_of, text_places
 from .schema import Schema
 
 Int64s = npt.NDArray[np.int64]
+
+_TEXTS_A_LAUNCH = 8  # whose addresses are passed by value
 
 
 def lacks_values(data: DeviceColumns) -> list[bool] | None:
@@ -46,80 +49,81 @@ class DeviceWriting(DeviceScattering):
 
     def __init__(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> None:
         super().__init__(ids, n, edges)
-        self._schema, self._texts = schema, text_places(schema)
-        self._bytes = cupy.empty((len(self._texts), n, self._tile_edges[-1]), np.int64)
+        self._texts = text_places(schema)
+        self._pieces: list[DeviceColumns] = []
         self._planes: tuple[Plane, ...] = ()
 
     def weigh(self, piece: int, data: DeviceColumns) -> None:
-        """Queue the counting of a piece's characters."""
-        ids = self._ids[self._edges[piece] : self._edges[piece + 1]]
-        first_tile, tiles = self._tile_edges[piece], self._tile_edges[-1]
-        kernel = partition_module().get_function("weigh_tiles")
-        numbers = np.int64(data.rows), np.int32(self._n), bits_of(self._n), np.int64(first_tile), np.int64(tiles)
-        for sums, place in zip(self._bytes, self._texts, strict=True):
-            blocks = self._tile_edges[piece + 1] - first_tile
-            kernel((blocks,), (THREADS,), (ids, *numbers, _text(data.arrays[place])[0], sums))
+        """Take a piece: they come in order. A view of what stays for longer than this."""
+        assert piece == len(self._pieces)
+        self._pieces.append(data)
 
     def chars(self) -> Int64s:
-        """Characters' bytes of each piece, rank and text; shape (pieces, n, texts). All have been weighed; waits."""
-        texts, pieces = len(self._texts), len(self._edges) - 1
-        if not texts or not self._tile_edges[-1]:
+        """Characters' bytes of each piece, rank and text; shape (pieces, n, texts). All have been taken; waits."""
+        texts, pieces, tiles = len(self._texts), len(self._edges) - 1, self._tile_edges[-1]
+        if not texts or not tiles:
             return np.zeros((pieces, self._n, texts), np.int64)
-        for sums in self._bytes:
-            flat = sums.reshape(-1)
-            cupy.cumsum(flat, out=flat)
-        last = uploaded(np.array(self._tile_edges[1:], np.int64) - 1)
-        at_ends = Arriving(self._bytes[:, :, last]).wait()  # of each text, id and piece
-        flat = at_ends.reshape(texts, -1)
-        each = np.diff(flat, axis=1, prepend=0).reshape(texts, self._n, pieces)
+        # One kernel for all pieces and texts, from a table of addresses: to start one for each would take longer.
+        found = [[_text(data.arrays[place]) for place in self._texts] for data in self._pieces]
+        self._text_sources = uploaded(np.array(found, np.uint64))
+        self._bytes = cupy.empty(texts * self._n * tiles, np.int64)
+        numbers = np.int32(self._n), bits_of(self._n), np.int64(tiles)
+        kernel = partition_module().get_function("weigh_tiles")
+        kernel((tiles, texts), (THREADS,), (self._ids, *self._tiles, *numbers, self._text_sources, self._bytes))
+        cupy.cumsum(self._bytes, out=self._bytes)
+        at_ends = Arriving(self._bytes.reshape(texts, self._n, tiles)[:, :, self._last_tiles]).wait()
+        each = np.diff(at_ends.reshape(-1), prepend=0).reshape(texts, self._n, pieces)
         return np.ascontiguousarray(each.transpose(2, 1, 0))
 
     def aim_at(self, planes: Sequence[Plane], addresses: Int64s, chars: Int64s, first_chars: Int64s) -> None:
         """Say where rows go."""
-        self.aim(addresses, [plane.width for plane in planes])
-        self._planes = tuple(planes)
-        self._byte_targets = uploaded(np.ascontiguousarray((chars + first_chars).T.astype(np.uint64)))
-        self._values = uploaded(np.ascontiguousarray(first_chars.T))
+        self._planes = tuple(plane for plane in planes if plane.kind != "text")
+        sources = [_source(data, plane) for data in self._pieces for plane in self._planes]
+        widths = [0 if plane.kind == "valid" else plane.width for plane in self._planes]
+        tables = addresses.T, (chars + first_chars).T, first_chars.T, np.array(widths), np.array(sources)
+        flat = uploaded(np.concatenate([table.astype(np.uint64).reshape(-1) for table in tables]))
+        ends = np.cumsum([0, *(table.size for table in tables)]).tolist()
+        self._targets, self._byte_targets, self._values, self._widths, self._sources = (
+            flat[start:stop] for start, stop in pairwise(ends)
+        )
 
-    def put(self, piece: int, data: DeviceColumns) -> None:
-        """Queue the writing of a piece on the current stream."""
-        if not data.rows:
+    def put(self, piece: int, views: Sequence[DeviceColumns]) -> None:
+        """Queue the writing of pieces, from one on, on the current stream."""
+        first_tile, tiles, n = self._tile_edges[piece], self._tile_edges[-1], self._n
+        blocks = self._tile_edges[piece + len(views)] - first_tile
+        if not blocks:
             return
-        kept: list[Any] = []
-        sources = [_source(data, plane, kept) for plane in self._planes if plane.kind != "text"]
-        self._put(piece, data.rows, sources)
-        ids = self._ids[self._edges[piece] : self._edges[piece + 1]]
-        first_tile, tiles = self._tile_edges[piece], self._tile_edges[-1]
-        numbers = np.int64(data.rows), np.int32(self._n), bits_of(self._n), np.int64(first_tile), np.int64(tiles)
-        kernel = partition_module().get_function("scatter_texts")
-        for text, place in enumerate(self._texts):
-            offsets, chars = _text(data.arrays[place])
-            targets = self._targets[len(sources) + text], self._byte_targets[text], self._values[text]
-            arguments = ids, *numbers, self._ends, self._bytes[text], offsets, chars, *targets
-            kernel((self._tile_edges[piece + 1] - first_tile,), (THREADS,), arguments)
+        numbers = np.int32(n), bits_of(n), np.int64(first_tile), np.int64(tiles)
+        known = self._ids, *self._tiles, *numbers, self._ends
+        if self._planes:
+            kernel = partition_module().get_function("scatter_planes")
+            by_row = self._targets, self._sources, self._widths, np.int32(len(self._planes))
+            kernel((blocks,), (THREADS,), (*known, *by_row))
+        if self._texts:
+            kernel = partition_module().get_function("scatter_texts")
+            offsets = self._targets[len(self._planes) * n :]
+            texts = self._bytes, self._text_sources, offsets, self._byte_targets, self._values
+            kernel((blocks, len(self._texts)), (THREADS,), (*known, *texts))
 
 
-def _text(column: Any) -> tuple[Any, Any]:
-    """Offsets of a text column's rows, and the address of the first of its characters."""
-    if not column.num_children():  # all rows are null
-        return cupy.zeros(column.size() + 1, np.int32), np.uint64(0)
-    data = column.data()
-    return offsets_of(column), np.uint64(0 if data is None else data.ptr)
+def _text(column: Any) -> tuple[int, int]:
+    """The address of the first row's offset in a text column, 0 where all rows are null, and that of its characters."""
+    if not column.num_children():
+        return 0, 0
+    offsets, data = column.child(0), column.data()
+    first = offsets.data().ptr + (offsets.offset() + column.offset()) * OFFSET_BYTES
+    return first, 0 if data is None else data.ptr
 
 
-def _source(data: DeviceColumns, plane: Plane, kept: list[Any]) -> tuple[int, int]:
-    """The address of a plane's first item, and its width; what is made for it is kept."""
+def _source(data: DeviceColumns, plane: Plane) -> int:
+    """The address of a plane's first item; of a mask that of its first bit, in bits, or 0 where there is none."""
     column, array = data.schema.columns[plane.column], data.arrays[plane.column]
     if plane.kind == "valid":
-        if array.null_mask() is None:
-            made = cupy.ones(data.rows, np.uint8)
-        else:
-            made = as_array(plc.unary.is_valid(array, stream=current_stream()), np.uint8)
-        kept.append(made)
-        return made.data.ptr, 1
+        mask = array.null_mask()
+        return 0 if mask is None else int(mask.ptr) * 8 + int(array.offset())
     if column.fixed:
-        return array.data.ptr, plane.width
-    return array.data().ptr + array.offset() * plane.width, plane.width
+        return int(array.data.ptr)
+    return int(array.data().ptr) + int(array.offset()) * plane.width
 
 
 class WrittenOutput:
@@ -141,6 +145,17 @@ class WrittenOutput:
         # Of a text one offset more than rows: where the last one ends.
         sizes = [(rows + (plane.kind == "text")) * plane.width for plane in self.planes]
         self.buffers = [cupy.empty(nbytes, np.uint8) for nbytes in (*sizes, *chars)]
+        self._end_texts()
+
+    def _end_texts(self) -> None:
+        """Say where the last value of each text ends, which none of the writers knows."""
+        first = len(self.planes) - len(self._chars)
+        last = [buffer.data.ptr + self._rows * OFFSET_BYTES for buffer in self.buffers[first : len(self.planes)]]
+        for start in range(0, len(last), _TEXTS_A_LAUNCH):
+            padding = [0] * (_TEXTS_A_LAUNCH - len(last[start : start + _TEXTS_A_LAUNCH]))
+            addresses = [np.uint64(one) for one in last[start : start + _TEXTS_A_LAUNCH] + padding]
+            ends = [np.int32(one) for one in list(self._chars[start : start + _TEXTS_A_LAUNCH]) + padding]
+            partition_module().get_function("end_texts")((1,), (1,), (*addresses, *ends))
 
     def finish(self) -> DeviceColumns:
         """The result, once all rows have been written."""
@@ -149,7 +164,6 @@ class WrittenOutput:
             return DeviceColumns(schema, 0, tuple(map(empty_array, schema.columns)))
         by_kind = {(plane.column, plane.kind): buffer for plane, buffer in zip(self.planes, self.buffers, strict=False)}
         chars = dict(zip(text_places(schema), self.buffers[len(self.planes) :], strict=True))
-        ends = dict(zip(text_places(schema), self._chars, strict=True))
         arrays = []
         for place, column in enumerate(schema):
             if column.fixed:
@@ -157,7 +171,6 @@ class WrittenOutput:
                 continue
             if place in chars:
                 offsets = by_kind[place, "text"].view(np.int32)
-                offsets[rows] = ends[place]
                 child = plc.Column(plc.DataType(plc.TypeId.INT32), rows + 1, plc.gpumemoryview(offsets), None, 0, 0, [])
                 type_, items, children = plc.DataType(plc.TypeId.STRING), chars[place], [child]
             else:

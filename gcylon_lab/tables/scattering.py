@@ -56,8 +56,9 @@ class Scattering(Protocol):
         """
         ...
 
-    def put(self, piece: int, data: Data) -> None:
-        """Queue the writing of a piece's fixed columns to their places; may return before it is done."""
+    def put(self, piece: int, views: Sequence[Data]) -> None:
+        """Queue the writing of the fixed columns of pieces, from one on, to their places; may return before it is
+        done."""
         ...
 
 
@@ -85,15 +86,16 @@ class Scatters(Protocol):
 class Writing(Scattering, Protocol):
     """As `Scattering`, for all columns; see `gcylon_lab.tables.planes`.
 
-    Where rows of a text go is known once the characters of all pieces have been weighed.
+    Where rows of a text go is known once the characters of all pieces have been counted. What is put has been taken by
+    `weigh`.
     """
 
     def weigh(self, piece: int, data: Data) -> None:
-        """Queue the counting of a piece's characters."""
+        """Take a piece, whose characters `chars` will count."""
         ...
 
     def chars(self) -> Int64s:
-        """Bytes of the characters of each piece, rank and text, once all pieces have been weighed.
+        """Bytes of the characters of each piece, rank and text, once all pieces have been taken.
 
         Returns
         -------

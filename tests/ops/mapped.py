@@ -109,7 +109,11 @@ class NumpyScattering:
         before = (np.cumsum(each, axis=0) - each)[:, :, None] * np.array(widths)
         self._addresses = (addresses + before).reshape(-1, len(widths))
 
-    def put(self, piece: int, data: Any) -> None:
+    def put(self, piece: int, views: Sequence[Any]) -> None:
+        for place, data in enumerate(views, piece):
+            self._put(place, data)
+
+    def _put(self, piece: int, data: Any) -> None:
         before = self._counts[:piece].sum(axis=0)
         arrays = [array for column, array in zip(data.schema, data.arrays, strict=True) if column.fixed]
         for one in np.flatnonzero(self._counts[piece]):
@@ -143,7 +147,7 @@ class NumpyWriting(NumpyScattering):
     def aim_at(self, planes: Sequence[Plane], addresses: Any, chars: Any, first_chars: Any) -> None:
         self._planes, self._addresses, self._chars, self._first = planes, addresses, chars, first_chars
 
-    def put(self, piece: int, data: Any) -> None:
+    def _put(self, piece: int, data: Any) -> None:
         rows_before, bytes_before = self._counts[:piece].sum(axis=0), self._bytes[:piece].sum(axis=0)
         for one in np.flatnonzero(self._counts[piece]):
             mine = self._pieces[piece] == one

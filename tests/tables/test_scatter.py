@@ -37,7 +37,7 @@ def scattered(
     addresses = [[v.data.ptr + before * w for v, w in zip(view, widths, strict=True)] for view in views]
     scattering.aim(np.array(addresses, dtype=np.int64), widths)
     for place, (start, stop) in enumerate(pairwise(edges)):
-        scattering.put(place, backend.slice(data, start, stop))
+        scattering.put(place, [backend.slice(data, start, stop)])
     cupy.cuda.get_current_stream().synchronize()
     for view in views:
         for column, width in zip(view, widths, strict=True):

@@ -54,14 +54,15 @@ def written(backend: Any, data: Any, ids: Any, n: int, edges: list[int], before:
     planes = planes_of(schema, nulls)
     outputs = [device.allocate_written(schema, int(rows[i]) + before, nulls, chars[i] + 7) for i in range(n)]
     for output in outputs:
-        for buffer in output.buffers:
-            buffer[:] = 0
+        for place, buffer in enumerate(output.buffers):
+            buffer[: buffer.size - 4 * (place < len(planes) and planes[place].kind == "text")] = 0
     addresses = np.array([[b.data.ptr for b in output.buffers] for output in outputs], dtype=np.int64)
     widths = np.array([plane.width for plane in planes])
     first = np.full((n, texts), 7, np.int64)  # of others
     writing.aim_at(planes, addresses[:, : len(planes)] + before * widths, addresses[:, len(planes) :], first)
-    for place, piece in enumerate(pieces):
-        writing.put(place, piece)
+    half = len(pieces) // 2  # in two rounds
+    writing.put(0, pieces[:half])
+    writing.put(half, pieces[half:])
     cupy.cuda.get_current_stream().synchronize()
     for output in outputs:
         for plane, buffer in zip(planes, output.buffers, strict=False):
