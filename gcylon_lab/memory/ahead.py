@@ -18,7 +18,7 @@ _AHEAD_PART = 4  # of what a rank may count on; the user's own frames and the pa
 _PAUSE_S = 0.002  # other threads' CUDA calls wait while pages are locked, so they get time in between
 _LOOK_AGAIN_S = 0.02
 # So long after an operation nothing is locked: one that soon follows would wait for the short step under way (16 ms).
-_QUIET_NS = 250_000_000
+_QUIET_NS = 1_000_000_000
 
 
 def pinned_cap(host_memory_limit: int, share_bytes: int) -> int:

@@ -175,7 +175,7 @@ class BucketRoute(HashRoute):
         self._buckets, self._may_scatter = buckets, scatters
         self._first, self._last = 0, buckets
         self._every: Scattering | None = None  # of all buckets
-        self.rows = np.zeros((buckets, size), np.int64)
+        self._counted = np.zeros((buckets, size), np.int64)
         self.variable = np.zeros((buckets, size), np.int64)
 
     def learn(self, operation: Operation, part: Part, chunk_rows: int) -> None:
@@ -204,8 +204,14 @@ class BucketRoute(HashRoute):
                 del data, ids
             if scatters:  # at once, and for all passes: on a GPU each count is a wait
                 self.prepare(operation, part, chunk_rows)
-                counts = counts if self._every is None else self._every.counts.sum(axis=0)
-        self.rows, self.variable = counts.reshape(-1, size), variable.reshape(-1, size)
+        self._counted, self.variable = counts.reshape(-1, size), variable.reshape(-1, size)
+
+    @property
+    def rows(self) -> Int64s:
+        """How many rows of each bucket each rank gets; shape (buckets, size)."""
+        if self._every is not None:
+            self._counted = self._every.counts.sum(axis=0)
+        return self._counted
 
     def choose(self, first: int, last: int) -> None:
         """Let rows of buckets [first, last) travel from now on."""
@@ -256,8 +262,8 @@ class BucketRoute(HashRoute):
 
     def _find_places(self, backend: Scatters, ids: Ids) -> Scattering:
         self._every = None  # its counts make room
-        self._every = backend.scattering(ids, self._size, self._edges, ids_each=self._buckets)
-        return self._every.chosen(self._first, self._last)
+        every = self._every = backend.scattering(ids, self._size, self._edges, ids_each=self._buckets)
+        return every.chosen(self._first, self._last) if self._last - self._first < self._buckets else every
 
     def _writes(self, operation: Operation) -> bool:
         return False  # only some of the rows travel

@@ -37,9 +37,15 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
     return (-(-total // size),) * size
 
 
-@lru_cache(maxsize=32)
 def costs_of(shapes: Shapes, strategy: str) -> Costs:
     """The costs of one strategy; kept, as an operation plans again once it has counted."""
+    if shapes.verb != "sort_values":  # what is in use does not matter
+        shapes = replace(shapes, used=(0,) * shapes.size)
+    return _costs_of(shapes, strategy)
+
+
+@lru_cache(maxsize=32)
+def _costs_of(shapes: Shapes, strategy: str) -> Costs:
     if shapes.verb == "sort_values":
         from .sort_costs import SortCosts  # which stands on this file
 
@@ -98,6 +104,7 @@ class Costs:
         self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / max(shapes.bytes_per_row, 1.0))), 1.0)
         self._paths = _paths(shapes)
         self._worked: dict[int, Numbers] = {}
+        self._read: dict[int, tuple[Numbers, Numbers, Numbers]] = {}
         # Fixed columns that are received in place need just what was counted.
         self._usable = 0.9 if self._staged or (shapes.variable_row_bytes and self._packs) else 0.98
 
@@ -166,6 +173,11 @@ class Costs:
 
     def _reading(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers]:
         """Rows of a piece, and what it takes to have it and to make it, where chunks are of equal size."""
+        if chunk_rows not in self._read:
+            self._read[chunk_rows] = self._reads(chunk_rows)
+        return self._read[chunk_rows]
+
+    def _reads(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers]:
         row = self._shapes.bytes_per_row
         slices = np.ceil(self._chunk_rows / chunk_rows)
         together = np.floor(chunk_rows / self._chunk_rows)
@@ -237,40 +249,35 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
     shapes = replace(shapes, used=(0,) * shapes.size)
     rows = wished_rows(shapes, config)
     worth = min(config.min_chunk_rows, rows)
-    quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
+    placed, limits = costs_of(shapes, "direct"), np.array(shapes.limits)
+    result = np.array(expected_results(shapes)) + placed.kept
+    everything = result + placed.work(rows)
     # Inputs that give way are read back: that takes room as well.
     below = all_staged(shapes)
-    placed, staged = costs_of(shapes, "direct"), costs_of(shapes, "staged")
-    placed_below, staged_below = costs_of(below, "direct"), costs_of(below, "staged")
-    result = np.array(expected_results(shapes)) + placed.kept
-    needs = zip(
-        result + placed.work(rows),
-        result + np.maximum(placed.work(rows), placed_below.work(rows)),
-        result + np.maximum(placed.work(worth), placed_below.work(worth)),
-        result + placed.work(worth),
-        np.maximum(staged.work(rows), staged_below.work(rows)),
-        # On GPUs chunks of a quarter are nearly as fast: the inputs do not give way for more.
-        np.maximum(staged.work(quarter), staged_below.work(quarter)),
-        np.maximum(staged.work(worth), staged_below.work(worth)),
-        shapes.limits,
-        strict=True,
-    )
-    rooms: list[Room] = []
-    for everything, everything_below, smallest, smallest_here, good, fair, enough, limit in needs:
-        least = min(int(max(min(fair, limit // 2), enough)), limit)
-        if strategy == "staged":
-            rooms.append(Room(min(int(good), limit), least, least))
-        elif strategy == "chunked":
-            # Smaller chunks do as well, so the inputs give way only where not even those would fit.
-            here = min(int(smallest_here), limit)
-            rooms.append(Room(min(int(everything), limit), min(int(smallest), limit), here))
-        elif strategy == "auto":
-            # Where the result cannot fit even alone, freeing memory for it would be in vain.
-            rooms.append(Room(int(everything if everything <= limit else min(good, limit)), least, least))
-        else:
-            below_too = min(int(everything_below), limit)
-            rooms.append(Room(below_too, below_too, min(int(everything), limit)))
-    return tuple(rooms)
+    if strategy in ("staged", "auto"):
+        good, least = _room_staged(shapes, below, config, rows, worth)
+        # Where the result cannot fit even alone, freeing memory for it would be in vain.
+        wanted = np.minimum(good, limits)
+        wanted = wanted if strategy == "staged" else np.where(everything <= limits, everything, wanted)
+        here = least
+    else:
+        # Smaller chunks do as well, so the inputs give way for `chunked` only where not even those would fit.
+        some = worth if strategy == "chunked" else rows
+        least = np.minimum(result + np.maximum(placed.work(some), costs_of(below, "direct").work(some)), limits)
+        here = np.minimum(result + placed.work(some), limits)
+        wanted = np.minimum(everything, limits) if strategy == "chunked" else least
+    rooms = zip(wanted.tolist(), least.tolist(), here.tolist(), strict=True)
+    return tuple(Room(int(one), int(two), int(three)) for one, two, three in rooms)
+
+
+def _room_staged(shapes: Shapes, below: Shapes, config: GcylonConfig, rows: int, worth: int) -> tuple[Numbers, Numbers]:
+    """For a staged result: bytes for chunks that are fastest, and for those that inputs give way for."""
+    quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
+    staged, staged_below = costs_of(shapes, "staged"), costs_of(below, "staged")
+    # On GPUs chunks of a quarter are nearly as fast: the inputs do not give way for more.
+    good, fair, enough = (np.maximum(staged.work(n), staged_below.work(n)) for n in (rows, quarter, worth))
+    limits = np.array(shapes.limits)
+    return good, np.minimum(np.maximum(np.minimum(fair, limits // 2), enough), limits)
 
 
 def never_fits(shapes: Shapes, strategy: str) -> npt.NDArray[np.bool_]:

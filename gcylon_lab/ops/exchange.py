@@ -46,10 +46,12 @@ def exchange_table(
     Part
         This rank's part of the result.
     """
-    plan = operation.make_plan(shapes)
+    plan = operation.make_plan(shapes, compare=False)
     counted: tuple[int, ...] | None = None
     written: Written | None = None
-    if plan.strategy != "staged":
+    if plan.strategy == "staged":
+        plan = operation.make_plan(shapes)
+    else:
         rows, variable = _count(operation, part, route, plan.chunk_rows)
         counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
         if operation.writes_variable:

@@ -206,7 +206,7 @@ class Operation:
         # Ceilings may differ from rank to rank, and so does what could be staged.
         chunks = (part.staged_bytes, part.largest_staged_bytes, len(part.chunks))
         votes = self.vote(VoteKind.OPENING, (limit, used, *chunks))
-        self.limits = tuple(int(n) for n in votes[:, 0])
+        self.limits = tuple(votes[:, 0].tolist())
         self._memory = votes[:, 1:5]
 
     def _never_fits(self, shapes: Shapes) -> bool:
@@ -247,26 +247,30 @@ class Operation:
     def shapes(self, **more: Any) -> Shapes:
         """Collective: all ranks call it. Make room, and return the sizes that all ranks know then."""
         self.make_room(**more)
-        used, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._memory.T)
+        used, staged, largest, chunks = map(tuple, self._memory.T.tolist())
         shapes = self._shapes(used, self.limits, more)
         shapes = replace(shapes, staged_bytes=staged, largest_staged_bytes=largest, chunks=chunks)
         return replace(all_staged(shapes), in_vain=True) if self._in_vain else shapes
 
     def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
-        rows, nbytes, staged, largest, chunks = (tuple(int(n) for n in column) for column in self._sizes.T)
-        row_bytes, defaults = self.schema.row_bytes, self.workspace.exchange_shapes()
-        defaults["columns"] = len(self.schema.columns)
-        seen, texts = self._columns, len(text_places(self.schema))
-        defaults |= {"writable": seen.writable, "null_columns": seen.nulls, "ready": seen.ready, "texts": texts}
-        return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **defaults, **more)
+        rows, nbytes, staged, largest, chunks = map(tuple, self._sizes.T.tolist())
+        row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(text_places(self.schema))
+        known: dict[str, Any] = {
+            "writable": seen.writable,
+            "null_columns": seen.nulls,
+            "ready": seen.ready,
+            "texts": texts,
+        }
+        known |= self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns)}
+        return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
-    def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
+    def make_plan(
+        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: bool
+    ) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""
         try:
-            plan = make_plan(
-                shapes, self.config, strategy or self.request.strategy,
-                counted_results=counted, pinned_tier=self.workspace.has_pinned_tier,
-            )  # fmt: skip
+            strategy, pinned = strategy or self.request.strategy, self.workspace.has_pinned_tier
+            plan = make_plan(shapes, self.config, strategy, counted_results=counted, pinned_tier=pinned, **how)
         except GcylonError as error:
             raise agreed(error) from None
         self.plan, self._planned = plan, shapes

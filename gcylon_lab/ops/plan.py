@@ -159,6 +159,7 @@ def make_plan(
     *,
     counted_results: tuple[int, ...] | None = None,
     pinned_tier: bool = False,
+    compare: bool = True,
 ) -> Plan:
     """Choose a strategy and chunk size that keep the peak under the budget.
 
@@ -174,6 +175,8 @@ def make_plan(
         Bytes of every rank's result, where the keys have been counted.
     pinned_tier : bool, default False
         Whether the engines are GPU engines, which can stage without a disk.
+    compare : bool, default True
+        Whether to say what the other strategies would have meant.
 
     Returns
     -------
@@ -189,12 +192,10 @@ def make_plan(
     check_strategy(strategy)
     results = expected_results(shapes) if counted_results is None else counted_results
     assumption = EVENLY if counted_results is None and shapes.verb == "shuffle" else ""
-    candidates = {name: _candidate(shapes, config, name, results) for name in ("direct", "chunked", "staged")}
+    candidates = _Candidates(shapes, config, results)
     chosen, reason = _choose(candidates, config, strategy, shapes, results, pinned_tier=pinned_tier)
     fit = candidates[chosen]
-    alternatives = tuple(
-        Alternative(name, max(c.peaks), c.rounds, c.fits) for name, c in candidates.items() if name != chosen
-    )
+    others = [candidates[name] for name in STRATEGIES[1:] if name != chosen] if compare else []
     return Plan(
         verb=shapes.verb,
         strategy=chosen,
@@ -207,7 +208,7 @@ def make_plan(
         reason=reason,
         assumption=assumption,
         predicted_peaks=fit.peaks,
-        alternatives=alternatives,
+        alternatives=tuple(Alternative(c.strategy, max(c.peaks), c.rounds, c.fits) for c in others),
     )
 
 
@@ -221,6 +222,19 @@ class _Candidate:
     costs: Costs
     always: Numbers  # bytes on each rank beside the work of a round: in use before, result, kept ids
     worth_rows: int  # of a chunk that is worth it
+
+
+class _Candidates(dict[str, _Candidate]):
+    """By strategy, each looked at when it is asked for: planning is a part of what a small operation takes."""
+
+    def __init__(self, shapes: Shapes, config: GcylonConfig, results: tuple[int, ...]) -> None:
+        super().__init__()
+        self._known = shapes, config, results
+
+    def __missing__(self, strategy: str) -> _Candidate:
+        shapes, config, results = self._known
+        self[strategy] = made = _candidate(shapes, config, strategy, results)
+        return made
 
 
 def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:

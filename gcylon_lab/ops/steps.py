@@ -67,9 +67,11 @@ class Step(Operation):
         self.record.measured_peak_bytes = max(self.record.measured_peak_bytes, peak)
         super().make_room(**more)
 
-    def make_plan(self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None) -> Plan:
+    def make_plan(
+        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: bool
+    ) -> Plan:
         """Plan this exchange; the record adds up the operation's."""
-        plan = super().make_plan(shapes, counted, strategy)
+        plan = super().make_plan(shapes, counted, strategy, **how)
         self.record.rounds = self._rounds_before + plan.rounds
         self._predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
         return plan

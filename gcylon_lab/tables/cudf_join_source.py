@@ -78,24 +78,47 @@ extern "C" __global__ void __launch_bounds__(THREADS) hash_range(const u64* keys
     }
 }
 
+// From a slot on whose word has been seen already.
+static __device__ __forceinline__ void put_row(
+        const u64* keys, u64 key, u64 word, u64 slot, u64 there, const Spread& spread, u64* slots,
+        u32* repeated, u32 most, u64* repeats) {
+    for (int step = 0; step < MOST_STEPS; ++step) {
+        if (there == EMPTY) there = atomicCAS(&slots[slot], EMPTY, word);
+        if (there == EMPTY) return;
+        if ((u32)(there >> 32) == (u32)(word >> 32) && keys[(u32)there] == key) {
+            u32 at = atomicAdd(repeated, 1);
+            if (at < most) repeats[at] = there << 32 | (u32)word;
+            return;
+        }
+        slot = next_slot(spread, slot);
+        there = *(volatile u64*)&slots[slot];  // a look costs less than an exchange in vain
+    }
+    atomicAdd(repeated, most + 1);  // hashes leave a part of their range empty, and crowd in the rest
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) put_in(
         const u64* keys, i64 rows, SPREAD, u64* slots, u32* repeated, u32 most, u64* repeats) {
     Spread spread = AS_GIVEN;
-    i64 row = (i64)blockIdx.x * THREADS + threadIdx.x;
-    if (row >= rows || *(volatile u32*)repeated > most) return;  // with too many that are repeated it is not used
-    u64 key = keys[row], hash = mixed(key), word = hash << 32 | (u32)row;
-    u64 slot = slot_of(spread, hash);
-    for (int step = 0; step < MOST_STEPS; ++step, slot = next_slot(spread, slot)) {
-        u64 there = *(volatile u64*)&slots[slot];  // a look costs less than an exchange in vain
-        if (there == EMPTY) there = atomicCAS(&slots[slot], EMPTY, word);
-        if (there == EMPTY) return;
-        if ((u32)(there >> 32) == (u32)hash && keys[(u32)there] == key) {
-            u32 at = atomicAdd(repeated, 1);
-            if (at < most) repeats[at] = there << 32 | (u32)row;
-            return;
-        }
+    if (*(volatile u32*)repeated > most) return;  // with too many that are repeated it is not used
+    i64 base = (i64)blockIdx.x * TILE + threadIdx.x;
+    u64 key[STEPS], word[STEPS], slot[STEPS], there[STEPS];
+    #pragma unroll
+    for (int step = 0; step < STEPS; ++step) {  // so that enough loads are under way at one time
+        i64 row = base + step * THREADS;
+        key[step] = row < rows ? keys[row] : 0;
     }
-    atomicAdd(repeated, most + 1);  // hashes leave a part of their range empty, and crowd in the rest
+    #pragma unroll
+    for (int step = 0; step < STEPS; ++step) {
+        i64 row = base + step * THREADS;
+        u64 hash = mixed(key[step]);
+        word[step] = hash << 32 | (u32)row;
+        slot[step] = row < rows ? slot_of(spread, hash) : 0;
+        there[step] = *(volatile u64*)&slots[slot[step]];
+    }
+    #pragma unroll
+    for (int step = 0; step < STEPS; ++step)
+        if (base + step * THREADS < rows)
+            put_row(keys, key[step], word[step], slot[step], there[step], spread, slots, repeated, most, repeats);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) mark_repeated(

@@ -46,7 +46,7 @@ class JoinTable:
         self._slots = cupy.full(slots, 2**64 - 1, np.uint64)
         repeats, count = cupy.empty(self._most, np.uint64), cupy.zeros(1, np.uint32)
         arguments = keys, np.int64(rows), *self._spread, self._slots, count, np.uint32(self._most), repeats
-        _code().put_in((-(-rows // THREADS),), (THREADS,), arguments)
+        _code().put_in((-(-rows // TILE_ROWS),), (THREADS,), arguments)
         self.repeated = int(Arriving(count).wait()[0])
         self.usable = self.repeated <= self._most
         self._repeats = repeats

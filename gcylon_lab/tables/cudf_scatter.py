@@ -43,24 +43,47 @@ class DeviceScattering:
         self._edges = list(edges)
         tiles = [-(-(stop - start) // TILE_ROWS) for start, stop in zip(edges, edges[1:], strict=False)]
         self._tile_edges = np.concatenate(([0], np.cumsum(tiles, dtype=np.int64))).tolist()
-        self._take_counts(self._count().reshape(-1, ids_each, n))
-
-    def _take_counts(self, counts: Int64s) -> None:
-        self.counts, self.rows = counts, counts.sum(axis=1)
+        self._each = ids_each, n
         self._targets: Any = None
+        self._arriving: Arriving | None = None
+        self._counts = self._rows = np.zeros((0, *self._each), np.int64)
+        if self._tile_edges[-1]:
+            self._count()
+
+    @property
+    def counts(self) -> Int64s:
+        """How many rows each piece has of each id; waits, the first time."""
+        self._wait_for_counts()
+        return self._counts
+
+    @property
+    def rows(self) -> Int64s:
+        """How many rows of each piece go to each rank."""
+        self._wait_for_counts()
+        return self._rows
 
     def chosen(self, first: int, last: int) -> DeviceScattering:
         """The same for some ids of each rank alone."""
-        some, n = copy(self), self.rows.shape[1]
+        self._wait_for_counts()
+        some, (_, n) = copy(self), self._each
+        some._each = last - first, n
         some._n, some._first = (last - first) * n, self._first + first * n
-        some._take_counts(self.counts[:, first:last])
+        some._counts, some._targets = self._counts[:, first:last], None
+        some._rows = some._counts.sum(axis=1)
         return some
 
-    def _count(self) -> Int64s:
-        """Rows of each piece and id; keeps, for each id and tile, the rows of that id up to the tile's end."""
+    def _wait_for_counts(self) -> None:
+        if self._arriving is None:
+            return
+        at_ends = self._arriving.wait()  # rows of each id, and those before it, up to the end of each piece
+        starts = np.concatenate(([0], at_ends[:-1, -1]))
+        before = np.concatenate((starts[:, None], at_ends[:, :-1]), axis=1)
+        self._counts = np.ascontiguousarray((at_ends - before).T).reshape(-1, *self._each)
+        self._rows, self._arriving = self._counts.sum(axis=1), None
+
+    def _count(self) -> None:
+        """Count the rows of each piece and id; keeps, for each id and tile, those of that id up to the tile's end."""
         n, tiles, pieces = self._n, self._tile_edges[-1], len(self._edges) - 1
-        if not tiles:
-            return np.zeros((pieces, n), np.int64)
         last_tiles = [0, *(edge - 1 for edge in self._tile_edges[1:])]
         edges = uploaded(np.array([self._edges, self._tile_edges, last_tiles], np.int64))
         self._tiles = edges[0], edges[1], np.int32(pieces)  # as kernels find the piece of a tile
@@ -70,10 +93,7 @@ class DeviceScattering:
         kernel((tiles,), (THREADS,), (self._ids, *self._tiles, np.int32(n), bits_of(n), np.int64(tiles), counts))
         self._ends = counts.reshape(-1)
         cupy.cumsum(self._ends, out=self._ends)
-        at_ends = Arriving(counts[:, self._last_tiles]).wait()
-        starts = np.concatenate(([0], at_ends[:-1, -1]))
-        before = np.concatenate((starts[:, None], at_ends[:, :-1]), axis=1)
-        return np.ascontiguousarray((at_ends - before).T)
+        self._arriving = Arriving(counts[:, self._last_tiles])
 
     @property
     def aimed(self) -> bool:

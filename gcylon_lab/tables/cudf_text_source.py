@@ -206,6 +206,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) scatter_texts(
     }
 }
 
+// Bytes that say whether rows hold values as bits, to the end of a mask; of each, how many rows lack one. `where` has
+// the addresses of the bytes and of the mask of each row of the grid.
+extern "C" __global__ void __launch_bounds__(THREADS) pack_valid(i64 rows, const u64* where, u64* nulls) {
+    __shared__ u32 lacking;
+    if (threadIdx.x == 0) lacking = 0;
+    __syncthreads();
+    i64 row = (i64)blockIdx.x * THREADS + threadIdx.x;
+    bool holds = row < rows && ((const u8*)where[2 * blockIdx.y])[row];
+    u32 word = __ballot_sync(0xffffffffu, holds), lacks = __ballot_sync(0xffffffffu, row < rows && !holds);
+    if ((threadIdx.x & 31) == 0) {
+        ((u32*)where[2 * blockIdx.y + 1])[row >> 5] = word;
+        if (lacks) atomicAdd(&lacking, __popc(lacks));
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && lacking) atomicAdd(&nulls[blockIdx.y], (u64)lacking);
+}
+
 // Where the last value of each text ends.
 extern "C" __global__ void end_texts(
         u64 at0, u64 at1, u64 at2, u64 at3, u64 at4, u64 at5, u64 at6, u64 at7,

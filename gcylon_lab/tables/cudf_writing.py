@@ -13,7 +13,6 @@ import pylibcudf as plc
 
 from .cudf_data import DeviceColumns, empty_array
 from .cudf_partition import THREADS, bits_of, partition_module
-from .cudf_rows import masked
 from .cudf_scatter import DeviceScattering
 from .cudf_transfer import Arriving, uploaded
 from .cudf_types import device_type, item_dtype
@@ -23,6 +22,7 @@ from .schema import Schema
 Int64s = npt.NDArray[np.int64]
 
 _TEXTS_A_LAUNCH = 8  # whose addresses are passed by value
+_MASK_BYTES = 64
 
 
 def lacks_values(data: DeviceColumns) -> list[bool] | None:
@@ -157,6 +157,23 @@ class WrittenOutput:
             ends = [np.int32(one) for one in list(self._chars[start : start + _TEXTS_A_LAUNCH]) + padding]
             partition_module().get_function("end_texts")((1,), (1,), (*addresses, *ends))
 
+    def _masks(self) -> dict[int, tuple[Any, int]]:
+        """By a column's place a mask of bits, and how many rows it lacks, of what says so in bytes; waits."""
+        valid = [(p.column, b) for p, b in zip(self.planes, self.buffers, strict=False) if p.kind == "valid"]
+        if not valid:
+            return {}
+        # libcudf pads masks to so many bytes, and may read them to their end.
+        masks = [cupy.empty(-(-self._rows // (8 * _MASK_BYTES)) * _MASK_BYTES, np.uint8) for _ in valid]
+        addresses = np.array(
+            [(b.data.ptr, mask.data.ptr) for (_, b), mask in zip(valid, masks, strict=True)], np.uint64
+        )
+        nulls = cupy.zeros(len(valid), np.uint64)
+        blocks = -(-8 * masks[0].size // THREADS)
+        kernel = partition_module().get_function("pack_valid")
+        kernel((blocks, len(valid)), (THREADS,), (np.int64(self._rows), uploaded(addresses), nulls))
+        counts = Arriving(nulls).wait().tolist()
+        return {place: (mask, int(n)) for (place, _), mask, n in zip(valid, masks, counts, strict=True)}
+
     def finish(self) -> DeviceColumns:
         """The result, once all rows have been written."""
         schema, rows = self._schema, self._rows
@@ -164,6 +181,7 @@ class WrittenOutput:
             return DeviceColumns(schema, 0, tuple(map(empty_array, schema.columns)))
         by_kind = {(plane.column, plane.kind): buffer for plane, buffer in zip(self.planes, self.buffers, strict=False)}
         chars = dict(zip(text_places(schema), self.buffers[len(self.planes) :], strict=True))
+        masks = self._masks()
         arrays = []
         for place, column in enumerate(schema):
             if column.fixed:
@@ -176,7 +194,7 @@ class WrittenOutput:
             else:
                 type_ = plc.DataType.from_arrow(device_type(column.arrow))
                 items, children = by_kind[place, "items"], []
-            plain = plc.Column(type_, rows, plc.gpumemoryview(items), None, 0, 0, children)
-            valid = by_kind.get((place, "valid"))
-            arrays.append(plain if valid is None else masked(plain, valid.view(np.bool_)))
+            mask, nulls = masks.get(place, (None, 0))
+            view = plc.gpumemoryview(mask) if nulls else None
+            arrays.append(plc.Column(type_, rows, plc.gpumemoryview(items), view, nulls, 0, children))
         return DeviceColumns(schema, rows, tuple(arrays))

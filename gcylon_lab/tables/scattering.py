@@ -23,22 +23,22 @@ class Scattering(Protocol):
     """Where each row of a part goes: known for all its pieces before the first of them leaves.
 
     The rows of one id keep their order, over all pieces, and follow those of the lower ids that go to the same rank.
-
-    Attributes
-    ----------
-    counts : ndarray of int64, shape (pieces, ids_each, n)
-        How many rows each piece has of each id.
-    rows : ndarray of int64, shape (pieces, n)
-        How many rows of each piece go to each rank.
-    aimed : bool
-        Whether `aim` has been called.
     """
 
-    counts: Int64s
-    rows: Int64s
+    @property
+    def counts(self) -> Int64s:
+        """How many rows each piece has of each id; shape (pieces, ids_each, n). May wait, the first time."""
+        ...
 
     @property
-    def aimed(self) -> bool: ...
+    def rows(self) -> Int64s:
+        """How many rows of each piece go to each rank; shape (pieces, n)."""
+        ...
+
+    @property
+    def aimed(self) -> bool:
+        """Whether `aim` has been called."""
+        ...
 
     def chosen(self, first: int, last: int) -> Scattering:
         """The same for the rows of some ids alone, of each rank those in [first, last). Waits for nothing."""

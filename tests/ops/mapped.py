@@ -89,7 +89,8 @@ class NumpyScattering:
         self._take_counts(np.array(counts, dtype=np.int64).reshape(-1, ids_each, n))
 
     def _take_counts(self, counts: Any) -> None:
-        self.counts, self.rows = counts, counts.sum(axis=1)
+        self.counts: Any = counts
+        self.rows: Any = counts.sum(axis=1)
         self._counts = counts.reshape(len(counts), -1)
         self._addresses: Any = None
 
