@@ -176,10 +176,17 @@ class HandleVerbs(Forwarding):
         return foresee_join(spec, left, other, config or self._session.config, strategy=strategy)
 
     def plan_groupby(
-        self, by: str | int | Sequence[str | int], *, strategy: str = "auto", config: GcylonConfig | None = None
+        self,
+        by: str | int | Sequence[str | int],
+        *,
+        sort: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
     ) -> Plan:
-        """Show how a group-by would run; no data is read."""
-        return self._plan("groupby", strategy, config, on=[by] if isinstance(by, (str, int)) else list(by))
+        """Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its groups would be sorted; no data
+        is read."""
+        keys = [by] if isinstance(by, (str, int)) else list(by)
+        return self._plan("groupby", strategy, config, on=keys, in_order=sort)
 
     def plan_sort_values(
         self, by: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None

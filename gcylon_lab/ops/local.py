@@ -13,11 +13,10 @@ from ..tables.backend import Backend, Data
 from ..tables.schema import Schema
 from .operation import Operation
 from .part import Chunk, Part, hold, stage
-from .shapes import FAST_CHUNK_BYTES, stage_slice_bytes
+from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT, stage_slice_bytes
 
-# Of the budget a piece with all that is made of it takes so much, and so much stays free beside results that are held.
+# Of the budget a piece with all that is made of it takes so much.
 PIECES_IN_LIMIT = 8
-_KEPT_FREE = 4
 
 
 class LocalWork:
@@ -117,7 +116,7 @@ class LocalWork:
 
     def _kept_free(self) -> int:
         known = self.kept_free_bytes
-        return self.workspace.budget.limit_bytes // _KEPT_FREE if known is None else known
+        return self.workspace.budget.limit_bytes // KEPT_FREE_IN_LIMIT if known is None else known
 
     def new_part(self, schema: Schema) -> Part:
         """An empty part that is filled by `keep`, and gives way when work does not fit."""

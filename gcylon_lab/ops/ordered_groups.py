@@ -35,7 +35,7 @@ def groupby_in_order(
     Returns
     -------
     Part, Plan
-        The plan is that of the sort, and says in its notes how the rows were grouped.
+        The plan is that of the grouping, and in its ``then`` that of the sort.
     """
     grouped, grouping = groupby(
         workspace, part, by, aggregations, dropna=dropna, deterministic=deterministic, strategy=strategy,
@@ -45,5 +45,4 @@ def groupby_in_order(
         made, plan = sort_values(workspace, grouped, by, strategy=strategy, config=config, timeout_s=timeout_s)
     finally:
         grouped.release()  # an error that is kept would hold it
-    # Most of the work was done before what the plan is of.
-    return made, replace(plan, notes=(*(f"grouping: {note}" for note in grouping.notes), *plan.notes))
+    return made, replace(grouping, then=plan)

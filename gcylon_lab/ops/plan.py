@@ -73,6 +73,8 @@ class Plan:
         Steps beside the exchange, and what was left out, in words. Without rounds nothing is exchanged.
     passes : int
         How often the tables are gone through, each time for other rows.
+    then : Plan, optional
+        Of the step that follows where there is one; all that is said beside it is of the first one.
     """
 
     verb: str
@@ -89,13 +91,19 @@ class Plan:
     alternatives: tuple[Alternative, ...] = ()
     notes: tuple[str, ...] = ()
     passes: int = 1
+    then: Plan | None = None
+
+    @property
+    def highest_peak_bytes(self) -> int:
+        """The predicted peak of the step that needs most."""
+        return max(self.predicted_peak_bytes, self.then.highest_peak_bytes if self.then else 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values."""
         return asdict(self)
 
     def describe(self) -> str:
-        """Return the plan in words, one line and one for each other strategy."""
+        """Return the plan in words, one line and one for each other strategy; then of the step that follows."""
         rounds = "nothing is exchanged"
         if self.rounds:
             count = f"{format_count(self.rounds)} round{'s' * (self.rounds != 1)}"
@@ -114,6 +122,8 @@ class Plan:
             )
             for other in self.alternatives
         ]
+        if self.then is not None:
+            lines.append(f"then {self.then.describe()}")
         return "\n".join(lines)
 
     def __str__(self) -> str:

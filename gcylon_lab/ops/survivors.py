@@ -103,14 +103,13 @@ def survivors(operation: Operation, part: Part, keys: Sequence[Label], keep: str
     steps = whole_rows(narrow.schema, keys, keep)
     found = group_rows(operation, narrow, steps, dropna=False, schema=narrow.schema, in_one_go=True)
     work.forget(narrow)
-    found = work.adopt(found)
-    where = view_of(operation.workspace, found, [position.name])
+    where = work.adopt(found)
     if not together:
-        where = work.adopt(_sent_home(operation, where, edges))
+        where = work.adopt(_sent_home(operation, view_of(operation.workspace, found, [position.name]), edges))
         work.forget(found)
     with _Marks(work, part.rows, int(edges[operation.rank])) as marks:
-        marks.set(where, position.name)
-        work.forget(found if together else where)
+        marks.use_up(where, position.name)
+        work.forget(where)
         if together:
             work.kept_free_bytes = None  # it is the result
         rows = _picked(work, part, marks)
@@ -207,11 +206,13 @@ class _Marks:
     def __exit__(self, *error: object) -> None:
         self._held.release()
 
-    def set(self, where: Part, name: Label) -> None:
-        """Mark the rows at some positions, none twice."""
+    def use_up(self, where: Part, name: Label) -> None:
+        """Mark the rows at the positions in a column, none twice; each chunk is free once it has been read, with all
+        that it holds beside them."""
         work, schema = self._work, where.schema.select([name])
         limit = work.workspace.budget.limit_bytes
-        if where.nbytes > limit // _HELD_IN_LIMIT:  # what is read could not give way
+        largest = max((chunk.nbytes for chunk in where.chunks if chunk.tier == "device"), default=0)
+        if largest > limit // _HELD_IN_LIMIT:  # what is read could not give way
             where.stage(work.workspace, where.nbytes, stage_slice_bytes(limit))
         rows = work.piece_rows(where.nbytes / max(where.rows, 1), _MARKING_BYTES)
         work.expect_pieces(where, schema, rows, _MARKING_BYTES)
@@ -222,7 +223,7 @@ class _Marks:
                 self._bits[places[places & 7 == bit] >> 3] |= 1 << bit
             return data
 
-        for piece in work.pieces(where, schema, rows):
+        for piece in work.pieces(where, schema, rows, using_up=True):
             for _, claim in work.apply(piece, lambda data: _MARKING_BYTES * data.rows, mark):
                 claim.release()
 

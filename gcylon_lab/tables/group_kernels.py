@@ -53,7 +53,8 @@ def _values(groups: Groups, column: Column, array: Array) -> tuple[Int64s, npt.N
 
 
 def _size(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
-    return [as_column(kernel.outputs[0], np.bincount(groups.ids[groups.ids >= 0], minlength=groups.count))]
+    ids, _ = _valid_rows(groups, None)
+    return [as_column(kernel.outputs[0], np.bincount(ids, minlength=groups.count))]
 
 
 def _count(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
@@ -196,14 +197,16 @@ def _merge_moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array
     return [as_column(c, values) for c, values in zip(kernel.outputs, (total, means, merged), strict=True)]
 
 
-def _taken(
-    rows: Callable[[Int64s, int], Int64s], *, skipna: bool = True
-) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
+def _taken(end: str, *, skipna: bool = True) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
+    """A value of the ``first`` or ``last`` row of each group, or of those rows that have one."""
+
     def take(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
         column, array = inputs[0]
         valid = present(column, array) if skipna else None
-        ids = groups.ids if valid is None else np.where(valid, groups.ids, -1)
-        return [gather(column, array, rows(ids, groups.count))]
+        if valid is None:
+            return [gather(column, array, groups.first if end == "first" else groups.last)]
+        ids = np.where(valid, groups.ids, -1)
+        return [gather(column, array, (first_rows if end == "first" else last_rows)(ids, groups.count))]
 
     return take
 
@@ -348,10 +351,10 @@ _KERNELS: dict[str, Callable[[Kernel, Groups, Inputs], list[Array]]] = {
     "merge_total": _from_nothing,
     "moments": _moments,
     "merge_moments": _merge_moments,
-    "first": _taken(first_rows),
-    "last": _taken(last_rows),
-    "first_row": _taken(first_rows, skipna=False),
-    "last_row": _taken(last_rows, skipna=False),
+    "first": _taken("first"),
+    "last": _taken("last"),
+    "first_row": _taken("first", skipna=False),
+    "last_row": _taken("last", skipna=False),
     "min": _extreme(False),
     "max": _extreme(True),
     "any": _truth(False),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,8 @@ from .hashing import require_hashable
 Int64s = npt.NDArray[np.int64]
 
 _TABLE_ROWS = 1 << 16  # values of so small a range are looked up in a table, however few rows there are
+_LOOKED_AT = 4096  # values, to find out whether few of them are different
+_ENCODED = ("str", "bytes", "decimal")  # kinds of which Arrow makes a dictionary
 _NULL_TICKS = np.iinfo(np.int64).min
 _MOST = 2**62
 
@@ -45,6 +47,11 @@ class Groups:
         return len(self.first)
 
     @cached_property
+    def last(self) -> Int64s:
+        """The row at which each group ends."""
+        return last_rows(self.ids, self.count)
+
+    @cached_property
     def outside(self) -> npt.NDArray[np.bool_] | None:
         """Which rows have no group; None where all have one."""
         outside = self.ids < 0
@@ -67,25 +74,131 @@ def find_groups(data: Columns, keys: Sequence[Label], *, dropna: bool) -> Groups
     UnsupportedDtype
         If a key cannot be hashed.
     """
+    codes = _dense_codes(data, keys, dropna=dropna)
+    ids = codes.values
+    if codes.dropped is not None:
+        ids[codes.dropped] = -1
+    elif codes.begin_in_order:
+        return Groups(ids, first_rows(ids, codes.count))
+    return _in_order(ids, codes.count)
+
+
+def distinct_rows(data: Columns, keys: Sequence[Label], *, keep: str) -> Int64s:
+    """The first or the last row of each key, in the order of rows: groups are not numbered for it.
+
+    Raises
+    ------
+    UnsupportedDtype
+        If a key cannot be hashed.
+    """
+    values = _plain_key(data, keys)
+    if values is None:
+        codes = _codes_of(data, keys, dropna=False)
+        if _is_small(codes.count, data.rows):
+            rows = (first_rows if keep == "first" else last_rows)(codes.values, codes.count)
+            if codes.begin_in_order and keep == "first":
+                return rows
+            stays = np.zeros(data.rows, np.bool_)
+            stays[rows[rows >= 0]] = True  # marked rows are found in order faster than row numbers are sorted
+            return np.flatnonzero(stays)
+        values = codes.values
+    repeated = pd.Series(values, copy=False).duplicated(keep="first" if keep == "first" else "last")
+    return np.flatnonzero(~repeated.to_numpy())
+
+
+def rows_by_key(data: Columns, keys: Sequence[Label], *, keep: str) -> Int64s:
+    """The first or the last row of each key, in the order in which keys begin.
+
+    Raises
+    ------
+    UnsupportedDtype
+        If a key cannot be hashed.
+    """
+    if keep == "first":
+        return distinct_rows(data, keys, keep="first")
+    codes = _dense_codes(data, keys, dropna=False)
+    if codes.begin_in_order:
+        return last_rows(codes.values, codes.count)
+    return _in_order(codes.values, codes.count).last
+
+
+def count_keys(data: Columns, keys: Sequence[Label]) -> int:
+    """How many different keys rows have; a missing one is one.
+
+    Raises
+    ------
+    UnsupportedDtype
+        If a key cannot be hashed.
+    """
+    values = _plain_key(data, keys)
+    if values is None:
+        codes = _codes_of(data, keys, dropna=False)
+        if _is_small(codes.count, data.rows):
+            return int(_present(codes.values, codes.count).sum())
+        values = codes.values
+    return len(pd.unique(values))
+
+
+@dataclass(frozen=True)
+class _Codes:
+    """A number in [0, count) for each row, equal for equal keys.
+
+    Attributes
+    ----------
+    values : ndarray of int64
+    count : int
+        Some numbers may stand for no row.
+    begin_in_order : bool
+        Whether they are numbered in the order in which they begin, and all stand for rows. Rows of -1 do not count.
+    dropped : ndarray of bool, optional
+        Rows that shall have no group, whatever their number.
+    """
+
+    values: Int64s
+    count: int
+    begin_in_order: bool = False
+    dropped: npt.NDArray[np.bool_] | None = None
+
+
+def _dense_codes(data: Columns, keys: Sequence[Label], *, dropna: bool) -> _Codes:
+    """Numbers for the keys of rows, so few that a table of them can be made."""
+    codes = _codes_of(data, keys, dropna=dropna)
+    if _is_small(codes.count, data.rows):
+        return codes
+    return replace(_compressed(codes.values, codes.count), dropped=codes.dropped)
+
+
+def _codes_of(data: Columns, keys: Sequence[Label], *, dropna: bool) -> _Codes:
+    """Numbers for the keys of rows, all columns taken together."""
     total, size = np.zeros(data.rows, np.int64), 1
     dropped: npt.NDArray[np.bool_] | None = None
     for key in keys:
-        codes, count = key_codes(require_hashable(data.schema[key]), data.array(key))
-        if dropna:
-            missing = codes < 0
-            if missing.any():
-                dropped = missing if dropped is None else dropped | missing
+        one = _column_codes(require_hashable(data.schema[key]), data.array(key))
+        codes, count = one.values, one.count
+        lacks = bool(codes.min(initial=0) < 0)
+        if len(keys) == 1 and not lacks:  # no number is needed for a missing value
+            return one
+        if dropna and lacks:
+            dropped = codes < 0 if dropped is None else dropped | (codes < 0)
         if size * (count + 1) > _MOST:
-            total, size = _compressed(total, size)
-        if len(keys) == 1 and dropna and dropped is None:  # no code stands for a missing value
-            total, size = codes, max(count, 1)
-            break
+            compressed = _compressed(total, size)
+            total, size = compressed.values, compressed.count
         total = codes + 1 if size == 1 else total * (count + 1) + (codes + 1)
         size *= count + 1
-    ids, count = (total, size) if _is_small(size, data.rows) else _compressed(total, size)
-    if dropped is not None:
-        ids[dropped] = -1
-    return _in_order(ids, count)
+    return _Codes(total, size, dropped=dropped)
+
+
+def _plain_key(data: Columns, keys: Sequence[Label]) -> npt.NDArray[Any] | None:
+    """The values of a single key that need no numbers to be compared: they are in a wide range, none is missing."""
+    column = require_hashable(data.schema[keys[0]]) if len(keys) == 1 else None
+    if column is None or column.kind in (*_ENCODED, "category", "null"):
+        return None
+    values, valid = plain_values(column, data.array(column.name))
+    if valid is not None or not len(values):
+        return None
+    if values.dtype.kind != "f" and _is_small(int(values.max()) - int(values.min()) + 1, len(values)):
+        return None
+    return values
 
 
 def _in_order(ids: Int64s, count: int) -> Groups:
@@ -118,15 +231,31 @@ def _is_small(size: int, rows: int) -> bool:
     return size <= max(4 * rows, _TABLE_ROWS)
 
 
-def _compressed(codes: Int64s, size: int) -> tuple[Int64s, int]:
-    """Codes in [0, size) as ids without gaps, and how many."""
+def _present(codes: Int64s, size: int) -> npt.NDArray[np.bool_]:
+    """Which codes in [0, size) stand for rows."""
+    present = np.zeros(size, np.bool_)
+    present[codes] = True
+    return present
+
+
+def _compressed(codes: Int64s, size: int) -> _Codes:
+    """Codes in [0, size) without gaps."""
     if _is_small(size, len(codes)):
-        present = np.zeros(size, np.bool_)
-        present[codes] = True
-        place = np.cumsum(present) - 1
-        return place[codes], int(place[-1]) + 1 if size else 0
-    ids, values = pd.factorize(codes)
-    return ids.astype(np.int64, copy=False), len(values)
+        place = np.cumsum(_present(codes, size)) - 1
+        return _Codes(place[codes], int(place[-1]) + 1 if size else 0)
+    return _numbered(codes)
+
+
+def _numbered(values: npt.NDArray[Any]) -> _Codes:
+    """Values numbered in the order in which they begin; NaN is -1."""
+    hint = None
+    if len(values) > _TABLE_ROWS:
+        some = values[:: len(values) // _LOOKED_AT]
+        found = len(pd.unique(some))
+        if 2 * found <= len(some):  # a table for few values is made, and looked up in, faster than one for all rows
+            hint = 4 * found
+    ids, uniques = pd.factorize(values, size_hint=hint)
+    return _Codes(ids.astype(np.int64, copy=False), len(uniques), begin_in_order=True)
 
 
 def key_codes(column: Column, array: Any) -> tuple[Int64s, int]:
@@ -137,37 +266,39 @@ def key_codes(column: Column, array: Any) -> tuple[Int64s, int]:
     ndarray of int64, int
         Some numbers may stand for no row.
     """
+    codes = _column_codes(column, array)
+    return codes.values, codes.count
+
+
+def _column_codes(column: Column, array: Any) -> _Codes:
+    """The codes of a column, -1 where a value is missing."""
     if column.kind == "category":
-        return array.astype(np.int64), len(column.labels)
+        return _Codes(array.astype(np.int64), len(column.labels))
     if column.kind == "null":
-        return np.full(len(array), -1, np.int64), 0
-    if column.kind in ("str", "bytes", "decimal"):
-        encoded = one_array(array).dictionary_encode()
-        codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1)
-        return codes.to_numpy(zero_copy_only=False), len(encoded.dictionary)
+        return _Codes(np.full(len(array), -1, np.int64), 0)
+    if column.kind in _ENCODED:
+        plain = one_array(array)
+        encoded = plain.dictionary_encode()
+        indices = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+        return _Codes(indices, len(encoded.dictionary), begin_in_order=not pa.types.is_dictionary(plain.type))
     values, valid = plain_values(column, array)
-    if values.dtype.kind == "f":
-        codes, uniques = pd.factorize(values)
-        codes = codes.astype(np.int64)  # NaN is -1 already
-        count = len(uniques)
-    else:
-        codes, count = _int_codes(values, valid)
-    if valid is not None:
-        codes[~valid] = -1
-    return codes, count
+    codes = _numbered(values) if values.dtype.kind == "f" else _int_codes(values, valid)
+    if valid is None:
+        return codes
+    codes.values[~valid] = -1
+    return _Codes(codes.values, codes.count)
 
 
-def _int_codes(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) -> tuple[Int64s, int]:
+def _int_codes(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) -> _Codes:
     some = values if valid is None else values[valid]
     if not len(some):
-        return np.full(len(values), -1, np.int64), 0
+        return _Codes(np.full(len(values), -1, np.int64), 0)
     low, high = int(some.min()), int(some.max())
     if _is_small(high - low + 1, len(values)):
         wide = values if values.dtype.itemsize == 8 else values.astype(np.int64)
         codes = (wide - wide.dtype.type(low)).astype(np.int64, copy=False)
-        return codes, high - low + 1
-    ids, uniques = pd.factorize(values)
-    return ids.astype(np.int64, copy=False), len(uniques)
+        return _Codes(codes, high - low + 1)
+    return _numbered(values)
 
 
 def plain_values(column: Column, array: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_] | None]:

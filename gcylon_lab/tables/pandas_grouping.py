@@ -12,7 +12,7 @@ from .aggregation import Kernel
 from .column import Label
 from .data import Array, Columns, concat_columns
 from .group_kernels import Inputs
-from .grouping import Groups, Int64s, find_groups, last_rows, plain_values
+from .grouping import Groups, Int64s, count_keys, distinct_rows, find_groups, plain_values, rows_by_key
 from .order_bits import Words, to_bits
 from .relational import Folding
 from .schema import Schema
@@ -23,6 +23,8 @@ from .taking import gather
 # with a quantile, which orders the values.
 _ROW_BYTES = 64
 _ORDERING_ROW_BYTES = 64
+# Kernels that keep whole rows of those with equal keys, and which ones.
+_KEPT = {frozenset(): "first", frozenset(["first_row"]): "first", frozenset(["last_row"]): "last"}
 
 
 class PandasGrouping:
@@ -38,6 +40,8 @@ class PandasGrouping:
         state: Any = None,
         merge: Sequence[Kernel] = (),
     ) -> Columns:
+        if not dropna and (keep := _KEPT.get(frozenset(kernel.function for kernel in kernels))):
+            return _kept_rows(data, keys, kernels, state, keep)
         groups = find_groups(data, keys, dropna=dropna)
         key_rows = take(data, groups.first, keys)
         if state is None:
@@ -57,12 +61,10 @@ class PandasGrouping:
         return _with_keys(select(data, keys), kernels, arrays)
 
     def distinct(self, data: Any, keys: Sequence[Label], *, keep: str) -> Columns:
-        groups = find_groups(data, keys, dropna=False)
-        rows = groups.first if keep == "first" else np.sort(last_rows(groups.ids, groups.count))
-        return take(data, rows, data.schema.names)
+        return take(data, distinct_rows(data, keys, keep=keep), data.schema.names)
 
     def count_distinct(self, data: Any, keys: Sequence[Label]) -> int:
-        return find_groups(data, keys, dropna=False).count
+        return count_keys(data, keys)
 
     def folding(
         self, schema: Schema, keys: Sequence[Label], kernels: Sequence[Kernel], rows: int, groups: float
@@ -118,6 +120,27 @@ def _gone_on(
     outputs = Schema(kernel.outputs)
     own = Columns(outputs, groups.count, tuple(_computed(kernel, groups, data)))
     return _computed(merging, merged, concat_columns([select(state, outputs.names), own]))
+
+
+def _kept_rows(
+    data: Columns, keys: Sequence[Label], kernels: Sequence[Kernel], state: Columns | None, keep: str
+) -> Columns:
+    """The first or the last row of each key, whole, after those of before."""
+    rows = rows_by_key(data, keys, keep=keep)
+    key_rows = take(data, rows, keys)
+    own = [gather(data.schema[kernel.inputs[0]], data.array(kernel.inputs[0]), rows) for kernel in kernels]
+    if state is None:
+        return _with_keys(key_rows, kernels, own)
+    both = concat_columns([select(state, keys), key_rows])
+    rows = rows_by_key(both, keys, keep=keep)
+    if keep == "first" and len(rows) == state.rows:
+        return state  # no key is new
+    arrays: list[Array] = []
+    for kernel, array in zip(kernels, own, strict=True):
+        column = Schema(kernel.outputs)
+        whole = concat_columns([select(state, column.names), Columns(column, key_rows.rows, (array,))])
+        arrays += take(whole, rows, column.names).arrays
+    return _with_keys(take(both, rows, keys), kernels, arrays)
 
 
 def _with_keys(keys: Columns, kernels: Sequence[Kernel], arrays: list[Array]) -> Columns:

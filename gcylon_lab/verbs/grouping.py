@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..config import GcylonConfig
@@ -115,12 +114,9 @@ class GroupBy(Generic[T]):
         return result
 
     def plan(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Collective: all ranks call it. Show how `agg` would run; no data is read."""
-        plan: Plan = self._table.plan_groupby(self._by, strategy=strategy, config=config)
-        if not self._sort:
-            return plan
-        keys = ", ".join(map(str, self._by))
-        return replace(plan, notes=(*plan.notes, f"the groups are then sorted by {keys}, with a plan of its own"))
+        """Collective: all ranks call it. Show how `agg` would run, with ``sort=True`` in two steps; no data is read."""
+        plan: Plan = self._table.plan_groupby(self._by, sort=self._sort, strategy=strategy, config=config)
+        return plan
 
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
@@ -182,10 +178,18 @@ class GroupingVerbs(Verbs):
         return self._made(part, plan)
 
     def plan_groupby(
-        self, by: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
+        self,
+        by: Label | Sequence[Label],
+        *,
+        sort: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
     ) -> Plan:
-        """Collective: all ranks call it. Show how a group-by would run; no data is read."""
-        return plan_verb(self._workspace, self._live(), "groupby", self.info(), config, strategy, on=listed(by))
+        """Collective: all ranks call it. Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its
+        groups would be sorted; no data is read."""
+        return plan_verb(
+            self._workspace, self._live(), "groupby", self.info(), config, strategy, on=listed(by), in_order=sort
+        )
 
 
 def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> list[Aggregation]:

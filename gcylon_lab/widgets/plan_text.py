@@ -63,7 +63,9 @@ def plan_sentence(plan: Mapping[str, Any]) -> str:
         f"{readable(budget)}{share} · {plan['reason']}"
     )
     sentence += (f" ({plan['assumption']})" if plan.get("assumption") else "") + "."
-    return " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in plan.get("notes") or ())])
+    text = " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in plan.get("notes") or ())])
+    then = plan.get("then")
+    return f"{text} Then {then['verb']}: {plan_sentence(then)}" if then else text
 
 
 def alternatives_text(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
@@ -127,7 +129,8 @@ def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> di
 def plan_html(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
     """Return the plan as HTML: the sentence, a bar of the predicted peak in the budget, the alternatives."""
     budget = int(plan["budget_bytes"]) or 1
-    share = min(100.0, 100 * int(plan["predicted_peak_bytes"]) / budget)
+    peak = max(int(step["predicted_peak_bytes"]) for step in (plan, plan.get("then")) if step)
+    share = min(100.0, 100 * peak / budget)
     bar = (
         f'<div class="gcylon-bar" title="predicted peak in the budget"><i style="width:{share:.1f}%"></i>'
         f'<b style="border-color:{BUDGET_COLOUR}"></b></div>'

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import FunctionType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -388,6 +389,10 @@ def test_rows_and_values(lab: gl.Cluster, frame: pd.DataFrame) -> None:
         table.std()
 
 
+def planned_in_order(table: Any) -> dict[str, Any]:
+    return table.groupby("k", sort=True).plan().as_dict()
+
+
 def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
     made = table.groupby("k").agg({"v": "sum"}, n=("v", "size"))
@@ -399,7 +404,11 @@ def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert "nothing is exchanged" in made.groupby("k").size().explain()
     in_order = table.groupby("k", sort=True, as_index=False).agg({"v": "sum"}, n=("v", "size"))
     pd.testing.assert_frame_equal(in_order.to_pandas(limit=None), expected, check_dtype=False)
-    assert "sorted by k" in table.groupby("k", sort=True).plan().describe()
+    plan = table.groupby("k", sort=True).plan()
+    assert "sorted by k" in plan.describe() and "\nthen sort_values: direct, 1 round " in plan.describe()
+    assert plan.then is not None and plan.highest_peak_bytes >= plan.then.predicted_peak_bytes > 0
+    assert lab.run(planned_in_order, table) == [plan.as_dict()] * 2
+    assert "\nthen sort_values: " in in_order.explain()
     with pytest.raises(ArgumentError, match="tables have no index"):
         table.groupby("k", as_index=True)
     with pytest.raises(gl.errors.ColumnMissing, match="nope"):

@@ -54,7 +54,8 @@ def assert_in_this_order(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
 
 def sized(table: Any) -> Any:
     shown = table.groupby(["k"], sort=True).plan().describe()
-    assert "the groups are then sorted by k" in shown and "sorted" not in table.groupby("k").plan().describe()
+    assert "the groups are then sorted by k" in shown and "\nthen sort_values: direct, " in shown
+    assert "sorted" not in table.groupby("k").plan().describe() and table.groupby("k").plan().then is None
     return table.groupby("k", sort=True).size()
 
 
@@ -63,7 +64,8 @@ def test_sizes_are_sorted_too_and_the_plan_says_how_rows_were_grouped(world: Wor
     results = world.run(on_ranks, sized, "even")
     assert_in_this_order(together(results), whole("even", world.size).groupby("k", as_index=False).size())
     for result in results:
-        assert result["explained"].startswith("sort_values: ") and "grouping: each rank" in result["explained"]
+        assert result["explained"].startswith("groupby: ") and "\n  each rank sends" in result["explained"]
+        assert "\nthen sort_values: " in result["explained"]
     for layout in ("all empty", "one row"):
         frame = together(world.run(on_ranks, sized, layout))
         assert list(frame.columns) == ["k", "size"] and len(frame) == (layout == "one row")
@@ -101,3 +103,58 @@ def test_groups_that_cannot_be_sorted_in_the_budget_leave_nothing() -> None:
     for seen in World("threads", 2).run(kept_errors, list(range(30_000, 110_000, 1_000))):
         assert {verb for verb, _ in seen} == {"groupby", "sort_values", ""}
         assert not any(left for _, left in seen)
+
+
+DISTINCT = pd.DataFrame({"k": [n * 7919 % 20011 for n in range(20_000)], "a": 1.0, "b": range(20_000)})
+
+
+def foreseen(limit: str, strategy: str, size: int, spread: bool) -> list[Any]:
+    """What was planned for both steps, how they ran, and the peaks that were measured."""
+    context = current()
+    table = gl.from_local(DISTINCT.iloc[context.rank :: size])
+    if spread:
+        table = table.shuffle("k")
+    how: dict[str, Any] = {"strategy": strategy, "config": GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1)}
+    groups = table.groupby("k", sort=True)
+    plan = groups.plan(**how)
+    ran = groups.agg({"a": "max", "b": "max"}, **how).last_plan
+    peaks = [operation.measured_peak_bytes for operation in list(context.recorder.operations)[-2:]]
+    return list(zip((plan, plan.then), (ran, ran.then), peaks, strict=True))
+
+
+@pytest.mark.parametrize("spread", [False, True], ids=["", "spread"])
+@pytest.mark.parametrize(
+    ("limit", "strategy"),
+    [
+        ("100 MiB", "auto"), ("100 MiB", "direct"), ("100 MiB", "chunked"), ("100 MiB", "staged"), ("500 KiB", "auto"),
+        ("500 KiB", "staged"), ("300 KiB", "auto"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 2])
+def test_both_steps_are_planned_as_they_run(size: int, limit: str, strategy: str, spread: bool) -> None:
+    """Of keys that are all different: as many groups as rows are what a plan counts with."""
+    for steps in World("threads", size).run(foreseen, limit, strategy, size, spread):
+        for planned, ran, peak in steps:
+            assert (planned.verb, planned.budget_bytes) == (ran.verb, ran.budget_bytes)
+            if planned.verb == "sort_values" or limit == "100 MiB":
+                assert planned.strategy == ran.strategy and planned.reason == ran.reason
+                assert abs(planned.rounds - ran.rounds) <= max(1, ran.rounds // 4)
+            if limit == "100 MiB":
+                assert 0.95 < planned.predicted_peak_bytes / peak < 1.15
+            assert peak <= 1.25 * planned.predicted_peak_bytes
+        assert steps[1][0].assumption == "assuming as many groups as rows, each as wide as one"
+        assert steps[0][0].highest_peak_bytes == max(planned.predicted_peak_bytes for planned, _, _ in steps)
+
+
+def too_many(table: Any) -> Any:
+    config = GcylonConfig(gpu_memory_limit="1 MiB", min_chunk_rows=1)
+    groups = table.shuffle("k").groupby("k", sort=True)
+    plan = groups.plan(strategy="direct", config=config)
+    return plan.then is None and plan.describe()
+
+
+def test_a_sort_that_fits_only_fewer_groups_is_no_error_of_the_plan() -> None:
+    frames = [DISTINCT.iloc[rank::2] for rank in range(2)]
+    for result in World("threads", 2).run(on_ranks, too_many, frames):
+        assert "then sorted by k; were they as many as the rows" in result["value"]
+        assert "sort_values with strategy='direct' needs" in result["value"]

@@ -11,6 +11,8 @@ from relations import FEW, THREADS, assert_same_rows, check_clean, on_ranks, tog
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+from gcylon_lab.ops import survivors
 from gcylon_lab.ops.local import LocalWork
 
 FIRST = "found by their keys and positions first"
@@ -128,3 +130,31 @@ def test_keys_and_positions_are_put_down_in_large_chunks(monkeypatch: pytest.Mon
     (result,) = World("threads", 1).run(on_ranks, Drop("k"), [frame])
     assert len(result["frame"]) == frame["k"].nunique()
     assert sum(put) / len(put) > 32 * 1024
+
+
+@pytest.mark.parametrize("keys", [3, 700, 10**9])
+@pytest.mark.parametrize("size", [1, 2])
+def test_keys_are_free_as_soon_as_their_positions_are_marked(
+    monkeypatch: pytest.MonkeyPatch, size: int, keys: int
+) -> None:
+    """Where rows with equal keys are together already, positions are read where their keys are."""
+    world, frame = World("threads", size), wide(keys)
+    frame["k"] = pd.Series([f"a key of some length, and its number {n:010}" for n in frame["k"].tolist()], dtype="str")
+    use_up = survivors._Marks.use_up
+
+    def watched(self: Any, where: Any, name: Any) -> None:
+        budget, rows = current().budget, where.rows
+        held, before = where.tiers["device"], current().budget.used_bytes
+        use_up(self, where, name)
+        seen.append((rows, held, before - budget.used_bytes))
+
+    seen: list[tuple[int, int, int]] = []
+    monkeypatch.setattr(survivors._Marks, "use_up", watched)
+    results = world.run(on_ranks, Drop("k", by="k"), cut(frame, size))
+    assert_same_rows(together(results), frame.drop_duplicates("k"), ["g"])
+    check_clean(results)
+    assert len(seen) == size
+    assert sum(rows for rows, _, _ in seen) == frame["k"].nunique()
+    for _, held, freed in seen:
+        assert freed == held
+    assert any(held for _, held, _ in seen)

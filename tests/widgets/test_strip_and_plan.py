@@ -247,3 +247,17 @@ def test_each_ranks_tiers_and_each_gpu_stand_in_tables() -> None:
         snapshot["gpu"]["samples"] = {"t_ns": [], "used_bytes": [], "utilisation": []}
     row = cells(gpu_table(snapshots), 1)
     assert (row["outside the budgets"], row["most outside"], row["busy now"]) == ("–", "–", "–")
+
+
+def test_a_step_that_follows_is_in_the_sentence_and_its_peak_in_the_bar() -> None:
+    rank = {
+        "rows": 10**6, "nbytes": 24 * MIB, "tiers": {"device": 24 * MIB}, "chunks": 1, "largest_staged_bytes": 0,
+        "columns": ["k", "v", "w"], "dtypes": ["int64"] * 3, "partitioning": {"keys": ["k"], "size": 2},
+        "row_bytes": 24, "used_bytes": 24 * MIB, "ceiling_bytes": GIB, "free_at_start_bytes": GIB,
+    }  # fmt: skip
+    plan = foresee("groupby", [rank, rank], GcylonConfig(), on=["k"], in_order=True)
+    assert plan.then is not None and plan.then.predicted_peak_bytes > plan.predicted_peak_bytes
+    sentence = plan_sentence(plan.as_dict())
+    assert sentence.startswith("direct, ") and ". Then sort_values: direct, " in sentence
+    assert f"width:{100 * plan.highest_peak_bytes / plan.budget_bytes:.1f}%" in plan_html(plan.as_dict())
+    assert "Then" not in plan_sentence(foresee("groupby", [rank, rank], GcylonConfig(), on=["k"]).as_dict())
