@@ -120,8 +120,9 @@ class Grouping:
             And whether every key has one row.
         """
         work_row_bytes = self._work_row_bytes(self.steps.partial)
-        # The whole state is gone through with every piece.
-        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
+        # The whole state is gone through with every piece; without keys it is one row.
+        least, alone = _ROWS_A_GROUP * min(groups, part.rows), 0 if self.steps.keys else 2
+        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=least, alone=alone)
         if (made := fold_in_one_table(self, part, min(groups, part.rows), rows)) is not None:
             if using_up:
                 part.release()

@@ -20,12 +20,15 @@ from .votes import VoteKind
 
 Int64s = npt.NDArray[np.int64]
 
-_BINS = 4096
-_FEW = 4096  # so many candidates in all are sent to all ranks
+_BINS = 4096  # of a range, at the most
+_LEAST_BINS = 128  # with fewer, columns take turns: a pass would narrow a range down by too little
+_BINS_EVER = 16
 _ALL = (1 << 64) - 1
 _WORD_ROW_BYTES = 32
 _MOST_COLUMNS = 16
-_COUNTS_IN_LIMIT = 8  # counts of several columns take at most so much of the budget
+_COUNTS_IN_LIMIT = 8  # counts take so much of the budget at the most, and what other ranks send as much again
+_COUNTS_IN_FREE = 4
+_COUNTS_OF_ONE = 2 * _BINS
 
 Range = tuple[int, int, int]  # of which list of words, from where, up to where
 # Blocks of words of some lists on this rank, each with the number of its list.
@@ -63,9 +66,11 @@ def select_words(
     Each pass over the rows counts how many lie in each part of a range; the part that holds the position is the
     next range, until few enough are left to be looked at by all.
     """
-    each = len(quantiles) * 2 * _BINS * 8  # counts of ranges, and values that are left
-    votes = operation.vote(VoteKind.COUNT, (work.workspace.budget.limit_bytes,))
-    at_once = max(1, min(_MOST_COLUMNS, int(votes[:, 0].min()) // _COUNTS_IN_LIMIT // each))
+    budget = work.workspace.budget
+    room = min(budget.limit_bytes // _COUNTS_IN_LIMIT, budget.remaining_bytes // _COUNTS_IN_FREE)
+    counts = int(operation.vote(VoteKind.COUNT, (room,))[:, 0].min()) // 8
+    ranges = 2 * len(quantiles)  # of a column, at the most
+    at_once = max(1, min(_MOST_COLUMNS, counts // (ranges * _LEAST_BINS)))
     found: list[Found] = []
 
     def wanted(count: int) -> set[int]:
@@ -74,8 +79,9 @@ def select_words(
     for start in range(0, len(names), at_once):
         some = names[start : start + at_once]
         words = _ColumnWords(operation, work, view_of(operation.workspace, part, some))
-        with work.claim(each * (len(some) - 1)):
-            found += _find(operation, len(some), words, wanted)
+        used = min(counts, max(ranges * len(some), operation.size) * _BINS)
+        with work.claim(2 * used * 8):
+            found += _find(operation, len(some), words, wanted, used)
     return found
 
 
@@ -97,13 +103,16 @@ def find_words(
     def blocks(lists: Collection[int]) -> Iterator[tuple[int, Words]]:
         return ((0, words) for words in words_here())
 
-    return _find(operation, 1, blocks, positions)[0]
+    return _find(operation, 1, blocks, positions, _COUNTS_OF_ONE)[0]
 
 
-def _find(operation: Operation, lists: int, blocks: Blocks, positions: Callable[[int], set[int]]) -> list[Found]:
-    """Collective: all ranks call it. As `find_words`, in several lists of words at once."""
+def _find(
+    operation: Operation, lists: int, blocks: Blocks, positions: Callable[[int], set[int]], counts: int
+) -> list[Found]:
+    """Collective: all ranks call it. As `find_words`, in several lists of words at once, with so many counts."""
     search = _Search(operation, blocks)
-    _, counted = search.look([], [(one, 0, _ALL) for one in range(lists)])
+    bins = _bins(counts, lists, operation.size)
+    _, counted = search.look([], [(one, 0, _ALL) for one in range(lists)], bins)
     totals = [int(counted[one, 0, _ALL].sum()) for one in range(lists)]
     found = [Found(total, {}) for total in totals]
     ranges = {
@@ -111,30 +120,36 @@ def _find(operation: Operation, lists: int, blocks: Blocks, positions: Callable[
         for one, total in enumerate(totals)
         for place in (positions(total) if total else ())
     }
-    while ranges:
+    while True:
         for (one, place), (low, high, _, _) in list(ranges.items()):
             if low == high:
                 found[one].words[place] = low
                 del ranges[one, place]
-        few = {(one, low, high) for (one, _), (low, high, _, held) in ranges.items() if held <= _FEW}
-        many = {(one, low, high) for (one, _), (low, high, _, held) in ranges.items() if held > _FEW}
-        if not few and not many:
-            break
-        values, counted = search.look(sorted(few), sorted(many))
+        if not ranges:
+            return found
+        held = {(one, low, high): count for (one, _), (low, high, _, count) in ranges.items()}
+        bins = _bins(counts, len(held), operation.size)
+        few = sorted(one for one, count in held.items() if count <= bins // 2)
+        values, counted = search.look(few, sorted(held.keys() - few), bins)
         for (one, place), (low, high, before, _) in list(ranges.items()):
             if (one, low, high) in values:
                 found[one].words[place] = int(values[one, low, high][place - before])
                 del ranges[one, place]
             else:
                 ranges[one, place] = _narrowed(low, high, counted[one, low, high], place, before)
-    return found
+
+
+def _bins(counts: int, ranges: int, size: int) -> int:
+    """In how many parts each of some ranges is cut: a power of two, so that the parts of words are told by shifts."""
+    most = counts // max(ranges, size)
+    return min(_BINS, max(_BINS_EVER, 1 << (most.bit_length() - 1) if most else 0))
 
 
 def _narrowed(low: int, high: int, counts: Int64s, place: int, before: int = 0) -> tuple[int, int, int, int]:
     """The part of a range that holds a position: its ends, how many values are before it, and how many in it."""
     ends = before + np.cumsum(counts)
     at = int(np.searchsorted(ends, place, side="right"))
-    width = bin_width(low, high, _BINS)
+    width = bin_width(low, high, len(counts))
     first = low + at * width
     return first, min(high, first + width - 1), int(ends[at] - counts[at]), int(counts[at])
 
@@ -146,27 +161,32 @@ class _Search:
         self._operation = operation
         self._blocks = blocks
 
-    def look(self, few: Sequence[Range], many: Sequence[Range]) -> tuple[dict[Range, Words], dict[Range, Int64s]]:
+    def look(
+        self, few: Sequence[Range], many: Sequence[Range], bins: int
+    ) -> tuple[dict[Range, Words], dict[Range, Int64s]]:
         """Collective: all ranks call it. One pass: the words of all ranks in ranges of few, in order, and of ranges of
-        many how many lie in each part, over all ranks."""
+        many how many lie in each of so many parts, over all ranks."""
         parts: list[list[Words]] = [[] for _ in few]
-        counts = [np.zeros(_BINS, np.int64) for _ in many]
+        counts = [np.zeros(bins, np.int64) for _ in many]
         for one, words in self._blocks({one for one, _, _ in (*few, *many)}):
             for held, (which, low, high) in zip(parts, few, strict=True):
                 if which == one:
                     held.append(words[(words >= np.uint64(low)) & (words <= np.uint64(high))])
             for count, (which, low, high) in zip(counts, many, strict=True):
                 if which == one:
-                    count += histogram(words, low, high, _BINS)
+                    count += histogram(words, low, high, bins)
         # A rank that could not look tells in this vote: what follows it cannot fail.
         self._operation.vote(VoteKind.COUNT, (len(few), len(many)))
         return self._gathered(few, parts), self._counted(many, counts)
 
     def _counted(self, many: Sequence[Range], counts: list[Int64s]) -> dict[Range, Int64s]:
-        if not many:
-            return {}
-        everyone = self._operation.workspace.transport.agree(np.concatenate(counts)).sum(axis=0)
-        return dict(zip(many, np.split(everyone, len(many)), strict=True))
+        transport, size = self._operation.workspace.transport, self._operation.size
+        together = max(1, len(many) // size)  # what all ranks send takes no more than the counts of all ranges
+        everyone: list[Int64s] = []
+        for start in range(0, len(many), together):
+            some = counts[start : start + together]
+            everyone += np.split(transport.agree(np.concatenate(some)).sum(axis=0), len(some))
+        return dict(zip(many, everyone, strict=True))
 
     def _gathered(self, few: Sequence[Range], parts: list[list[Words]]) -> dict[Range, Words]:
         if not few:
@@ -195,7 +215,7 @@ class _ColumnWords:
         """Of the columns at some places."""
         work = self._work
         row_bytes = self._part.nbytes / max(self._part.rows, 1)
-        rows = work.piece_rows(row_bytes, _WORD_ROW_BYTES)
+        rows = work.piece_rows(row_bytes, _WORD_ROW_BYTES, alone=2)
         work.expect_pieces(self._part, self._schema, rows, _WORD_ROW_BYTES)
         for piece in work.pieces(self._part, self._schema, rows):
             for one in sorted(lists):
