@@ -9,9 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..comm.single import SingleTransport
+from ..comm.transport import Transport
 from ..profiling import span
 from ..tables.order_bits import Words, bin_width, histogram
-from ..tables.schema import Label
+from ..tables.schema import Label, Schema
 from .local import LocalWork
 from .operation import Operation
 from .part import Part
@@ -59,16 +61,18 @@ def quantile_positions(count: int, q: float) -> tuple[int, int, float]:
 
 
 def select_words(
-    operation: Operation, work: LocalWork, part: Part, names: Sequence[Label], quantiles: Sequence[float]
+    work: LocalWork, part: Part, names: Sequence[Label], quantiles: Sequence[float], *, here: bool = False
 ) -> list[Found]:
-    """Collective: all ranks call it. Find the values around quantiles of columns, several columns at a time.
+    """Collective: all ranks call it. Find the values around quantiles of columns, several columns at a time; or
+    ``here``, which is no collective: among this rank's rows only.
 
     Each pass over the rows counts how many lie in each part of a range; the part that holds the position is the
     next range, until few enough are left to be looked at by all.
     """
     budget = work.workspace.budget
     room = min(budget.limit_bytes // _COUNTS_IN_LIMIT, budget.remaining_bytes // _COUNTS_IN_FREE)
-    counts = int(operation.vote(VoteKind.COUNT, (room,))[:, 0].min()) // 8
+    ranks = _Ranks(work.operation, here=here)
+    counts = ranks.least(room) // 8
     ranges = 2 * len(quantiles)  # of a column, at the most
     at_once = max(1, min(_MOST_COLUMNS, counts // (ranges * _LEAST_BINS)))
     found: list[Found] = []
@@ -78,10 +82,10 @@ def select_words(
 
     for start in range(0, len(names), at_once):
         some = names[start : start + at_once]
-        words = _ColumnWords(operation, work, view_of(operation.workspace, part, some))
-        used = min(counts, max(ranges * len(some), operation.size) * _BINS)
+        words = _ColumnWords(work, view_of(work.workspace, part, some), work.operation.schema.select(some))
+        used = min(counts, max(ranges * len(some), ranks.size) * _BINS)
         with work.claim(2 * used * 8):
-            found += _find(operation, len(some), words, wanted, used)
+            found += _find(ranks, len(some), words, wanted, used)
     return found
 
 
@@ -103,15 +107,26 @@ def find_words(
     def blocks(lists: Collection[int]) -> Iterator[tuple[int, Words]]:
         return ((0, words) for words in words_here())
 
-    return _find(operation, 1, blocks, positions, _COUNTS_OF_ONE)[0]
+    return _find(_Ranks(operation), 1, blocks, positions, _COUNTS_OF_ONE)[0]
 
 
-def _find(
-    operation: Operation, lists: int, blocks: Blocks, positions: Callable[[int], set[int]], counts: int
-) -> list[Found]:
+class _Ranks:
+    """The ranks among whose rows is searched: all, or this one alone."""
+
+    def __init__(self, operation: Operation, *, here: bool = False) -> None:
+        self._operation = None if here else operation
+        self.transport: Transport = SingleTransport() if here else operation.workspace.transport
+        self.size = 1 if here else operation.size
+
+    def least(self, number: int) -> int:
+        """Collective: all of them call it. The least of their numbers; a rank that fails tells it here."""
+        return number if self._operation is None else int(self._operation.vote(VoteKind.COUNT, (number,))[:, 0].min())
+
+
+def _find(ranks: _Ranks, lists: int, blocks: Blocks, positions: Callable[[int], set[int]], counts: int) -> list[Found]:
     """Collective: all ranks call it. As `find_words`, in several lists of words at once, with so many counts."""
-    search = _Search(operation, blocks)
-    bins = _bins(counts, lists, operation.size)
+    search = _Search(ranks, blocks)
+    bins = _bins(counts, lists, ranks.size)
     _, counted = search.look([], [(one, 0, _ALL) for one in range(lists)], bins)
     totals = [int(counted[one, 0, _ALL].sum()) for one in range(lists)]
     found = [Found(total, {}) for total in totals]
@@ -128,7 +143,7 @@ def _find(
         if not ranges:
             return found
         held = {(one, low, high): count for (one, _), (low, high, _, count) in ranges.items()}
-        bins = _bins(counts, len(held), operation.size)
+        bins = _bins(counts, len(held), ranks.size)
         few = sorted(one for one, count in held.items() if count <= bins // 2)
         values, counted = search.look(few, sorted(held.keys() - few), bins)
         for (one, place), (low, high, before, _) in list(ranges.items()):
@@ -157,8 +172,8 @@ def _narrowed(low: int, high: int, counts: Int64s, place: int, before: int = 0) 
 class _Search:
     """Passes over words on all ranks."""
 
-    def __init__(self, operation: Operation, blocks: Blocks) -> None:
-        self._operation = operation
+    def __init__(self, ranks: _Ranks, blocks: Blocks) -> None:
+        self._ranks = ranks
         self._blocks = blocks
 
     def look(
@@ -176,12 +191,14 @@ class _Search:
                 if which == one:
                     count += histogram(words, low, high, bins)
         # A rank that could not look tells in this vote: what follows it cannot fail.
-        self._operation.vote(VoteKind.COUNT, (len(few), len(many)))
+        self._ranks.least(len(few))
         return self._gathered(few, parts), self._counted(many, counts)
 
     def _counted(self, many: Sequence[Range], counts: list[Int64s]) -> dict[Range, Int64s]:
-        transport, size = self._operation.workspace.transport, self._operation.size
-        together = max(1, len(many) // size)  # what all ranks send takes no more than the counts of all ranges
+        transport = self._ranks.transport
+        together = max(
+            1, len(many) // self._ranks.size
+        )  # what all ranks send takes no more than the counts of all ranges
         everyone: list[Int64s] = []
         for start in range(0, len(many), together):
             some = counts[start : start + together]
@@ -193,7 +210,7 @@ class _Search:
             return {}
         mine = [np.concatenate(held) if held else np.empty(0, np.uint64) for held in parts]
         lengths = np.array([len(words) for words in mine], np.int64)
-        transport = self._operation.workspace.transport
+        transport = self._ranks.transport
         all_lengths = transport.agree(lengths)
         texts = transport.share(np.concatenate(mine).tobytes())
         found: list[list[Words]] = [[] for _ in few]
@@ -206,10 +223,10 @@ class _Search:
 class _ColumnWords:
     """The words of columns' values on this rank, piece by piece."""
 
-    def __init__(self, operation: Operation, work: LocalWork, part: Part) -> None:
+    def __init__(self, work: LocalWork, part: Part, schema: Schema) -> None:
         self._work = work
         self._part = part
-        self._schema = operation.schema.select(part.schema.names)
+        self._schema = schema
 
     def __call__(self, lists: Collection[int]) -> Iterator[tuple[int, Words]]:
         """Of the columns at some places."""
