@@ -1,4 +1,4 @@
-"""Columns of Python objects on the way out: the values that Arrow's lists have, of the same types, in less time."""
+"""Columns of Python objects on the way out and in: the values that Arrow's lists have, of its types, in less time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gcylon_lab.tables import objects
+from gcylon_lab.tables.arrow_types import held_type
 from gcylon_lab.tables.column import Column
 from gcylon_lab.tables.data import Columns
 from gcylon_lab.tables.interop import to_frame
-from gcylon_lab.tables.objects import objects_of
+from gcylon_lab.tables.objects import column_of_objects, objects_of
 from gcylon_lab.tables.schema import Schema
 
 CENTS = np.random.default_rng(3).integers(-300, 300, 4000)
@@ -73,3 +76,26 @@ def test_no_lists_are_made_of_what_arrow_makes_faster() -> None:
         watched = type("Watched", (), {"to_pylist": refused, "type": chunked.type, "num_chunks": 1})()
         watched.chunk = chunked.chunk
         assert len(objects_of(kind_of(name), watched)) == len(chunked)
+
+
+def _decimal(digits: int, exponent: int) -> Decimal:
+    return Decimal(digits).scaleb(exponent)
+
+
+_INTS = st.integers(-(10**18), 10**18)
+_SAME = st.integers(-12, 4).flatmap(
+    lambda exponent: st.lists(st.builds(_decimal, _INTS, st.just(exponent)), min_size=1)
+)
+_MIXED = st.lists(st.builds(_decimal, _INTS, st.integers(-12, 4)), min_size=1)
+
+
+@given(values=st.one_of(_SAME, _MIXED))
+def test_decimals_get_the_type_that_arrow_finds(values: list[Decimal]) -> None:
+    array = np.array(values, object)
+    expected = pa.array(values).cast(held_type(pa.array(values).type))
+    column, found = column_of_objects("d", array, np.zeros(len(values), np.bool_))
+    assert column.arrow == expected.type and [str(v) for v in found.to_pylist()] == [
+        str(v) for v in expected.to_pylist()
+    ]
+    same = len({value.as_tuple().exponent for value in values}) == 1
+    assert (objects._decimal_type(array) is not None) == same
