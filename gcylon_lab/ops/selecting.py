@@ -30,7 +30,6 @@ _WORD_ROW_BYTES = 32
 _MOST_COLUMNS = 16
 _COUNTS_IN_LIMIT = 8  # counts take so much of the budget at the most, and what other ranks send as much again
 _COUNTS_IN_FREE = 4
-_COUNTS_OF_ONE = 2 * _BINS
 
 Range = tuple[int, int, int]  # of which list of words, from where, up to where
 # Blocks of words of some lists on this rank, each with the number of its list.
@@ -107,7 +106,7 @@ def find_words(
     def blocks(lists: Collection[int]) -> Iterator[tuple[int, Words]]:
         return ((0, words) for words in words_here())
 
-    return _find(_Ranks(operation), 1, blocks, positions, _COUNTS_OF_ONE)[0]
+    return _find(_Ranks(operation), 1, blocks, positions, _BINS * operation.size)[0]
 
 
 class _Ranks:
