@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
 from ..errors import BudgetExceeded
-from ..memory.budget import Reservation, exceeded
+from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
 from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
 from .group_counts import found_in, is_growing
+from .large_groups import reduce_large_group, rows_do_not_fit
 from .local import LocalWork, pieces_ahead, reading_bytes
 from .one_table import fold_in_one_table
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
+_APART = 16
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
@@ -52,6 +54,10 @@ class Grouping:
         self._scratch = work.backend.grouping_row_bytes(steps.partial)
         self._size = work.operation.size
 
+    def beside(self, steps: Aggregations, *, dropna: bool | None = None) -> Grouping:
+        """Other groups of the same rows, in the same work."""
+        return Grouping(self.work, steps, self.rows_schema, dropna=self.dropna if dropna is None else dropna)
+
     # ---- how many groups there are
 
     def sample(self, part: Part) -> tuple[int, int]:
@@ -63,7 +69,7 @@ class Grouping:
         length = self._sample_rows(part)
         starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * length else {0}
         length = length if len(starts) > 1 else rows
-        places = _places(part, starts)
+        places = part.places(starts)
         looks = sum(min(length, chunk.rows - start) for chunk, inside in places for start in inside)
         held_row_bytes = 2 * (_row_bytes(part) if found.variable else found.row_bytes)
         self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, part.largest_staged_bytes))
@@ -120,8 +126,9 @@ class Grouping:
             And whether every key has one row.
         """
         work_row_bytes = self._work_row_bytes(self.steps.partial)
-        # The whole state is gone through with every piece.
-        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=_ROWS_A_GROUP * min(groups, part.rows))
+        # The whole state is gone through with every piece; without keys it is one row.
+        least, alone = _ROWS_A_GROUP * min(groups, part.rows), 0 if self.steps.keys else 2
+        rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=least, alone=alone)
         if (made := fold_in_one_table(self, part, min(groups, part.rows), rows)) is not None:
             if using_up:
                 part.release()
@@ -188,12 +195,13 @@ class Grouping:
     def whole(self, part: Part, kernels: Sequence[Kernel], result: Part, *, using_up: bool) -> None:
         """Compute groups of which all rows are here, and their last step, into a result.
 
-        Where the rows do not fit at once, they are split by the hash of their keys, and each bucket is computed.
+        Where the rows do not fit at once, they are split by the hash of their keys, and each bucket is computed; where
+        those of one key do not, see `reduce_large_group`.
 
         Raises
         ------
         BudgetExceeded
-            If the rows of one key do not fit.
+            If the rows of one key do not fit, and are needed at once.
         """
         self._whole(part, kernels, result, using_up, self._size, 0)
 
@@ -210,19 +218,35 @@ class Grouping:
             if needed > limit and depth < _DEEPEST and self.steps.keys:
                 raise _TooMuch
             self._at_once(part, schema, kernels, result)
+            done, keys = True, 0
         except (BudgetExceeded, _TooMuch):
-            if depth >= _DEEPEST or rows <= 1 or not self.steps.keys:
+            if rows <= 1 or not self.steps.keys:
                 raise self._too_many(part, schema, kernels) from None
-        else:
+            done, keys = self._large(part, schema, kernels, result)
+            if not done and depth >= _DEEPEST:
+                raise self._too_many(part, schema, kernels) from None
+        if done:
             if using_up:
                 self.work.forget(part)
             return
-        buckets = max(2, min(MOST_BUCKETS, -(-2 * needed // limit)))
+        # Where a key's rows may not fit, few keys are told apart at once.
+        least = _APART if 2 * needed > limit * keys > 0 else 2
+        buckets = max(least, min(MOST_BUCKETS, -(-2 * needed // limit)))
         for bucket in split_in_buckets(
             self.work, part, list(self.steps.keys), buckets, apart=ids, using_up=using_up, schema=schema
         ):
             self._whole(bucket, kernels, result, True, ids * buckets, depth + 1)
             self.work.forget(bucket)
+
+    def _large(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> tuple[bool, int]:
+        """Compute a group that does not fit at once, if rows are one: whether they were, and how many keys are seen."""
+        if self.steps.merge is not None:
+            return False, 0
+        try:
+            _, keys = self.sample(part)
+            return keys == 1 and reduce_large_group(self, part, result), keys
+        except BudgetExceeded:
+            raise self._too_many(part, schema, kernels) from None
 
     def _expect_whole(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> None:
         """Predict grouping all rows at once; where that does not fit once they are read, they are split."""
@@ -244,13 +268,8 @@ class Grouping:
 
     def _too_many(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> BudgetExceeded:
         """Rows of one key that do not fit, with what all steps take: what did not fit was one of them."""
-        budget = self.work.workspace.budget
         made = part.nbytes + part.rows * self._made_row_bytes(self.steps.finish)  # which the last step copies
-        needed = int(max(*self._steps_bytes(part, schema, kernels), 3 * made))
-        would_do = budget.used_bytes + needed + self.work.operation.gave_way_bytes
-        what, plan = "Grouping the rows of a key", self.work.operation.plan
-        staged = plan is not None and plan.strategy == "staged"
-        return exceeded(what, needed, budget.used_bytes, budget.limit_bytes, would_do=would_do, staged=staged)
+        return rows_do_not_fit(self, int(max(*self._steps_bytes(part, schema, kernels), 3 * made)))
 
     def _at_once(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> None:
         keys, work = list(self.steps.keys), self.work
@@ -368,18 +387,6 @@ class _Folding:
             self._work.keep(self._partial, self._state, self._held)
         self._state = self._held = None
         return self._partial
-
-
-def _places(part: Part, starts: Collection[int]) -> list[tuple[Chunk, list[int]]]:
-    """Some rows of a part by the chunk that they are in, as rows of that."""
-    places: list[tuple[Chunk, list[int]]] = []
-    first = 0
-    for chunk in part.chunks:
-        inside = sorted(start - first for start in starts if first <= start < first + chunk.rows)
-        first += chunk.rows
-        if inside:
-            places.append((chunk, inside))
-    return places
 
 
 def _row_bytes(part: Part) -> float:

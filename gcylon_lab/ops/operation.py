@@ -255,13 +255,8 @@ class Operation:
     def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
         rows, nbytes, staged, largest, chunks = map(tuple, self._sizes.T.tolist())
         row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(text_places(self.schema))
-        known: dict[str, Any] = {
-            "writable": seen.writable,
-            "null_columns": seen.nulls,
-            "ready": seen.ready,
-            "texts": texts,
-        }
-        known |= self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns)}
+        known = self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns), "texts": texts}
+        known |= {"writable": seen.writable, "null_columns": seen.nulls, "ready": seen.ready}
         return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
     def make_plan(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -200,6 +200,17 @@ class Part:
     def largest_staged_bytes(self) -> int:
         """Size of the largest chunk that would have to be read back whole."""
         return max((chunk.nbytes for chunk in self.chunks if chunk.tier != "device"), default=0)
+
+    def places(self, rows: Collection[int]) -> list[tuple[Chunk, list[int]]]:
+        """Some rows by the chunk that they are in, as rows of that."""
+        places: list[tuple[Chunk, list[int]]] = []
+        first = 0
+        for chunk in self.chunks:
+            inside = sorted(row - first for row in rows if first <= row < first + chunk.rows)
+            first += chunk.rows
+            if inside:
+                places.append((chunk, inside))
+        return places
 
     def release(self) -> None:
         """Drop all chunks; their memory and disk go with the last one that refers to them."""

@@ -124,7 +124,7 @@ def _reduced(
         work.make_room(0.0, 0)
     quantiles = {one: one[1] if one[0] == "quantile" else 0.5 for one in functions if one[0] in ("quantile", "median")}
     made |= {one: {} for one in quantiles}
-    founds = select_words(operation, work, part, names, list(quantiles.values())) if quantiles else []
+    founds = select_words(work, part, names, list(quantiles.values())) if quantiles else []
     for name, found in zip(names, founds, strict=bool(quantiles)):
         for one, q in quantiles.items():
             column = operation.schema[name]

@@ -89,12 +89,15 @@ class Aggregations:
         On partial results, which have the columns of ``partial``; None where whole groups are needed at once.
     finish : tuple of Kernel
         On the groups' rows.
+    mergeable : tuple of (Kernel, Kernel)
+        Where ``merge`` is None: those of ``partial`` that could be brought together, each with what does it.
     """
 
     keys: tuple[Label, ...]
     partial: tuple[Kernel, ...]
     merge: tuple[Kernel, ...] | None
     finish: tuple[Kernel, ...]
+    mergeable: tuple[tuple[Kernel, Kernel], ...] = ()
 
     @property
     def needed(self) -> list[Label]:
@@ -114,7 +117,17 @@ def plan_aggregations(schema: Schema, keys: Sequence[Label], wanted: Sequence[Ag
     steps = _Steps(schema, set(keys))
     finish = tuple(steps.add(aggregation) for aggregation in wanted)
     partial, merge = tuple(steps.partial.values()), tuple(steps.merge.values())
-    return Aggregations(tuple(keys), partial, merge if len(merge) == len(partial) else None, finish)
+    if len(merge) == len(partial):
+        return Aggregations(tuple(keys), partial, merge, finish)
+    pairs = tuple((steps.partial[key], kernel) for key, kernel in steps.merge.items())
+    return Aggregations(tuple(keys), partial, None, finish, pairs)
+
+
+def mergeable_steps(steps: Aggregations, size: Label) -> Aggregations:
+    """Only what can be brought together of partial results, and how many rows there are, under a name."""
+    rows = (fixed_column(size, pa.int64()),)
+    pairs = [*steps.mergeable, (Kernel("size", (), rows), Kernel("sum", (size,), rows))]
+    return Aggregations(steps.keys, tuple(made for made, _ in pairs), tuple(merge for _, merge in pairs), ())
 
 
 def require_keys(schema: Schema, keys: Sequence[Label]) -> None:

@@ -101,12 +101,16 @@ def concat_columns(pieces: Sequence[Columns]) -> Columns:
     """All rows of pieces of one schema, in order, copied."""
     schema = pieces[0].schema
     arrays = tuple(
-        np.concatenate([piece.arrays[place] for piece in pieces])
-        if column.fixed
-        else _copied(column, [chunk for piece in pieces for chunk in piece.arrays[place].chunks])
-        for place, column in enumerate(schema.columns)
+        concat_arrays(column, [piece.arrays[place] for piece in pieces]) for place, column in enumerate(schema.columns)
     )
     return Columns(schema, sum(piece.rows for piece in pieces), arrays)
+
+
+def concat_arrays(column: Column, arrays: Sequence[Array]) -> Array:
+    """All rows of arrays of one column, in order, copied."""
+    if column.fixed:
+        return np.concatenate(arrays)
+    return _copied(column, [chunk for array in arrays for chunk in array.chunks])
 
 
 def _copied(column: Column, chunks: list[Any]) -> Any:

@@ -13,7 +13,7 @@ from .arrow_types import TypeClash, as_type, held_type, kind_of
 from .casting import as_arrow, as_fixed
 from .column import ARROW_DTYPE, Column, Label, code_dtype
 from .data import Array, Columns, one_array
-from .objects import column_of_objects
+from .objects import column_of_objects, objects_of
 from .promotion import fixed_column
 from .schema import Schema, require_distinct
 
@@ -188,7 +188,9 @@ def _to_values(column: Column, array: Array) -> Any:
 
 def _from_storage(column: Column, chunked: Any) -> Any:
     if column.pandas == "object":
-        return pd.Series(chunked.to_pylist(), dtype=object)  # a Series, as a frame infers other dtypes from an array
+        return pd.Series(
+            objects_of(column.kind, chunked), dtype=object
+        )  # a Series, as a frame infers other dtypes from an array
     if column.pandas == ARROW_DTYPE:
         wanted = column.restore if column.restore is not None else column.arrow
         dictionary = pa.types.is_dictionary(wanted)

@@ -1,4 +1,4 @@
-"""Object columns: what their values are, found from their Python types, and Arrow arrays made of them."""
+"""Object columns: what their values are, found from their Python types, Arrow arrays made of them, and back."""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ import pyarrow as pa
 from ..errors import UnsupportedDtype
 from .arrow_types import TypeClash, held_type, kind_of
 from .column import Column, Label
+from .data import one_array
 from .nested import exact_type, kind_of_types, time_type
 
 Objects = npt.NDArray[np.object_]
 _UNITS = ("s", "ms", "us", "ns")
+_SAMPLED = 8192  # decimals that are looked at, whether they repeat
+_REPEATED = 4  # where a value stands so often, making each but once takes less
 
 
 def column_of_objects(name: Label, values: Objects, nulls: npt.NDArray[np.bool_]) -> tuple[Column, Any]:
@@ -54,6 +57,43 @@ def column_of_objects(name: Label, values: Objects, nulls: npt.NDArray[np.bool_]
     return Column(name, found, "object", arrow=array.type, tz=tz), pa.chunked_array([array])
 
 
+def objects_of(kind: str, chunked: Any) -> Objects | list[Any]:
+    """The values of an Arrow array as Python objects; None where one is missing.
+
+    Arrow makes arrays of decimals, dates and times far faster than lists of them. Objects may stand there repeatedly.
+    """
+    if kind == "decimal":
+        return _decimals(one_array(chunked))
+    if kind == "date" or (kind == "time" and chunked.type != pa.time64("ns")):  # which Python's times cut off
+        objects: Objects = one_array(chunked).to_pandas(date_as_object=True).to_numpy(dtype=object)
+        return objects
+    found: list[Any] = chunked.to_pylist()
+    return found
+
+
+def _decimals(array: Any) -> Objects:
+    if not _repeats(array):
+        plain: Objects = array.to_numpy(zero_copy_only=False)
+        return plain
+    encoded = array.dictionary_encode()
+    values = np.append(encoded.dictionary.to_numpy(zero_copy_only=False), [None])
+    codes = encoded.indices.fill_null(len(values) - 1) if encoded.null_count else encoded.indices
+    objects: Objects = values[codes.to_numpy(zero_copy_only=False)]
+    return objects
+
+
+def _repeats(array: Any) -> bool:
+    """Whether values stand there several times on average, by those that some of them have in common."""
+    rows, looked = len(array), min(len(array), _SAMPLED)
+    if not looked:
+        return False
+    # By chance: of values that ascend, those at regular places would all be different.
+    places = np.arange(rows) if rows == looked else np.random.default_rng(0).integers(0, rows, looked)
+    again = looked - len(array.take(pa.array(places)).unique())
+    # Of rows / _REPEATED values about looked**2 / 2 pairs, over their number, are of one value.
+    return again > min(looked * (1 - 1 / _REPEATED), _REPEATED * looked * looked / (2 * rows))
+
+
 def _with_none(values: Objects, nulls: npt.NDArray[np.bool_]) -> Objects:
     if not nulls.any():
         return values
@@ -76,11 +116,20 @@ def _array(kind: str, values: Objects, present: Objects) -> Any:
         return pa.array(values, time_type(kind, present))
     if kind == "decimal" and any(not value.is_finite() for value in present):
         raise ValueError("a decimal is infinite or not a number")
+    if kind == "decimal" and (type_ := _decimal_type(present)) is not None:
+        return pa.array(values, type_)
     array = pa.array(list(values), from_pandas=False)  # NaN inside a list is a value
     if kind not in ("list", "struct"):
         return array
     type_ = exact_type(array.type, present)
     return array if array.type == type_ else pa.array(list(values), type_, from_pandas=False)
+
+
+def _decimal_type(present: Objects) -> Any | None:
+    """The type that Arrow finds for decimals, in a fraction of the time; None where they have several exponents."""
+    if not all(map(present[0].same_quantum, present)):
+        return None
+    return pa.array([present.min(), present.max()]).type
 
 
 def _numpy_timedeltas(values: Objects, present: Objects) -> Any:

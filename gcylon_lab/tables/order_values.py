@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from .column import Column
-from .data import Columns
+from .data import Array, Columns
 from .group_kernels import between
 from .grouping import plain_values
 from .interop import to_frame
@@ -32,11 +32,16 @@ def value_at(column: Column, result: Column, low: int | None, high: int | None, 
     scalar
         As an item of a pandas series; missing where there is none.
     """
+    array = array_at(column, result, low, high, part)
+    return to_frame(Columns(Schema([result]), 1, (array,))).iloc[0, 0]
+
+
+def array_at(column: Column, result: Column, low: int | None, high: int | None, part: float) -> Array:
+    """As `value_at`, as the array of the result's column, with one row."""
     words = np.array([low or 0, high or 0], np.uint64)
     values = from_bits(words, _plain_kind(column))
     middle = between(column, values[:1], values[1:], np.array([part]))
-    array = as_column(result, middle, np.array([low is not None]))
-    return to_frame(Columns(Schema([result]), 1, (array,))).iloc[0, 0]
+    return as_column(result, middle, np.array([low is not None]))
 
 
 def _plain_kind(column: Column) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from . import group_kernels
 from .aggregation import Kernel
 from .column import Label
-from .data import Array, Columns, concat_columns
+from .data import Array, Columns, concat_arrays, concat_columns
 from .group_kernels import Inputs
 from .grouping import Groups, Int64s, count_keys, distinct_rows, find_groups, plain_values, rows_by_key
 from .order_bits import Words, to_bits
@@ -117,9 +117,12 @@ def _gone_on(
     if kernel.function in ("total", "merge_total"):
         before = [state.array(column.name) for column in kernel.outputs]
         return group_kernels.go_on(kernel, going_on, _inputs(kernel, data), before)
-    outputs = Schema(kernel.outputs)
-    own = Columns(outputs, groups.count, tuple(_computed(kernel, groups, data)))
-    return _computed(merging, merged, concat_columns([select(state, outputs.names), own]))
+    own = _computed(kernel, groups, data)  # what merging takes, in its order
+    both = [
+        (column, concat_arrays(column, [state.array(column.name), array]))
+        for column, array in zip(kernel.outputs, own, strict=True)
+    ]
+    return group_kernels.compute(merging, merged, both)
 
 
 def _kept_rows(

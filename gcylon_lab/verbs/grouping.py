@@ -96,7 +96,7 @@ class GroupBy(Generic[T]):
         UnsupportedDtype
             If a key cannot be hashed, or a column has not the function.
         BudgetExceeded
-            If the rows of one key do not fit.
+            If the rows of one key do not fit, and a list of them is wanted.
         """
         wanted = aggregations(spec, named)
         result: T = self._table.group_agg(

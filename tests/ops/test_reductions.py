@@ -19,6 +19,7 @@ import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, ColumnMissing, UnsupportedDtype
+from gcylon_lab.units import parse_bytes
 
 NUMBERS = ["g", "k", "x", "n"]
 CASES = [
@@ -218,13 +219,27 @@ def describing(rows: int, limit: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("limit", "passes"), [("8 MiB", 8), ("1 MiB", 30)])
-def test_columns_are_described_in_shared_passes(limit: str, passes: int) -> None:
+@pytest.mark.parametrize(
+    ("limit", "passes", "largest"), [("8 MiB", 8, 29_000), ("1 MiB", 8, 4000), ("256 KiB", 14, 1000)]
+)
+def test_columns_are_described_in_shared_passes(limit: str, passes: int, largest: int) -> None:
     rows = 30_000
     expected = pd.concat([numbers(rows, rank) for rank in range(2)]).describe()
     for seen in World("threads", 2).run(describing, rows, limit):
         pd.testing.assert_frame_equal(seen["found"], expected)
         assert seen["passes"] < passes
         assert 0.9 < seen["predicted"] < 1.2
-        # What is made of a piece without keys is one row.
-        assert seen["largest"] > (1200 if limit == "1 MiB" else 9000)
+        assert seen["peak"] <= parse_bytes(limit)
+        # What is made of a piece without keys is one row, and nothing else is held meanwhile.
+        assert seen["largest"] > largest
+
+
+@pytest.mark.parametrize("size", [1, 8])
+def test_quantiles_in_hardly_any_memory(size: int) -> None:
+    world, config = World("threads", size), GcylonConfig(gpu_memory_limit="8 KiB")
+    frames = [numbers(2000, rank) for rank in range(size)]
+    everything = pd.concat(frames)
+    for q in (0.25, 0.999):
+        found = world.run(on_ranks, Reduction("quantile", q, config=config), frames, True)
+        assert_equal(found[0]["value"], everything.quantile(q))
+        check_clean(found)

@@ -1,0 +1,131 @@
+"""A group whose rows do not fit at once: what is computed of it is found in passes over them, or in buckets of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import BudgetExceeded
+from ..memory.budget import exceeded
+from ..tables.aggregation import Kernel, mergeable_steps, whole_rows
+from ..tables.data import Array, Columns
+from ..tables.order_values import array_at
+from ..tables.schema import Label
+from ..tables.taking import as_column
+from .group_counts import expected_groups
+from .part import Part
+from .selecting import quantile_positions, select_words
+from .sides import new_label
+from .views import view_of
+
+if TYPE_CHECKING:
+    from .groups import Grouping
+
+_BY_PASSES = ("median", "quantile")
+_WORTH = 2.0  # rows of a value, for partial results
+
+
+def reduce_large_group(grouping: Grouping, part: Part, result: Part) -> bool:
+    """Compute the group of rows that do not fit at once, and its last step, into a result.
+
+    Parameters
+    ----------
+    grouping : Grouping
+    part : Part
+        All rows of their groups. They are there afterwards.
+    result : Part
+
+    Returns
+    -------
+    bool
+        False where the rows are not all of one group, or one of its values needs them at once.
+
+    Raises
+    ------
+    BudgetExceeded
+        If a piece of work does not fit.
+    """
+    steps, work, backend = grouping.steps, grouping.work, grouping.work.backend
+    made = {column.name for kernel, _ in steps.mergeable for column in kernel.outputs}
+    others = [kernel for kernel in steps.partial if kernel.outputs[0].name not in made]
+    if steps.merge is not None or any(kernel.function not in (*_BY_PASSES, "nunique") for kernel in others):
+        return False
+    row = _merged(grouping, part)
+    if row is None:
+        return False
+    if not row.rows:
+        return True  # its key is missing, and left out
+    arrays = _quantiles(grouping, part, [kernel for kernel in others if kernel.function in _BY_PASSES])
+    for kernel in others:
+        if kernel.function == "nunique":
+            arrays[kernel.outputs[0].name] = as_column(kernel.outputs[0], np.array([_distinct(grouping, part, kernel)]))
+    schema = grouping.partial_schema
+    every = tuple(arrays[name] if name in arrays else row.array(name) for name in schema.names)
+    whole = backend.from_host(Columns(schema, 1, every))
+    grouping.finish(whole, work.claim(whole.nbytes), result)
+    return True
+
+
+def rows_do_not_fit(grouping: Grouping, needed: int) -> BudgetExceeded:
+    """The error of rows of one key that are needed at once, of which so many bytes are needed."""
+    budget, operation = grouping.work.workspace.budget, grouping.work.operation
+    would_do = budget.used_bytes + needed + operation.gave_way_bytes
+    what, plan = "Grouping the rows of a key", operation.plan
+    staged = plan is not None and plan.strategy == "staged"
+    return exceeded(what, needed, budget.used_bytes, budget.limit_bytes, would_do=would_do, staged=staged)
+
+
+def _merged(grouping: Grouping, part: Part) -> Columns | None:
+    """What can be brought together of partial results: one row, or none; None where there are several keys."""
+    work = grouping.work
+    size = new_label(grouping.partial_schema.names, "rows")
+    partial, _ = grouping.beside(mergeable_steps(grouping.steps, size)).fold(part, 1.0, using_up=False)
+    try:
+        if partial.rows > 1:
+            return None
+        if not partial.rows:
+            return Columns(partial.schema, 0, ())
+        with partial.chunks[0].load(work.workspace) as data:
+            row = work.backend.to_host(data)
+        return row if int(row.array(size)[0]) == part.rows else None  # else some lack a key, and are left out
+    finally:
+        work.forget(partial)
+
+
+def _quantiles(grouping: Grouping, part: Part, kernels: list[Kernel]) -> dict[Label, Array]:
+    """The arrays of medians and quantiles, one row each, by output."""
+    if not kernels:
+        return {}
+    shares = {kernel: 0.5 if kernel.function == "median" else kernel.argument for kernel in kernels}
+    names = list(dict.fromkeys(kernel.inputs[0] for kernel in kernels))
+    founds = select_words(grouping.work, part, names, sorted(set(shares.values())), here=True)
+    by_name, arrays = dict(zip(names, founds, strict=True)), {}
+    for kernel, share in shares.items():
+        found, column = by_name[kernel.inputs[0]], grouping.rows_schema[kernel.inputs[0]]
+        low, high, further = quantile_positions(found.count, share) if found.count else (0, 0, 0.0)
+        words = found.words.get(low), found.words.get(high)
+        arrays[kernel.outputs[0].name] = array_at(column, kernel.outputs[0], *words, further)
+    return arrays
+
+
+def _distinct(grouping: Grouping, part: Part, kernel: Kernel) -> int:
+    """How many different values a column has here; a missing one is none."""
+    work, name = grouping.work, kernel.inputs[0]
+    values = view_of(work.workspace, part, [name])
+    inner = grouping.beside(whole_rows(grouping.rows_schema.select([name]), [name], "first"), dropna=True)
+    looked_at, found = inner.sample(values)
+    groups = min(float(part.rows), expected_groups(looked_at, found))
+    found_here = work.new_part(inner.result_schema)
+    try:
+        if part.rows < _WORTH * groups:
+            inner.whole(values, inner.steps.partial, found_here, using_up=False)
+            return found_here.rows
+        values, complete = inner.fold(values, groups, using_up=False)
+        if complete:
+            return values.rows
+        inner.whole(values, inner.steps.partial, found_here, using_up=True)
+        return found_here.rows
+    finally:
+        work.forget(values)
+        work.forget(found_here)

@@ -1,0 +1,87 @@
+"""Groups whose rows do not fit into the budget at once: what pandas gives, in passes over them, inside the budget."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from relations import THREADS, assert_same_rows, check_clean, on_ranks, together
+from test_groupby import Grouped, by_pandas
+from worlds import World
+
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.errors import BudgetExceeded
+
+ROWS = 6000
+SMALL = GcylonConfig(gpu_memory_limit="160 KiB", min_chunk_rows=64)  # a group takes some 480 KiB at once
+NAMED = {
+    "mx": ("x", "median"), "q": ("x", "quantile", 0.9), "mi": ("i", "median"), "mt": ("t", "median"),
+    "nx": ("x", "nunique"), "ns": ("s", "nunique"), "nf": ("few", "nunique"), "sx": ("x", "sum"), "sd": ("x", "std"),
+    "rows": ("x", "size"), "lo": ("s", "min"), "first": ("i", "first"), "mo": ("none", "median"), "md": ("d", "median"),
+}  # fmt: skip
+
+
+def frames(size: int, key: Any) -> list[pd.DataFrame]:
+    """Rows of some keys; ``key`` takes a generator, and gives them."""
+    found = []
+    for rank in range(size):
+        rng = np.random.default_rng(rank)
+        x = np.where(rng.random(ROWS) < 0.1, np.nan, rng.normal(size=ROWS) * 10.0 ** rng.integers(-9, 9, ROWS))
+        cents = rng.integers(0, 10**4, ROWS)
+        values = {
+            "k": key(rng),
+            "x": x,
+            "i": rng.integers(-(2**62), 2**62, ROWS),
+            "t": pd.to_datetime(rng.integers(0, 10**9, ROWS) * 2, unit="s"),
+            "s": np.where(rng.random(ROWS) < 0.1, None, rng.integers(0, 5000, ROWS).astype("U8").astype(object)),
+            "few": pd.array(rng.integers(0, 3, ROWS), "Int8"),
+            "none": np.full(ROWS, np.nan),
+            "d": [Decimal(int(one)) / 100 for one in cents],
+        }
+        found.append(pd.DataFrame(values))
+    return found
+
+
+def three(rng: Any) -> Any:
+    return rng.integers(0, 3, ROWS)
+
+
+def some_lack_one(rng: Any) -> Any:
+    return np.where(rng.random(ROWS) < 0.4, np.nan, 7.0)
+
+
+def one_among_many(rng: Any) -> Any:
+    return np.where(rng.random(ROWS) < 0.7, -1, rng.integers(0, 3000, ROWS))
+
+
+@pytest.mark.parametrize("dropna", [True, False])
+@pytest.mark.parametrize("key", [three, some_lack_one, one_among_many])
+@pytest.mark.parametrize("world", [World("single", 1), *THREADS], ids=str)
+def test_it_is_what_pandas_gives(world: World, key: Any, dropna: bool) -> None:
+    given = frames(world.size, key)
+    for strategy in ("auto", "staged"):
+        verb = Grouped(["k"], NAMED, dropna=dropna, config=SMALL, strategy=strategy)
+        results = world.run(on_ranks, verb, given, True)
+        check_clean(results)
+        everything = pd.concat(given, ignore_index=True)
+        everything["d"] = everything["d"].astype("float64")
+        assert_same_rows(together(results), by_pandas(everything, ["k"], NAMED, dropna), ["k"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("key", [three, one_among_many])
+def test_peaks_are_predicted(key: Any) -> None:
+    named = {name: one for name, one in NAMED.items() if one[0] in ("x", "i", "t")}
+    columns = ["k", "x", "i", "t"]
+    given = [frame[columns] for frame in frames(2, key)]
+    for result in World("threads", 2).run(on_ranks, Grouped(["k"], named, config=SMALL), given, True):
+        assert 0.8 < result["predicted"] / result["peak"] < 1.3
+
+
+def test_lists_need_the_rows_of_a_key_at_once() -> None:
+    verb = Grouped(["k"], {"x": ("x", "list"), "m": ("x", "median")}, config=SMALL)
+    for outcome in World("threads", 2).outcomes(on_ranks, verb, [frame[["k", "x"]] for frame in frames(2, three)]):
+        assert isinstance(outcome.error, BudgetExceeded)
+        assert "Grouping the rows of a key" in str(outcome.error) and "would do" in str(outcome.error)
