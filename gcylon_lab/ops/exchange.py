@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from ..errors import BudgetExceeded
-from ..memory.out_of_memory import memory_errors
-from ..tables.planes import text_places
+from .counting import count_rows, go_on, meet, memory_named, written_chars
 from .operation import Operation
 from .part import Part, Partitioning
 from .partition import HashRoute
-from .placement import Int64s, PlacedSink, Sink, WritableSink
+from .placement import Int64s, PlacedSink, Sink
 from .round_sinks import KeptSink, StagedSink
 from .rounds import Route, exchange_rounds
 from .shapes import Shapes
-from .votes import VoteKind
 from .written import Written, agree_on_writing
 from .written_sink import WrittenSink
+from .written_turns import WrittenTurns, turns_for
 
 
 def exchange_table(
@@ -52,11 +48,11 @@ def exchange_table(
     if plan.strategy == "staged":
         plan = operation.make_plan(shapes)
     else:
-        rows, variable = _count(operation, part, route, plan.chunk_rows)
+        rows, variable = count_rows(operation, part, route, plan.chunk_rows)
         counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
         if operation.writes_variable:
             assert isinstance(route, HashRoute)
-            written = agree_on_writing(operation, _written_chars(part, route, operation))
+            written = agree_on_writing(operation, written_chars(part, route, operation))
             if written is None:
                 route.pack()
                 shapes = replace(shapes, writable=False)
@@ -74,7 +70,13 @@ def exchange_table(
             go_on(operation, error)
         plan = operation.make_plan(shapes, counted, "staged")
         operation.record.reason = "because the result turned out larger than counted"
+        shapes = replace(shapes, writable=False)
     route.forget()
+    turns = turns_for(operation, route, shapes, plan.rounds)
+    if turns:
+        assert isinstance(route, HashRoute)
+        chunks = WrittenTurns(operation, part, route, shapes, plan.chunk_rows).run(turns)
+        return Part(operation.workspace, operation.schema, chunks, partitioning)
     sink = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
@@ -112,38 +114,11 @@ def exchange_counted(tables: Sequence[Counted]) -> list[Part]:
     for one in tables:
         one.route.prepare(one.operation, one.part, one.chunk_rows)
         sinks.append(_placed(one.operation, one.rows))
-    _meet(tables[0].operation, sinks)
+    meet(tables[0].operation, sinks)
     for place, (one, sink) in enumerate(zip(tables, sinks, strict=True), 1):
         exchange_rounds(one.operation, one.part, one.route, sink, one.chunk_rows, last=place == len(tables))
     made = zip(tables, sinks, strict=True)
     return [Part(one.operation.workspace, one.operation.schema, sink.finish(), None) for one, sink in made]
-
-
-def memory_named(operation: Operation) -> AbstractContextManager[None]:
-    """On GPUs the allocator says what does not fit; elsewhere a MemoryError is the machine's, not the budget's."""
-    on_gpu = operation.workspace.backend.on_gpu
-    return memory_errors(operation.workspace.budget, operation.verb) if on_gpu else nullcontext()
-
-
-def go_on(operation: Operation, error: BudgetExceeded) -> None:
-    """Collective: all ranks call it. Let no rank go on alone where only some ran out of memory: each learns of it."""
-    if not error.agreed:
-        told = operation.tell(error)
-        if not isinstance(told, BudgetExceeded):
-            raise told from None
-
-
-def _count(operation: Operation, part: Part, route: Route, chunk_rows: int) -> tuple[Int64s, Int64s]:
-    rows_to, variable_to = route.count(operation, part, chunk_rows)
-    votes = operation.vote(VoteKind.COUNT, np.concatenate((rows_to, variable_to)))
-    return votes[:, : operation.size], votes[:, operation.size : 2 * operation.size]
-
-
-def _written_chars(part: Part, route: HashRoute, operation: Operation) -> Int64s | None:
-    """Characters that go from this rank to each; without rows none, and then this rank is in nobody's way."""
-    if part.rows:
-        return route.chars
-    return np.zeros((operation.size, len(text_places(operation.schema))), np.int64)
 
 
 def _placed(operation: Operation, rows: Int64s, written: Written | None = None) -> Sink:
@@ -158,15 +133,6 @@ def _placed(operation: Operation, rows: Int64s, written: Written | None = None) 
 def _run(
     operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int, partitioning: Partitioning | None
 ) -> Part:
-    _meet(operation, [sink])
+    meet(operation, [sink])
     exchange_rounds(operation, part, route, sink, chunk_rows)
     return Part(operation.workspace, operation.schema, sink.finish(), partitioning)
-
-
-def _meet(operation: Operation, sinks: Sequence[Sink]) -> None:
-    """Let ranks know where the results of others are."""
-    writable = [sink for sink in sinks if isinstance(sink, WritableSink)]
-    if writable and operation.overlaps:  # no rank waits for the place of a result that another has no memory for
-        operation.vote(VoteKind.COUNT)
-    for sink in writable:
-        sink.meet()

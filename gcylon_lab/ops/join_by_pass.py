@@ -12,7 +12,8 @@ from ..errors import BudgetExceeded
 from ..tables.join_columns import JoinSpec
 from ..tables.schema import Label
 from .buckets import MASK_ROW_BYTES, BucketRoute
-from .exchange import Counted, exchange_counted, exchange_table, go_on, memory_named
+from .counting import go_on, memory_named
+from .exchange import Counted, exchange_counted, exchange_table
 from .join_memory import JoinMemory
 from .join_passes import (
     JoinCosts,

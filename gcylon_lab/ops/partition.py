@@ -112,6 +112,10 @@ class HashRoute:
         variable: Int64s = np.ceil(rows * each).astype(np.int64) + chars.sum(axis=1)
         return variable
 
+    def again(self) -> HashRoute:
+        """The same for other rows: nothing is kept yet."""
+        return HashRoute(self._keys, self._size, keep_order=self.keep_order)
+
     def pack(self) -> None:
         """Let variable columns be packed, as some rank cannot write them."""
         self._packs, self.chars, self._scattering, self._edges = True, None, None, []

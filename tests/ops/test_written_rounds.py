@@ -20,6 +20,8 @@ from worlds import World
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
+from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.tables.pandas_backend import PandasBackend
 
 WRITTEN = ["g", "k", "x", "b", "s", "c", "n", "t", "d", "p", "o"]
 LIMIT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
@@ -125,6 +127,94 @@ def test_a_rank_that_cannot_write_lets_all_pack() -> None:
     mine = run_mapped(2, one_rank_lacks_memory_for_ids, backend=WritingPandas)
     for found, frame in zip(mine, wanted("even", 2, tuple(WRITTEN)), strict=True):
         assert_frames_equal(found["frame"], frame)
+
+
+def shuffle_down(layout: str, columns: list[str], config: GcylonConfig, rows: int) -> dict[str, Any]:
+    """Shuffle below the device tier, in any order."""
+    context = current()
+    frame = frame_of(layout, context.rank, context.size, rows)[columns]
+    table = gl.from_local([frame.iloc[: rows // 3], frame.iloc[rows // 3 :]])
+    before = (context.budget.used_bytes, context.spill.used_bytes)
+    result = table.shuffle("k", strategy="staged", config=config)
+    record, plan = context.recorder.operations[-1], result.last_plan
+    found = {"frame": result.local(), "peak": record.measured_peak_bytes, "limit": config.gpu_memory_limit}
+    found |= {"tiers": dict(result._part.tiers), "predicted": record.predicted_peak_bytes, "rounds": plan.rounds}
+    found |= {"done": (record.rounds_done, record.rounds), "used": before[0]}
+    result.release()
+    found["left"] = before == (context.budget.used_bytes, context.spill.used_bytes)
+    found["written"] = getattr(context, "made", 0)
+    return found
+
+
+def in_any_order(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.sort_values("g", ignore_index=True)
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_staged_result_is_written_in_turns(size: int, layout: str) -> None:
+    config = GcylonConfig(gpu_memory_limit="1200 KiB", chunk_size_bytes=4096, min_chunk_rows=1)
+    mine = run_mapped(size, shuffle_down, layout, WRITTEN, config, 900, backend=WritingPandas)
+    plain = World("threads", size).run(shuffle_down, layout, WRITTEN, config, 900)
+    for found, other in zip(mine, plain, strict=True):
+        assert_frames_equal(in_any_order(found["frame"]), in_any_order(other["frame"]))
+        assert found["left"] and found["peak"] <= found["limit"] and not found["tiers"]["device"]
+        assert found["done"] == (found["rounds"], found["rounds"])
+
+
+@pytest.mark.parametrize("factor", [1.3, 1.8])
+def test_turns_are_as_large_as_fits(factor: float) -> None:
+    """Ten thousands of rows in some turns, of which the plan after counting knows what they take."""
+    rows, columns = 40_000, ["g", "k", "x", "s", "n", "o"]
+    inputs = run_mapped(2, shuffle_down, "even", columns, GcylonConfig(gpu_memory_limit="1 GiB"), rows)[0]["used"]
+    config = GcylonConfig(gpu_memory_limit=int(factor * inputs), min_chunk_rows=64, chunk_size_bytes="64 KiB")
+    for found in run_mapped(2, shuffle_down, "even", columns, config, rows, backend=WritingPandas):
+        assert found["written"] == found["rounds"] == np.ceil(3.5 / (factor - 1)).astype(int) and found["left"]
+        assert found["peak"] <= found["limit"]
+        assert 0.85 < found["predicted"] / found["peak"] < 1.15
+
+
+def test_turns_are_halved_where_one_rank_gets_all_rows() -> None:
+    """All ranks see it once they have counted, before memory is taken for it."""
+    rows, columns = 40_000, ["g", "k", "x", "s", "n", "o"]
+    inputs = run_mapped(2, shuffle_down, "one key", columns, GcylonConfig(gpu_memory_limit="1 GiB"), rows)[0]["used"]
+    config = GcylonConfig(gpu_memory_limit=int(1.6 * inputs), min_chunk_rows=64, chunk_size_bytes="64 KiB")
+    found = run_mapped(2, shuffle_down, "one key", columns, config, rows, backend=WritingPandas)
+    assert min(len(one["frame"]) for one in found) == 0
+    for one in found:
+        assert one["left"] and one["peak"] <= one["limit"] and one["rounds"] > np.ceil(3.5 / 0.6)
+
+
+def fails_in_a_turn(claim: str) -> tuple[str, bool, Any]:
+    context = current()
+    table = gl.from_local(frame_of("even", context.rank, context.size, 900)[WRITTEN])
+    before = (context.budget.used_bytes, context.spill.used_bytes)
+    refuse_on_rank_1(claim)
+    config = GcylonConfig(gpu_memory_limit="1200 KiB", chunk_size_bytes=4096, min_chunk_rows=1)
+    text, frame = "", None
+    try:
+        result = table.shuffle("k", strategy="staged", config=config)
+    except BudgetExceeded as error:
+        text = str(error)
+    else:
+        frame = result.local()
+        result.release()
+    return text, before == (context.budget.used_bytes, context.spill.used_bytes), frame
+
+
+@pytest.mark.parametrize("claim", ["The result", "Packing rows to be staged"])
+def test_a_turn_without_memory_is_an_error_on_all_ranks(claim: str) -> None:
+    for text, left, _ in run_mapped(2, fails_in_a_turn, claim, backend=WritingPandas):
+        assert "planted" in text and left
+
+
+def test_without_memory_for_ids_a_turn_is_packed() -> None:
+    plain = run_mapped(2, fails_in_a_turn, "nothing", backend=PandasBackend)
+    for (text, left, frame), (_, _, other) in zip(
+        run_mapped(2, fails_in_a_turn, "Partition ids", backend=WritingPandas), plain, strict=True
+    ):
+        assert not text and left
+        assert_frames_equal(in_any_order(frame), in_any_order(other))
 
 
 def group(config: GcylonConfig | None) -> pd.DataFrame:
