@@ -38,6 +38,7 @@ ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_equipment.py", "test_in_b
 PATIENT = ("bench/", "notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py")
 # Where processes, threads or clocks meet: what a busy machine can starve.
 TIMED = (*ENGINES, "bench", "comm", "memory", "profiling", "widgets")
+ONE_TRY = tuple(f"gpu/test_{what}_on_gpu.py" for what in ("exchanges", "joins", "relations", "sets", "sorts"))
 # The long units come first: what is short fills up both workers to the end.
 LONG = ("engines", "patient")
 
@@ -56,7 +57,8 @@ def unit_of(nodeid: str) -> str:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Bring units into their order, and try what a busy machine can starve again before it counts as failed.
 
-    (The summary names what was tried again. Tables and operations have one try: what they give depends on no clock.)
+    (The summary names what was tried again. Tables and operations have one try, on GPUs too: what they give depends on
+    no clock.)
     """
     units = {item: unit_of(item.nodeid) for item in items}
     sizes = Counter(units.values())
@@ -65,6 +67,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("browser") is not None:
             item.add_marker(pytest.mark.flaky(reruns=2))
+        elif any(place in item.nodeid for place in ONE_TRY):
+            continue
         elif set(TIMED) & set(item.nodeid.partition("::")[0].split("/")) or units[item] in LONG:
             item.add_marker(pytest.mark.flaky(reruns=1))
 

@@ -82,6 +82,31 @@ def same(got: pd.DataFrame, want: pd.DataFrame) -> None:
         assert (a[kept].to_numpy() == b[kept].to_numpy()).all(), f"values of {name!r} differ"
 
 
+def check_turns(skewed: bool, share: Any) -> str:
+    """Stage a shuffle of texts in a budget that holds little beside the input; returns what was wrong, or nothing."""
+    context = current()
+    frame = frame_of(context.rank, 10 * ROWS)
+    frame["k"] = 7 if skewed else frame["position"] * 7919 % 100_003
+    frames, table = share(frame), gl.from_local(frame)
+    most = max(share(table.nbytes))
+    config = gl.GcylonConfig(gpu_memory_limit=int(1.7 * most), min_chunk_rows=64, chunk_size_bytes=most // 40)
+    result = table.shuffle("k", strategy="staged", config=config)
+    record, rounds = context.recorder.operations[-1], result.last_plan.rounds
+    everyone = share(to_frame(context.workspace.backend.to_host(result._whole()))[list(frame.columns)])
+    same(sorted_rows(everyone), sorted_rows(frames))
+    peak, predicted = record.measured_peak_bytes, record.predicted_peak_bytes
+    result.release()
+    table.release()
+    if peak > config.gpu_memory_limit:
+        return f"a peak of {peak} bytes, above {config.gpu_memory_limit}"
+    if context.workspace.scatters and context.size > 1:
+        if not 5 <= rounds <= 20:
+            return f"{rounds} turns"
+        if not 0.9 <= predicted / peak <= 1.1:
+            return f"a peak of {peak} bytes, where {predicted} were predicted, in {rounds} turns"
+    return ""
+
+
 def main() -> None:
     context = gl.initialize(engine=os.environ.get("GCYLON_ENGINE", "gpu"), sample_hz=0)
     rank, size = context.rank, context.size
@@ -122,6 +147,15 @@ def main() -> None:
         if context.budget.used_bytes > before:
             wrong.append(f"{shape}: {context.budget.used_bytes - before} bytes are left in use on rank {rank}")
         table.release()
+    context.workspace.config = gl.GcylonConfig()
+    for skewed in (False, True):
+        try:
+            text = check_turns(skewed, share)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"[:300]
+            if "Revoked" in text:
+                raise
+        wrong += [f"turns, skewed {skewed}: rank {other}: {told}" for other, told in enumerate(share(text)) if told]
     equipment = context.equipment
     if rank == 0:
         found = {"kind": equipment.kind, "reason": equipment.reason, "route": equipment.route, "wrong": wrong[:12]}
