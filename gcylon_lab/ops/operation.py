@@ -283,6 +283,10 @@ class Operation:
         work = costs_of(shapes, "staged").work_with(plan.chunk_rows, [int(n) for n in needs])
         self.record.predicted_peak_bytes = int(shapes.used[self.rank] + work[self.rank])
 
+    def predict(self, peak: int) -> None:
+        """Note what this rank will have in use at the most."""
+        self.record.predicted_peak_bytes = peak
+
     @contextmanager
     def cast(self, piece: Data) -> Iterator[Data]:
         """Bring a piece to the agreed schema; where that copies, the copy is reserved while in use.
@@ -341,16 +345,12 @@ class Operation:
         if (digests == digests[0]).all():
             return
         texts = self.workspace.transport.share(self.request.text().encode())
-        asked = "; ".join(f"rank {rank}: {text.decode()}" for rank, text in enumerate(texts))
-        verbs = {text.decode().partition("(")[0] for text in texts}
+        calls = [text.decode() for text in texts]
+        asked = "; ".join(f"rank {rank}: {call}" for rank, call in enumerate(calls))
+        verbs = {call.partition("(")[0] for call in calls}
         what = f"{self.verb} with different arguments" if len(verbs) == 1 else "different verbs"
-        raise agreed(
-            RanksDisagree(
-                f"Ranks called {what}: {asked}.",
-                advice="Let every rank make the same calls, in the same order, with the same arguments.",
-                calls=[text.decode() for text in texts],
-            )
-        )
+        advice = "Let every rank make the same calls, in the same order, with the same arguments."
+        raise agreed(RanksDisagree(f"Ranks called {what}: {asked}.", advice=advice, calls=calls))
 
     def _agree_config(self, digests: Int64s, local: GcylonConfig) -> None:
         self.config = local

@@ -73,10 +73,10 @@ class Step(Operation):
         """Plan this exchange; the record adds up the operation's."""
         plan = super().make_plan(shapes, counted, strategy, **how)
         self.record.rounds = self._rounds_before + plan.rounds
-        self._predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
+        self.predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
         return plan
 
-    def _predict(self, peak: int) -> None:
+    def predict(self, peak: int) -> None:
         """The operation's prediction is that of its step that needs most."""
         self.record.predicted_peak_bytes = max(self._predicted_before, min(peak, self.limits[self.rank]))
 
@@ -97,7 +97,7 @@ class Step(Operation):
         plan, shapes = self.plan, self._planned
         super().see_needs(needs)
         if plan is not None and shapes is not None and plan.strategy == "staged" and not self.record.rounds_done:
-            self._predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
+            self.predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
 
     def done(self) -> None:
         """Give the plan to the operation, under its name."""

@@ -20,6 +20,7 @@ from .partition import HashRoute
 from .round_sinks import StagedSink
 from .rounds import Route, exchange_rounds
 from .shapes import Shapes, id_bytes
+from .workspace import Workspace
 from .written import Written, agree_on_writing
 from .written_sink import WrittenSink
 
@@ -143,7 +144,7 @@ class WrittenTurns:
 
     def _foresee(self, needed: int) -> None:
         self._most = max(self._most, needed)
-        self._operation.record.predicted_peak_bytes = self._used + self._most
+        self._operation.predict(self._used + self._most)
 
     def _settle(self) -> None:
         """Wait until what the turn before has brought is down."""
@@ -154,6 +155,10 @@ class WrittenTurns:
 
     def _stage(self, sink: WrittenSink) -> None:
         workspace = self._operation.workspace
+        with memory_named(self._operation):
+            self._down(workspace, sink)
+
+    def _down(self, workspace: Workspace, sink: WrittenSink) -> None:
         (chunk,) = sink.finish()
         if not chunk.rows:
             return
