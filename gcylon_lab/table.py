@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from .context import Context, current
 from .errors import ArgumentError
 from .ops.collect import allgather
-from .ops.heads import take_head
+from .ops.heads import checked_rows, take_head
 from .ops.part import Part, Partitioning
 from .ops.plan import Plan, Words
 from .ops.written import lacks_values, null_columns
@@ -180,8 +180,8 @@ class Table(
         -------
         pandas.DataFrame
         """
-        if limit is not None and limit < 0:
-            raise ArgumentError(f"limit={limit} is negative.", advice="Give a number of rows, or None for all.")
+        if limit is not None:
+            limit = checked_rows(limit, "limit", or_all=True)
         workspace = self._context.workspace
         part = self._live()
         head = take_head(workspace, part, limit)
@@ -197,7 +197,7 @@ class Table(
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Collective: all ranks call it. Return the first ``n`` rows in global order, on every rank."""
-        return self.to_pandas(limit=n)
+        return self.to_pandas(limit=checked_rows(n, "n"))
 
     def release(self) -> None:
         """Give back this rank's memory and disk. Idempotent; the table cannot be used afterwards."""

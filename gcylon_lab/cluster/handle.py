@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, BudgetExceeded, HandleReleased
 from ..memory.available import available_bytes
+from ..ops.heads import checked_rows
 from ..units import MIB, format_bytes, format_count
 from ..verbs.otherwise import no_attribute, no_item, no_new_item
 from .async_verbs import with_async
@@ -160,8 +161,8 @@ class DistTable(HandleVerbs):
         """
         import pandas as pd
 
-        if limit is not None and limit < 0:
-            raise ArgumentError(f"limit={limit} is negative.", advice="Give a number of rows, or None for all.")
+        if limit is not None:
+            limit = checked_rows(limit, "limit", or_all=True)
         self._check_room(self.num_rows if limit is None else limit, f"to_pandas(limit={limit})")
         if limit is None or limit >= self.num_rows:
             return pd.concat(self.local(), ignore_index=True)
@@ -175,7 +176,7 @@ class DistTable(HandleVerbs):
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first ``n`` rows in global order."""
-        frame: pd.DataFrame = self._request("first_rows", n)[0].value
+        frame: pd.DataFrame = self._request("first_rows", checked_rows(n, "n"))[0].value
         return frame
 
     def bind(self, name: str) -> DistTable:

@@ -25,6 +25,7 @@ from .forwarding import Forwarding, answered, asked_here, collected, forwarded, 
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
+    from ..tables.aggregation import Aggregation
     from .session import Session
 
 
@@ -180,13 +181,15 @@ class HandleVerbs(Forwarding):
         by: str | int | Sequence[str | int],
         *,
         sort: bool = False,
+        wanted: Sequence[Aggregation] = (),
         strategy: str = "auto",
         config: GcylonConfig | None = None,
     ) -> Plan:
         """Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its groups would be sorted; no data
         is read."""
         keys = [by] if isinstance(by, (str, int)) else list(by)
-        return self._plan("groupby", strategy, config, on=keys, in_order=sort)
+        asked = [(one.function, one.column) for one in wanted]
+        return self._plan("groupby", strategy, config, on=keys, in_order=sort, asked=asked)
 
     def plan_sort_values(
         self, by: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None

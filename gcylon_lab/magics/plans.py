@@ -19,6 +19,7 @@ from .shown import Shown, refuse
 
 EXAMPLE = '%lab_plan t.shuffle("k", strategy="staged")'
 _PLANNED_AS = {"merge": "join", "agg": "groupby", "size": "groupby"}
+_OF_THE_RUN = ("deterministic", "timeout_s")  # arguments of agg that no plan depends on
 _ASKS_NOTHING = ("groupby", "table")  # what may be called on the way to a verb
 
 
@@ -119,8 +120,7 @@ def _arguments(call: ast.Call, namespace: Mapping[str, Any]) -> tuple[list[Any],
 
 def _plan(receiver: Any, verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:
     if isinstance(receiver, GroupBy):
-        plan: Plan = receiver.plan(**{name: kwargs[name] for name in ("strategy", "config") if name in kwargs})
-        return plan
+        return _plan_of_groups(receiver, verb, args, kwargs)
     if not isinstance(receiver, DistTable):
         raise refuse(f"%lab_plan plans verbs of a DistTable, not of a {type(receiver).__name__}.")
     if verb.startswith("plan_"):
@@ -132,6 +132,17 @@ def _plan(receiver: Any, verb: str, args: list[Any], kwargs: dict[str, Any]) -> 
             raise refuse(f"A table has no verb {verb!r}.{f' Did you mean {meant}?' if meant else ''}")
         raise refuse(f"{verb} has no plan that is known before it runs. These have: {', '.join(plannable())}.")
     return _called(planner, getattr(receiver, verb, planner), verb, args, kwargs)
+
+
+def _plan_of_groups(groups: GroupBy[Any], verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:
+    """The plan of an `agg` is of its functions; of `size` and the like there is nothing to say of them."""
+    if verb not in ("agg", "plan"):
+        return groups.plan(**{name: kwargs[name] for name in ("strategy", "config") if name in kwargs})
+    try:
+        inspect.signature(getattr(groups, verb)).bind(*args, **kwargs)
+    except TypeError as error:
+        raise refuse(f"{verb}: {error}.") from None
+    return groups.plan(*args, **{name: kwargs[name] for name in kwargs if name not in _OF_THE_RUN})
 
 
 def _called(planner: Any, method: Any, verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:

@@ -9,6 +9,8 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, BudgetExceeded, ColumnMissing
+from ..tables.aggregation import OF_ALL_ROWS
+from ..tables.schema import Label
 from .costs import all_staged, never_fits, room_wanted
 from .giving_way import giving_way_notes
 from .plan import Plan, check_strategy, make_plan
@@ -28,6 +30,7 @@ def foresee(
     rows_per_rank: Sequence[int] | None = None,
     beside: Sequence[int] = (),
     in_order: bool = False,
+    asked: Sequence[tuple[str, Label | None]] = (),
 ) -> Plan:
     """Plan a verb from every rank's ``Table.info()``.
 
@@ -50,6 +53,8 @@ def foresee(
         Bytes in use on each rank that do not give way, beside the table's own: none by default.
     in_order : bool, default False
         Whether the groups of a group-by are sorted then.
+    asked : sequence of (str, label or None)
+        Functions of a group-by, each with its column; none if they are not known yet.
 
     Returns
     -------
@@ -62,7 +67,7 @@ def foresee(
         As the verb itself would: a missing column, a root out of range, a budget that is too small.
     """
     if verb == "groupby":
-        plan = _grouped(infos, config, strategy, on)
+        plan = _grouped(infos, config, strategy, on, asked)
         return _then_sorted(plan, infos, config, strategy, on) if in_order else plan
     if verb not in VERBS:
         raise ArgumentError(f"verb={verb!r} is none.", advice=f"It is one of {', '.join(VERBS)}.")
@@ -81,10 +86,16 @@ def foresee(
     return replace(plan, notes=_what_gives_way(before, shapes))
 
 
-def _grouped(infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy: str, on: Sequence[str]) -> Plan:
+def _grouped(
+    infos: Sequence[Mapping[str, Any]],
+    config: GcylonConfig,
+    strategy: str,
+    on: Sequence[str],
+    asked: Sequence[tuple[str, Label | None]],
+) -> Plan:
     """A group-by shuffles by its keys, unless rows with equal keys are on one rank already."""
     check_strategy(strategy)
-    _check(infos, on, 0)
+    _check(infos, [*on, *(column for _, column in asked if column is not None)], 0)
     limits = _limits(infos, config)
     if not _are_together(infos, on):
         plan = foresee("shuffle", infos, config, strategy=strategy, on=on)
@@ -96,10 +107,8 @@ def _grouped(infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy:
                 plan.predicted_peaks, _grouping_bytes(infos, rows, sizes, sizes), limits, strict=True
             )
         )
-        note = "where few keys stand in many rows, each rank sends partial results instead, which are fewer"
-        return replace(
-            plan, verb="groupby", notes=(note, *plan.notes), predicted_peaks=peaks, predicted_peak_bytes=max(peaks)
-        )
+        notes = (*_what_is_sent(infos[0]["columns"], on, asked), *plan.notes)
+        return replace(plan, verb="groupby", notes=notes, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
     rows, sizes = [i["rows"] for i in infos], [i["nbytes"] for i in infos]
     below = [i["nbytes"] - i["tiers"]["device"] for i in infos]
     peaks = tuple(map(min, _grouping_bytes(infos, rows, sizes, below), limits))
@@ -110,6 +119,20 @@ def _grouped(infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy:
         reason="because rows with equal keys are on one rank already",
         assumption="assuming a result no larger than the table", predicted_peaks=peaks,
     )  # fmt: skip
+
+
+def _what_is_sent(columns: Sequence[Label], on: Sequence[str], asked: Sequence[tuple[str, Label | None]]) -> list[str]:
+    """What a group-by of these functions sends, which may be less than the shuffle that its plan counts."""
+    whole = sorted({function for function, _ in asked if function in OF_ALL_ROWS})
+    if whole:
+        need = "needs" if len(whole) == 1 else "need"
+        notes = [f"{' and '.join(whole)} {need} all rows of a key on one rank: no partial results are sent"]
+    else:
+        notes = ["where few keys stand in many rows, each rank sends partial results instead, which are fewer"]
+    needed = {*on, *(column for function, column in asked if column is not None and function != "size")}
+    if asked and len(needed) < len(columns):
+        notes.append(f"the plan counts all {len(columns)} columns; only those needed are sent, which are {len(needed)}")
+    return notes
 
 
 def _are_together(infos: Sequence[Mapping[str, Any]], on: Sequence[str]) -> bool:
@@ -194,7 +217,7 @@ def _groups(
     return groups
 
 
-def _check(infos: Sequence[Mapping[str, Any]], on: Sequence[str], root: int) -> None:
+def _check(infos: Sequence[Mapping[str, Any]], on: Sequence[Label], root: int) -> None:
     for key in on:
         if key not in infos[0]["columns"]:
             names = ", ".join(map(repr, infos[0]["columns"]))

@@ -19,6 +19,7 @@ from .one_table import fold_in_one_table
 from .part import Chunk, Part
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
+_UNTOLD = 2  # splits that may have left some keys in one bucket by chance
 _APART = 16
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 _SAMPLES = 16
@@ -229,8 +230,8 @@ class Grouping:
             if using_up:
                 self.work.forget(part)
             return
-        # Where a key's rows may not fit, few keys are told apart at once.
-        least = _APART if 2 * needed > limit * keys > 0 else 2
+        # Where a key's rows may not fit, or splitting did not do as yet, few keys are told apart at once.
+        least = _APART if depth >= _UNTOLD or 2 * needed > limit * keys > 0 else 2
         buckets = max(least, min(MOST_BUCKETS, -(-2 * needed // limit)))
         for bucket in split_in_buckets(
             self.work, part, list(self.steps.keys), buckets, apart=ids, using_up=using_up, schema=schema

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from numbers import Integral
+from typing import Any
+
 from ..errors import ArgumentError
 from ..tables.data import Columns
 from ..tables.pandas_backend import PandasBackend
@@ -9,6 +12,29 @@ from .operation import Operation, Request
 from .part import Chunk, Part, hold
 from .running import run_verb
 from .workspace import Workspace
+
+
+def checked_rows(given: Any, name: str, *, or_all: bool = False) -> int:
+    """How many rows a person asks for, as a plain int.
+
+    Parameters
+    ----------
+    given : int
+        What was given.
+    name : str
+        Of the argument.
+    or_all : bool, default False
+        Whether None may be given, of which the error tells.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no number of rows.
+    """
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < 0:
+        instead = "Give one of at least 0, or None for all." if or_all else "Give one of at least 0."
+        raise ArgumentError(f"{name}={given!r} is no number of rows.", advice=instead)
+    return int(given)
 
 
 def take_head(workspace: Workspace, part: Part, limit: int | None) -> Part:
@@ -49,8 +75,7 @@ def take_tail(workspace: Workspace, part: Part, limit: int, timeout_s: float | N
     """Collective: all ranks call it. Give this rank's share of the last ``limit`` rows; see `take_head`."""
 
     def check() -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
-            raise ArgumentError(f"n={limit!r} is no number of rows.", advice="Give one of at least 0.")
+        checked_rows(limit, "n")
 
     def body(operation: Operation) -> Part:
         wanted = max(0, limit - sum(operation.rows[operation.rank + 1 :]))

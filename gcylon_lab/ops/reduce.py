@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
+from ..errors import ArgumentError, UnsupportedDtype
 from ..tables.aggregation import Aggregation, plan_aggregations, result_column, whole_rows
 from ..tables.data import empty_columns
 from ..tables.interop import to_frame as pandas_frame
@@ -31,6 +31,8 @@ from .workspace import Workspace
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_WITHOUT_NUMERIC_ONLY = ("any", "all", "nunique")
 
 
 def reduce_columns(
@@ -73,8 +75,10 @@ def reduce_columns(
 
     def check() -> None:
         check_columns(part, columns or ())
+        if not functions:
+            raise ArgumentError("There is no quantile in q.", advice="Give for example [0.1, 0.9].")
         for function, argument in functions:
-            if function == "quantile" and not 0 <= argument <= 1:
+            if function == "quantile" and not (isinstance(argument, float) and 0 <= argument <= 1):
                 raise ArgumentError(f"q={argument!r} is no quantile.", advice="It lies in [0, 1].")
 
     def body(operation: Operation) -> Part:
@@ -84,9 +88,7 @@ def reduce_columns(
             if kinds is None or schema[name].kind in kinds
         ]  # fmt: skip
         with shared_checks():
-            for name in names:
-                for function, _ in functions:
-                    result_column(schema[name], function, name)
+            _check_functions(schema, names, functions, all_columns=columns is None and kinds is None)
         found.update(_reduced(operation, part, names, functions))
         return part
 
@@ -105,6 +107,19 @@ def count_rows(workspace: Workspace, part: Part, timeout_s: float | None = None)
 
     run_verb(workspace, Request("count_rows", {}, part, timeout_s=timeout_s), body, quiet=True)
     return counts[0]
+
+
+def _check_functions(
+    schema: Schema, names: Sequence[Label], functions: Sequence[tuple[str, float]], *, all_columns: bool
+) -> None:
+    for name in names:
+        for function, _ in functions:
+            try:
+                result_column(schema[name], function, name)
+            except UnsupportedDtype as error:
+                if all_columns and function not in _WITHOUT_NUMERIC_ONLY:
+                    error.advice += f" {function}(numeric_only=True) takes the columns of numbers."
+                raise
 
 
 def _reduced(

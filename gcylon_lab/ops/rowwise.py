@@ -9,7 +9,7 @@ from typing import Any
 from ..config import GcylonConfig
 from ..errors import ArgumentError, BudgetExceeded, GcylonError, UnsupportedDtype
 from ..memory.budget import exceeded
-from ..tables.backend import Data
+from ..tables.backend import Backend, Data
 from ..tables.expressions import Expression
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
 from ..units import format_bytes
@@ -39,7 +39,7 @@ def filtered(
 
     def check() -> None:
         if not isinstance(condition, Expression):
-            raise ArgumentError(f"{condition!r} is no condition.", advice="Give one such as gl.col('x') > 0.")
+            raise _no_condition(condition)
         check_columns(part, condition.columns())
 
     def body(operation: Operation) -> Part:
@@ -47,12 +47,19 @@ def filtered(
         temporary = backend.evaluating_row_bytes(operation.schema, [condition])
 
         def work(data: Data) -> Data:
-            return computed(condition, lambda: backend.filter(data, condition))
+            return computed(lambda: backend.filter(data, condition), lambda: repr(condition))
 
         return _each_piece(operation, part, temporary, 0, work, operation.schema, part.partitioning)
 
     request = Request("filter", {"condition": condition}, part, strategy, config, timeout_s, check=check)
     return run_operation(workspace, request, body)
+
+
+def _no_condition(given: Any) -> ArgumentError:
+    if callable(given):  # its address would be another one on each rank
+        advice = "Give one such as gl.col('x') > 0, or call map_parts(f) with a function of frames."
+        return ArgumentError("A function is no condition.", advice=advice)
+    return ArgumentError(f"{given!r} is no condition.", advice="Give one such as gl.col('x') > 0.")
 
 
 def assigned(
@@ -86,12 +93,22 @@ def _assigned(operation: Operation, part: Part, expressions: Sequence[tuple[Labe
         spread = None  # other values may hash to other ranks
 
     def work(data: Data) -> Data:
-        return computed(expressions, lambda: backend.evaluate(data, expressions))
+        return computed(lambda: backend.evaluate(data, expressions), lambda: _what_fails(backend, data, expressions))
 
     return _each_piece(operation, part, temporary, 16 * len(made), work, None, spread, shared=made)
 
 
-def computed(what: object, work: Callable[[], Data]) -> Data:
+def _what_fails(backend: Backend, data: Data, expressions: Sequence[tuple[Label, Expression]]) -> str:
+    """The first of several columns that cannot be made by itself, as it was asked for."""
+    for name, expression in expressions:
+        try:
+            backend.evaluate(data, [(name, expression)])
+        except Exception:
+            return f"{name}={expression!r}"
+    return ", ".join(f"{name}={expression!r}" for name, expression in expressions)
+
+
+def computed(work: Callable[[], Data], what: Callable[[], str]) -> Data:
     """Compute an expression; what the library cannot do is told with the expression.
 
     Raises
@@ -111,7 +128,7 @@ def computed(what: object, work: Callable[[], Data]) -> Data:
         raise
     except Exception as error:
         raise ArgumentError(
-            f"{what!r} cannot be computed: {type(error).__name__}: {error}.", advice="Look at the columns' dtypes."
+            f"{what()} cannot be computed: {type(error).__name__}: {error}.", advice="Look at the columns' dtypes."
         ) from error
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -66,7 +67,8 @@ def sort_values(
         If a key has no order.
     """
     names = listed(by)
-    directions = [ascending] * len(names) if isinstance(ascending, (bool, np.bool_)) else list(ascending)
+    given: Any = [ascending] * len(names) if isinstance(ascending, (bool, np.bool_)) else ascending
+    directions = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
     arguments = {"by": names, "ascending": directions, "na_position": na_position}
 
     def check() -> None:

@@ -25,6 +25,8 @@ FUNCTIONS = (
     "sum", "mean", "min", "max", "count", "size", "var", "std", "median", "quantile", "nunique", "first", "last",
     "any", "all", "list",
 )  # fmt: skip
+# These look at all rows of a group at once: there are no partial results that could be brought together.
+OF_ALL_ROWS = ("median", "quantile", "nunique", "list")
 
 _NUMBERS = ("bool", "int", "float", "decimal", "null")
 _TIMES = ("datetime", "timedelta")
@@ -282,7 +284,7 @@ class _Steps:
         output = (result_column(column, wanted.function, wanted.name),)
         if wanted.function in ("mean", "var", "std") or (wanted.function == "sum" and column.kind in ("float", "null")):
             return self._of_floats(wanted, column, output)
-        merged = {"count": "sum", "median": "", "quantile": "", "nunique": "", "list": ""}
+        merged = {"count": "sum"} | dict.fromkeys(OF_ALL_ROWS, "")
         function, inner = wanted.function, result_column(column, wanted.function, "")
         if function == "count":
             inner = fixed_column("", pa.int64())

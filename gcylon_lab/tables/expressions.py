@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from .column import Label
@@ -20,6 +20,9 @@ _SYMBOLS = {
 
 _TEXT_METHODS = ("len", "lower", "upper", "strip", "startswith", "endswith", "contains", "slice", "replace")
 _TIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "weekday", "quarter", "dayofyear")
+_OF_WHOLE_COLUMNS = (
+    "sum", "mean", "min", "max", "count", "std", "var", "median", "quantile", "nunique", "any", "all",
+)  # fmt: skip
 # A text without these is found alike by itself and as a regular expression (but for the dot, which finds itself too).
 _OF_REGULAR_EXPRESSIONS = frozenset("\\^$*+?{}[]|()")
 _CONTAINS: dict[str, bool | None] = {"case": True, "na": None, "regex": False}
@@ -208,6 +211,14 @@ class Expression:
         if self.operation.startswith("dt.") and not parts[1:]:
             return f"{parts[0]}.{self.operation}"
         return f"{parts[0]}.{self.operation}({', '.join(parts[1:])})"
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: builtin_str) -> Any:
+            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _OF_WHOLE_COLUMNS:
+                said += f": of a whole column it is a verb of the table, as t.{name}('x'), of groups an argument of agg"
+            raise AttributeError(said)
 
 
 builtin_str = str

@@ -144,7 +144,10 @@ def join_spec(
         Saying what there is.
     """
     if how not in HOWS:
-        raise ArgumentError(f"how={how!r} is none.", advice=f"It is one of {', '.join(HOWS)}.")
+        given: Any = how
+        meant = given if isinstance(given, list) else [given]
+        hint = f" To join by columns, give on={how!r}." if all(key in left for key in meant) else ""
+        raise ArgumentError(f"how={how!r} is none.", advice=f"It is one of {', '.join(HOWS)}.{hint}")
     keys_left, keys_right = _keys(left, right, how, on, left_on, right_on)
     if not isinstance(suffixes, (tuple, list)) or len(suffixes) != 2:
         raise ArgumentError(f"suffixes={suffixes!r} are no two.", advice="Give two, for example ('_left', '_right').")

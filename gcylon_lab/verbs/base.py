@@ -50,7 +50,8 @@ def other_table(verb: str, mine: Verbs, value: Any) -> Verbs:
     if not isinstance(value, Verbs):
         raise ArgumentError(
             f"{verb} takes another table, but this is a {type(value).__name__}.",
-            advice="Make one of it before, for example with gl.from_pandas.",
+            advice="Make one of it before: of a frame of the notebook lab.from_pandas(frame), on the ranks "
+            "gl.from_pandas(frame).",
         )
     if value._context is not mine._context:
         where = [f"rank {table._context.rank} of {table._context.size}" for table in (mine, value)]

@@ -113,9 +113,27 @@ class GroupBy(Generic[T]):
         )  # fmt: skip
         return result
 
-    def plan(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
-        """Collective: all ranks call it. Show how `agg` would run, with ``sort=True`` in two steps; no data is read."""
-        plan: Plan = self._table.plan_groupby(self._by, sort=self._sort, strategy=strategy, config=config)
+    def plan(
+        self,
+        spec: Mapping[Label, Any] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        **named: Any,
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `agg` would run, with ``sort=True`` in two steps; no data is read.
+
+        Parameters
+        ----------
+        spec, **named
+            As for `agg`, if the plan shall say what these functions need.
+        strategy, config
+            As for `agg`.
+        """
+        wanted = [] if spec is None and not named else aggregations(spec, named)
+        plan: Plan = self._table.plan_groupby(
+            self._by, sort=self._sort, wanted=wanted, strategy=strategy, config=config
+        )
         return plan
 
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
@@ -182,14 +200,17 @@ class GroupingVerbs(Verbs):
         by: Label | Sequence[Label],
         *,
         sort: bool = False,
+        wanted: Sequence[Aggregation] = (),
         strategy: str = "auto",
         config: GcylonConfig | None = None,
     ) -> Plan:
         """Collective: all ranks call it. Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its
         groups would be sorted; no data is read."""
+        asked = [(one.function, one.column) for one in wanted]
         return plan_verb(
-            self._workspace, self._live(), "groupby", self.info(), config, strategy, on=listed(by), in_order=sort
-        )
+            self._workspace, self._live(), "groupby", self.info(), config, strategy, on=listed(by), in_order=sort,
+            asked=asked,
+        )  # fmt: skip
 
 
 def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> list[Aggregation]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
@@ -147,7 +147,7 @@ class ReductionVerbs(Verbs):
 
     def quantile(
         self,
-        q: float = 0.5,
+        q: float | Sequence[float] = 0.5,
         columns: Labels = None,
         *,
         numeric_only: bool = False,
@@ -158,12 +158,32 @@ class ReductionVerbs(Verbs):
 
         Parameters
         ----------
-        q : float, default 0.5
+        q : float or sequence of float, default 0.5
             In [0, 1].
         columns, numeric_only, config, timeout_s
             As for `sum`.
+
+        Returns
+        -------
+        scalar, pandas.Series or pandas.DataFrame
+            As of `sum`; of several quantiles, all found in one go, a frame with a row for each, or of one column a
+            Series.
+
+        Raises
+        ------
+        ArgumentError
+            If q is no quantile, or there is none in it.
         """
-        return self._reduced("quantile", float(q), columns, numeric_only, config, timeout_s)
+        import pandas as pd
+
+        given: Any = q
+        if not isinstance(given, Iterable) or isinstance(given, str):
+            return self._reduced("quantile", _as_float(q), columns, numeric_only, config, timeout_s)
+        asked = [("quantile", _as_float(one)) for one in given]
+        found = self._found("quantile", asked, columns, numeric_only, config, timeout_s)
+        index = pd.Index([one for _, one in asked], dtype="float64")
+        frame = pd.DataFrame({label: [found[one][label] for one in asked] for label in found[asked[0]]}, index=index)
+        return frame[columns] if isinstance(columns, (str, int)) else frame
 
     def nunique(
         self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None
@@ -217,10 +237,29 @@ class ReductionVerbs(Verbs):
     ) -> Any:
         import pandas as pd
 
-        chosen = None if columns is None else listed(columns)
-        kinds = (*_NUMBERS, "bool") if numeric_only else None
         one = (function, argument)
-        values = reduce_columns(self._workspace, self._live(), function, chosen, kinds, [one], config, timeout_s)[one]
+        values = self._found(function, [one], columns, numeric_only, config, timeout_s)[one]
         if isinstance(columns, (str, int)):
             return values[columns]
         return pd.Series(list(values.values()), index=list(values), dtype=None if values else "float64")
+
+    def _found(
+        self,
+        verb: str,
+        functions: Sequence[tuple[str, float]],
+        columns: Labels,
+        numeric_only: bool,
+        config: GcylonConfig | None,
+        timeout_s: float | None,
+    ) -> dict[tuple[str, float], dict[Label, Any]]:
+        chosen = None if columns is None else listed(columns)
+        kinds = (*_NUMBERS, "bool") if numeric_only else None
+        return reduce_columns(self._workspace, self._live(), verb, chosen, kinds, functions, config, timeout_s)
+
+
+def _as_float(q: Any) -> Any:
+    """A quantile as a number; what is none stays what it is, and is refused by all ranks together."""
+    try:
+        return q if isinstance(q, str) else float(q)
+    except (TypeError, ValueError):
+        return q

@@ -40,6 +40,13 @@ def test_errors_name_what_is_wrong(lab: gl.Cluster, sides: tuple[pd.DataFrame, p
         left.join(right, on="nowhere")
     with pytest.raises(ArgumentError, match="takes another table"):
         left.join("right", on="k")
+    with pytest.raises(ArgumentError, match=r"lab.from_pandas\(frame\)"):
+        left.join(sides[1], on="k")
+    with pytest.raises(ArgumentError, match="how='k' is none. .*To join by columns, give on='k'."):
+        left.join(right, "k")
+    with pytest.raises(ArgumentError, match="how='inside' is none") as wrong:
+        left.join(right, "inside", "k")
+    assert "give on=" not in str(wrong.value)
     with pytest.raises(ArgumentError, match="rows of the left side repeat a key"):
         left.join(right, on="k", validate="1:1")
     assert left.join(right, on="k").num_rows  # the ranks go on

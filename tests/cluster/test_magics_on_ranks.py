@@ -70,7 +70,9 @@ def test_a_plan_runs_nothing(shell: InteractiveShell, lab: gl.Cluster, capsys: p
     assert "union: direct, nothing is exchanged" in said(shell, capsys, "%lab_plan t.union(t, all=True, timeout_s=9)")
     assert "join: " in said(shell, capsys, '%lab_plan t.join(u, on="k")')
     assert "join: chunked" in said(shell, capsys, '%lab_plan t.merge(u, "left", ["k"], strategy="chunked")')
-    assert "groupby: " in said(shell, capsys, '%lab_plan t.groupby("k").agg({"v": "sum"})')
+    assert "instead, which are fewer" in said(shell, capsys, '%lab_plan t.groupby("k").agg({"v": "sum"}, timeout_s=9)')
+    assert "median needs all" in said(shell, capsys, '%lab_plan t.groupby("k").agg(m=("v", "median"), strategy="auto")')
+    assert "groupby: staged" in said(shell, capsys, '%lab_plan t.groupby("k").size(strategy="staged")')
     tight = '%lab_plan t.allgather(config=gl.GcylonConfig(gpu_memory_limit="40KiB"))'
     assert "allgather: staged" in said(shell, capsys, tight)
     assert len(lab.client.history) == sent

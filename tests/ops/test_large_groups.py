@@ -71,6 +71,20 @@ def test_it_is_what_pandas_gives(world: World, key: Any, dropna: bool) -> None:
         assert_same_rows(together(results), by_pandas(everything, ["k"], NAMED, dropna), ["k"], rtol=1e-12)
 
 
+@pytest.mark.parametrize("limit", [170, 200, 220])
+def test_keys_of_one_part_of_the_hash_are_told_apart(limit: int) -> None:
+    """Buckets of two halve them in vain: each of these groups is small, and does not fit with three more."""
+    rng = np.random.default_rng(4)
+    everything = pd.DataFrame({"k": rng.integers(0, 50, 8000), "x": rng.normal(size=8000), "y": 0.0, "z": 0.0})
+    everything["s"] = [f"s{i % 20}" for i in range(8000)]
+    given = [everything.iloc[:2038], everything.iloc[2038:5812], everything.iloc[5812:]]
+    config = GcylonConfig(gpu_memory_limit=f"{limit} KiB", chunk_size_bytes=8192, min_chunk_rows=1)
+    named = {"m": ("x", "median"), "n": ("s", "nunique")}
+    results = World("threads", 3).run(on_ranks, Grouped(["k"], named, config=config), given)
+    check_clean(results)
+    assert_same_rows(together(results), by_pandas(everything, ["k"], named), ["k"], rtol=1e-12)
+
+
 @pytest.mark.parametrize("key", [three, one_among_many])
 def test_peaks_are_predicted(key: Any) -> None:
     named = {name: one for name, one in NAMED.items() if one[0] in ("x", "i", "t")}

@@ -25,6 +25,15 @@ class Verb:
         return getattr(table, self.name)(*self.args, **self.kwargs)
 
 
+@pytest.mark.parametrize(
+    "verb", [Verb("head", "3"), Verb("head", -1), Verb("tail", "3"), Verb("tail", -1), Verb("to_pandas", 2.5)]
+)
+def test_what_is_no_number_of_rows_is_refused(verb: Verb) -> None:
+    for outcome in World("threads", 2).outcomes(on_ranks, verb, "even", False):
+        assert isinstance(outcome.error, ArgumentError)
+        assert f"={verb.args[0]!r} is no number of rows" in str(outcome.error)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("world", THREADS, ids=str)
 def test_tail_is_the_end_of_the_whole_table(world: World, layout: str) -> None:

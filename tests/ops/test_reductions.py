@@ -101,6 +101,24 @@ def test_quantiles_are_exact(world: World, q: float) -> None:
     assert abs(value["t"] - expected["t"]) <= pd.Timedelta(1, "us")
 
 
+@pytest.mark.parametrize("world", FEW, ids=str)
+def test_several_quantiles_at_once(world: World) -> None:
+    everything = whole("even", world.size)[["g", "x", "t", "n"]]
+    asked = [0.9, 0, np.float32(0.5), 0.9]
+    for staged, config in ((False, None), (True, TIGHT)):
+        verb = Reduction("quantile", asked, list(everything), config=config)
+        value = world.run(on_ranks, verb, "even", staged)[0]["value"]
+        assert list(value.columns) == list(everything) and value.index.tolist() == asked
+        expected = [{c: everything[c].quantile(q) for c in everything} for q in asked]
+        for row, values in enumerate(expected):
+            assert_equal(value.drop(columns="t").iloc[row], pd.Series(values).drop("t"))
+            assert abs(value["t"].iloc[row] - values["t"]) <= pd.Timedelta(1, "us")
+    one = world.run(on_ranks, Reduction("quantile", (0.1, 0.2), "x"), "even")[0]["value"]
+    pd.testing.assert_series_equal(one, everything["x"].quantile([0.1, 0.2]))
+    none = world.run(on_ranks, Reduction("quantile", (0.1, 0.2), ["x", "t"]), "all empty")[0]["value"]
+    assert none.isna().all(axis=None) and none.shape == (2, 2)
+
+
 @pytest.mark.parametrize("world", THREADS, ids=str)
 def test_describe(world: World) -> None:
     everything = whole("even", world.size)
@@ -160,6 +178,11 @@ def failing(verb: Reduction) -> None:
     ("verb", "error", "words"),
     [
         (Reduction("sum"), UnsupportedDtype, "'s'"),
+        (Reduction("median"), UnsupportedDtype, "median(numeric_only=True) takes the columns of numbers."),
+        (Reduction("quantile", [0.5, "x"], "v"), ArgumentError, "q='x'"),
+        (Reduction("quantile", [], "v"), ArgumentError, "no quantile in q"),
+        (Reduction("quantile", None, "v"), ArgumentError, "q=None"),
+        (Reduction("quantile", [[0.5]], "v"), ArgumentError, "q=[0.5]"),
         (Reduction("nunique", "l"), UnsupportedDtype, "'l'"),
         (Reduction("mean", ["v", "nope"]), ColumnMissing, "'nope'"),
         (Reduction("quantile", 1.5, "v"), ArgumentError, "1.5"),

@@ -261,6 +261,13 @@ def failing(verb: Verb) -> Any:
     [
         (Verb("filter", col("nope") > 1), ColumnMissing, "'nope'"),
         (Verb("filter", "x > 1"), ArgumentError, "'x > 1'"),
+        (
+            Verb("filter", len),
+            ArgumentError,
+            "A function is no condition. Give one such as",
+        ),
+        (Verb("assign", u=col("x") * 2, y=col("s") + col("x")), ArgumentError, "y=(col('s') + col('x')) cannot be"),
+        (Verb("astype", "float32"), ArgumentError, "s=col('s').astype('float32') cannot be"),
         (Verb("filter", col("x") + 1), ArgumentError, "float64"),
         (Verb("filter", col("s") > 1), ArgumentError, "col('s') > 1"),
         (Verb("assign", y=col("s") + col("x")), ArgumentError, "col('s') + col('x')"),

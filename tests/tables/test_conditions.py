@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -156,3 +158,11 @@ def test_what_cannot_say_how_text_is_found() -> None:
         col("s").str.contains("a", case="no")
     assert repr(col("s").str.contains("a", case=False, na=False)) == "col('s').str.contains('a', case=False, na=False)"
     assert repr(col("s").str.contains("a.b", regex=True)) == "col('s').str.contains('a.b', regex=True)"
+
+
+def test_what_is_of_whole_columns_says_where_it_is() -> None:
+    with pytest.raises(AttributeError, match=r"no attribute 'sum': of a whole column it is a verb .* t.sum\('x'\)"):
+        col("x").sum()
+    with pytest.raises(AttributeError, match="has no attribute 'appply'$"):
+        getattr(col("x"), "appply")  # noqa: B009
+    assert repr(pickle.loads(pickle.dumps(copy.deepcopy(col("x") > 3)))) == "(col('x') > 3)"
