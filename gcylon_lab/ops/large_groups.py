@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import BudgetExceeded
 from ..memory.budget import exceeded
-from ..tables.aggregation import Kernel, mergeable_steps, whole_rows
+from ..tables.aggregation import Aggregations, Kernel, mergeable_steps, whole_rows
 from ..tables.data import Array, Columns
 from ..tables.order_values import array_at
 from ..tables.schema import Label
@@ -26,12 +26,24 @@ _BY_PASSES = ("median", "quantile")
 _WORTH = 2.0  # rows of a value, for partial results
 
 
+def may_be_large(steps: Aggregations) -> bool:
+    """Whether nothing that is computed of whole groups needs all rows of one at once."""
+    return steps.merge is None and all(kernel.function in (*_BY_PASSES, "nunique") for kernel in _whole(steps))
+
+
+def _whole(steps: Aggregations) -> list[Kernel]:
+    """What cannot be brought together of partial results."""
+    made = {column.name for kernel, _ in steps.mergeable for column in kernel.outputs}
+    return [kernel for kernel in steps.partial if kernel.outputs[0].name not in made]
+
+
 def reduce_large_group(grouping: Grouping, part: Part, result: Part) -> bool:
     """Compute the group of rows that do not fit at once, and its last step, into a result.
 
     Parameters
     ----------
     grouping : Grouping
+        Whose steps `may_be_large`.
     part : Part
         All rows of their groups. They are there afterwards.
     result : Part
@@ -39,18 +51,14 @@ def reduce_large_group(grouping: Grouping, part: Part, result: Part) -> bool:
     Returns
     -------
     bool
-        False where the rows are not all of one group, or one of its values needs them at once.
+        False where the rows are not all of one group.
 
     Raises
     ------
     BudgetExceeded
         If a piece of work does not fit.
     """
-    steps, work, backend = grouping.steps, grouping.work, grouping.work.backend
-    made = {column.name for kernel, _ in steps.mergeable for column in kernel.outputs}
-    others = [kernel for kernel in steps.partial if kernel.outputs[0].name not in made]
-    if steps.merge is not None or any(kernel.function not in (*_BY_PASSES, "nunique") for kernel in others):
-        return False
+    others, work, backend = _whole(grouping.steps), grouping.work, grouping.work.backend
     row = _merged(grouping, part)
     if row is None:
         return False
