@@ -13,7 +13,7 @@ from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
 from .group_counts import found_in, is_growing
-from .large_groups import may_be_large, reduce_large_group, rows_do_not_fit
+from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .local import LocalWork, pieces_ahead, reading_bytes
 from .one_table import fold_in_one_table
 from .part import Chunk, Part
@@ -55,9 +55,10 @@ class Grouping:
         self._scratch = work.backend.grouping_row_bytes(steps.partial)
         self._size = work.operation.size
 
-    def beside(self, steps: Aggregations, *, dropna: bool | None = None) -> Grouping:
-        """Other groups of the same rows, in the same work."""
-        return Grouping(self.work, steps, self.rows_schema, dropna=self.dropna if dropna is None else dropna)
+    def beside(self, steps: Aggregations, *, dropna: bool | None = None, schema: Schema | None = None) -> Grouping:
+        """Other groups of the same rows, or of rows that have a schema, in the same work."""
+        dropna = self.dropna if dropna is None else dropna
+        return Grouping(self.work, steps, self.rows_schema if schema is None else schema, dropna=dropna)
 
     # ---- how many groups there are
 
@@ -243,10 +244,10 @@ class Grouping:
 
     def _large(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> tuple[bool, int]:
         """Compute a group that does not fit at once, if rows are one: whether they were, and how many keys are seen."""
-        if self.steps.merge is not None:
-            return False, 0
         try:
-            _, keys = self.sample(part)
+            looked_at, keys = self.sample(part)
+            if self.steps.merge is not None:
+                return fold_large_groups(self, part, kernels, result, looked_at, keys), 0
             return keys == 1 and may_be_large(self.steps) and reduce_large_group(self, part, result), keys
         except BudgetExceeded:
             raise self._too_many(part, schema, kernels) from None

@@ -113,3 +113,22 @@ def test_rows_that_are_held_give_way_to_a_look_at_their_texts() -> None:
     results = World("threads", 2).run(on_ranks, verb, given)
     check_clean(results)
     assert_same_rows(together(results), by_pandas(pd.concat(given), ["k"], {"ni": ("i", "nunique")}), ["k"])
+
+
+@pytest.mark.parametrize("strategy", ["auto", "staged"])
+@pytest.mark.parametrize(
+    "named", [{"n": ("i", "size")}, {"s": ("i", "sum"), "f": ("i", "first"), "v": ("x", "std")}], ids=len
+)
+def test_a_key_of_some_rows_among_keys_of_one(named: Any, strategy: str) -> None:
+    """Partial results are not worth it for most keys: the rows of one that repeats are brought together at the end."""
+    given = []
+    for rank in range(2):
+        rng = np.random.default_rng(rank)
+        k = np.where(rng.random(4 * ROWS) < 0.04, np.nan, rng.random(4 * ROWS))
+        given.append(pd.DataFrame({"k": k, "i": np.arange(4 * ROWS) + rank, "x": rng.random(4 * ROWS)}))
+    config = GcylonConfig(gpu_memory_limit="66 KiB", min_chunk_rows=64)
+    verb = Grouped(["k"], named, dropna=False, config=config, strategy=strategy)
+    results = World("threads", 2).run(on_ranks, verb, given, True)
+    check_clean(results)
+    everything = pd.concat(given, ignore_index=True)
+    assert_same_rows(together(results), by_pandas(everything, ["k"], named, False), ["k"], rtol=1e-12)
