@@ -13,14 +13,14 @@ from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
 from .group_counts import found_in, is_growing
-from .large_groups import reduce_large_group, rows_do_not_fit
+from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .local import LocalWork, pieces_ahead, reading_bytes
 from .one_table import fold_in_one_table
 from .part import Chunk, Part
 
-_DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key
-_UNTOLD = 2  # splits that may have left some keys in one bucket by chance
+_DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key, or nearly all of them
 _APART = 16
+_MOST_IDS = 1 << 32  # of a hash: keys that have the same one are not told apart by it
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
@@ -55,9 +55,10 @@ class Grouping:
         self._scratch = work.backend.grouping_row_bytes(steps.partial)
         self._size = work.operation.size
 
-    def beside(self, steps: Aggregations, *, dropna: bool | None = None) -> Grouping:
-        """Other groups of the same rows, in the same work."""
-        return Grouping(self.work, steps, self.rows_schema, dropna=self.dropna if dropna is None else dropna)
+    def beside(self, steps: Aggregations, *, dropna: bool | None = None, schema: Schema | None = None) -> Grouping:
+        """Other groups of the same rows, or of rows that have a schema, in the same work."""
+        dropna = self.dropna if dropna is None else dropna
+        return Grouping(self.work, steps, self.rows_schema if schema is None else schema, dropna=dropna)
 
     # ---- how many groups there are
 
@@ -81,7 +82,7 @@ class Grouping:
             for chunk, inside in places:
                 pieces += self._looked_at(chunk, inside, length, found, held)
             whole = backend.concat(pieces)
-            del pieces
+            del pieces, places, chunk  # chunks that give way now shall be free
             with self.work.claim(whole.rows * self._scratch):
                 return whole.rows, backend.count_distinct(whole, keys)
 
@@ -213,10 +214,12 @@ class Grouping:
         rows = part.rows
         needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
         limit = self.work.workspace.budget.limit_bytes
+        # Where the rows of a key need not fit, those of others are split off until it stands alone.
+        last = ids * _APART > _MOST_IDS if may_be_large(self.steps) else depth >= _DEEPEST
         if needed <= limit:
             self._expect_whole(part, schema, kernels)
         try:
-            if needed > limit and depth < _DEEPEST and self.steps.keys:
+            if needed > limit and not last and self.steps.keys:
                 raise _TooMuch
             self._at_once(part, schema, kernels, result)
             done, keys = True, 0
@@ -224,15 +227,15 @@ class Grouping:
             if rows <= 1 or not self.steps.keys:
                 raise self._too_many(part, schema, kernels) from None
             done, keys = self._large(part, schema, kernels, result)
-            if not done and depth >= _DEEPEST:
+            if not done and last:
                 raise self._too_many(part, schema, kernels) from None
         if done:
             if using_up:
                 self.work.forget(part)
             return
-        # Where a key's rows may not fit, or splitting did not do as yet, few keys are told apart at once.
-        least = _APART if depth >= _UNTOLD or 2 * needed > limit * keys > 0 else 2
-        buckets = max(least, min(MOST_BUCKETS, -(-2 * needed // limit)))
+        # Where a key's rows may not fit, few keys are told apart at once; after a split it is one of many rows.
+        least = _APART if depth or 2 * needed > limit * keys > 0 else 2
+        buckets = min(max(least, min(MOST_BUCKETS, -(-2 * needed // limit))), _MOST_IDS // ids)
         for bucket in split_in_buckets(
             self.work, part, list(self.steps.keys), buckets, apart=ids, using_up=using_up, schema=schema
         ):
@@ -241,11 +244,11 @@ class Grouping:
 
     def _large(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> tuple[bool, int]:
         """Compute a group that does not fit at once, if rows are one: whether they were, and how many keys are seen."""
-        if self.steps.merge is not None:
-            return False, 0
         try:
-            _, keys = self.sample(part)
-            return keys == 1 and reduce_large_group(self, part, result), keys
+            looked_at, keys = self.sample(part)
+            if self.steps.merge is not None:
+                return fold_large_groups(self, part, kernels, result, looked_at, keys), 0
+            return keys == 1 and may_be_large(self.steps) and reduce_large_group(self, part, result), keys
         except BudgetExceeded:
             raise self._too_many(part, schema, kernels) from None
 

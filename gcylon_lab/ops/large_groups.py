@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..errors import BudgetExceeded
 from ..memory.budget import exceeded
-from ..tables.aggregation import Kernel, mergeable_steps, whole_rows
+from ..tables.aggregation import Aggregations, Kernel, mergeable_steps, whole_rows
 from ..tables.data import Array, Columns
 from ..tables.order_values import array_at
 from ..tables.schema import Label
@@ -24,6 +25,61 @@ if TYPE_CHECKING:
 
 _BY_PASSES = ("median", "quantile")
 _WORTH = 2.0  # rows of a value, for partial results
+_ROWS_A_KEY = 4  # where rows do not fit at once, and may be brought together of partial results
+
+
+def may_be_large(steps: Aggregations) -> bool:
+    """Whether nothing that is computed of whole groups needs all rows of one at once."""
+    return steps.merge is None and all(kernel.function in (*_BY_PASSES, "nunique") for kernel in _whole(steps))
+
+
+def _whole(steps: Aggregations) -> list[Kernel]:
+    """What cannot be brought together of partial results."""
+    made = {column.name for kernel, _ in steps.mergeable for column in kernel.outputs}
+    return [kernel for kernel in steps.partial if kernel.outputs[0].name not in made]
+
+
+def fold_large_groups(
+    grouping: Grouping, part: Part, kernels: Sequence[Kernel], result: Part, looked_at: int, keys: int
+) -> bool:
+    """Bring rows of few keys together piece by piece, and do their last step, into a result.
+
+    Parameters
+    ----------
+    grouping : Grouping
+        Whose steps can be brought together of partial results.
+    part : Part
+        All rows of their groups, or partial results of these. They are there afterwards.
+    kernels : sequence of Kernel
+        What is to be done with them: the steps' ``partial`` or ``merge``.
+    result : Part
+    looked_at, keys : int
+        In so many of the rows so many keys were found.
+
+    Returns
+    -------
+    bool
+        False where there are too many keys.
+
+    Raises
+    ------
+    BudgetExceeded
+        If a piece of work does not fit.
+    """
+    steps = grouping.steps
+    if keys * _ROWS_A_KEY > looked_at:
+        return False
+    inner = grouping
+    if kernels is not steps.partial:
+        merging = Aggregations(steps.keys, tuple(kernels), tuple(kernels), ())
+        inner = grouping.beside(merging, schema=grouping.partial_schema)
+    folded, complete = inner.fold(part, float(keys), using_up=False)
+    try:
+        if complete:
+            grouping.finish_all(folded, result)
+        return complete
+    finally:
+        grouping.work.forget(folded)
 
 
 def reduce_large_group(grouping: Grouping, part: Part, result: Part) -> bool:
@@ -32,6 +88,7 @@ def reduce_large_group(grouping: Grouping, part: Part, result: Part) -> bool:
     Parameters
     ----------
     grouping : Grouping
+        Whose steps `may_be_large`.
     part : Part
         All rows of their groups. They are there afterwards.
     result : Part
@@ -39,18 +96,14 @@ def reduce_large_group(grouping: Grouping, part: Part, result: Part) -> bool:
     Returns
     -------
     bool
-        False where the rows are not all of one group, or one of its values needs them at once.
+        False where the rows are not all of one group.
 
     Raises
     ------
     BudgetExceeded
         If a piece of work does not fit.
     """
-    steps, work, backend = grouping.steps, grouping.work, grouping.work.backend
-    made = {column.name for kernel, _ in steps.mergeable for column in kernel.outputs}
-    others = [kernel for kernel in steps.partial if kernel.outputs[0].name not in made]
-    if steps.merge is not None or any(kernel.function not in (*_BY_PASSES, "nunique") for kernel in others):
-        return False
+    others, work, backend = _whole(grouping.steps), grouping.work, grouping.work.backend
     row = _merged(grouping, part)
     if row is None:
         return False

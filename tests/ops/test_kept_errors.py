@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from contextlib import nullcontext
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -15,6 +16,7 @@ from worlds import World
 import gcylon_lab as gl
 from gcylon_lab.context import current
 from gcylon_lab.errors import GcylonError, RankError
+from gcylon_lab.memory.budget import exceeded
 
 
 def fail_in_a_round(strategy: str) -> tuple[int, int, int, int]:
@@ -157,3 +159,32 @@ def not_shown() -> tuple[int, int]:
 
 def test_rows_that_could_not_be_shown_go() -> None:
     assert World("threads", 2).run(not_shown) == [(0, 0)] * 2
+
+
+def staged_after_all() -> tuple[str, int, int]:
+    """Rank 1 has no memory for texts in a round: the result that was begun is let go, and staged instead."""
+    context = current()
+    table = gl.from_local(make_frame("even", context.rank, context.size)[["k", "x", "s"]])
+    before, reserve, kept = context.budget.used_bytes, context.budget.reserve, list[int]()
+
+    def refusing(nbytes: int, what: str = "") -> Any:
+        if what == "Packing variable columns" and not kept:
+            kept.append(nbytes)
+            raise exceeded(what, nbytes, context.budget.used_bytes, context.budget.limit_bytes)
+        return reserve(nbytes, what)
+
+    if context.rank == 1:
+        context.budget.reserve = refusing  # type: ignore[method-assign]
+    result = table.shuffle("k")
+    strategy = context.recorder.operations[-1].strategy
+    result.release()
+    return strategy, len(kept), context.budget.used_bytes - before
+
+
+def test_a_result_that_did_not_fit_is_let_go_before_it_is_staged() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        assert World("threads", 2).run(staged_after_all) == [("staged", 0, 0), ("staged", 1, 0)]
+    finally:
+        gc.enable()

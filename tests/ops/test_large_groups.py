@@ -99,3 +99,50 @@ def test_lists_need_the_rows_of_a_key_at_once() -> None:
     for outcome in World("threads", 2).outcomes(on_ranks, verb, [frame[["k", "x"]] for frame in frames(2, three)]):
         assert isinstance(outcome.error, BudgetExceeded)
         assert "Grouping the rows of a key" in str(outcome.error) and "would do" in str(outcome.error)
+
+
+@pytest.mark.parametrize("others", [500, 3000])
+@pytest.mark.parametrize("limit", ["420 KiB", "700 KiB"])
+def test_a_group_somewhat_too_large_among_many_small_ones(limit: str, others: int) -> None:
+    """Few buckets would do for all rows: those of other keys are split off until the large group stands alone."""
+    rng = np.random.default_rng(others)
+    k = np.where(rng.random(ROWS) < 0.7, -1, rng.integers(0, others, ROWS))
+    frame = pd.DataFrame({"k": k, "i": rng.integers(-(2**62), 2**62, ROWS)})
+    named = {"mi": ("i", "median"), "ni": ("i", "nunique"), "si": ("i", "first")}
+    verb = Grouped(["k"], named, config=GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=64))
+    results = World("single", 1).run(on_ranks, verb, [frame], True)
+    check_clean(results)
+    assert_same_rows(together(results), by_pandas(frame, ["k"], named), ["k"], rtol=1e-12)
+
+
+def test_rows_that_are_held_give_way_to_a_look_at_their_texts() -> None:
+    """Rows that came take most of the budget, and were still counted while how many keys they have was found."""
+    given = []
+    for rank in range(2):
+        rng = np.random.default_rng(rank)
+        given.append(
+            pd.DataFrame({"k": np.array([*"abc"], object)[rng.integers(0, 3, ROWS)], "i": rng.integers(0, 100, ROWS)})
+        )
+    verb = Grouped(["k"], {"ni": ("i", "nunique")}, config=GcylonConfig(gpu_memory_limit="260 KiB", min_chunk_rows=64))
+    results = World("threads", 2).run(on_ranks, verb, given)
+    check_clean(results)
+    assert_same_rows(together(results), by_pandas(pd.concat(given), ["k"], {"ni": ("i", "nunique")}), ["k"])
+
+
+@pytest.mark.parametrize("strategy", ["auto", "staged"])
+@pytest.mark.parametrize(
+    "named", [{"n": ("i", "size")}, {"s": ("i", "sum"), "f": ("i", "first"), "v": ("x", "std")}], ids=len
+)
+def test_a_key_of_some_rows_among_keys_of_one(named: Any, strategy: str) -> None:
+    """Partial results are not worth it for most keys: the rows of one that repeats are brought together at the end."""
+    given = []
+    for rank in range(2):
+        rng = np.random.default_rng(rank)
+        k = np.where(rng.random(4 * ROWS) < 0.04, np.nan, rng.random(4 * ROWS))
+        given.append(pd.DataFrame({"k": k, "i": np.arange(4 * ROWS) + rank, "x": rng.random(4 * ROWS)}))
+    config = GcylonConfig(gpu_memory_limit="66 KiB", min_chunk_rows=64)
+    verb = Grouped(["k"], named, dropna=False, config=config, strategy=strategy)
+    results = World("threads", 2).run(on_ranks, verb, given, True)
+    check_clean(results)
+    everything = pd.concat(given, ignore_index=True)
+    assert_same_rows(together(results), by_pandas(everything, ["k"], named, False), ["k"], rtol=1e-12)
