@@ -260,7 +260,7 @@ class Operation:
         return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
     def make_plan(
-        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: bool
+        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
     ) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""
         try:

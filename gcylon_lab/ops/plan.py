@@ -170,6 +170,7 @@ def make_plan(
     counted_results: tuple[int, ...] | None = None,
     pinned_tier: bool = False,
     compare: bool = True,
+    caller: str = "",
 ) -> Plan:
     """Choose a strategy and chunk size that keep the peak under the budget.
 
@@ -187,6 +188,8 @@ def make_plan(
         Whether the engines are GPU engines, which can stage without a disk.
     compare : bool, default True
         Whether to say what the other strategies would have meant.
+    caller : str, optional
+        The verb that the user called, where this exchange is a step of it: for errors.
 
     Returns
     -------
@@ -203,7 +206,8 @@ def make_plan(
     results = expected_results(shapes) if counted_results is None else counted_results
     assumption = EVENLY if counted_results is None and shapes.verb == "shuffle" else ""
     candidates = _Candidates(shapes, config, results)
-    chosen, reason = _choose(candidates, config, strategy, shapes, results, pinned_tier=pinned_tier)
+    name = f"The {shapes.verb} of {caller}" if caller and caller != shapes.verb else shapes.verb
+    chosen, reason = _choose(candidates, config, strategy, shapes, results, name, pinned_tier=pinned_tier)
     fit = candidates[chosen]
     others = [candidates[name] for name in STRATEGIES[1:] if name != chosen] if compare else []
     return Plan(
@@ -274,6 +278,7 @@ def _choose(
     strategy: str,
     shapes: Shapes,
     results: tuple[int, ...],
+    name: str,
     *,
     pinned_tier: bool,
 ) -> tuple[str, str]:
@@ -282,7 +287,7 @@ def _choose(
         raise _nowhere(config, pinned_tier=pinned_tier)
     if strategy != "auto":
         if not candidates[strategy].fits:
-            what = f"{shapes.verb} with strategy={strategy!r}"
+            what = f"{name} with strategy={strategy!r}"
             if shapes.in_vain:
                 what += ", even if all tables gave way,"
             raise _too_small(candidates[strategy], shapes, config, results, what, may_stage=may_stage)
@@ -296,7 +301,7 @@ def _choose(
     if may_stage and candidates["staged"].fits:
         return "staged", "because the result does not fit on the device beside what is in use"
     last = candidates["staged"] if may_stage else chunked
-    what = f"{shapes.verb}, even {last.strategy} in chunks of one row,"
+    what = f"{name}, even {last.strategy} in chunks of one row,"
     raise _too_small(last, shapes, config, results, what, may_stage=may_stage)
 
 

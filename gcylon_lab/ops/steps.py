@@ -68,10 +68,10 @@ class Step(Operation):
         super().make_room(**more)
 
     def make_plan(
-        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: bool
+        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
     ) -> Plan:
         """Plan this exchange; the record adds up the operation's."""
-        plan = super().make_plan(shapes, counted, strategy, **how)
+        plan = super().make_plan(shapes, counted, strategy, caller=self._outer.verb, **how)
         self.record.rounds = self._rounds_before + plan.rounds
         self.predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
         return plan

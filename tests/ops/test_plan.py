@@ -143,6 +143,18 @@ def test_a_strategy_that_was_asked_for_is_kept_or_refused() -> None:
         make_plan(shapes_of(), AUTO, "fast")
 
 
+def test_what_is_refused_is_called_as_the_user_called_it() -> None:
+    for caller, said in (("", "shuffle with"), ("shuffle", "shuffle with"), ("join", "The shuffle of join with")):
+        with pytest.raises(BudgetExceeded, match=f"{said} strategy='direct' needs"):
+            make_plan(limited(50 * MB), AUTO, "direct", caller=caller)
+
+
+def test_other_strategies_are_compared_where_that_is_wanted() -> None:
+    shapes = shapes_of()
+    assert [one.strategy for one in make_plan(shapes, AUTO).alternatives] == ["chunked", "staged"]
+    assert make_plan(shapes, AUTO, compare=False) == replace(make_plan(shapes, AUTO), alternatives=())
+
+
 def test_staging_only_where_it_is_allowed() -> None:
     for off in ({"allow_cpu_staging": False}, {"allow_disk_spill": False}):
         config = AUTO.with_values(**off)
