@@ -9,7 +9,6 @@ from contextlib import suppress
 from time import perf_counter_ns
 
 from ..profiling import Recorder, recording, span
-from ..profiling.events import newest
 from ..units import GIB, format_bytes
 from .pinned import PAGE_BYTES, PinnedPool
 
@@ -124,10 +123,10 @@ class PinnedAhead:
     @property
     def _busy(self) -> bool:
         """Whether an operation runs, or ran a moment ago."""
-        if self._recorder is None:
+        recorder = self._recorder
+        if recorder is None:
             return False
-        ended = newest(self._recorder.operations, 1)
-        return self._recorder.active is not None or (bool(ended) and perf_counter_ns() - ended[0].end_ns < _QUIET_NS)
+        return recorder.active is not None or bool(recorder.ended(perf_counter_ns() - _QUIET_NS))
 
     def _stand_back(self) -> None:
         while self._busy and not self._ended.wait(_LOOK_AGAIN_S):

@@ -263,6 +263,7 @@ class BucketRoute(HashRoute):
     def _find_places(self, backend: Scatters, ids: Ids) -> Scattering:
         self._every = None  # its counts make room
         every = self._every = backend.scattering(ids, self._size, self._edges, ids_each=self._buckets)
+        # While all buckets are chosen nothing is waited for: then both sides' counts are on their way together.
         return every.chosen(self._first, self._last) if self._last - self._first < self._buckets else every
 
     def _writes(self, operation: Operation) -> bool:

@@ -19,7 +19,13 @@ from .votes import VoteKind
 
 
 def count_rows(operation: Operation, part: Part, route: Route, chunk_rows: int) -> tuple[Int64s, Int64s]:
-    """Collective: all ranks call it. Rows, and bytes of variable columns, from each rank (first axis) to each."""
+    """Collective: all ranks call it. Rows, and bytes of variable columns, from each rank (first axis) to each.
+
+    Returns
+    -------
+    ndarray of int64, ndarray of int64
+        Each of shape (size, size).
+    """
     rows_to, variable_to = route.count(operation, part, chunk_rows)
     votes = operation.vote(VoteKind.COUNT, np.concatenate((rows_to, variable_to)))
     return votes[:, : operation.size], votes[:, operation.size : 2 * operation.size]
@@ -47,9 +53,15 @@ def memory_named(operation: Operation) -> AbstractContextManager[None]:
     return memory_errors(operation.workspace.budget, operation.verb) if on_gpu else nullcontext()
 
 
-def go_on(operation: Operation, error: BudgetExceeded) -> None:
-    """Collective: all ranks call it. Let no rank go on alone where only some ran out of memory: each learns of it."""
-    if not error.agreed:
-        told = operation.tell(error)
-        if not isinstance(told, BudgetExceeded):
-            raise told from None
+def go_on(operation: Operation, error: BudgetExceeded) -> BudgetExceeded:
+    """Collective: all ranks call it. Let no rank go on alone where only some ran out of memory: each learns of it.
+
+    Returns
+    -------
+    BudgetExceeded
+        The same on all ranks, for one that cannot go on.
+    """
+    told = error if error.agreed else operation.tell(error)
+    if not isinstance(told, BudgetExceeded):
+        raise told from None
+    return told.with_traceback(None)  # whose frames would hold what the failed work has made

@@ -11,11 +11,8 @@ from ..tables.schema import Schema, agree_schemas
 from .operation import Operation, Request
 from .part import Chunk, Part, hold, stage
 from .running import run_verb
-from .shapes import stage_slice_bytes
+from .shapes import KEPT_FREE_IN_LIMIT, stage_slice_bytes
 from .workspace import Workspace
-
-# The part of the budget that stays free for operations on what was taken in.
-_KEPT_FREE = 4
 
 # A piece is in memory beside the table while it is taken in.
 _PIECES_IN_LIMIT = 8
@@ -167,7 +164,7 @@ class Intake:
         if data.rows == 0:
             return
         workspace, budget = self._workspace, self._workspace.budget
-        room = budget.remaining_bytes - (budget.limit_bytes // _KEPT_FREE if self._may_stage else 0)
+        room = budget.remaining_bytes - (budget.limit_bytes // KEPT_FREE_IN_LIMIT if self._may_stage else 0)
         if data.nbytes <= room:
             self.chunks.append(hold(workspace, data, "A table"))
             return

@@ -195,9 +195,8 @@ class _Search:
 
     def _counted(self, many: Sequence[Range], counts: list[Int64s]) -> dict[Range, Int64s]:
         transport = self._ranks.transport
-        together = max(
-            1, len(many) // self._ranks.size
-        )  # what all ranks send takes no more than the counts of all ranges
+        # What all ranks send takes no more than the counts of all ranges.
+        together = max(1, len(many) // self._ranks.size)
         everyone: list[Int64s] = []
         for start in range(0, len(many), together):
             some = counts[start : start + together]

@@ -22,7 +22,7 @@ DEVICE_CHUNK_BYTES = 512 * 1024**2
 # TPC-H's lineitem, while 75 MB of them took 1.3. Of what the result leaves free a chunk then takes this share, as its
 # copy and that of the next one are there with what is packed, and of the limit this one at the most.
 _PACKED_CHUNKS_IN_FREE, _PACKED_CHUNKS_IN_LIMIT = 6, 8
-# Of the budget so much stays free beside results that local work holds.
+# Of the budget so much stays free beside tables that are taken in, and results that local work holds.
 KEPT_FREE_IN_LIMIT = 4
 # Chunks that give way are staged in slices of this size at the most.
 _STAGE_BYTES = 4 * 1024**2

@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import BudgetExceeded
 from ..memory.lower import LowerFile, LowerRegion
 from ..tables.scattering import scatter_bytes
-from .counting import count_rows, meet, memory_named, written_chars
+from .counting import count_rows, go_on, meet, memory_named, written_chars
 from .operation import Int64s, Operation
 from .part import Chunk, Part, stage
 from .partition import HashRoute
@@ -76,7 +76,15 @@ class WrittenTurns:
         self._most = 0
 
     def run(self, turns: int) -> list[Chunk]:
-        """Collective: all ranks call it. Stage all rows in so many turns, or more where keys are not spread evenly."""
+        """Collective: all ranks call it. Stage all rows in so many turns, or more where keys are not spread evenly.
+
+        Raises
+        ------
+        BudgetExceeded
+            If a turn of one row of each rank does not fit, on all ranks.
+        SpillError
+            If there is no room below the device tier.
+        """
         rows, operation = self._part.rows, self._operation
         for turn in range(turns):
             self._turn(rows * turn // turns, rows * (turn + 1) // turns)
@@ -94,7 +102,7 @@ class WrittenTurns:
         route, chunk_rows = self._route.again(), max(1, some.rows)
         rows, _ = count_rows(operation, some, route, chunk_rows)
         written = agree_on_writing(operation, written_chars(some, route, operation))
-        if written is None:  # a rank has no memory for ids
+        if written is None:  # a rank has no memory for ids, or too many characters come to one
             self._pack(some, route)
             return
         needs, least = self._needs(rows, written), bool(rows.sum(axis=1).max() <= 1)
@@ -125,10 +133,7 @@ class WrittenTurns:
             return sink
         except BudgetExceeded as error:
             sink = None  # the error has this frame, and would keep what it holds
-            told = error if error.agreed else operation.tell(error)
-            if not isinstance(told, BudgetExceeded):
-                raise told from None
-            return told.with_traceback(None)
+            return go_on(operation, error)
 
     def _needs(self, rows: Int64s, written: Written) -> Int64s:
         """What each rank takes: what it gets, with its ids and counts, or with what is packed of it."""

@@ -91,17 +91,10 @@ def distinct_rows(data: Columns, keys: Sequence[Label], *, keep: str) -> Int64s:
     UnsupportedDtype
         If a key cannot be hashed.
     """
-    values = _plain_key(data, keys)
-    if values is None:
-        codes = _codes_of(data, keys, dropna=False)
-        if _is_small(codes.count, data.rows):
-            rows = (first_rows if keep == "first" else last_rows)(codes.values, codes.count)
-            if codes.begin_in_order and keep == "first":
-                return rows
-            stays = np.zeros(data.rows, np.bool_)
-            stays[rows[rows >= 0]] = True  # marked rows are found in order faster than row numbers are sorted
-            return np.flatnonzero(stays)
-        values = codes.values
+    values, codes = _compared(data, keys)
+    if codes is not None:
+        rows = (first_rows if keep == "first" else last_rows)(codes.values, codes.count)
+        return rows if codes.begin_in_order and keep == "first" else _ascending(rows, data.rows)
     repeated = pd.Series(values, copy=False).duplicated(keep="first" if keep == "first" else "last")
     return np.flatnonzero(~repeated.to_numpy())
 
@@ -130,13 +123,8 @@ def count_keys(data: Columns, keys: Sequence[Label]) -> int:
     UnsupportedDtype
         If a key cannot be hashed.
     """
-    values = _plain_key(data, keys)
-    if values is None:
-        codes = _codes_of(data, keys, dropna=False)
-        if _is_small(codes.count, data.rows):
-            return int(_present(codes.values, codes.count).sum())
-        values = codes.values
-    return len(pd.unique(values))
+    values, codes = _compared(data, keys)
+    return len(pd.unique(values)) if codes is None else int(_present(codes.values, codes.count).sum())
 
 
 @dataclass(frozen=True)
@@ -188,6 +176,15 @@ def _codes_of(data: Columns, keys: Sequence[Label], *, dropna: bool) -> _Codes:
     return _Codes(total, size, dropped=dropped)
 
 
+def _compared(data: Columns, keys: Sequence[Label]) -> tuple[npt.NDArray[Any], _Codes | None]:
+    """What is equal where keys are; and where they are codes of which a table can be made, these."""
+    values = _plain_key(data, keys)
+    if values is not None:
+        return values, None
+    codes = _codes_of(data, keys, dropna=False)
+    return codes.values, codes if _is_small(codes.count, data.rows) else None
+
+
 def _plain_key(data: Columns, keys: Sequence[Label]) -> npt.NDArray[Any] | None:
     """The values of a single key that need no numbers to be compared: they are in a wide range, none is missing."""
     column = require_hashable(data.schema[keys[0]]) if len(keys) == 1 else None
@@ -203,13 +200,17 @@ def _plain_key(data: Columns, keys: Sequence[Label]) -> npt.NDArray[Any] | None:
 
 def _in_order(ids: Int64s, count: int) -> Groups:
     """Number groups by the row at which they begin; those without rows are left out."""
-    first = first_rows(ids, count)
-    begins = np.zeros(len(ids), np.bool_)
-    begins[first[first >= 0]] = True  # marked rows are found in order faster than row numbers are sorted
-    rows = np.flatnonzero(begins)
+    rows = _ascending(first_rows(ids, count), len(ids))
     place = np.full(count + 1, -1, np.int64)  # id -1 finds the last
     place[ids[rows]] = np.arange(len(rows))
     return Groups(place[ids], rows)
+
+
+def _ascending(rows: Int64s, count: int) -> Int64s:
+    """Rows of so many in order, -1 left out: marked ones are found in order faster than numbers are sorted."""
+    marked = np.zeros(count, np.bool_)
+    marked[rows[rows >= 0]] = True
+    return np.flatnonzero(marked)
 
 
 def first_rows(ids: Int64s, count: int) -> Int64s:

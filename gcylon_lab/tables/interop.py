@@ -188,9 +188,8 @@ def _to_values(column: Column, array: Array) -> Any:
 
 def _from_storage(column: Column, chunked: Any) -> Any:
     if column.pandas == "object":
-        return pd.Series(
-            objects_of(column.kind, chunked), dtype=object
-        )  # a Series, as a frame infers other dtypes from an array
+        # A Series, as a frame infers other dtypes from an array.
+        return pd.Series(objects_of(column.kind, chunked), dtype=object)
     if column.pandas == ARROW_DTYPE:
         wanted = column.restore if column.restore is not None else column.arrow
         dictionary = pa.types.is_dictionary(wanted)

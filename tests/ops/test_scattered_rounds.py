@@ -146,11 +146,11 @@ class Counting(Mapped):
         super().drain()
 
 
-@pytest.mark.parametrize("without", [-1, 1])
+@pytest.mark.parametrize(("size", "without"), [(2, -1), (3, -1), (3, 1), (4, 0)])
 @pytest.mark.parametrize("backend", [ScatteringPandas, PandasBackend], ids=["written", "copied"])
-def test_both_sides_of_a_pass_travel_together(backend: Any, without: int) -> None:
+def test_both_sides_of_a_pass_travel_together(backend: Any, size: int, without: int) -> None:
     """Also where a rank has nothing to send of one side: then only the others hold copies of what is on its way."""
-    found = run_over(3, Counting, join_in_passes, "inner", 400_000, 3.2, without, backend=backend)
+    found = run_over(size, Counting, join_in_passes, "inner", 400_000, 3.2, without, backend=backend)
     left, right = (pd.concat(side) for side in zip(*(one["sides"] for one in found), strict=True))
     got = pd.concat([one["frame"] for one in found]).sort_values(["k", "a"], ignore_index=True)
     want = left.merge(right, how="inner", on="k").sort_values(["k", "a"], ignore_index=True)
