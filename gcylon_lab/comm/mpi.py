@@ -16,6 +16,7 @@ from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, Ra
 from .mpi_leaving import Leaving
 from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
 from .transport import Int64s, Receive, Send, Window
+from .windows import PlainWindows
 
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
 _ROWS_TAG = 7
@@ -27,7 +28,7 @@ _RECOVER = "Let all ranks call gl.current().recover() before they go on; a clust
 _LOOKS_PER_NEWS = 1000
 
 
-class MpiTransport:
+class MpiTransport(PlainWindows):
     """One MPI rank, on a duplicate of a communicator.
 
     Rows and votes are messages on one communicator, which is never revoked. A
@@ -84,14 +85,6 @@ class MpiTransport:
     def share(self, payload: bytes) -> list[bytes]:
         """Collective: all ranks call it. Every rank's bytes."""
         return share_by_exchange(self, payload)
-
-    def expose(self, buffers: Sequence[Any]) -> Window:
-        """Return a window; this transport is two-sided and does not need it."""
-        return Window(tuple(buffers))
-
-    def open_window(self, buffers: Sequence[Any]) -> Window:
-        """Collective: all ranks call it. As `expose`."""
-        return self.expose(buffers)
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Post all receives, then all sends, then wait for both."""

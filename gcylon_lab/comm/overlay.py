@@ -7,9 +7,10 @@ from typing import Any
 
 from .device_waits import DeviceWaits
 from .transport import Int64s, Receive, Send, Transport, Window
+from .windows import PlainWindows
 
 
-class Overlay:
+class Overlay(PlainWindows):
     """Hands votes, texts, deadlines, revokes and recovery to the transport beneath.
 
     Parameters
@@ -32,14 +33,6 @@ class Overlay:
     def share(self, payload: bytes) -> list[bytes]:
         """Collective: all ranks call it. Every rank's bytes."""
         return self.base.share(payload)
-
-    def expose(self, buffers: Sequence[Any]) -> Window:
-        """Let others write into these buffers until the next `finish`."""
-        return Window(tuple(buffers))
-
-    def open_window(self, buffers: Sequence[Any]) -> Window:
-        """Collective: all ranks call it. Expose buffers for several exchanges."""
-        return self.expose(buffers)
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Move bytes."""

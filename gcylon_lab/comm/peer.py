@@ -12,7 +12,7 @@ from ..errors import CommError
 from .device_waits import DeviceWaits
 from .failures import first_failure
 from .overlay import QueuedOverlay
-from .transport import Receive, Send, Transport, Window
+from .transport import Int64s, Receive, Send, Transport, Window
 
 
 class PeerTransport(QueuedOverlay):
@@ -59,12 +59,14 @@ class PeerTransport(QueuedOverlay):
         self._kept.append(buffers)
         return Window(tuple(buffers))
 
-    def open_window(self, buffers: Sequence[Any]) -> Window:
-        """Collective: all ranks call it. Expose buffers, and learn where those of the others are."""
-        self.expose(buffers)
-        mine = [buffer.data.ptr - self._slab[0] if buffer.nbytes else 0 for buffer in buffers]
-        offsets = self.base.agree(np.array(mine, dtype=np.int64))
-        return Window(tuple(buffers), offsets + np.array(self._bases, dtype=np.int64)[:, None])
+    def places(self, window: Window) -> Int64s:
+        """Where in this rank's slab its buffers are."""
+        mine = [buffer.data.ptr - self._slab[0] if buffer.nbytes else 0 for buffer in window.buffers]
+        return np.array(mine, dtype=np.int64)
+
+    def open_window(self, window: Window, places: Int64s) -> Window:
+        """A window with the addresses of every rank's buffers, as they are mapped here."""
+        return Window(window.buffers, places + np.array(self._bases, dtype=np.int64)[:, None])
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Queue puts into what receivers have exposed; returns before they are done."""

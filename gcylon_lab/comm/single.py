@@ -6,14 +6,14 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 from ..errors import CommError, DeadlineExceeded, Revoked
 from .splitting import copy_to_self
 from .transport import Int64s, Receive, Send, Window
+from .windows import PlainWindows
 
 
-class SingleTransport:
+class SingleTransport(PlainWindows):
     """A world of one rank."""
 
     name = "single"
@@ -36,14 +36,6 @@ class SingleTransport:
         """Collective: all ranks call it. The payload itself."""
         self._check()
         return [payload]
-
-    def expose(self, buffers: Sequence[Any]) -> Window:
-        """Return a window; nobody else writes into it."""
-        return Window(tuple(buffers))
-
-    def open_window(self, buffers: Sequence[Any]) -> Window:
-        """Collective: all ranks call it. As `expose`."""
-        return self.expose(buffers)
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Copy what is sent to oneself."""

@@ -6,13 +6,13 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from ..errors import CommError, DeadlineExceeded, Revoked
 from .splitting import copy_to_self, share_by_exchange, split_view
 from .transport import Int64s, Receive, Send, Window
+from .windows import PlainWindows
 
 
 class ThreadsWorld:
@@ -43,7 +43,7 @@ class ThreadsWorld:
         self.barrier = threading.Barrier(self.size)
 
 
-class ThreadsTransport:
+class ThreadsTransport(PlainWindows):
     """One rank of a `ThreadsWorld`."""
 
     name = "threads"
@@ -69,14 +69,6 @@ class ThreadsTransport:
     def share(self, payload: bytes) -> list[bytes]:
         """Collective: all ranks call it. Every rank's bytes."""
         return share_by_exchange(self, payload)
-
-    def expose(self, buffers: Sequence[Any]) -> Window:
-        """Return a window; this transport is two-sided and does not need it."""
-        return Window(tuple(buffers))
-
-    def open_window(self, buffers: Sequence[Any]) -> Window:
-        """Collective: all ranks call it. As `expose`."""
-        return self.expose(buffers)
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Receivers copy from the senders' views."""

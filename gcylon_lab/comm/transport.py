@@ -97,8 +97,15 @@ class Transport(Protocol):
         """Let others write into these buffers until the next `finish`."""
         ...
 
-    def open_window(self, buffers: Sequence[Any]) -> Window:
-        """Collective: all ranks call it. Expose buffers, as many on each rank, for several exchanges."""
+    def places(self, window: Window) -> Int64s:
+        """What other ranks have to know to write into exposed buffers in several exchanges, shape (n,).
+
+        Of no number where nobody writes by address; n is the same on all ranks that expose as many buffers.
+        """
+        ...
+
+    def open_window(self, window: Window, places: Int64s) -> Window:
+        """A window with the addresses of every rank's buffers, from what all ranks' `places` are, shape (size, n)."""
         ...
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:

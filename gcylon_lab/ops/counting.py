@@ -15,7 +15,7 @@ from .part import Part
 from .partition import HashRoute
 from .placement import Sink, WritableSink
 from .rounds import Route
-from .votes import VoteKind
+from .votes import VoteKind, vote_room
 
 
 def count_rows(operation: Operation, part: Part, route: Route, chunk_rows: int) -> tuple[Int64s, Int64s]:
@@ -39,12 +39,28 @@ def written_chars(part: Part, route: HashRoute, operation: Operation) -> Int64s 
 
 
 def meet(operation: Operation, sinks: Sequence[Sink]) -> None:
-    """Collective: all ranks call it. Let ranks know where the results of others are."""
+    """Collective: all ranks call it. Let ranks know where the results of others are, by votes: where a rank has no
+    memory for its result, no other waits for the place of it."""
     writable = [sink for sink in sinks if isinstance(sink, WritableSink)]
-    if writable and operation.overlaps:  # no rank waits for the place of a result that another has no memory for
-        operation.vote(VoteKind.COUNT)
-    for sink in writable:
-        sink.meet()
+    if not writable:
+        return
+    told = [sink.announce() for sink in writable]
+    ends = np.cumsum([0, *map(len, told)]).tolist()
+    every = (
+        _announced(operation, np.concatenate(told)) if operation.overlaps else np.zeros((operation.size, 0), np.int64)
+    )
+    for sink, start, stop in zip(writable, ends, ends[1:], strict=False):
+        sink.meet(every[:, start:stop])
+
+
+def _announced(operation: Operation, numbers: Int64s) -> Int64s:
+    """Collective: all ranks call it. Numbers of all ranks, as many on each; shape (size, numbers)."""
+    room, found = vote_room(operation.size), []
+    for start in range(0, max(len(numbers), 1), room):
+        some = numbers[start : start + room]
+        # What was exposed for it shall be kept: nothing is complete yet.
+        found.append(operation.vote(VoteKind.COUNT, some, completes=False)[:, : len(some)])
+    return np.concatenate(found, axis=1)
 
 
 def memory_named(operation: Operation) -> AbstractContextManager[None]:

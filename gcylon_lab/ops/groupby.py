@@ -157,7 +157,7 @@ def group_rows(
         folds, groups = _few_groups(operation, grouping, part, in_one_go=in_one_go)
     result = work.new_part(grouping.result_schema)
     if folds:
-        rows, complete = grouping.fold(part, groups, using_up=False)
+        rows, complete = grouping.fold(part, groups, using_up=False, in_order=together)
         operation.notes.append(_folded_note(together))
     else:
         rows = view_of(operation.workspace, part, steps.needed)

@@ -107,10 +107,10 @@ class Grouping:
 
     # ---- partial results
 
-    def fold(self, part: Part, groups: float, *, using_up: bool) -> tuple[Part, bool]:
+    def fold(self, part: Part, groups: float, *, using_up: bool, in_order: bool = True) -> tuple[Part, bool]:
         """Partial results of rows, in the order in which keys begin: one row a key.
 
-        Where the backend has a table for them all, they are added to it, and come in the order of the keys.
+        Where the backend has a table for them all, they are added to it, and come in the order of the keys, or in any.
         Where the state does not fit, or grows with nearly every row, it is put aside and begun anew: a key then has
         several rows, which follow each other in the order of the rows they are of.
 
@@ -121,6 +121,8 @@ class Grouping:
             How many keys are expected here.
         using_up : bool
             Whether the rows are dropped as they are added.
+        in_order : bool, default True
+            Whether the order matters: not where they will be shuffled, and grouped once more.
 
         Returns
         -------
@@ -131,7 +133,8 @@ class Grouping:
         # The whole state is gone through with every piece; without keys it is one row.
         least, alone = _ROWS_A_GROUP * min(groups, part.rows), 0 if self.steps.keys else 2
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=least, alone=alone)
-        if (made := fold_in_one_table(self, part, min(groups, part.rows), rows)) is not None:
+        made = fold_in_one_table(self, part, min(groups, part.rows), rows, in_order=in_order)
+        if made is not None:
             if using_up:
                 part.release()
             return made, True

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from .groups import Grouping
 
 
-def fold_in_one_table(grouping: Grouping, part: Part, groups: float, rows: int) -> Part | None:
-    """Partial results of a part's rows, one row a key, in the order of the keys.
+def fold_in_one_table(
+    grouping: Grouping, part: Part, groups: float, rows: int, *, in_order: bool = True
+) -> Part | None:
+    """Partial results of a part's rows, one row a key.
 
     Parameters
     ----------
@@ -27,6 +29,8 @@ def fold_in_one_table(grouping: Grouping, part: Part, groups: float, rows: int) 
         How many keys are expected here.
     rows : int
         Of a piece, at the most.
+    in_order : bool, default True
+        Whether they are wanted in the order of the keys.
 
     Returns
     -------
@@ -45,7 +49,7 @@ def fold_in_one_table(grouping: Grouping, part: Part, groups: float, rows: int) 
         return None
     _expect(grouping, part, table, groups, rows)
     try:
-        found = _folded(grouping, part, table, rows)
+        found = _folded(grouping, part, table, rows, in_order)
         if found is None:
             return None
         made, claim = found
@@ -64,7 +68,9 @@ def _expect(grouping: Grouping, part: Part, table: Folding, groups: float, rows:
     grouping.work.expect_now(table.nbytes + most)
 
 
-def _folded(grouping: Grouping, part: Part, table: Folding, rows: int) -> tuple[Data, Reservation] | None:
+def _folded(
+    grouping: Grouping, part: Part, table: Folding, rows: int, in_order: bool
+) -> tuple[Data, Reservation] | None:
     work = grouping.work
     with work.claim(table.nbytes):
         table.begin()
@@ -80,6 +86,6 @@ def _folded(grouping: Grouping, part: Part, table: Folding, rows: int) -> tuple[
             if groups is None:
                 return None
             claim = work.claim(table.reading_bytes(groups))
-            made = table.made(groups)
+            made = table.made(groups, in_order=in_order)
     claim.resize(made.nbytes)
     return made, claim

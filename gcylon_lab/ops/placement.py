@@ -98,11 +98,25 @@ class Sink(Protocol):
 
 
 @runtime_checkable
-class WritableSink(Protocol):
+class WritableSink(Sink, Protocol):
     """A sink of which all ranks know where its rows belong."""
 
-    def meet(self) -> None:
-        """Collective: all ranks call it, once each has the memory for its result. Learn where those of others are."""
+    def announce(self) -> Int64s:
+        """What the others have to know to write into the result, once there is memory for it; as many on each rank."""
+        ...
+
+    def meet(self, announced: Int64s) -> None:
+        """Learn where the results of others are, from what all have announced; shape (size, n)."""
+        ...
+
+    @property
+    def addressed(self) -> bool:
+        """Whether all that comes is written by address by those it comes from: the same on all ranks, once they met."""
+        ...
+
+    @property
+    def coming_bytes(self) -> int:
+        """Bytes that come to this rank in all rounds."""
         ...
 
     def aim(self, scattering: Any, first: Int64s) -> None:
@@ -142,12 +156,27 @@ class PlacedSink:
         self._widths = [column.dtype.itemsize for column in schema.fixed if column.dtype is not None]
         # Where this rank's next row belongs in each rank's result: after those of the ranks before it.
         self._there = rows[:rank].sum(axis=0)
-        self._open_window = workspace.transport.open_window
+        self._transport = workspace.transport
         self._window = Window(())
 
-    def meet(self) -> None:
-        """Collective: all ranks call it. Learn where the results of others are."""
-        self._window = self._open_window(self._output.fixed_views(0, self._rows))
+    def announce(self) -> Int64s:
+        """Where the fixed columns are."""
+        self._window = self._transport.expose(self._output.fixed_views(0, self._rows))
+        return self._transport.places(self._window)
+
+    def meet(self, announced: Int64s) -> None:
+        """Learn where the results of others are."""
+        self._window = self._transport.open_window(self._window, announced)
+
+    @property
+    def addressed(self) -> bool:
+        """Fixed columns are, where the transport writes by address; messages are not."""
+        return self._window.addresses is not None and self.in_place
+
+    @property
+    def coming_bytes(self) -> int:
+        """The fixed columns'."""
+        return self._rows * self._schema.row_bytes
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Only the messages: the fixed columns have their place already."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ..comm.transport import Send, WritableWindows
+from ..comm.transport import Receive, Send, WritableWindows
 from ..errors import BudgetExceeded, CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
@@ -98,6 +98,8 @@ def exchange_rounds(
 
     A rank without rows left joins every round. Where a round does not fit on
     some rank, all ranks split it alike, as the votes let each of them compute.
+    Where every row has its place already, and senders write there by address,
+    no rank has to make room for a round, and none is voted on.
     Unless it is the last exchange of several that follow each other, rows may
     still be on their way when it returns.
 
@@ -106,8 +108,24 @@ def exchange_rounds(
     BudgetExceeded
         If a round of one row from each rank does not fit, on all ranks.
     """
+    every = _outgoing(operation, part, route, chunk_rows)
+    addressed = sink if isinstance(sink, WritableSink) and sink.addressed else None
+    copied = _run_rounds(operation, sink, every) if addressed is None else _send_all(operation, addressed, every)
+    if operation.overlaps and not last and sink.in_place:
+        if copied:  # by this rank: the copies it sends take memory that the next exchange may need
+            operation.settle()
+    elif operation.overlaps:
+        operation.settle()
+        votes = operation.vote(VoteKind.ROUND, (operation.record.rounds_done,))  # the last round is complete only now
+        if addressed is not None:  # each has done its own
+            operation.record.rounds = operation.record.rounds_done = int(votes[:, 0].max())
+        sink.close()
+
+
+def _run_rounds(operation: Operation, sink: Sink, every: Iterator[tuple[Outgoing, int]]) -> bool:
+    """Collective: all ranks call it. Vote on each round and run it; whether this rank has sent copies."""
     copied = False
-    for outgoing, remaining in _with_empty_rounds(_outgoing(operation, part, route, chunk_rows), operation.size):
+    for outgoing, remaining in _with_empty_rounds(every, operation.size):
         copied |= outgoing.reservation is not None
         pending = [outgoing]
         del outgoing
@@ -116,13 +134,25 @@ def exchange_rounds(
         if operation.rounds_left == 0:
             operation.record.rounds = operation.record.rounds_done  # fewer than planned where chunks were joined
             break
-    if operation.overlaps and not last and sink.in_place:
-        if copied:  # by this rank: the copies it sends take memory that the next exchange may need
+    return copied
+
+
+def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[Outgoing, int]]) -> bool:
+    """Send all rows of this rank to their places, in rounds of its own; whether it has sent copies.
+
+    What goes wrong is told by the next vote, as nobody waits for this rank before.
+    """
+    copied = False
+    operation.count_bytes(np.zeros(operation.size, np.int64), sink.coming_bytes)
+    for outgoing, operation.rounds_left in every:
+        copied |= outgoing.reservation is not None
+        if operation.under_way or operation.record.rounds_done % _ROUNDS_AHEAD == 0:
             operation.settle()
-    elif operation.overlaps:
-        operation.settle()
-        operation.vote(VoteKind.ROUND)  # the last round is complete only now
-        sink.close()
+        _exchange(operation, sink, outgoing, [memoryview(b"")] * operation.size, None, False)
+        if outgoing.reservation is None and not outgoing.stays:
+            operation.settle()  # what was sent is not held beyond this round
+        operation.count_round()
+    return copied
 
 
 def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
@@ -274,16 +304,20 @@ def _no_room(verb: str, needed: int, used: int, limit: int, rank: int) -> Budget
 
 
 def _exchange(
-    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[Any], arrivals: Arrivals, packed: bool
+    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[Any], arrivals: Arrivals | None, packed: bool
 ) -> None:
+    """Move what leaves; without ``arrivals`` others do not wait for it, and what comes is no concern of the round."""
     transport = operation.workspace.transport
     try:
         window, places = sink.window(outgoing.rows, packed)
-        receives = sink.open(arrivals)
-        received = int(arrivals.rows.sum() * sink.received_row_bytes) + int(arrivals.message_bytes.sum())
         message_bytes = np.array([message.nbytes for message in messages], dtype=np.int64)
-        operation.count_bytes((outgoing.rows * sink.sent_row_bytes).astype(np.int64) + message_bytes, received)
-        with span("exchange", "transfer", bytes=received):
+        sent, received = (outgoing.rows * sink.sent_row_bytes).astype(np.int64) + message_bytes, 0
+        receives: list[Receive] = []
+        if arrivals is not None:
+            receives = sink.open(arrivals)
+            received = int(arrivals.rows.sum() * sink.received_row_bytes) + int(arrivals.message_bytes.sum())
+        operation.count_bytes(sent, received)
+        with span("exchange", "transfer", bytes=int(sent.sum()) if arrivals is None else received):
             if outgoing.scattering is not None:
                 _scatter(operation, sink, outgoing, outgoing.scattering, places)
             else:
@@ -293,7 +327,8 @@ def _exchange(
         raise
     except BaseException:
         # The others are in the exchange already, or on their way into it: no vote can tell them.
-        transport.revoke()
+        if arrivals is not None:
+            transport.revoke()
         raise
 
 

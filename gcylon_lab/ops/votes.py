@@ -33,6 +33,11 @@ class VoteKind(IntEnum):
     CLOSING = 4
 
 
+def vote_room(size: int) -> int:
+    """How many numbers a vote of so many ranks carries."""
+    return _FIXED + 2 * size
+
+
 class Votes:
     """Casts the votes of one operation.
 
@@ -50,7 +55,7 @@ class Votes:
         self._transport = transport
         self._number = number
         self._describe = describe
-        self.room = _FIXED + 2 * transport.size
+        self.room = vote_room(transport.size)
 
     def cast(self, kind: VoteKind, numbers: Sequence[int] | Int64s, *, completes: bool = True) -> Int64s:
         """Collective: all ranks call it. Vote that all is well so far, with numbers for all.

@@ -42,21 +42,31 @@ class WrittenSink:
         mine = int(rows[:, rank].sum())
         self._schema, self._first_chars = schema, written.before(rank)
         nbytes = written.result_bytes(schema, mine, rank)
-        self._reservation = workspace.budget.reserve(nbytes, "The result")
+        self._reservation, self.coming_bytes = workspace.budget.reserve(nbytes, "The result"), nbytes
         chars = [int(n) for n in written.chars[:, rank].sum(axis=0)]
         self._output = workspace.backend.allocate_written(schema, mine, written.nulls, chars)
         # Where this rank's next row belongs in each rank's result: after those of the ranks before it.
         self._there = rows[:rank].sum(axis=0)
-        self._open_window = workspace.transport.open_window
+        self._transport = workspace.transport
         self._window = Window(())
         plane_bytes = sum(plane.width for plane in planes_of(schema, written.nulls))
         self.received_row_bytes = nbytes / max(mine, 1)
         sent = written.chars[rank].sum(axis=1) / np.maximum(rows[rank], 1)
         self.sent_row_bytes: Any = plane_bytes + sent
 
-    def meet(self) -> None:
-        """Collective: all ranks call it. Learn where the results of others are."""
-        self._window = self._open_window(self._output.buffers)
+    def announce(self) -> Int64s:
+        """Where the planes are, and the texts."""
+        self._window = self._transport.expose(self._output.buffers)
+        return self._transport.places(self._window)
+
+    def meet(self, announced: Int64s) -> None:
+        """Learn where the results of others are."""
+        self._window = self._transport.open_window(self._window, announced)
+
+    @property
+    def addressed(self) -> bool:
+        """All is."""
+        return self._window.addresses is not None
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Nothing: all has its place already."""

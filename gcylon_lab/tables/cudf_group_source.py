@@ -127,7 +127,7 @@ extern "C" __global__ void read_groups(
     KEY* keys, u64* results) {
     const long long step = (long long)gridDim.x * blockDim.x;
     for (long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x; row < groups; row += step) {
-        const long long group = order[row];
+        const long long group = order ? order[row] : row;
         const u64* sum = sums + at[group];
         keys[row] = (KEY)found[group];
 RESULTS

@@ -85,12 +85,14 @@ class GroupTable:
         largest = max((found[LARGEST + i] for i, step in enumerate(self._steps) if step.how == "whole"), default=0)
         return None if found[FULL] or largest * self._rows > _MOST_SUM else int(found[GROUPS])
 
-    def made(self, groups: int) -> DeviceColumns:
-        """So many groups as `groups` has found, in the order of their keys; the table is given up."""
+    def made(self, groups: int, *, in_order: bool = True) -> DeviceColumns:
+        """So many groups as `groups` has found, perhaps in the order of their keys; the table is given up."""
         code, places, dtype = self._code(), np.int64(self._slots + 1), item_dtype(self._column)
         found, at = cupy.empty(groups, np.uint64), cupy.empty(groups, np.uint32)
         _launch(code.find_groups, int(places), [self._keys, places, self._status, found, at])
-        order = cupy.argsort(found if dtype.kind == "u" else found.view(np.int64))
+        order: Any = np.uint64(0)  # as they stand in the table
+        if in_order:
+            order = cupy.argsort(found if dtype.kind == "u" else found.view(np.int64))
         keys, results = cupy.empty(groups, dtype), cupy.empty((len(self._results), groups), np.uint64)
         arguments = [order, np.int64(groups), found, at, self._sums, places, keys, results]
         _launch(code.read_groups, groups, arguments)

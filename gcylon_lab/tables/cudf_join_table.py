@@ -43,7 +43,8 @@ class JoinTable:
         self._most = min(_MOST_REPEATED, max(64, rows // _REPEATED_SHARE))
         slots = int(rows * _SLOTS_A_ROW) + 1
         self._spread = spread_over(slots, *_hash_range(keys))
-        self._slots = cupy.full(slots, 2**64 - 1, np.uint64)
+        self._slots = cupy.empty(slots, np.uint64)
+        self._slots.data.memset_async(0xFF, self._slots.nbytes)  # EMPTY
         repeats, count = cupy.empty(self._most, np.uint64), cupy.zeros(1, np.uint32)
         arguments = keys, np.int64(rows), *self._spread, self._slots, count, np.uint32(self._most), repeats
         _code().put_in((-(-rows // TILE_ROWS),), (THREADS,), arguments)

@@ -16,6 +16,7 @@ from .casting import as_fixed
 from .column import Column, Label
 from .cudf_casting import cast
 from .cudf_data import Array, DeviceColumns, as_array, as_column, current_stream, empty_array
+from .cudf_gather import take_fixed
 from .cudf_join_table import FOUND_ROW_BYTES, TABLE_ROW_BYTES, JoinTable, TableMatches
 from .cudf_rows import from_result, gathered, item_type, masked, null_item, over, validity
 from .cudf_transfer import all_null, device_array
@@ -254,9 +255,7 @@ class CudfJoining:
             return self.lacking(schema, count)
         arrays = [data.array(name) for name in names]
         if complete and all(_is_plain(data.schema[n], c) for n, c in zip(names, schema.columns, strict=True)):
-            if isinstance(rows, slice):
-                return DeviceColumns(schema, count, tuple(array[rows].copy() for array in arrays))
-            return DeviceColumns(schema, count, tuple(cupy.take(array, rows) for array in arrays))
+            return DeviceColumns(schema, count, tuple(take_fixed(arrays, rows)))
         if isinstance(rows, slice):
             rows = cupy.arange(rows.start, rows.stop, dtype=np.int32)
         sources = [replace(data.schema[name], name=c.name) for name, c in zip(names, schema.columns, strict=True)]

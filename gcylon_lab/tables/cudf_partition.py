@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pylibcudf as plc
 
 from .cudf_data import DeviceColumns, column_bytes, current_stream, joined, offsets_of
+from .cudf_gather import take_fixed
 from .cudf_partition_source import MOST_IDS, SCATTER, SOURCE, TILE_ROWS
 from .cudf_text_source import TEXTS
 from .cudf_transfer import Arriving, uploaded
@@ -104,7 +105,7 @@ def _by_sorting(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None) -
     if offsets is None:
         offsets = np.zeros(n + 1, np.int64)
         np.cumsum(count_ids(ids, n), out=offsets[1:])
-    fixed = [cupy.take(array, order) for array in data.fixed]
+    fixed = take_fixed(data.fixed, order)
     variable = _gathered(data, order.astype(np.int32)) if data.schema.variable else []
     return joined(data.schema, data.rows, fixed, variable), offsets
 

@@ -14,6 +14,7 @@ import pylibcudf as plc
 
 from .column import Column, Label
 from .cudf_data import Array, DeviceColumns, as_array, as_column, current_stream, empty_array
+from .cudf_gather import take_fixed
 from .cudf_types import device_type, item_dtype
 
 _NULL_TICKS = np.iinfo(np.int64).min
@@ -138,10 +139,11 @@ def take(data: DeviceColumns, rows: Any, names: Sequence[Label]) -> DeviceColumn
     schema = data.schema.select(names)
     if not rows.size:
         return DeviceColumns(schema, 0, tuple(map(empty_array, schema.columns)))
-    fixed = {c.name: cupy.take(data.array(c.name), rows) for c in schema.fixed}
+    arrays = [data.array(c.name) for c in schema.fixed]
+    fixed = iter(take_fixed(arrays, rows))
     variable = [data.array(c.name) for c in schema.variable]
     taken = iter(gathered(variable, rows)) if variable else iter(())
-    return DeviceColumns(schema, rows.size, tuple(fixed[c.name] if c.fixed else next(taken) for c in schema))
+    return DeviceColumns(schema, rows.size, tuple(next(fixed if c.fixed else taken) for c in schema))
 
 
 def gathered(columns: Sequence[Any], rows: Any, *, nullify: bool = False) -> list[Any]:

@@ -45,13 +45,15 @@ class Folding(Protocol):
         passed what its column holds."""
         ...
 
-    def made(self, groups: int) -> Data:
-        """What `GroupingBackend.aggregate` gives of all rows, in the order of their keys; the table is given up.
+    def made(self, groups: int, *, in_order: bool = True) -> Data:
+        """What `GroupingBackend.aggregate` gives of all rows; the table is given up.
 
         Parameters
         ----------
         groups : int
             As `groups` has just said.
+        in_order : bool, default True
+            Whether they are wanted in the order of their keys; otherwise they may be in any.
         """
         ...
 

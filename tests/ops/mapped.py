@@ -40,10 +40,18 @@ class Mapped(QueuedOverlay):
 
     def __init__(self, base: Any) -> None:
         super().__init__(base, NoWaits())  # type: ignore[arg-type]
+        self._exposed: list[Any] = []  # what others may write into until the next `finish`, also after an error
 
-    def open_window(self, buffers: Sequence[Any]) -> Window:
-        mine = [np.frombuffer(buffer, np.uint8).ctypes.data if buffer.nbytes else 0 for buffer in buffers]
-        return Window(tuple(buffers), self.base.agree(np.array(mine, dtype=np.int64)))
+    def expose(self, buffers: Sequence[Any]) -> Window:
+        self._exposed.append(buffers)
+        return super().expose(buffers)
+
+    def places(self, window: Window) -> Any:
+        mine = [np.frombuffer(buffer, np.uint8).ctypes.data if buffer.nbytes else 0 for buffer in window.buffers]
+        return np.array(mine, dtype=np.int64)
+
+    def open_window(self, window: Window, places: Any) -> Window:
+        return Window(window.buffers, places)
 
     def exchange(self, window: Any, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         if window is None or window.addresses is None:
@@ -58,8 +66,10 @@ class Mapped(QueuedOverlay):
     @contextmanager
     def writing(self) -> Iterator[None]:
         self.base.check()
-        yield
-        self._take_queued()
+        try:
+            yield
+        finally:  # what was queued before an error will be done
+            self._take_queued()
 
     def _take_queued(self) -> None:
         self._kept.extend(getattr(queued, "puts", []))
@@ -78,7 +88,9 @@ class Mapped(QueuedOverlay):
 
     def finish(self, values: Any) -> Any:
         self.drain()
-        return super().finish(values)
+        found = super().finish(values)
+        self._exposed.clear()
+        return found
 
 
 class NumpyScattering:

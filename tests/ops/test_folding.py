@@ -52,7 +52,7 @@ class KeptRows:
         found = self.backend.count_distinct(self.backend.concat(self.pieces or []), self.keys)
         return found if found <= self.most else None
 
-    def made(self, groups: int) -> Data:
+    def made(self, groups: int, *, in_order: bool = True) -> Data:
         whole = self.backend.concat(self.pieces or [])
         made = self.backend.aggregate(whole, self.keys, self.kernels, dropna=True)
         assert made.rows == groups

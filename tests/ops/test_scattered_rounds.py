@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from exchanges import LAYOUTS, make_frame, rows_of, whole
-from mapped import Mapped, ScatteringPandas, WritingPandas, queued, refuse_on_rank_1, run_mapped
+from mapped import Mapped, NumpyScattering, ScatteringPandas, WritingPandas, queued, refuse_on_rank_1, run_mapped
 from same_frames import assert_frames_equal
 from worlds import World, run_over
 
@@ -189,6 +189,44 @@ def test_an_error_between_rounds_is_told_once_all_writing_is_done(where: int) ->
     parts = run_mapped(3, fails_in_the_middle, where)
     every = sorted(row for part in parts for row in part)
     assert every == sorted(rows_of(whole("even", 3)[FIXED]))
+
+
+def fails_while_writing() -> tuple[str, int]:
+    """The second piece of rank 1 cannot be written; the words of the error, and rows that a next shuffle has here."""
+    context = current()
+    rows = 300 * (1 + context.rank)
+    frame = pd.DataFrame({"k": np.arange(rows) % 17, "x": np.arange(rows)})
+    table = gl.from_local([frame.iloc[i : i + 23] for i in range(0, rows, 23)])
+
+    def failing(self: Any, piece: int, data: Any) -> None:
+        if context.rank == 1 and piece == 1:
+            raise ValueError("planted")
+        put(self, piece, data)
+
+    scattering = context.workspace.backend.scattering
+
+    def made(*arguments: Any, **more: Any) -> Any:
+        one = scattering(*arguments, **more)
+        one._put = failing.__get__(one)
+        return one
+
+    context.workspace.backend.scattering = made
+    with pytest.raises(GcylonError) as seen:
+        table.shuffle("k", config=SMALL)
+    context.workspace.backend.scattering = scattering
+    assert context.budget.used_bytes == table.nbytes
+    return str(seen.value), len(table.shuffle("k", config=SMALL).local())
+
+
+put = NumpyScattering._put
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_an_error_while_rows_are_written_is_told(size: int) -> None:
+    """Nobody waits for a rank while it writes, so that no revoke is needed for it."""
+    found = run_mapped(size, fails_while_writing)
+    assert all("planted" in words and "ank 1" in words for words, _ in found), found
+    assert sum(rows for _, rows in found) == sum(300 * (1 + rank) for rank in range(size))
 
 
 def no_memory_for_the_result(columns: list[str], strategy: str) -> str:

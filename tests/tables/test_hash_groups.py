@@ -92,6 +92,11 @@ def test_what_pandas_gives(cudf_backend: Any, dtype: str, spread: str) -> None:
         table.add(cudf_backend.slice(data, start, stop))
     made = table.made(groups_in(table, len(theirs)))
     pd.testing.assert_frame_equal(cudf_backend.to_frame(made), theirs, rtol=1e-9, check_exact=False)
+    table.begin()
+    table.add(data)
+    made = cudf_backend.to_frame(table.made(groups_in(table, len(theirs)), in_order=False))
+    in_order = made.sort_values("k", ignore_index=True)
+    pd.testing.assert_frame_equal(in_order, theirs, rtol=1e-9, check_exact=False)
 
 
 def groups_in(table: Any, groups: int) -> int:
