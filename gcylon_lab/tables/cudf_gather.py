@@ -100,7 +100,7 @@ def take_fixed(arrays: Sequence[Any], rows: Any) -> list[Any]:
         name = "take_int64"
     else:
         numbers = rows if rows.dtype in (np.int32, np.int64) else rows.astype(np.int64)
-        first, count, name = 0, numbers.size, f"take_{numbers.dtype.name}"
+        first, count, name = 0, numbers.size, "take_int32" if numbers.dtype.itemsize == 4 else "take_int64"
     taken = [cupy.empty(count, array.dtype) for array in arrays]
     if not count:
         return taken
