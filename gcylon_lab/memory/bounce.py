@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from time import perf_counter_ns
 from typing import Any
 
@@ -13,6 +14,7 @@ from .checks import poison_host
 from .copies import Copy, CopyQueue, Traffic
 from .layout import Move, Run, moves_into, pieces, runs_of
 from .pinned import PinnedBuffer, PinnedPool
+from .ranges import Range
 from .tiers import SpillFile, SpillRegion
 
 
@@ -65,20 +67,20 @@ class Bounce:
         self._queue.poll()
         return written
 
-    def read(self, parts: Sequence[SpillRegion], block: Any, traffic: Traffic) -> None:
-        """Read parts one after the other and copy them up."""
+    def read(self, parts: Sequence[SpillRegion], ranges: Sequence[Range], block: Any, traffic: Traffic) -> None:
+        """Read some bytes of parts that follow each other, one run after the other, and copy them up."""
         self.prepare()
         start = int(block.data.ptr)
         with self._lock:
-            for i, part in enumerate(parts):
+            for i, (part, begin, nbytes) in enumerate(_cut(parts, ranges)):
                 self._await(i % 2)
                 self._poison(i % 2)
                 buffer = self._buffers[i % 2]
                 began = perf_counter_ns()
-                part._file.read_into(part._offset, buffer.view[: part.nbytes])
-                _count(traffic, part.nbytes, perf_counter_ns() - began)
-                self._last[i % 2] = self._queue.up([Move(start, buffer.pointer, part.nbytes)], buffer)
-                start += part.nbytes
+                part._file.read_into(part._offset + begin, buffer.view[:nbytes])
+                _count(traffic, nbytes, perf_counter_ns() - began)
+                self._last[i % 2] = self._queue.up([Move(start, buffer.pointer, nbytes)], buffer)
+                start += nbytes
 
     def _copy_down(self, which: int, runs: Sequence[Run], start: int, nbytes: int, held: Any) -> None:
         buffer, last = self._buffers[which], self._last[which]
@@ -94,6 +96,16 @@ class Bounce:
         last = self._last[which]
         if last is not None:
             last.wait()
+
+
+def _cut(parts: Sequence[SpillRegion], ranges: Sequence[Range]) -> Iterator[tuple[SpillRegion, int, int]]:
+    """Bytes of a region that is in several parts: for each run the part, where it begins there, and how many."""
+    begins = [0, *accumulate(part.nbytes for part in parts)]
+    for one in ranges:
+        for part, first, last in zip(parts, begins, begins[1:], strict=False):
+            start, stop = max(first, one.begin), min(last, one.begin + one.nbytes)
+            if start < stop:
+                yield part, start - first, stop - start
 
 
 def _count(traffic: Traffic, nbytes: int, ns: int) -> None:

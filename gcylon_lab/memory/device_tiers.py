@@ -16,6 +16,7 @@ from .bounce import Bounce
 from .copies import Copy, CopyQueue, Traffic
 from .layout import Move, moves_into, padded, pieces, runs_of
 from .pinned import PinnedBuffer, PinnedPool
+from .ranges import Range, ranges_of
 from .tiers import SpillFile, SpillRegion, SpillStore
 
 
@@ -147,13 +148,17 @@ class StagedRegion:
     def wait(self) -> None:
         """Wait until what it was made of is no longer needed."""
 
-    def read(self) -> list[Any]:
-        """Copy all buffers back, into one new device array, on the current stream.
+    def bytes_of(self, only: Sequence[int]) -> int:
+        """Bytes that `read` makes of some buffers."""
+        return sum(padded(self.lengths[number]) for number in only)
+
+    def read(self, only: Sequence[int] | None = None) -> list[Any]:
+        """Copy buffers back, into one new device array, on the current stream: all, or some by their numbers.
 
         Returns
         -------
         list of cupy.ndarray
-            Bytes in the order given, each aligned to 256; views of one block of ``nbytes`` bytes.
+            Bytes in the order given, each aligned to 256; views of one block, of ``nbytes`` bytes for all.
 
         Raises
         ------
@@ -164,16 +169,17 @@ class StagedRegion:
         """
         import cupy
 
-        block = cupy.empty(self.nbytes, dtype=cupy.uint8)
-        if self.nbytes:
-            self._fill(block)
+        ranges = ranges_of(list(map(padded, self.lengths)), only)
+        block = cupy.empty(sum(one.nbytes for one in ranges), dtype=cupy.uint8)
+        if ranges:
+            self._fill(block, ranges)
         views, start = [], 0
-        for length in self.lengths:
+        for length in self.lengths if only is None else [self.lengths[number] for number in only]:
             views.append(block[start : start + length])
             start += padded(length)
         return views
 
-    def _fill(self, block: Any) -> None:
+    def _fill(self, block: Any, ranges: Sequence[Range]) -> None:
         raise NotImplementedError
 
 
@@ -202,11 +208,13 @@ class PinnedRegion(StagedRegion):
         if self._copy is not None:
             self._copy.wait()
 
-    def _fill(self, block: Any) -> None:
+    def _fill(self, block: Any, ranges: Sequence[Range]) -> None:
         moves, start = [], int(block.data.ptr)
-        for pinned in self._blocks:
-            moves.append(Move(start, pinned.pointer, pinned.nbytes))
-            start += pinned.nbytes
+        for one in ranges:
+            for piece in pieces(one.begin, one.nbytes, self._tiers.pool.block_bytes):
+                source = self._blocks[piece.block].pointer + piece.start
+                moves.append(Move(start + piece.done, source, piece.nbytes))
+            start += one.nbytes
         # The blocks are kept, also where the region is dropped right after this. The array needs not be:
         # its memory is used again only by what comes later on its stream.
         self._tiers._queue.up(moves, self._blocks, [self._copy] if self._copy else [])
@@ -222,8 +230,8 @@ class DiskRegion(StagedRegion):
         super().__init__(tiers, lengths, nbytes)
         self._parts = parts
 
-    def _fill(self, block: Any) -> None:
-        self._tiers._bounce.read(self._parts, block, self._tiers.disk_read)
+    def _fill(self, block: Any, ranges: Sequence[Range]) -> None:
+        self._tiers._bounce.read(self._parts, ranges, block, self._tiers.disk_read)
 
 
 class StagedFile:

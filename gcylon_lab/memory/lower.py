@@ -25,8 +25,12 @@ class LowerRegion(Protocol):
         """Wait until what it was made of is no longer needed."""
         ...
 
-    def read(self) -> list[Any]:
-        """The buffers, in new memory of the device tier.
+    def bytes_of(self, only: Sequence[int]) -> int:
+        """Bytes that `read` makes of some buffers."""
+        ...
+
+    def read(self, only: Sequence[int] | None = None) -> list[Any]:
+        """The buffers, in new memory of the device tier; perhaps only some, by their numbers, which ascend.
 
         Raises
         ------

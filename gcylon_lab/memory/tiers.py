@@ -15,6 +15,7 @@ from ..config import GcylonConfig
 from ..errors import SpillError
 from ..units import format_bytes
 from .checks import NO_CHECKS, Checks, purpose
+from .ranges import ranges_of
 
 _ALIGN = 64
 _MAX_VECTORS = 512  # below IOV_MAX everywhere
@@ -40,18 +41,25 @@ class SpillRegion:
     def wait(self) -> None:
         """Nothing to wait for: it was written when it was made."""
 
-    def read(self) -> list[memoryview]:
-        """Read all buffers back, into one new block of memory of ``nbytes`` bytes.
+    def bytes_of(self, only: Sequence[int]) -> int:
+        """Bytes that `read` makes of some buffers."""
+        return sum(_padded(self.lengths[number]) for number in only)
+
+    def read(self, only: Sequence[int] | None = None) -> list[memoryview]:
+        """Read buffers back, into one new block of memory: all, of ``nbytes`` bytes, or some.
 
         Raises
         ------
         SpillError
             If the file cannot be read.
         """
-        block = np.empty(self.nbytes, dtype=np.uint8).data
-        self._file.read_into(self._offset, block)
+        ranges = ranges_of(list(map(_padded, self.lengths)), only)
+        block, start = np.empty(sum(one.nbytes for one in ranges), dtype=np.uint8).data, 0
+        for one in ranges:
+            self._file.read_into(self._offset + one.begin, block[start : start + one.nbytes])
+            start += one.nbytes
         views, start = [], 0
-        for length in self.lengths:
+        for length in self.lengths if only is None else [self.lengths[number] for number in only]:
             views.append(block[start : start + length])
             start += _padded(length)
         return views

@@ -11,10 +11,11 @@ from ..profiling import span
 from ..tables.backend import Data, Ids
 from ..tables.scattering import Scattering, Scatters, scatter_bytes
 from ..tables.schema import Label, Schema
-from .local import LocalWork, pieces_ahead
+from .local import LocalWork
 from .operation import Operation
 from .part import Part
-from .partition import HashRoute, Int64s, each_piece
+from .partition import HashRoute, Int64s, key_pieces
+from .pieces import pieces_ahead
 from .rounds import Outgoing
 from .shapes import id_bytes
 from .workspace import Workspace
@@ -194,7 +195,8 @@ class BucketRoute(HashRoute):
         kept = self._ids = backend.new_ids(part.rows, n)
         counts, variable = np.zeros(n, np.int64), np.zeros(n, np.int64)
         with span("partition", "algorithm", bytes=part.nbytes):
-            for data in each_piece(operation, part, chunk_rows, joined=not (scatters and operation.is_ready)):
+            joined = not (scatters and operation.is_ready)
+            for data in key_pieces(operation, part, chunk_rows, self.columns, joined=joined):
                 ids = backend.bucket_ids(data, self._keys, size, self._buckets, kept[first : first + data.rows])
                 if not scatters:
                     counts += backend.count_ids(ids, n)

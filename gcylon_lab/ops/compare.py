@@ -16,10 +16,11 @@ from ..tables.schema import Label, Schema
 from ..units import format_count
 from .choosing import chosen_rows
 from .exchange import exchange_table
-from .local import LocalWork, pieces_ahead
+from .local import LocalWork
 from .operation import Operation, Request
 from .part import Part
 from .partition import RangeRoute
+from .pieces import pieces_ahead
 from .running import run_verb
 from .setops import NAMES, counted_rows
 from .sides import Sides, agree_sides, common_schema, first_rows

@@ -14,9 +14,10 @@ from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
 from .group_counts import found_in, is_growing
 from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
-from .local import LocalWork, pieces_ahead, reading_bytes
+from .local import LocalWork
 from .one_table import fold_in_one_table
 from .part import Chunk, Part
+from .pieces import pieces_ahead, reading_bytes
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key, or nearly all of them
 _APART = 16
@@ -74,7 +75,8 @@ class Grouping:
         places = part.places(starts)
         looks = sum(min(length, chunk.rows - start) for chunk, inside in places for start in inside)
         held_row_bytes = 2 * (_row_bytes(part) if found.variable else found.row_bytes)
-        self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, part.largest_staged_bytes))
+        read_back = max(chunk.loaded_bytes(found.names) for chunk in part.chunks)
+        self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, read_back))
         pieces: list[Data] = []
         with ExitStack() as held:
             if not found.variable:  # their bytes are known: nothing gives way while there are views of it
@@ -96,8 +98,7 @@ class Grouping:
     ) -> list[Data]:
         """Keys of some rows, from so many places of a chunk: copies where its rows are not in memory."""
         backend, pieces = self.work.backend, []
-        with chunk.load(self.work.workspace) as data:
-            keys = backend.select(data, schema.names)
+        with chunk.load(self.work.workspace, schema.names) as keys:
             for start in starts:
                 piece = backend.cast(backend.slice(keys, start, min(chunk.rows, start + length)), schema)
                 if schema.variable:
@@ -133,8 +134,7 @@ class Grouping:
         # The whole state is gone through with every piece; without keys it is one row.
         least, alone = _ROWS_A_GROUP * min(groups, part.rows), 0 if self.steps.keys else 2
         rows = self.work.piece_rows(_row_bytes(part), work_row_bytes, least=least, alone=alone)
-        made = fold_in_one_table(self, part, min(groups, part.rows), rows, in_order=in_order)
-        if made is not None:
+        if (made := fold_in_one_table(self, part, min(groups, part.rows), rows, in_order=in_order)) is not None:
             if using_up:
                 part.release()
             return made, True

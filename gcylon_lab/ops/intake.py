@@ -74,11 +74,11 @@ def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) 
             continue
         wanted, budget = schema.select(doubtful), workspace.budget
         count = min(chunk.rows, -(-chunk.nbytes // piece_bytes(budget.limit_bytes)))
-        with chunk.load(workspace) as data:
+        with chunk.load(workspace, doubtful) as data:
             for i in range(count):
                 piece = workspace.backend.slice(data, chunk.rows * i // count, chunk.rows * (i + 1) // count)
                 with budget.reserve(min(piece.nbytes, budget.remaining_bytes), "Checking values"):
-                    workspace.backend.cast(workspace.backend.select(piece, doubtful), wanted)
+                    workspace.backend.cast(piece, wanted)
 
 
 def piece_bytes(limit_bytes: int) -> int:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile
 from ..profiling import span
 from ..tables.backend import Backend, Data
-from ..tables.schema import Schema
+from ..tables.schema import Label, Schema
 from .operation import Operation
 from .part import Chunk, Part, hold, stage
+from .pieces import columns_bytes, next_group, pieces_ahead
 from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT, stage_slice_bytes
 
 # Of the budget a piece with all that is made of it takes so much.
@@ -214,14 +214,11 @@ class LocalWork:
         """
         chunks = part.chunks
         if len(chunks) == 1:
-            return self._cast(self.backend.select(self._loaded(chunks[0], held), schema.names), schema, held)
-        held.enter_context(self.claim(sum(chunk.nbytes for chunk in chunks)))
+            return self._cast(self._loaded(chunks[0], schema.names, held), schema, held)
+        held.enter_context(self.claim(sum(columns_bytes(chunk, schema.names) for chunk in chunks)))
         with ExitStack() as loaded:
             return self.backend.concat(
-                [
-                    self._cast(self.backend.select(self._loaded(chunk, loaded), schema.names), schema, loaded)
-                    for chunk in list(chunks)
-                ]
+                [self._cast(self._loaded(chunk, schema.names, loaded), schema, loaded) for chunk in list(chunks)]
             )
 
     def _cast(self, data: Data, schema: Schema, held: ExitStack) -> Data:
@@ -274,7 +271,7 @@ class LocalWork:
         """
         waiting = part.chunks if using_up else list(part.chunks)
         while waiting:
-            yield from self._cut(_next_group(waiting, rows), schema, rows)
+            yield from self._cut(next_group(waiting, rows), schema, rows)
 
     def _cut(self, group: list[Chunk], schema: Schema, rows: int) -> Iterator[Data]:
         with ExitStack() as held:
@@ -291,20 +288,19 @@ class LocalWork:
 
     def _whole(self, group: Sequence[Chunk], schema: Schema, held: ExitStack) -> Data:
         """All rows of some chunks, of the schema's columns."""
+        names = schema.names
         if len(group) == 1:
-            return self.backend.select(self._loaded(group[0], held), schema.names)
-        held.enter_context(self.claim(sum(chunk.nbytes for chunk in group)))
+            return self._loaded(group[0], names, held)
+        held.enter_context(self.claim(sum(columns_bytes(chunk, names) for chunk in group)))
         with ExitStack() as loaded:  # only the copy is needed afterwards
-            return self.backend.concat(
-                [self.backend.select(self._loaded(chunk, loaded), schema.names) for chunk in group]
-            )
+            return self.backend.concat([self._loaded(chunk, names, loaded) for chunk in group])
 
-    def _loaded(self, chunk: Chunk, held: ExitStack) -> Data:
+    def _loaded(self, chunk: Chunk, names: Sequence[Label], held: ExitStack) -> Data:
         if chunk.tier == "device":
             held.callback(lambda kept: None, chunk)  # the claim on a chunk that was used up ends with it
-            return chunk.data
-        held.enter_context(self.claim(chunk.nbytes))
-        return chunk.read(self.workspace)
+        else:
+            held.enter_context(self.claim(chunk.loaded_bytes(names)))
+        return chunk.read(self.workspace, names)
 
     def apply(
         self, data: Data, needed: Callable[[Data], int], work: Callable[[Data], Data]
@@ -340,58 +336,3 @@ class LocalWork:
         half = data.rows // 2
         yield from self.apply(self.backend.slice(data, 0, half), needed, work)
         yield from self.apply(self.backend.slice(data, half, data.rows), needed, work)
-
-
-def _next_group(waiting: list[Chunk], rows: int) -> list[Chunk]:
-    """Take chunks from a list that are read together: small ones of one schema, up to so many rows."""
-    group = [waiting.pop(0)]
-    count = group[0].rows
-    while waiting and count + waiting[0].rows <= rows and waiting[0].schema == group[0].schema:
-        group.append(waiting.pop(0))
-        count += group[-1].rows
-    return group
-
-
-@dataclass(frozen=True, slots=True)
-class Ahead:
-    """Chunks that `LocalWork.pieces` will read together.
-
-    Attributes
-    ----------
-    joining, kept : int
-        Bytes while they are read, and while pieces of them are worked on.
-    rows, pieces : int
-        Of a piece at the most, and how many there are.
-    cast_row_bytes : float
-        Where pieces are brought to other dtypes.
-    """
-
-    joining: int
-    kept: int
-    rows: int
-    pieces: int
-    cast_row_bytes: float
-
-
-def pieces_ahead(part: Part, schema: Schema, rows: int) -> Iterator[Ahead]:
-    """How a part's rows will be read, in order."""
-    waiting = list(part.chunks)
-    while waiting:
-        group = _next_group(waiting, rows)
-        count = sum(chunk.rows for chunk in group)
-        if count:
-            kept, joining = reading_bytes(group)
-            pieces = -(-count // rows)
-            cast = 0.0
-            if group[0].schema.select(schema.names) != schema:
-                cast = sum(chunk.nbytes for chunk in group) / count + schema.row_bytes
-            yield Ahead(joining, kept, -(-count // pieces), pieces, cast)
-
-
-def reading_bytes(chunks: Sequence[Chunk]) -> tuple[int, int]:
-    """What it takes to have chunks as one: afterwards, and while they are joined."""
-    below = sum(chunk.nbytes for chunk in chunks if chunk.tier != "device")
-    if len(chunks) == 1:
-        return below, below
-    whole = sum(chunk.nbytes for chunk in chunks)
-    return whole, whole + below

@@ -8,8 +8,9 @@ from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.backend import Data
 from ..tables.relational import Folding
-from .local import PIECES_IN_LIMIT, pieces_ahead
+from .local import PIECES_IN_LIMIT
 from .part import Part
+from .pieces import pieces_ahead
 
 if TYPE_CHECKING:
     from .groups import Grouping

@@ -84,9 +84,16 @@ class Chunk:
         self.rows, self._data, self._reservation = 0, None, None
         return data, reservation
 
+    def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
+        """Bytes that `load` reads back: of some columns, or all; 0 of a chunk on the device tier."""
+        if self._region is None:
+            return 0
+        return self.nbytes if names is None else self._region.bytes_of(buffers_of(self.schema, names))
+
     @contextmanager
-    def load(self, workspace: Workspace) -> Iterator[Data]:
-        """Give the rows; a staged chunk is read back under a reservation of its own, and stays staged.
+    def load(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Iterator[Data]:
+        """Give the rows, perhaps of some columns only; a staged chunk is read back under a reservation of its own, and
+        stays staged.
 
         Raises
         ------
@@ -96,20 +103,42 @@ class Chunk:
             If it cannot be read.
         """
         if self._region is None:
-            yield self.data
+            yield self.read(workspace, names)
             return
-        with workspace.budget.reserve(self.nbytes, "Reading a staged chunk"):
-            yield self.read(workspace)
+        with workspace.budget.reserve(self.loaded_bytes(names), "Reading a staged chunk"):
+            yield self.read(workspace, names)
 
-    def read(self, workspace: Workspace) -> Data:
-        """Give the rows without a reservation: for rows that leave the budget, to the user."""
-        if self._region is None:
-            return self.data
-        with span("unstage", "io", bytes=self._region.nbytes, tier=self._region.tier):
+    def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
+        """Give the rows, perhaps of some columns only, without a reservation: for rows that leave the budget."""
+        backend, region = workspace.backend, self._region
+        if region is None:
+            return self.data if names is None else backend.select(self.data, names)
+        if names is None:
+            only, schema, nbytes = None, self.schema, region.nbytes
+        else:
+            only, schema = buffers_of(self.schema, names), _unpacked_with(self.schema, names)
+            nbytes = region.bytes_of(only)
+        with span("unstage", "io", bytes=nbytes, tier=region.tier):
             record = workspace.recorder.active
             if record is not None:
-                record.unstaged_bytes += self._region.nbytes
-            return workspace.backend.unpack(self.schema, self.rows, self._region.read())
+                record.unstaged_bytes += nbytes
+            data = backend.unpack(schema, self.rows, region.read(only))
+        return data if names is None else backend.select(data, names)
+
+
+def buffers_of(schema: Schema, names: Sequence[Label]) -> list[int]:
+    """The buffers in which some columns are, of those that rows of a schema are packed into: one for each fixed column,
+    and one that holds all others."""
+    wanted = set(names)
+    found = [place for place, column in enumerate(schema.fixed) if column.name in wanted]
+    return [*found, len(schema.fixed)] if any(not schema[name].fixed for name in wanted) else found
+
+
+def _unpacked_with(schema: Schema, names: Sequence[Label]) -> Schema:
+    """What is in the buffers of some columns."""
+    wanted = set(names)
+    variable = any(not schema[name].fixed for name in wanted)
+    return Schema([c for c in schema if c.name in wanted or (variable and not c.fixed)])
 
 
 def hold(workspace: Workspace, data: Data, what: str) -> Chunk:

@@ -19,6 +19,7 @@ from .operation import Operation
 from .part import Part
 from .rounds import Outgoing
 from .shapes import id_bytes
+from .views import view_of
 from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
@@ -48,6 +49,11 @@ class HashRoute:
         self._packs = False
         self.chars: Int64s | None = None  # that go to each rank, of each text, where all columns are written
 
+    @property
+    def columns(self) -> list[Label]:
+        """What the ids are made of."""
+        return self._keys
+
     def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
         """Hash the keys of all pieces once; the ids are kept for the rounds where memory allows."""
         backend, size = operation.workspace.backend, self._size
@@ -66,7 +72,7 @@ class HashRoute:
     def _count_pieces(self, operation: Operation, part: Part, chunk_rows: int, rows: Int64s, variable: Int64s) -> None:
         """Hash the keys of all pieces; add what each rank gets of those whose ids are not kept."""
         backend, size, first = operation.workspace.backend, self._size, 0
-        for data in each_piece(operation, part, chunk_rows, joined=not self._knows_places(operation)):
+        for data in key_pieces(operation, part, chunk_rows, self.columns, joined=not self._knows_places(operation)):
             kept = None if self._ids is None else self._ids[first : first + data.rows]
             ids = self.ids_of(operation.workspace, data, first, kept)
             if kept is None:
@@ -252,3 +258,16 @@ def each_piece(operation: Operation, part: Part, chunk_rows: int, *, joined: boo
     for piece in part.pieces(operation.workspace, chunk_rows):
         yield from operation.casts(piece)
         del piece
+
+
+def key_pieces(
+    operation: Operation, part: Part, chunk_rows: int, names: Sequence[Label], *, joined: bool
+) -> Iterator[Data]:
+    """As `each_piece`; where chunks are staged, and nobody asks how many bytes the others take, of some columns alone:
+    only these are read back."""
+    if joined and not operation.schema.variable and part.staged_bytes:
+        keys = operation.schema.select(names)
+        if all(chunk.schema.select(names) == keys for chunk in part.chunks):
+            yield from view_of(operation.workspace, part, names).pieces(operation.workspace, chunk_rows)
+            return
+    yield from each_piece(operation, part, chunk_rows, joined=joined)

@@ -15,9 +15,10 @@ from ..tables.schema import Label, Schema, agree_schemas, require_distinct
 from ..units import format_bytes
 from .intake import check_values, take_in
 from .keys import check_columns
-from .local import LocalWork, reading_bytes
+from .local import LocalWork
 from .operation import Operation, Request
 from .part import Chunk, Part, Partitioning
+from .pieces import reading_bytes
 from .plan import Plan
 from .running import run_operation, run_verb
 from .steps import local_plan

@@ -134,6 +134,11 @@ class SortRoute(HashRoute):
         self._splitters = splitters
         self._first = first
 
+    @property
+    def columns(self) -> list[Label]:
+        """What the ids are made of."""
+        return [key.name for key in self._sort_keys]
+
     def ids_of(self, workspace: Workspace, piece: Data, first_row: int, into: Ids | None = None) -> Ids:
         """The rank of each row, by its keys and its place in the global order."""
         splitters = self._splitters

@@ -129,8 +129,8 @@ def take_sample(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema, r
         here = rows[np.searchsorted(rows, first) : np.searchsorted(rows, first + chunk.rows)] - first
         first += chunk.rows
         if len(here):
-            with chunk.load(workspace) as data:
-                some = backend.take(backend.select(data, schema.names), here)
+            with chunk.load(workspace, schema.names) as keys:
+                some = backend.take(keys, here)
             taken.append(backend.to_host(backend.cast(some, schema)))
     return concat_columns(taken) if taken else empty_columns(schema)
 

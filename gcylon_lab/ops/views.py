@@ -19,7 +19,7 @@ def renamed(schema: Schema, names: Mapping[Label, Label]) -> Schema:
 
 
 class ChunkView(Chunk):
-    """Some columns of a chunk: a view of its rows on the device tier, or read back whole and cut down.
+    """Some columns of a chunk: a view of its rows on the device tier; of a staged one they alone are read back.
 
     The chunk's reservation lives as long as a view of it.
 
@@ -41,14 +41,23 @@ class ChunkView(Chunk):
             data = workspace.backend.relabel(workspace.backend.select(whole.data, self._names), schema)
             super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=whole.claim)
         else:  # as large as what is read back
-            super().__init__(schema, whole.rows, whole.nbytes, region=whole.region)
+            super().__init__(schema, whole.rows, whole.loaded_bytes(self._names), region=whole.region)
 
-    def read(self, workspace: Workspace) -> Data:
-        """Give the rows without a reservation."""
+    def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
+        """Bytes that `load` reads back: of some columns, or all."""
+        return self._whole.loaded_bytes(self._behind(names))
+
+    def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
+        """Give the rows, perhaps of some columns only, without a reservation."""
         if self._region is None:
-            return self.data
-        backend = workspace.backend
-        return backend.relabel(backend.select(self._whole.read(workspace), self._names), self.schema)
+            return super().read(workspace, names)
+        schema = self.schema if names is None else self.schema.select(names)
+        return workspace.backend.relabel(self._whole.read(workspace, self._behind(names)), schema)
+
+    def _behind(self, names: Sequence[Label] | None) -> list[Label]:
+        """What columns are called in the whole chunk."""
+        known = dict(zip(self.schema.names, self._names, strict=True))
+        return self._names if names is None else [known[name] for name in names]
 
 
 class MarkedChunk(Chunk):
@@ -85,11 +94,16 @@ class MarkedChunk(Chunk):
         else:
             super().__init__(schema, whole.rows, whole.nbytes + more, region=whole.region)
 
-    def read(self, workspace: Workspace) -> Data:
-        """Give the rows without a reservation."""
+    def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
+        """Bytes that `load` reads back and makes: all, whatever columns are asked for."""
+        return 0 if self._region is None else self.nbytes
+
+    def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
+        """Give the rows, perhaps of some columns only, without a reservation."""
         if self._region is None:
-            return self.data
-        return self._marked(workspace, self._whole.read(workspace), self.schema)
+            return super().read(workspace, names)
+        data = self._marked(workspace, self._whole.read(workspace), self.schema)
+        return data if names is None else workspace.backend.select(data, names)
 
     def _marked(self, workspace: Workspace, data: Data, schema: Schema) -> Data:
         backend, parts = workspace.backend, [data]

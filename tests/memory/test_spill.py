@@ -81,6 +81,18 @@ def test_any_lengths_in_any_number(lengths: list[list[int]]) -> None:
         assert [bytes(view) for view in region.read()] == [bytes(b) for b in buffers_of(each, seed)]
 
 
+@given(st.lists(st.tuples(st.integers(0, 5000), st.booleans()), max_size=12))
+def test_some_buffers_alone(buffers: list[tuple[int, bool]]) -> None:
+    file = SpillStore().new_file()
+    whole = buffers_of([length for length, _ in buffers])
+    file.append(buffers_of([777]))
+    region, only = file.append(whole), [number for number, (_, wanted) in enumerate(buffers) if wanted]
+    views = region.read(only)
+    assert [view.tobytes() for view in views] == [whole[number].tobytes() for number in only]
+    assert region.bytes_of(only) >= sum(view.nbytes for view in views)
+    assert region.bytes_of(range(len(buffers))) == region.nbytes
+
+
 def test_many_buffers_at_once(store: SpillStore) -> None:
     lengths = [(i * 37) % 90 for i in range(1500)]  # more than one system call takes
     region = store.new_file().append(buffers_of(lengths))

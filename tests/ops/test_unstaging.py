@@ -161,7 +161,8 @@ def some_columns(columns: list[str]) -> dict[str, Any]:
 @pytest.mark.parametrize(("columns", "known"), [(["g", "x"], True), (["s"], False)], ids=["fixed", "text"])
 def test_some_columns_of_a_wide_table_take_no_more_than_they_are(columns: list[str], known: bool) -> None:
     for seen in World("threads", 2).run(some_columns, columns):
-        assert seen["held"] == seen["tiers"]["device"] < seen["whole"] / 2
+        padding = seen["held"] - seen["tiers"]["device"]  # between the columns that are read back together
+        assert 0 <= padding < seen["whole"] / 20 and seen["held"] < seen["whole"] / 2
         assert seen["tiers"]["disk"] == 0 and seen["table"] == {"device": 0, "disk": seen["whole"]}
         assert seen["peaks"][1] < seen["whole"] and (seen["peaks"][0] == seen["peaks"][1] or not known)
 
