@@ -52,6 +52,14 @@ class Reservation:
             self._budget._give(self.nbytes - nbytes)
         self.nbytes = nbytes
 
+    def split(self, nbytes: int) -> Reservation:
+        """Make so many of the bytes, or as many as there are, a claim of its own; this one keeps the rest."""
+        if self._budget is None:
+            raise ValueError(f"the reservation for {self.what} was released")
+        own = min(nbytes, self.nbytes)
+        self.nbytes -= own
+        return Reservation(self._budget, own, self.what)
+
     def __enter__(self) -> Reservation:
         return self
 

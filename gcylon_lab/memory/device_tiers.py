@@ -44,7 +44,9 @@ class DeviceTiers:
         Bytes and seconds of the disk tier.
     """
 
-    def __init__(self, pool: PinnedPool, folder: str = "", *, allow_disk: bool = True, most_in_flight: int = 8) -> None:
+    def __init__(
+        self, pool: PinnedPool, folder: str = "", *, allow_disk: bool = True, most_in_flight: int = 16
+    ) -> None:
         self.pool = pool
         self.disk = SpillStore(folder, pool.checks)
         self.allow_disk = allow_disk

@@ -67,7 +67,8 @@ def split_in_buckets(
     rows = max(1, min(8 * wished, int(work.room() / 3 / (4 * row_bytes + scratch))))
     work_row_bytes = 2 * max(row_bytes, schema.row_bytes) + scratch
     waiting = _waiting_bytes(work, part, schema, rows, work_row_bytes, buckets)
-    work.expect_pieces(part, schema, rows, work_row_bytes, beside=waiting)
+    leaving = min(rows, part.rows) * schema.row_bytes if work.workspace.stages_beside(schema) else 0
+    work.expect_pieces(part, schema, rows, work_row_bytes, beside=waiting + leaving)
     with _Waiting(work, parts, waiting) as together:
         for piece in work.pieces(part, schema, rows, using_up=using_up):
             needed = 2 * piece.nbytes + 24 * piece.rows + backend.partition_scratch_bytes(piece.rows, buckets)
@@ -111,7 +112,7 @@ class _Waiting:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._let_go()
+        self._pieces.clear()
 
     def make_room(self, nbytes: int) -> None:
         """Put down what waits where so many bytes would not be free beside it."""
@@ -123,37 +124,33 @@ class _Waiting:
         edges = offsets.tolist()
         if sum(held.nbytes for _, _, held in self._pieces) + data.nbytes > self._most:
             self.put_down()
+        piece = (data, edges, claim.split(data.nbytes))
         if data.nbytes > self._most:
-            self._down([(data, edges)])
-            return
-        claim.resize(max(0, claim.nbytes - data.nbytes))
-        self._pieces.append((data, edges, self._work.claim(data.nbytes)))
+            self._down([piece])
+        else:
+            self._pieces.append(piece)
 
     def put_down(self) -> None:
         """Put down all that waits."""
-        self._down([(data, edges) for data, edges, _ in self._pieces])
-        self._let_go()
+        pieces, self._pieces = self._pieces, []
+        self._down(pieces)
 
-    def _let_go(self) -> None:
-        for _, _, claim in self._pieces:
-            claim.release()
-        self._pieces.clear()
-
-    def _down(self, pieces: list[tuple[Data, list[int]]]) -> None:
+    def _down(self, pieces: list[tuple[Data, list[int], Reservation]]) -> None:
         backend, work = self._work.backend, self._work
         for place, bucket in enumerate(self._parts):
             slices = [
-                backend.slice(data, edges[place], edges[place + 1])
-                for data, edges in pieces
+                (backend.slice(data, edges[place], edges[place + 1]), claim)
+                for data, edges, claim in pieces
                 if edges[place + 1] > edges[place]
             ]
-            nbytes = sum(one.nbytes for one in slices)
+            nbytes = sum(one.nbytes for one, _ in slices)
             if len(slices) > 1 and nbytes <= work.room():
-                with work.claim(nbytes):
-                    work.put_down(bucket, backend.concat(slices))
+                joined = work.claim(nbytes)
+                work.put_down(bucket, backend.concat([one for one, _ in slices]), joined)
+                del joined  # it ends once they have left, before the next bucket's is made
                 continue
-            for one in slices:
-                work.put_down(bucket, one)
+            for one, claim in slices:
+                work.put_down(bucket, one, claim)
 
 
 class BucketRoute(HashRoute):

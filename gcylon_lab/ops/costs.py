@@ -297,7 +297,8 @@ def never_fits(shapes: Shapes, strategy: str) -> npt.NDArray[np.bool_]:
 def all_staged(shapes: Shapes) -> Shapes:
     """The sizes once all inputs have given way."""
     each = [-(-n // max(c, 1)) for n, c in zip(shapes.nbytes, shapes.chunks, strict=True)]
-    slices = [min(n, stage_slice_bytes(limit)) for n, limit in zip(each, shapes.limits, strict=True)]
+    large = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES and not shapes.variable_row_bytes
+    slices = [min(n, stage_slice_bytes(limit, large=large)) for n, limit in zip(each, shapes.limits, strict=True)]
     return replace(
         shapes,
         staged_bytes=shapes.nbytes,

@@ -14,7 +14,7 @@ from ..tables.schema import Label
 from .costs import all_staged, never_fits, room_wanted
 from .giving_way import giving_way_notes
 from .plan import Plan, check_strategy, make_plan
-from .shapes import KEPT_FREE_IN_LIMIT, VERBS, Shapes, stage_slice_bytes
+from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT, VERBS, Shapes, stage_slice_bytes
 
 _AS_ROWS = "assuming as many groups as rows, each as wide as one"
 
@@ -203,7 +203,8 @@ def _groups(
     groups = []
     of_ranks = zip(infos, rows, sizes, _held_bytes(infos, sizes, config, strategy), _limits(infos, config), strict=True)
     for info, count, own, held, limit in of_ranks:
-        slices = -(-(own - held) // stage_slice_bytes(limit))
+        large = "fast_chunk_bytes" in info.get("exchange", {}) and own <= count * info["row_bytes"]
+        slices = -(-(own - held) // stage_slice_bytes(limit, large=large))
         made = {
             "rows": count,
             "nbytes": own,
@@ -309,6 +310,7 @@ def _after_making_room(
     wanted = room_wanted(shapes, config, strategy)
     used, staged, largest = list(shapes.used), list(shapes.staged_bytes), list(shapes.largest_staged_bytes)
     count = list(shapes.chunks)
+    large = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES and not shapes.variable_row_bytes
     for rank, (own, limit, room) in enumerate(zip(chunks, shapes.limits, wanted, strict=True)):
         # Other tables first; the input's own chunks go only if there is no other way, and one by one.
         used[rank] = max(min(used[rank], sum(own) + beside[rank]), min(used[rank], limit - room.all))
@@ -317,7 +319,7 @@ def _after_making_room(
                 break
             used[rank] -= nbytes
             staged[rank] += nbytes
-            slices = max(1, -(-nbytes // stage_slice_bytes(limit)))
+            slices = max(1, -(-nbytes // stage_slice_bytes(limit, large=large)))
             largest[rank] = max(largest[rank], -(-nbytes // slices))
             count[rank] += slices - 1
     return replace(

@@ -383,9 +383,8 @@ class _Folding:
 
     def _put_aside(self) -> None:
         assert self._state is not None and self._held is not None
-        self._work.put_down(self._partial, self._state)
-        self._held.release()
-        self._state = self._held = None
+        state, held, self._state, self._held = self._state, self._held, None, None
+        self._work.put_down(self._partial, state, held)
         self.aside = True
 
     def close(self) -> Part:

@@ -11,7 +11,7 @@ from ..tables.schema import Schema, agree_schemas
 from .operation import Operation, Request
 from .part import Chunk, Part, hold, stage
 from .running import run_verb
-from .shapes import KEPT_FREE_IN_LIMIT, stage_slice_bytes
+from .shapes import KEPT_FREE_IN_LIMIT
 from .workspace import Workspace
 
 # A piece is in memory beside the table while it is taken in.
@@ -171,7 +171,7 @@ class Intake:
         if not self._may_stage:
             hold(workspace, data, "A table")  # raises with the numbers
         self._file = self._file or workspace.spill.new_file()
-        count = min(data.rows, max(1, -(-data.nbytes // stage_slice_bytes(budget.limit_bytes))))
+        count = min(data.rows, max(1, -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))))
         for i in range(count):
             piece = workspace.backend.slice(data, data.rows * i // count, data.rows * (i + 1) // count)
             self.chunks.append(stage(workspace, self._file, piece))

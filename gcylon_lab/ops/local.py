@@ -10,10 +10,11 @@ from ..memory.lower import LowerFile
 from ..profiling import span
 from ..tables.backend import Backend, Data
 from ..tables.schema import Label, Schema
+from .leaving import Leaving
 from .operation import Operation
-from .part import Chunk, Part, hold, stage
+from .part import Chunk, Part, hold
 from .pieces import columns_bytes, next_group, pieces_ahead
-from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT, stage_slice_bytes
+from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
 
 # Of the budget a piece with all that is made of it takes so much.
 PIECES_IN_LIMIT = 8
@@ -39,6 +40,7 @@ class LocalWork:
         self.what = what
         self._made: list[Part] = []
         self._file: LowerFile | None = None
+        self._leaving: dict[Schema, Leaving] = {}
         # What stays free beside results that are held: None for a part of the budget, as it is not known what follows.
         self.kept_free_bytes: int | None = None
         self._always_staged = operation.request.strategy == "staged"
@@ -54,7 +56,8 @@ class LocalWork:
         return tuple(self._made)
 
     def room(self) -> int:
-        """Bytes that are free for work."""
+        """Bytes that are free for work, once what is on its way down has left."""
+        self.workspace.spill.flush()
         return max(1, self.workspace.budget.remaining_bytes)
 
     def room_beside(self, part: Part) -> int:
@@ -144,6 +147,8 @@ class LocalWork:
         """
         budget = self.workspace.budget
         if nbytes > budget.remaining_bytes:
+            self.workspace.spill.flush()
+        if nbytes > budget.remaining_bytes:
             self.give_way(nbytes)
         return budget.reserve(nbytes, self.what)
 
@@ -154,7 +159,7 @@ class LocalWork:
             for part in self._made:
                 missing = nbytes - budget.remaining_bytes
                 if missing > 0:
-                    part.stage(self.workspace, missing, stage_slice_bytes(budget.limit_bytes))
+                    part.stage(self.workspace, missing, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
 
     def keep(
         self, part: Part, data: Data, claim: Reservation, *, own_bytes: int | None = None, shared: object = None
@@ -183,16 +188,25 @@ class LocalWork:
         free = budget.remaining_bytes + claim.nbytes - own_bytes
         auto = self.operation.request.strategy == "auto"
         if self._always_staged or (auto and may_stage and free < self._kept_free()):
-            self._stage(part, data)
+            self.put_down(part, data, claim.split(own_bytes), shared)
             claim.release()
             return
         claim.resize(own_bytes)
         held = claim if shared is None else (claim, shared)
         part.chunks.append(Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=held))
 
-    def put_down(self, part: Part, data: Data) -> None:
-        """Take rows into a part below the device tier, whose memory is not needed afterwards; held where nothing may be
+    def put_down(self, part: Part, data: Data, claim: Reservation, shared: object = None) -> None:
+        """Take rows into a part below the device tier, whose memory nobody needs afterwards; held where nothing may be
         staged.
+
+        Parameters
+        ----------
+        part : Part
+        data : Data
+        claim : Reservation
+            On their memory, perhaps with that of others: it is to be dropped after this, and kept until they have left.
+        shared : object, optional
+            What pays for memory of theirs beside that.
 
         Raises
         ------
@@ -200,7 +214,11 @@ class LocalWork:
             If they are held and do not fit.
         """
         if self.operation.may_stage:
-            self._stage(part, data)
+            self._file = self._file or self.workspace.spill.new_file()
+            leaving = self._leaving.get(data.schema)
+            if leaving is None:
+                leaving = self._leaving[data.schema] = Leaving(self.workspace, data.schema)
+            part.chunks += leaving.stage(self._file, [data], claim, shared)
         else:
             part.chunks.append(hold(self.workspace, self.backend.concat([data]), self.what))
 
@@ -226,14 +244,6 @@ class LocalWork:
             return data
         held.enter_context(self.claim(data.nbytes + data.rows * schema.row_bytes))
         return self.backend.cast(data, schema)
-
-    def _stage(self, part: Part, data: Data) -> None:
-        self._file = self._file or self.workspace.spill.new_file()
-        count = min(data.rows, -(-data.nbytes // stage_slice_bytes(self.workspace.budget.limit_bytes)) or 1)
-        for i in range(count):
-            piece = self.backend.slice(data, data.rows * i // count, data.rows * (i + 1) // count)
-            part.chunks.append(stage(self.workspace, self._file, piece))
-        self.workspace.spill.flush()  # the claim on its memory ends now
 
     @property
     def fast_chunk_bytes(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
 
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile
@@ -14,8 +13,8 @@ from ..tables.data import Columns
 from ..tables.pandas_sorting import sort_order, take_rows
 from ..tables.schema import Schema
 from ..tables.sorting import SortKey
-from .part import Chunk, Part, stage
-from .shapes import stage_slice_bytes
+from .leaving import Leaving
+from .part import Chunk, Part
 from .sort_costs import ORDER_BYTES, RUN_SHARE, bucket_count
 from .splitters import Buckets, make_buckets, sample_positions, take_sample
 from .workspace import Workspace
@@ -47,6 +46,7 @@ class Sorter:
         self._key_schema = schema.select([key.name for key in keys])
         self._file: LowerFile | None = None
         self._merges = workspace.backend.sorts_before_sending
+        self._leaving = Leaving(workspace, schema)
 
     def sort_here(self, part: Part, *, may_stage: bool) -> list[Chunk]:
         """Sort a part on the device tier, which is given up; where that does not fit, its rows are staged for it.
@@ -61,7 +61,7 @@ class Sorter:
         workspace, nbytes = self._workspace, self._sorting_bytes(part.rows, part.nbytes)
         several = len(part.chunks) > 1
         if nbytes + (part.nbytes if several else 0) > workspace.budget.remaining_bytes and may_stage:
-            part.stage(workspace, part.nbytes, stage_slice_bytes(workspace.budget.limit_bytes))
+            part.stage(workspace, part.nbytes, workspace.slice_bytes(workspace.budget.limit_bytes, self._schema))
             return self.sort_staged(part)
         chunk = self._joined(part) if several else part.chunks[0]
         part.release()
@@ -83,18 +83,19 @@ class Sorter:
         """Sort a staged part, which is given up, into staged chunks; a sample of its keys, sorted, saves reading it."""
         pieces = part.chunks
         part.release()
-        return self._sort(pieces, sample)
+        chunks = self._sort(pieces, sample)
+        self._workspace.spill.flush()
+        return chunks
 
     def _sort(self, pieces: list[Chunk], sample: Columns | None = None) -> list[Chunk]:
         """Sort staged chunks, which are consumed: in memory where that fits, else in buckets."""
         if not pieces:
             return []
-        workspace = self._workspace
-        remaining, single = workspace.budget.remaining_bytes, sum(piece.rows for piece in pieces) == 1
-        if single or self._joining_bytes(pieces) <= remaining:
+        workspace, single = self._workspace, sum(piece.rows for piece in pieces) == 1
+        if single or self._fits(self._joining_bytes(pieces)):
             try:
-                with self._sorted(pieces) as data:
-                    return self._staged(data)
+                with self._sorted(pieces) as (data, claim):
+                    return self._staged(data, claim)
             except workspace.out_of_memory:
                 if single:
                     raise
@@ -102,6 +103,7 @@ class Sorter:
 
     def _sort_in_buckets(self, pieces: list[Chunk], sample: Columns | None) -> list[Chunk]:
         workspace = self._workspace
+        workspace.spill.flush()
         count = self._bucket_count(pieces)
         buckets = make_buckets(
             self._sample(pieces, count) if sample is None else sample, self._keys, count, apart=sample is None
@@ -119,9 +121,12 @@ class Sorter:
         """Sort chunks together into the buckets; where that takes more than was expected, half of them at a time."""
         workspace = self._workspace
         try:
-            with self._sorted(run) as data:
-                made = [self._slices(some, file) for some in buckets.split(workspace, data, self._keys)]
-                workspace.spill.flush()  # the memory is free only once all of it has left
+            with self._sorted(run) as (data, claim):
+                made = [
+                    self._leaving.stage(file, [some] if some.rows else [], claim)
+                    for some in buckets.split(workspace, data, self._keys)
+                ]
+            del data, claim
         except workspace.out_of_memory:
             if len(run) == 1:
                 raise
@@ -152,51 +157,52 @@ class Sorter:
         most = self._workspace.budget.remaining_bytes * RUN_SHARE
         while pieces:
             count = 1
-            while count < len(pieces) and self._joining_bytes(pieces[: count + 1]) <= most:
+            while count < len(pieces) and self._run_bytes(pieces[: count + 1]) <= most:
                 count += 1
             run, pieces[:count] = pieces[:count], []
             yield run
 
     @contextmanager
-    def _sorted(self, pieces: list[Chunk]) -> Iterator[Data]:
-        """The rows of staged chunks together, sorted."""
+    def _sorted(self, pieces: list[Chunk]) -> Iterator[tuple[Data, Reservation]]:
+        """The rows of staged chunks together, sorted, and the claim on them: it ends with whoever keeps it longest."""
         workspace = self._workspace
-        with ExitStack() as held:
-            claim = held.enter_context(workspace.budget.reserve(sum(p.nbytes for p in pieces), "Joining sorted rows"))
+        self._fits(self._joining_bytes(pieces))
+        claim = workspace.budget.reserve(sum(p.nbytes for p in pieces), "Joining sorted rows")
+        try:
             with ExitStack() as loaded:
                 box = [workspace.backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])]
-            workspace.spill.flush()  # copies from below hold what they wrote into until they are known to be done
             claim.resize(box[0].nbytes)
-            held.enter_context(
-                workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows")
-            )
-            yield self._ordered(box)
+            with workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows"):
+                yield self._ordered(box), claim
+        except BaseException:
+            claim.release()
+            raise
+
+    def _fits(self, nbytes: int) -> bool:
+        """Whether so much is free, if need be once all that is on its way has left."""
+        workspace = self._workspace
+        if nbytes > workspace.budget.remaining_bytes:
+            workspace.spill.flush()
+        return nbytes <= workspace.budget.remaining_bytes
 
     def _ordered(self, held: list[Data]) -> Data:
         backend = self._workspace.backend
         with span("merge", "algorithm", bytes=held[0].nbytes):
             return backend.reorder(held, backend.sort_order(held[0], self._keys, runs=self._merges))
 
-    def _staged(self, data: Data) -> list[Chunk]:
-        """Stage rows, and wait until their memory is free."""
+    def _staged(self, data: Data, claim: Reservation) -> list[Chunk]:
+        """Stage rows, whose memory is free once they have left."""
         self._file = self._file or self._workspace.spill.new_file()
-        chunks = self._slices(data, self._file)
-        self._workspace.spill.flush()
-        return chunks
-
-    def _slices(self, data: Data, file: LowerFile) -> list[Chunk]:
-        """Stage rows in slices, so that reading one back takes little of the budget."""
-        workspace = self._workspace
-        if not data.rows:
-            return []
-        count = min(-(-data.nbytes // stage_slice_bytes(workspace.budget.limit_bytes)), data.rows)
-        edges = [data.rows * i // count for i in range(count + 1)]
-        return [stage(workspace, file, workspace.backend.slice(data, *pair)) for pair in pairwise(edges)]
+        return self._leaving.stage(self._file, [data], claim)
 
     def _joining_bytes(self, pieces: Sequence[Chunk]) -> int:
         """Bytes of reading chunks, joining and sorting them."""
         rows, nbytes = sum(piece.rows for piece in pieces), sum(piece.nbytes for piece in pieces)
         return nbytes + max(nbytes, self._sorting_bytes(rows, nbytes))
+
+    def _run_bytes(self, pieces: Sequence[Chunk]) -> int:
+        """The same beside a run of that size which is still leaving."""
+        return self._joining_bytes(pieces) + self._leaving.beside * sum(piece.nbytes for piece in pieces)
 
     def _sorting_bytes(self, rows: int, nbytes: int) -> int:
         """Temporary bytes of sorting rows, beside the rows."""

@@ -24,8 +24,9 @@ DEVICE_CHUNK_BYTES = 512 * 1024**2
 _PACKED_CHUNKS_IN_FREE, _PACKED_CHUNKS_IN_LIMIT = 6, 8
 # Of the budget so much stays free beside tables that are taken in, and results that local work holds.
 KEPT_FREE_IN_LIMIT = 4
-# Chunks that give way are staged in slices of this size at the most.
-_STAGE_BYTES = 4 * 1024**2
+# Chunks that give way are staged in slices of this size at the most. From a GPU each is a copy of every column, and a
+# copy of 1 MB is as soon made as asked for; texts are packed first, which takes memory for each slice on its way.
+_STAGE_BYTES, _DEVICE_STAGE_BYTES = 4 * 1024**2, 64 * 1024**2
 _LEAST_SLICE_BYTES = 4096
 VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition", "sort_values")
 
@@ -164,9 +165,11 @@ def _packed_share(shapes: Shapes) -> int:
     return max(0, min(free // _PACKED_CHUNKS_IN_FREE, min(shapes.limits) // _PACKED_CHUNKS_IN_LIMIT))
 
 
-def stage_slice_bytes(limit_bytes: int) -> int:
-    """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget."""
-    return min(_STAGE_BYTES, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
+def stage_slice_bytes(limit_bytes: int, *, large: bool = False) -> int:
+    """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget; ``large`` ones
+    of columns that leave a GPU without being packed."""
+    most = _DEVICE_STAGE_BYTES if large else _STAGE_BYTES
+    return min(most, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
 
 
 def id_bytes(size: int) -> int:

@@ -213,7 +213,7 @@ class _Marks:
         limit = work.workspace.budget.limit_bytes
         largest = max((chunk.nbytes for chunk in where.chunks if chunk.tier == "device"), default=0)
         if largest > limit // _HELD_IN_LIMIT:  # what is read could not give way
-            where.stage(work.workspace, where.nbytes, stage_slice_bytes(limit))
+            where.stage(work.workspace, where.nbytes, work.workspace.slice_bytes(limit, where.schema))
         rows = work.piece_rows(where.nbytes / max(where.rows, 1), _MARKING_BYTES)
         work.expect_pieces(where, schema, rows, _MARKING_BYTES)
 

@@ -16,6 +16,7 @@ from ..memory.lower import LowerTiers
 from ..profiling import Recorder
 from ..tables.backend import Backend
 from ..tables.scattering import Scatters, Writes
+from ..tables.schema import Schema
 from .shapes import DEVICE_CHUNK_BYTES, stage_slice_bytes
 from .shared_memory import giving_way_together
 
@@ -91,6 +92,15 @@ class Workspace:
         """
         return config.limit_bytes(self.budget.ceiling_bytes, self.free_at_start_bytes)
 
+    def stages_beside(self, schema: Schema) -> bool:
+        """Whether rows of a schema leave the device tier beside what a rank does next: texts, which are packed for that
+        in memory that nobody has claimed, are waited for."""
+        return self.has_pinned_tier and not schema.variable
+
+    def slice_bytes(self, limit_bytes: int, schema: Schema) -> int:
+        """Bytes of the slices in which rows of a schema are staged under a limit."""
+        return stage_slice_bytes(limit_bytes, large=self.stages_beside(schema))
+
     def make_room(
         self, wanted_bytes: int, limit_bytes: int, parts: Iterable[Part], *, with_views: bool = False
     ) -> None:
@@ -118,7 +128,7 @@ class Workspace:
                 missing = self._missing(wanted_bytes, limit_bytes)
                 if missing <= 0:
                     return
-                part.stage(self, missing, stage_slice_bytes(limit_bytes))
+                part.stage(self, missing, self.slice_bytes(limit_bytes, part.schema))
 
     def _missing(self, wanted_bytes: int, limit_bytes: int) -> int:
         return self.budget.used_bytes + wanted_bytes - limit_bytes

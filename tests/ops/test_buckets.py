@@ -35,9 +35,9 @@ def test_small_slices_of_buckets_are_put_down_together(hot: float, text: bool, m
     put_down = LocalWork.put_down
     put: list[int] = []
 
-    def counted(self: Any, part: Any, data: Any) -> None:
+    def counted(self: Any, part: Any, data: Any, *claims: Any) -> None:
         put.append(data.rows)
-        put_down(self, part, data)
+        put_down(self, part, data, *claims)
 
     monkeypatch.setattr(LocalWork, "put_down", counted)
     tables = sides(6000, hot, text=text)

@@ -119,9 +119,9 @@ def test_keys_and_positions_are_put_down_in_large_chunks(monkeypatch: pytest.Mon
     put_down = LocalWork.put_down
     put: list[int] = []
 
-    def counted(self: Any, part: Any, data: Any) -> None:
+    def counted(self: Any, part: Any, data: Any, *claims: Any) -> None:
         put.append(data.nbytes)
-        put_down(self, part, data)
+        put_down(self, part, data, *claims)
 
     monkeypatch.setattr(LocalWork, "put_down", counted)
     monkeypatch.setattr("test_survivors.TIGHT", GcylonConfig(gpu_memory_limit="4 MiB"))
