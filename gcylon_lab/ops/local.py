@@ -188,14 +188,14 @@ class LocalWork:
         free = budget.remaining_bytes + claim.nbytes - own_bytes
         auto = self.operation.request.strategy == "auto"
         if self._always_staged or (auto and may_stage and free < self._kept_free()):
-            self.put_down(part, data, claim.split(own_bytes), shared)
+            self._stage(part, data, claim.split(own_bytes), shared)
             claim.release()
             return
         claim.resize(own_bytes)
         held = claim if shared is None else (claim, shared)
         part.chunks.append(Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=held))
 
-    def put_down(self, part: Part, data: Data, claim: Reservation, shared: object = None) -> None:
+    def put_down(self, part: Part, data: Data, claim: Reservation) -> None:
         """Take rows into a part below the device tier, whose memory nobody needs afterwards; held where nothing may be
         staged.
 
@@ -205,8 +205,6 @@ class LocalWork:
         data : Data
         claim : Reservation
             On their memory, perhaps with that of others: it is to be dropped after this, and kept until they have left.
-        shared : object, optional
-            What pays for memory of theirs beside that.
 
         Raises
         ------
@@ -214,13 +212,16 @@ class LocalWork:
             If they are held and do not fit.
         """
         if self.operation.may_stage:
-            self._file = self._file or self.workspace.spill.new_file()
-            leaving = self._leaving.get(data.schema)
-            if leaving is None:
-                leaving = self._leaving[data.schema] = Leaving(self.workspace, data.schema)
-            part.chunks += leaving.stage(self._file, [data], claim, shared)
+            self._stage(part, data, claim)
         else:
             part.chunks.append(hold(self.workspace, self.backend.concat([data]), self.what))
+
+    def _stage(self, part: Part, data: Data, claim: Reservation, shared: object = None) -> None:
+        self._file = self._file or self.workspace.spill.new_file()
+        leaving = self._leaving.get(data.schema)
+        if leaving is None:
+            leaving = self._leaving[data.schema] = Leaving(self.workspace, data.schema)
+        part.chunks += leaving.stage(self._file, [data], claim, shared)
 
     def everything(self, part: Part, schema: Schema, held: ExitStack) -> Data:
         """All rows of a part at once, of the schema's columns and dtypes, under claims that ``held`` ends.
