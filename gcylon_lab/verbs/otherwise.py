@@ -188,8 +188,8 @@ def no_attribute(table: Any, name: str, columns: Collection[Any], instead: Mappi
 
 def nearest_verb(table: Any, name: str) -> str:
     """Return the public name that a mistyped one was probably meant to be; "" where none is near."""
-    later = name.endswith("_async")
-    known = [own for own in dir(type(table)) if not own.startswith("_") and own.endswith("_async") == later]
+    later = "_asy" in name
+    known = [own for own in dir(type(table)) if not own.startswith("_") and (later or not own.endswith("_async"))]
     return "" if name.startswith("_") else nearest(name, known)
 
 

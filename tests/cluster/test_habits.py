@@ -28,6 +28,14 @@ pytestmark = pytest.mark.mpi
         (lambda t: t.sort, AttributeError, r"use sort_values\(by\)"),
         (lambda t: t.sort_values("k", na_positon="first"), TypeError, r"^sort_values\(\) got .* mean 'na_position'"),
         (lambda t: t.groupby("k")["v"].mean(), TypeError, r"use agg\(\{'v': 'mean'\}\)"),
+        (lambda t: t.groupby("k").v.sum(), AttributeError, r"use agg\(\{'v': 'mean'\}\)"),
+        (lambda t: t.select_dtypes("number"), AttributeError, r"use select\(columns\)"),
+        (lambda t: t.shuffle_asyn, AttributeError, r"did you mean 'shuffle_async'"),
+        (lambda t: t.sort_values("k", inplace=True), TypeError, r"take the result, as in t = t.sort_values"),
+        (lambda t: t.sample(2, random_state=1), TypeError, r"'random_state': give seed="),
+        (lambda t: t.mean(axis=1), TypeError, r"'axis': verbs go down columns"),
+        (lambda t: t.filter(items=["k"]), TypeError, r"select\(columns\) chooses columns"),
+        (lambda t: t.__delitem__("k"), TypeError, r"t = t.drop\('x'\)"),
         (lambda t: t.groupby("k").sum, AttributeError, r"use agg\(\{'x': 'sum'\}\)"),
         (lambda t: t.groupby("k").agg("sum"), ArgumentError, r"'sum' does not say of which columns"),
         (lambda t: t.assign(y=lambda frame: frame.v), ArgumentError, "expressions, not of functions"),
@@ -73,3 +81,19 @@ def test_a_rank_names_the_verb_too(lab: gl.Cluster, frame: pd.DataFrame) -> None
 
     for column, habit, hidden in lab.run(ask, lab.from_pandas(frame)):
         assert "select('k')" in column and "to_pandas()" in habit and hidden.endswith("no attribute '_hidden'")
+
+
+def test_a_cluster_names_what_it_has(lab: gl.Cluster) -> None:
+    for name, said in (
+        ("tables", r"use memory\(\), which lists tables by name, and table\(name\)"),
+        ("shutdown", r"use close\(\)"),
+        ("read_parket", "did you mean 'read_parquet'"),
+        ("_hidden", "no attribute '_hidden'$"),
+    ):
+        with pytest.raises(AttributeError, match=said):
+            getattr(lab, name)
+
+
+def test_a_column_is_in_its_handle(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    assert "k" in table and "nope" not in table

@@ -206,6 +206,9 @@ def test_rows_and_values(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert table.map_parts(f=lambda part: part.head(1)).shape == (2, 3)
     assert table.mean(["v", "k"])["v"] == pytest.approx(frame["v"].mean())
     assert table.describe(["v"]).loc["75%", "v"] == frame["v"].quantile(0.75)
+    timed = frame.assign(t=pd.Timestamp("2024-03-01") + pd.to_timedelta(frame["k"], unit="D"))
+    found = lab.from_pandas(timed).describe(percentiles=np.array([0.9, 0.5]), include=[np.number, "datetime"])
+    pd.testing.assert_frame_equal(found, timed.describe(percentiles=[0.9, 0.5]))
     assert table.tail(3)["v"].tolist() == frame["v"].tail(3).tolist()
     assert table.sample(10, seed=1).num_rows == 10
     assert table.drop_duplicates("k").count_rows() == frame["k"].nunique() == table.unique("k").num_rows

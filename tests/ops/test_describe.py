@@ -31,6 +31,16 @@ class Describing:
         return table.describe(*self.args, **self.kwargs)
 
 
+class Reducing:
+    """A reduction to run on ranks."""
+
+    def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
+        self.name, self.args, self.kwargs = name, args, kwargs
+
+    def __call__(self, table: Any) -> Any:
+        return getattr(table, self.name)(*self.args, **self.kwargs)
+
+
 def assert_described(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
     assert ours.index.tolist() == theirs.index.tolist()
     pd.testing.assert_index_equal(ours.columns, theirs.columns)
@@ -133,16 +143,6 @@ def test_timedeltas_have_a_std(world: World) -> None:
         result = world.run(on_ranks, Reducing("std", "d", **how), "even", bool(how))[0]["value"]
         assert abs(result - spans.std(ddof=how.get("ddof", 1))) <= TICK
     assert world.run(on_ranks, Reducing("std", "d"), "all empty")[0]["value"] is pd.NaT
-
-
-class Reducing:
-    """A reduction to run on ranks."""
-
-    def __init__(self, name: str, *args: Any, **kwargs: Any) -> None:
-        self.name, self.args, self.kwargs = name, args, kwargs
-
-    def __call__(self, table: Any) -> Any:
-        return getattr(table, self.name)(*self.args, **self.kwargs)
 
 
 def few_values() -> pd.DataFrame:
