@@ -211,6 +211,9 @@ class Table(
     def __len__(self) -> int:
         return self.num_rows
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
     def __repr__(self) -> str:
         if self._released:
             return "<Table, released>"
@@ -229,6 +232,9 @@ class Table(
             raise no_item(self)
 
         def __setitem__(self, key: Any, value: Any) -> None:
+            raise no_new_item(self)
+
+        def __delitem__(self, key: Any) -> None:
             raise no_new_item(self)
 
     def _live(self) -> Part:

@@ -23,6 +23,7 @@ from .lookout import find_stranded
 from .messages import Request
 from .mpiexec import MpiExec, find_mpiexec
 from .naming import made_at, memory_names, with_id
+from .otherwise import NamesInstead
 from .progress import ProgressCallback, in_kernel
 from .readers import Readers
 from .session import Session
@@ -41,7 +42,7 @@ _NOT_LATER = ("status", "snapshots", "on_progress", "interrupt", "revoke", "reco
 
 
 @with_async(but=_NOT_LATER)
-class Cluster(Readers):
+class Cluster(Readers, NamesInstead):
     """N engines, one MPI rank each, and the tables on them.
 
     Readers, `table`, `memory` and `run` have one with ``_async`` at their end, which returns at once; see `VerbFuture`.

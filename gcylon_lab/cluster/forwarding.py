@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ..config import nearest
+from ..verbs.otherwise import other_argument
 from .messages import Reply, Request
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
     except TypeError as error:
         unknown = next((given for given in kwargs if given not in signature.parameters), "")
         meant = nearest(unknown, [own for own in signature.parameters if own != "self"]) if unknown else ""
-        hint = f": did you mean {meant!r}?" if meant else ""
+        instead = other_argument(name, unknown)
+        hint = f": {instead}" if instead else f": did you mean {meant!r}?" if meant else ""
         raise TypeError(f"{name}() {error}{hint}") from None
 
 

@@ -201,6 +201,9 @@ class DistTable(HandleVerbs):
     def __len__(self) -> int:
         return self.num_rows
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
@@ -211,6 +214,9 @@ class DistTable(HandleVerbs):
             raise no_item(self)
 
         def __setitem__(self, key: Any, value: Any) -> None:
+            raise no_new_item(self)
+
+        def __delitem__(self, key: Any) -> None:
             raise no_new_item(self)
 
     def __repr__(self) -> str:

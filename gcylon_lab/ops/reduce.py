@@ -10,10 +10,12 @@ import numpy as np
 from ..config import GcylonConfig
 from ..errors import ArgumentError, UnsupportedDtype
 from ..tables.aggregation import Aggregation, plan_aggregations, result_column, whole_rows
-from ..tables.data import empty_columns
+from ..tables.column import Column
+from ..tables.data import Columns, empty_columns
 from ..tables.interop import to_frame as pandas_frame
 from ..tables.order_values import value_at
 from ..tables.schema import Label, Schema
+from ..tables.taking import as_column
 from .exchange import exchange_table
 from .groupby import group_rows, shared_checks
 from .groups import Grouping
@@ -89,7 +91,7 @@ def reduce_columns(
         ]  # fmt: skip
         with shared_checks():
             _check_functions(schema, names, functions, all_columns=columns is None and kinds is None)
-        found.update(_reduced(operation, part, names, functions))
+        found.update(reduced(operation, part, names, functions))
         return part
 
     arguments = {"columns": columns, "kinds": kinds, "functions": list(functions)}
@@ -115,25 +117,35 @@ def _check_functions(
     for name in names:
         for function, _ in functions:
             try:
-                result_column(schema[name], function, name)
+                result_column(schema[name], _named(function, schema[name]), name)
             except UnsupportedDtype as error:
                 if all_columns and function not in _WITHOUT_NUMERIC_ONLY:
                     error.advice += f" {function}(numeric_only=True) takes the columns of numbers."
                 raise
 
 
-def _reduced(
+def reduced(
     operation: Operation, part: Part, names: Sequence[Label], functions: Sequence[tuple[str, float]]
 ) -> dict[tuple[str, float], dict[Label, Any]]:
+    """Collective: all ranks call it. Values of functions of columns as `reduce_columns` gives them, inside an
+    operation; datetimes, which have no std, are left out of it."""
+    schema = operation.schema
+    having = {one: [name for name in names if one[0] != "std" or schema[name].kind != "datetime"] for one in functions}
     if not sum(operation.rows):
-        return {one: _of_nothing(operation.schema, names, one) for one in functions}
+        return {one: _of_nothing(schema, having[one], one) for one in functions}
     made: dict[tuple[str, float], dict[Label, Any]] = {}
     simple = [one for one in functions if one[0] not in ("median", "quantile", "nunique")]
     if simple:
-        wanted = [Aggregation(f"{i} {name}", f, name, q) for i, (f, q) in enumerate(simple) for name in names]
+        wanted = [
+            Aggregation(f"{i} {name}", _named(function, schema[name]), name, argument)
+            for i, (function, argument) in enumerate(simple)
+            for name in having[function, argument]
+        ]
         frame = _one_row(operation, part, wanted)
         for i, one in enumerate(simple):
-            made[one] = {name: frame[f"{i} {name}"].iloc[0] for name in names}
+            made[one] = {name: frame[f"{i} {name}"].iloc[0] for name in having[one]}
+            if one[0] == "std":
+                made[one] |= {n: _timedelta(schema[n], made[one][n]) for n in having[one] if _in_ticks(schema[n])}
     work = LocalWork(operation, "Looking for quantiles")
     if not simple:
         work.make_room(0.0, 0)
@@ -150,6 +162,23 @@ def _reduced(
         if one[0] == "nunique":
             made[one] = {name: _distinct(operation, part, name) for name in names}
     return made
+
+
+def _in_ticks(column: Column) -> bool:
+    """Whether a column's std is computed in ticks."""
+    return column.kind == "timedelta"
+
+
+def _named(function: str, column: Column) -> str:
+    """What a function is called where values are computed of a column."""
+    return "std_ticks" if function == "std" and _in_ticks(column) else function
+
+
+def _timedelta(column: Column, ticks: float) -> Any:
+    """A number of ticks as pandas has it in a column of timedeltas, cut to whole ones as pandas does."""
+    valid = ticks == ticks
+    array = as_column(column, np.array([int(ticks) if valid else 0]), np.array([valid]))
+    return pandas_frame(Columns(Schema([column]), 1, (array,))).iloc[0, 0]
 
 
 def _of_nothing(schema: Schema, names: Sequence[Label], one: tuple[str, float]) -> dict[Label, Any]:

@@ -2,6 +2,7 @@
 
 A function that can be put together from partial results is a step on rows (`Kernel`s to begin with), a step that
 brings partial results together, and a last one on whole results. The others need all rows of a group at once.
+``std_ticks`` is the std of timedeltas as a float, in their unit, of which reductions make one of theirs.
 Dtypes are those that pandas gives, with these exceptions, each to keep a result right: sums of ints are 64 bits wide,
 means and the like of decimals are float64, and a column without any value is taken for floats.
 """
@@ -39,6 +40,7 @@ _ALLOWED = {
     "max": _ORDERED,
     "var": _NUMBERS,
     "std": _NUMBERS,
+    "std_ticks": ("timedelta",),
     "median": (*_NUMBERS, *_TIMES),
     "quantile": ("int", "float", "decimal", "null", *_TIMES),
     "any": (*_NUMBERS, "timedelta", "str", "bytes"),
@@ -185,6 +187,8 @@ def result_column(column: Column, function: str, name: Label) -> Column:
         return _in_family(column, name, pa.int64())
     if function == "nunique":
         return fixed_column(name, pa.int64())
+    if function == "std_ticks":
+        return fixed_column(name, pa.float64())
     if function in ("any", "all"):
         return _in_family(column, name, pa.bool_())
     if function == "list":
@@ -282,7 +286,9 @@ class _Steps:
             return Kernel("same", _names(size), (given,))
         column = self._schema[wanted.column]
         output = (result_column(column, wanted.function, wanted.name),)
-        if wanted.function in ("mean", "var", "std") or (wanted.function == "sum" and column.kind in ("float", "null")):
+        if wanted.function in ("mean", "var", "std", "std_ticks") or (
+            wanted.function == "sum" and column.kind in ("float", "null")
+        ):
             return self._of_floats(wanted, column, output)
         merged = {"count": "sum"} | dict.fromkeys(OF_ALL_ROWS, "")
         function, inner = wanted.function, result_column(column, wanted.function, "")
@@ -296,9 +302,9 @@ class _Steps:
 
     def _of_floats(self, wanted: Aggregation, column: Column, output: tuple[Column, ...]) -> Kernel:
         """Sums of floats are kept in two numbers, the second being what the first has no digits for."""
-        if wanted.function in ("var", "std"):
+        if wanted.function in ("var", "std", "std_ticks"):
             moments = self._kernel("moments", (column.name,), _moments, "merge_moments")
-            return Kernel(wanted.function, _names(moments), output, wanted.argument)
+            return Kernel(wanted.function.removesuffix("_ticks"), _names(moments), output, wanted.argument)
         total = self._kernel("total", (column.name,), _total, "merge_total")
         if wanted.function == "sum":
             return Kernel("sum", _names(total), output)

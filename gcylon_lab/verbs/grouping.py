@@ -15,7 +15,7 @@ from ..ops.planning import plan_verb
 from ..tables.aggregation import FUNCTIONS, Aggregation
 from ..tables.schema import Label
 from .base import Verbs
-from .otherwise import no_column_of_groups, no_function
+from .otherwise import no_column_of_groups, no_function, no_loop
 
 T = TypeVar("T")
 
@@ -139,10 +139,13 @@ class GroupBy(Generic[T]):
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise no_function(self, name)
+            raise no_function(self, name, [] if name.startswith("_") else self._table.columns)
 
         def __getitem__(self, columns: Any) -> Any:
             raise no_column_of_groups(self, columns)
+
+        def __iter__(self) -> Any:
+            raise no_loop(self)
 
     def __repr__(self) -> str:
         return f"<GroupBy {', '.join(map(str, self._by))} of {self._table!r}; agg() does it>"
@@ -249,7 +252,9 @@ def _function(given: Any) -> tuple[str, float]:
     name, argument = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     name = "list" if name is list else name
     if name not in FUNCTIONS:
-        raise ArgumentError(f"{given!r} is no function of groups.", advice=f"There are {', '.join(FUNCTIONS)}.")
+        called = getattr(name, "__name__", "")
+        advice = f"Give its name, {called!r}." if called in FUNCTIONS else f"There are {', '.join(FUNCTIONS)}."
+        raise ArgumentError(f"{given!r} is no function of groups.", advice=advice)
     if argument is not None and name not in _ARGUMENTS:
         raise ArgumentError(f"{name} takes no argument, but was given {argument!r}.", advice="Give its name alone.")
     value = float(_ARGUMENTS.get(name, 0.0) if argument is None else argument)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
+from ..ops.describe import describe as _describe
 from ..ops.keys import listed
 from ..ops.reduce import count_rows as _count_rows
 from ..ops.reduce import reduce_columns
@@ -196,14 +197,26 @@ class ReductionVerbs(Verbs):
         return _count_rows(self._workspace, self._live(), timeout_s)
 
     def describe(
-        self, columns: Labels = None, *, config: GcylonConfig | None = None, timeout_s: float | None = None
+        self,
+        columns: Labels = None,
+        *,
+        percentiles: Sequence[float] | None = None,
+        include: Any = None,
+        exclude: Any = None,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
     ) -> pd.DataFrame:
-        """Collective: all ranks call it. Count, mean, std, min, quartiles and max of columns of numbers.
+        """Collective: all ranks call it. Count, mean, std, min, percentiles and max of columns of numbers and times.
 
         Parameters
         ----------
         columns : label or sequence of labels, optional
-            All that hold ints, floats or decimals by default.
+            By default those that pandas takes: of numbers, timedeltas, and datetimes without a time zone, and those
+            with one where there is nothing else; decimals too.
+        percentiles : sequence of float, optional
+            In [0, 1], each once; the quartiles by default. They are exact.
+        include, exclude : dtypes, optional
+            Choose columns by their dtypes, as `pandas.DataFrame.select_dtypes` does; ``include="all"`` are all.
         config : GcylonConfig, optional
             The same on all ranks.
         timeout_s : float, optional
@@ -212,19 +225,23 @@ class ReductionVerbs(Verbs):
         Returns
         -------
         pandas.DataFrame
-            On every rank.
-        """
-        import pandas as pd
+            On every rank, with the rows, columns and dtypes of pandas' own; datetimes have no std. Decimals are
+            described as floats.
 
-        quartiles = [("quantile", 0.25), ("quantile", 0.5), ("quantile", 0.75)]
-        functions = [("count", 0.0), ("mean", 0.0), ("std", 1.0), ("min", 0.0), *quartiles, ("max", 0.0)]
-        names = ["count", "mean", "std", "min", "25%", "50%", "75%", "max"]
-        chosen, kinds = (None, _NUMBERS) if columns is None else (listed(columns), None)
-        found = reduce_columns(self._workspace, self._live(), "describe", chosen, kinds, functions, config, timeout_s)
-        values = {label: [found[one][label] for one in functions] for label in found[functions[0]]}
-        # Of masked and decimal columns, what there is no value of is pandas' own missing value, which is no float.
-        plain = {label: [float("nan") if pd.isna(one) else float(one) for one in row] for label, row in values.items()}
-        return pd.DataFrame(plain, index=names, dtype="float64")
+        Raises
+        ------
+        ArgumentError
+            If percentiles are none, or there is no column of numbers or times.
+        ColumnMissing
+            If one is no column.
+        UnsupportedDtype
+            If a column that was asked for holds neither numbers nor times: `nunique` and `value_counts` say what is
+            in it.
+        """
+        chosen = None if columns is None else listed(columns)
+        return _describe(
+            self._workspace, self._live(), chosen, percentiles, include, exclude, config, timeout_s
+        )  # fmt: skip
 
     def _reduced(
         self,

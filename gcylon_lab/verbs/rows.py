@@ -85,9 +85,13 @@ class RowVerbs(Verbs):
 
         Raises
         ------
+        ArgumentError
+            If it is no mapping.
         DuplicateColumns
             If two columns would have one name.
         """
+        if not isinstance(columns, Mapping):
+            raise ArgumentError(f"{columns!r} are no new names.", advice="Give old and new ones, as {'x': 'y'}.")
         names = dict(columns)
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:

@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import gc
 import inspect
-import os
-import re
-import signal
 import subprocess
 import sys
-import threading
-import time
 import warnings
-from collections.abc import Iterator
-from pathlib import Path
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -23,19 +15,9 @@ import pytest
 from test_lifecycle import wait_until
 
 import gcylon_lab as gl
-from gcylon_lab import sources
-from gcylon_lab.cluster import handle, session
+from gcylon_lab.cluster import handle
 from gcylon_lab.cluster.handle import DistTable
-from gcylon_lab.errors import (
-    ArgumentError,
-    BudgetExceeded,
-    ClusterError,
-    ColumnMissing,
-    ConfigError,
-    HandleReleased,
-    RankError,
-    ReadError,
-)
+from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ReadError
 from gcylon_lab.table import Table
 
 pytestmark = pytest.mark.mpi
@@ -124,33 +106,6 @@ def test_plans_here_and_there_are_the_same(lab: gl.Cluster, frame: pd.DataFrame)
     assert here.predicted_peak_bytes == there.predicted_peak_bytes
 
 
-@pytest.fixture
-def by_itself() -> Iterator[None]:
-    """For tests that make tables in this process, which is a rank of its own then: it is none again afterwards."""
-    yield
-    gl.current().close()
-
-
-def test_a_reader_of_this_process_says_once_that_the_clusters_own_reads_on_its_engines(
-    lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_itself: None
-) -> None:
-    monkeypatch.setattr(sources, "_told", set())
-    frame.to_parquet(tmp_path / "a.parquet")
-    with pytest.warns(
-        UserWarning, match=r"gl.read_parquet makes a table in this process .* in lab.read_parquet"
-    ) as said:
-        gl.read_parquet(tmp_path / "a.parquet").release()
-    assert said[0].filename == __file__, "it is said of the line that reads"
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        gl.from_pandas(frame).release()
-        lab.run(lambda path: gl.read_parquet(path).release(), str(tmp_path / "a.parquet"))
-    monkeypatch.setattr(sources, "_told", set())
-    with pytest.warns(UserWarning, match="gl.from_pandas makes a table in this process") as said:
-        gl.from_pandas(frame).release()
-    assert said[0].filename == __file__
-
-
 def test_rows_come_only_as_far_as_asked(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
     pd.testing.assert_series_equal(table.head(3)["v"], frame["v"].head(3))
@@ -188,39 +143,6 @@ def test_the_notebook_is_not_filled(lab: gl.Cluster, frame: pd.DataFrame, monkey
     assert len(table.to_pandas()) == 1000
 
 
-def test_files_are_read_and_written(lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path) -> None:
-    table = lab.from_pandas(frame)
-    files = table.write_parquet(str(tmp_path / "out"))
-    assert len(files) == 2
-    again = lab.read_parquet(str(tmp_path / "out" / "*.parquet"), columns=["v"])
-    assert again.columns == ["v"]
-    assert sorted(again.to_pandas(limit=None)["v"]) == sorted(frame["v"])
-    frame[["k", "v"]].to_csv(tmp_path / "a.csv", index=False)
-    assert lab.read_csv(str(tmp_path / "a.csv")).num_rows == 1000
-    frame[["k", "v"]].to_json(tmp_path / "a.json", orient="records", lines=True)
-    assert lab.read_json(str(tmp_path / "a.json")).num_rows == 1000
-    narrow = lab.read_csv(str(tmp_path / "a.csv"), ["v"], dtype={"v": "float32"})
-    assert (narrow.columns, str(narrow.dtypes["v"])) == (["v"], "float32")
-    assert str(lab.read_json(str(tmp_path / "a.json"), dtype={"k": "int16"}).dtypes["k"]) == "int16"
-
-
-def test_every_format_goes_out_and_in(lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path) -> None:
-    table = lab.from_pandas(frame)
-    folder = f"file://{tmp_path}"
-    for kind, ending in (("parquet", ".parquet"), ("csv", ".csv"), ("json", ".jsonl"), ("ipc", ".arrow")):
-        files = getattr(table, f"write_{kind}")(f"{folder}/{kind}")
-        assert files == [f"{tmp_path}/{kind}/part-0000{rank}{ending}" for rank in range(2)]
-        again = getattr(lab, f"read_{kind}")(f"{folder}/{kind}", "v", filters=gl.col("k") < 20)
-        assert sorted(again.to_pandas(limit=None)["v"]) == sorted(frame.loc[frame["k"] < 20, "v"])
-        assert "only rows of which (col('k') < 20) holds" in again.explain()
-    with pytest.raises(gl.errors.WriteError, match="already holds 2 csv files.*overwrite=True"):
-        table.write_csv(str(tmp_path / "csv"))
-    table.write_parquet(str(tmp_path / "by"), partition_on="k", compression="zstd")
-    some = lab.read_parquet(str(tmp_path / "by"), filters=[("k", "in", [3, 4])])
-    assert some.columns == ["v", "s", "k"] and some.num_rows == frame["k"].isin([3, 4]).sum()
-    assert len(set(tmp_path.rglob("by/*/part*"))) == int(re.search(r"of (\d+) files whole", some.explain())[1])
-
-
 @pytest.mark.parametrize("verb", ["write_parquet", "write_csv", "write_json", "write_ipc"])
 def test_a_handle_writes_with_the_options_of_the_ranks(verb: str) -> None:
     assert parameters(getattr(gl.DistTable, verb)) == parameters(getattr(gl.Table, verb))
@@ -240,109 +162,6 @@ def test_an_error_of_the_ranks_comes_once(lab: gl.Cluster, frame: pd.DataFrame) 
     with pytest.raises(ReadError):
         lab.read_parquet("/nowhere/x.parquet")
     assert table.shuffle("k").num_rows == 1000
-
-
-def test_a_name_becomes_a_handle_and_a_handle_gets_a_name(lab: gl.Cluster, frame: pd.DataFrame) -> None:
-    lab.from_pandas(frame).bind("orders")
-    lab.view.execute("u = orders.shuffle('k'); not_a_table = 5", silent=False)
-    assert lab.table("u").num_rows == 1000
-    with pytest.raises(ArgumentError, match="ranks 0-1: int"):
-        lab.table("not_a_table")
-    with pytest.raises(ArgumentError, match="nothing"):
-        lab.table("no_such_name")
-    with pytest.raises(ArgumentError, match="variable's name"):
-        lab.table("u").bind("two words")
-
-
-def test_a_released_handle_is_gone_and_so_is_its_memory(lab: gl.Cluster, frame: pd.DataFrame) -> None:
-    used = lambda: sum(lab.run(lambda: (__import__("gc").collect(), gl.current().budget.used_bytes)[1]))  # noqa: E731
-    gc.collect()  # handles of tests before are dropped with the request after this
-    used()
-    before = used()
-    table = lab.from_pandas(frame)
-    assert used() > before
-    table.release()
-    table.release()
-    assert table.released
-    assert "released" in repr(table)
-    assert used() <= before  # less where the last handle of another test went meanwhile
-    with pytest.raises(HandleReleased, match="released"):
-        table.shuffle("k")
-
-
-def test_a_forgotten_handle_is_dropped_with_the_next_request(lab: gl.Cluster, frame: pd.DataFrame) -> None:
-    table = lab.from_pandas(frame)
-    name = table._name
-    kept = lambda: lab.run(lambda: sorted(__import__("gcylon_lab.cluster.engine", fromlist=["x"]).current().tables))  # noqa: E731
-    assert name in kept()[0]
-    sent = len(lab.client.history)
-    del table
-    gc.collect()
-    assert len(lab.client.history) == sent, "a finalizer sent something"
-    assert name not in kept()[0]
-
-
-def test_memory_lists_tables_by_rank_and_tier(lab: gl.Cluster, frame: pd.DataFrame) -> None:
-    table = lab.from_pandas(frame).bind("listed")
-    memory = lab.memory()
-    rows = memory[memory["table"].str.contains("listed")]
-    assert list(rows["rank"]) == [0, 1]
-    assert list(rows["rows"]) == [500, 500]
-    assert rows["bytes"].sum() == table.nbytes
-    assert {"device_bytes", "disk_bytes"} <= set(memory.columns)
-
-
-def test_a_config_holds_for_the_next_operation(lab: gl.Cluster) -> None:
-    before = lab.config
-    lab.config = before.with_values(min_chunk_rows=321)
-    assert lab.run(lambda: gl.current().config.min_chunk_rows) == [321, 321]
-    with pytest.raises(ConfigError):
-        lab.config = before.with_values(gpu_memory_limit="900TiB")
-    assert lab.config.min_chunk_rows == 321
-    lab.config = before
-
-
-def test_a_config_that_a_rank_does_not_take_holds_on_none(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = lab.config
-    monkeypatch.setattr(session, "_CONFIG_TRIES", 1)
-    os.kill(lab.ranks[1].pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(ClusterError, match=r"Rank 1 did not answer within 5 s"):
-            lab.config = before.with_values(min_chunk_rows=321)
-    finally:
-        os.kill(lab.ranks[1].pid, signal.SIGCONT)
-    assert lab.config == before
-    assert lab.run(lambda: gl.current().config.min_chunk_rows) == [before.min_chunk_rows] * 2
-
-
-def test_configs_set_at_once_hold_on_ranks_and_here_alike(lab: gl.Cluster) -> None:
-    before = lab.config
-    setters = [
-        threading.Thread(target=setattr, args=(lab, "config", before.with_values(min_chunk_rows=n)))
-        for n in (500, 501, 502, 503)
-    ]
-    os.kill(lab.ranks[1].pid, signal.SIGSTOP)  # all are under way together, and end together
-    for setter in setters:
-        setter.start()
-    time.sleep(0.3)
-    os.kill(lab.ranks[1].pid, signal.SIGCONT)
-    for setter in setters:
-        setter.join(20)
-    assert lab.run(lambda: gl.current().config.min_chunk_rows) == [lab.config.min_chunk_rows] * 2
-    lab.config = before
-
-
-def test_a_config_that_is_interrupted_holds_on_no_rank(lab: gl.Cluster) -> None:
-    before = lab.config
-    os.kill(lab.ranks[1].pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-            lab.config = before.with_values(min_chunk_rows=321)
-    finally:
-        os.kill(lab.ranks[1].pid, signal.SIGCONT)
-    assert lab.config == before
-    assert lab.run(lambda: gl.current().config.min_chunk_rows) == [before.min_chunk_rows] * 2
 
 
 def test_functions_run_on_every_rank(lab: gl.Cluster, frame: pd.DataFrame) -> None:
@@ -387,6 +206,9 @@ def test_rows_and_values(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     assert table.map_parts(f=lambda part: part.head(1)).shape == (2, 3)
     assert table.mean(["v", "k"])["v"] == pytest.approx(frame["v"].mean())
     assert table.describe(["v"]).loc["75%", "v"] == frame["v"].quantile(0.75)
+    timed = frame.assign(t=pd.Timestamp("2024-03-01") + pd.to_timedelta(frame["k"], unit="D"))
+    found = lab.from_pandas(timed).describe(percentiles=np.array([0.9, 0.5]), include=[np.number, "datetime"])
+    pd.testing.assert_frame_equal(found, timed.describe(percentiles=[0.9, 0.5]))
     assert table.tail(3)["v"].tolist() == frame["v"].tail(3).tolist()
     assert table.sample(10, seed=1).num_rows == 10
     assert table.drop_duplicates("k").count_rows() == frame["k"].nunique() == table.unique("k").num_rows
@@ -423,106 +245,3 @@ def test_groups(lab: gl.Cluster, frame: pd.DataFrame) -> None:
         table.groupby("nope").size()
     with pytest.raises(TypeError, match="nope"):
         table.groupby("k").size(nope=1)
-
-
-@pytest.mark.parametrize(
-    ("asked", "kind", "said"),
-    [
-        (lambda t: t.k, AttributeError, r"sum\('k'\), select\('k'\) or filter"),
-        (lambda t: t.compute, AttributeError, r"use to_pandas\(\)"),
-        (lambda t: t.shufle, AttributeError, r"did you mean 'shuffle'"),
-        (lambda t: t["k"], TypeError, r"select\(columns\)"),
-        (list, TypeError, r"to_pandas\(limit\) for rows"),
-        (lambda t: t.__setitem__("y", 1), TypeError, r"t = t.assign\(y="),
-        (lambda t: t.isna, AttributeError, r"gl.col\('x'\).isna\(\) in filter"),
-        (lambda t: t.sort, AttributeError, r"use sort_values\(by\)"),
-        (lambda t: t.sort_values("k", na_positon="first"), TypeError, r"^sort_values\(\) got .* mean 'na_position'"),
-        (lambda t: t.groupby("k")["v"].mean(), TypeError, r"use agg\(\{'v': 'mean'\}\)"),
-        (lambda t: t.groupby("k").sum, AttributeError, r"use agg\(\{'x': 'sum'\}\)"),
-        (lambda t: t.groupby("k").agg("sum"), ArgumentError, r"'sum' does not say of which columns"),
-        (lambda t: t.assign(y=lambda frame: frame.v), ArgumentError, "expressions, not of functions"),
-        (lambda t: t.join(t.rename({"k": "a", "v": "b", "s": "c"})), ArgumentError, "No column stands on both sides"),
-    ],
-)  # fmt: skip
-def test_habits_of_pandas_are_answered_with_the_verb(
-    lab: gl.Cluster, frame: pd.DataFrame, asked: object, kind: type[Exception], said: str
-) -> None:
-    table = lab.from_pandas(frame)
-    with pytest.raises(kind, match=said):
-        asked(table)  # type: ignore[operator]
-    assert not hasattr(table, "_repr_svg_") and not hasattr(table, "unheard_of")
-
-
-def in_the_notebook(function: FunctionType) -> FunctionType:
-    """The function as a cell would have made it, with a module, a value and itself among the names around it."""
-    made = FunctionType(function.__code__, {"maths": np, "limit": 3, "own": function}, function.__name__)
-    made.__module__ = "__main__"
-    return made
-
-
-def test_a_function_of_the_notebook_takes_its_modules_along(lab: gl.Cluster, frame: pd.DataFrame) -> None:
-    table = lab.from_pandas(frame)
-    squares = in_the_notebook(lambda part: part.assign(v=[maths.square(v) for v in part["v"]]))  # type: ignore[name-defined] # noqa: F821
-    assert table.map_parts(squares).sum("v") == pytest.approx((frame["v"] ** 2).sum())
-    few = in_the_notebook(lambda part: part.head(limit))  # type: ignore[name-defined] # noqa: F821
-    with pytest.raises(RankError, match=r"'limit' is not defined\. A function runs on the ranks with the names"):
-        table.map_parts(few)
-    with pytest.raises(RankError, match=r"'own' is not defined\. A function runs"):
-        lab.run(in_the_notebook(lambda: own))  # type: ignore[name-defined] # noqa: F821
-
-
-def test_a_rank_names_the_verb_too(lab: gl.Cluster, frame: pd.DataFrame) -> None:
-    def ask(table: Table) -> list[str]:
-        said = []
-        for name in ("k", "compute", "_hidden"):
-            try:
-                getattr(table, name)
-            except AttributeError as error:
-                said.append(str(error))
-        return said
-
-    for column, habit, hidden in lab.run(ask, lab.from_pandas(frame)):
-        assert "select('k')" in column and "to_pandas()" in habit and hidden.endswith("no attribute '_hidden'")
-
-
-def shuffle_and_gather(table: Table, config: gl.GcylonConfig) -> None:
-    table.shuffle("k", config=config)
-    table.allgather()
-
-
-def chunk_sizes(table: Table) -> list[int]:
-    return table.info()["device_chunk_bytes"]
-
-
-def test_what_a_tight_operation_staged_is_named_and_comes_back_with_the_verb_that_is_told(
-    lab: gl.Cluster, frame: pd.DataFrame
-) -> None:
-    table = lab.from_pandas(frame)
-    tight = lab.config.with_values(gpu_memory_limit=16 * 1024, min_chunk_rows=1)
-    shuffled = table.shuffle("k", config=tight)
-    number = lab.snapshots()[0]["operations"][-1]["number"]
-    for handle_ in (table, shuffled):  # an input that gave way, and a result
-        assert handle_.tiers["disk"] > 0
-        assert {info["staged_by"] for info in handle_.info()} == {f"shuffle #{number}"}
-        assert f"on disk since shuffle #{number}, read back" in handle_._repr_html_()
-    rows, how, name, on_disk = shuffled.to_pandas(None), shuffled.explain(), shuffled._name, shuffled.tiers["disk"]
-    assert "the table itself was staged first, up to " in how
-    with pytest.raises(BudgetExceeded, match="needs .* of the 16 KiB budget are in use"):
-        shuffled.unstage(config=tight)
-    assert shuffled.tiers["disk"] == on_disk
-    assert shuffled.unstage() is shuffled and shuffled._name == name and shuffled.partitioning["keys"] == ["k"]
-    assert shuffled.tiers["disk"] == 0 and "read back" not in shuffled._repr_html_() and shuffled.explain() == how
-    assert [info["device_chunk_bytes"] for info in shuffled.info()] == lab.run(chunk_sizes, shuffled)
-    pd.testing.assert_frame_equal(shuffled.to_pandas(None), rows)
-    assert {info["staged_by"] for info in shuffled.info()} == {""}
-    assert {info["staged_by"] for info in table.info()} == {f"shuffle #{number}"}, "this one was left where it was"
-    assert table.unstage_async().result(60) is table and table.tiers["disk"] == 0
-    table.allgather(config=tight).release()
-    number = lab.snapshots()[0]["operations"][-1]["number"]
-    assert {info["staged_by"] for info in table.info()} == {f"allgather #{number}"}, "for the second time"
-    other = lab.from_pandas(frame)
-    lab.run(shuffle_and_gather, other, tight)
-    done = [record for record in lab.snapshots()[0]["operations"] if record["staged_bytes"]][-1]
-    assert {info["staged_by"] for info in other.info()} == {f"shuffle #{done['number']}"}, "not by the latest of all"
-    columns = table.select(["k"])
-    assert {info["staged_by"] for info in columns.info()} == {f"allgather #{number}"}, "rows that were staged before"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from same_frames import assert_frames_equal
+from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -18,6 +19,10 @@ from gcylon_lab.context import current
 
 HOWS = ("inner", "left", "right", "outer", "semi", "anti")
 LAYOUTS = ("even", "one rank empty", "left empty", "right empty", "all empty", "one key", "all on the last rank")
+TIGHT = GcylonConfig(gpu_memory_limit="200 KiB", chunk_size_bytes=4096, min_chunk_rows=1)
+PLANS = [("auto", None), ("direct", None), ("chunked", None), ("staged", TIGHT)]
+IDS = ["auto", "direct", "chunked", "staged"]
+TWO = World("threads", 2)
 
 
 def frames(layout: str, size: int, rows: int = 120) -> tuple[list[pd.DataFrame], list[pd.DataFrame]]:
@@ -56,6 +61,16 @@ def _side(size: int, rows: int, step: int, keys: int, layout: str) -> list[pd.Da
             )
         )
     return made
+
+
+def numbers(rng: np.random.Generator, n: int, keys: int) -> tuple[list[pd.DataFrame], list[pd.DataFrame]]:
+    def side(names: list[str]) -> list[pd.DataFrame]:
+        made = [
+            pd.DataFrame({"k": rng.integers(0, keys, n)} | {name: rng.random(n) for name in names}) for _ in range(2)
+        ]
+        return made
+
+    return side(["x", "y"]), side(["z"])
 
 
 def join(

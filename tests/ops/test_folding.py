@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from grouped import Grouped, by_pandas
 from relations import assert_same_rows, check_clean, on_ranks, together
-from test_groupby import Grouped, by_pandas
 from worlds import run_over
 
 from gcylon_lab.config import GcylonConfig

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from grouped import Grouped, by_pandas
 from relations import THREADS, assert_same_rows, check_clean, on_ranks, together
-from test_groupby import Grouped, by_pandas
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig

@@ -119,29 +119,6 @@ def test_several_quantiles_at_once(world: World) -> None:
     assert none.isna().all(axis=None) and none.shape == (2, 2)
 
 
-@pytest.mark.parametrize("world", THREADS, ids=str)
-def test_describe(world: World) -> None:
-    everything = whole("even", world.size)
-    ours = world.run(on_ranks, Reduction("describe"), "even")[0]["value"]
-    expected = everything[["g", "k", "x", "n"]].astype("float64").describe()
-    pd.testing.assert_frame_equal(ours[["g", "k", "x", "n"]], expected)
-    assert "m" in ours and "b" not in ours
-    empty = world.run(on_ranks, Reduction("describe", ["g", "x"]), "all empty")[0]["value"]
-    assert empty.loc["count"].tolist() == [0, 0] and empty.loc["mean":].isna().all(axis=None)
-
-
-def few_values() -> pd.DataFrame:
-    lone = [None, 7] if current().rank else [None, None]
-    values = {"a": pd.array(lone, "Int64"), "b": pd.array([None, None], "Int64")}
-    return gl.from_local(pd.DataFrame(values)).describe()
-
-
-def test_describe_of_one_value_and_of_none() -> None:
-    for found in World("threads", 2).run(few_values):
-        assert found["a"].fillna(-1).tolist() == [1, 7, -1, 7, 7, 7, 7, 7]
-        assert found["b"].fillna(-1).tolist() == [0, -1, -1, -1, -1, -1, -1, -1]
-
-
 def test_numbers_only_and_rows() -> None:
     results = World("threads", 2).run(on_ranks, Reduction("mean", numeric_only=True), "even")
     assert list(results[0]["value"].index) == ["g", "k", "x", "b", "n", "m"]

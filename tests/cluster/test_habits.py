@@ -1,0 +1,99 @@
+"""What people do out of habit with a handle: answered with the verb that does it here."""
+
+from __future__ import annotations
+
+from types import FunctionType
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import gcylon_lab as gl
+from gcylon_lab.errors import ArgumentError, RankError
+from gcylon_lab.table import Table
+
+pytestmark = pytest.mark.mpi
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "said"),
+    [
+        (lambda t: t.k, AttributeError, r"sum\('k'\), select\('k'\) or filter"),
+        (lambda t: t.compute, AttributeError, r"use to_pandas\(\)"),
+        (lambda t: t.shufle, AttributeError, r"did you mean 'shuffle'"),
+        (lambda t: t["k"], TypeError, r"select\(columns\)"),
+        (list, TypeError, r"to_pandas\(limit\) for rows"),
+        (lambda t: t.__setitem__("y", 1), TypeError, r"t = t.assign\(y="),
+        (lambda t: t.isna, AttributeError, r"gl.col\('x'\).isna\(\) in filter"),
+        (lambda t: t.sort, AttributeError, r"use sort_values\(by\)"),
+        (lambda t: t.sort_values("k", na_positon="first"), TypeError, r"^sort_values\(\) got .* mean 'na_position'"),
+        (lambda t: t.groupby("k")["v"].mean(), TypeError, r"use agg\(\{'v': 'mean'\}\)"),
+        (lambda t: t.groupby("k").v.sum(), AttributeError, r"use agg\(\{'v': 'mean'\}\)"),
+        (lambda t: t.select_dtypes("number"), AttributeError, r"use select\(columns\)"),
+        (lambda t: t.shuffle_asyn, AttributeError, r"did you mean 'shuffle_async'"),
+        (lambda t: t.sort_values("k", inplace=True), TypeError, r"take the result, as in t = t.sort_values"),
+        (lambda t: t.sample(2, random_state=1), TypeError, r"'random_state': give seed="),
+        (lambda t: t.mean(axis=1), TypeError, r"'axis': verbs go down columns"),
+        (lambda t: t.filter(items=["k"]), TypeError, r"select\(columns\) chooses columns"),
+        (lambda t: t.__delitem__("k"), TypeError, r"t = t.drop\('x'\)"),
+        (lambda t: t.groupby("k").sum, AttributeError, r"use agg\(\{'x': 'sum'\}\)"),
+        (lambda t: t.groupby("k").agg("sum"), ArgumentError, r"'sum' does not say of which columns"),
+        (lambda t: t.assign(y=lambda frame: frame.v), ArgumentError, "expressions, not of functions"),
+        (lambda t: t.join(t.rename({"k": "a", "v": "b", "s": "c"})), ArgumentError, "No column stands on both sides"),
+    ],
+)  # fmt: skip
+def test_habits_of_pandas_are_answered_with_the_verb(
+    lab: gl.Cluster, frame: pd.DataFrame, asked: object, kind: type[Exception], said: str
+) -> None:
+    table = lab.from_pandas(frame)
+    with pytest.raises(kind, match=said):
+        asked(table)  # type: ignore[operator]
+    assert not hasattr(table, "_repr_svg_") and not hasattr(table, "unheard_of")
+
+
+def in_the_notebook(function: FunctionType) -> FunctionType:
+    """The function as a cell would have made it, with a module, a value and itself among the names around it."""
+    made = FunctionType(function.__code__, {"maths": np, "limit": 3, "own": function}, function.__name__)
+    made.__module__ = "__main__"
+    return made
+
+
+def test_a_function_of_the_notebook_takes_its_modules_along(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    squares = in_the_notebook(lambda part: part.assign(v=[maths.square(v) for v in part["v"]]))  # type: ignore[name-defined] # noqa: F821
+    assert table.map_parts(squares).sum("v") == pytest.approx((frame["v"] ** 2).sum())
+    few = in_the_notebook(lambda part: part.head(limit))  # type: ignore[name-defined] # noqa: F821
+    with pytest.raises(RankError, match=r"'limit' is not defined\. A function runs on the ranks with the names"):
+        table.map_parts(few)
+    with pytest.raises(RankError, match=r"'own' is not defined\. A function runs"):
+        lab.run(in_the_notebook(lambda: own))  # type: ignore[name-defined] # noqa: F821
+
+
+def test_a_rank_names_the_verb_too(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    def ask(table: Table) -> list[str]:
+        said = []
+        for name in ("k", "compute", "_hidden"):
+            try:
+                getattr(table, name)
+            except AttributeError as error:
+                said.append(str(error))
+        return said
+
+    for column, habit, hidden in lab.run(ask, lab.from_pandas(frame)):
+        assert "select('k')" in column and "to_pandas()" in habit and hidden.endswith("no attribute '_hidden'")
+
+
+def test_a_cluster_names_what_it_has(lab: gl.Cluster) -> None:
+    for name, said in (
+        ("tables", r"use memory\(\), which lists tables by name, and table\(name\)"),
+        ("shutdown", r"use close\(\)"),
+        ("read_parket", "did you mean 'read_parquet'"),
+        ("_hidden", "no attribute '_hidden'$"),
+    ):
+        with pytest.raises(AttributeError, match=said):
+            getattr(lab, name)
+
+
+def test_a_column_is_in_its_handle(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    table = lab.from_pandas(frame)
+    assert "k" in table and "nope" not in table

@@ -1,0 +1,74 @@
+"""What pandas calls otherwise: what is said instead names what there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import gcylon_lab as gl
+from gcylon_lab.cluster.client import Cluster
+from gcylon_lab.cluster.handle import DistTable
+from gcylon_lab.cluster.otherwise import _HERE as OF_CLUSTERS
+from gcylon_lab.errors import ArgumentError
+from gcylon_lab.tables.expressions import Expression, TextMethods, TimeFields
+from gcylon_lab.verbs.grouping import GroupBy
+from gcylon_lab.verbs.otherwise import _HERE, _OF_GROUPS
+
+
+@pytest.fixture
+def table() -> Iterator[gl.Table]:
+    with gl.initialize(sample_hz=0):
+        yield gl.from_local(pd.DataFrame({"k": [1, 2, 1], "x": [1.5, None, 3], "s": list("abc")}))
+
+
+def names_of(*owners: Any) -> set[str]:
+    return {name for owner in owners for name in dir(owner)}
+
+
+@pytest.mark.parametrize(
+    ("owner", "instead"),
+    [(gl.Table, _HERE), (DistTable, _HERE), (GroupBy, _OF_GROUPS), (Cluster, OF_CLUSTERS)],
+    ids=["Table", "DistTable", "GroupBy", "Cluster"],
+)
+def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, instead: dict[str, str]) -> None:
+    there = names_of(owner, gl.Table, GroupBy, Expression, TextMethods, TimeFields, pd.DataFrame, pd, gl)
+    assert not set(instead) & set(dir(owner))
+    for name, text in instead.items():
+        named = set(re.findall(r"([a-zA-Z_]\w*)\(", text)) - {"f", "replace", "floor"}
+        assert named <= there, name
+
+
+@pytest.mark.parametrize(
+    ("asked", "kind", "said"),
+    [
+        (lambda t: t.memory_usage(), AttributeError, r"use nbytes, tiers, or info\(\)$"),
+        (lambda t: t.corr(), AttributeError, r"sums and means of assign"),
+        (lambda t: t.rolling(3), AttributeError, r"no verb here looks from row to row"),
+        (lambda t: t.resample("D"), AttributeError, r"dt.floor\('D'\)\) and groupby\('day'\)"),
+        (lambda t: t.where(t), AttributeError, r"gl.col\('x'\).where\(condition, other\)"),
+        (lambda t: t.select_dtypes("number"), AttributeError, r"use select\(columns\)"),
+        (lambda t: t.describ, AttributeError, r"did you mean 'describe'\?"),
+        (lambda t: t.describe([0.1, 0.9]), ArgumentError, r"Give percentiles=\[0.1, 0.9\]"),
+        (lambda t: t.rename(str.upper), ArgumentError, r"as \{'x': 'y'\}"),
+        (lambda t: t.__delitem__("x"), TypeError, r"or t = t.drop\('x'\)"),
+        (lambda t: t.groupby("k").x, AttributeError, r"use agg\(\{'x': 'mean'\}\)"),
+        (lambda t: t.groupby("k").transform("sum"), AttributeError, r"join of the table with that"),
+        (lambda t: t.groupby("k").cumsum(), AttributeError, r"use shuffle\(by, keep_order=True\).map_parts\(f\)"),
+        (lambda t: list(t.groupby("k")), TypeError, r"not iterable: use agg"),
+        (lambda t: t.groupby("k").agg({"x": max}), ArgumentError, r"Give its name, 'max'"),
+        (lambda t: t.groupby("k").agg({"x": len}), ArgumentError, r"There are sum, mean"),
+    ],
+)
+def test_habits_of_pandas_are_answered(
+    table: gl.Table, asked: Callable[[Any], Any], kind: type[Exception], said: str
+) -> None:
+    with pytest.raises(kind, match=said):
+        asked(table)
+
+
+def test_a_column_is_in_its_table(table: gl.Table) -> None:
+    assert "x" in table and "y" not in table and 0 not in table
