@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..config import GcylonConfig
@@ -16,6 +17,7 @@ from .bounce import Bounce
 from .copies import Copy, CopyQueue, Traffic
 from .layout import Move, moves_into, padded, pieces, runs_of
 from .pinned import PinnedBuffer, PinnedPool
+from .room import NO_ROOM, Room
 from .tiers import SpillFile, SpillRegion, SpillStore
 
 
@@ -96,6 +98,12 @@ class DeviceTiers:
     def up(self) -> Traffic:
         """What was copied to the device."""
         return self._queue.up_traffic
+
+    def room(self) -> Room:
+        """What page-locked memory, and the disk where it is allowed, can still take."""
+        pinned = max(0, self.pool.cap_bytes - self.pool.used_bytes)
+        disk = self.disk.room() if self.allow_disk else NO_ROOM
+        return replace(disk, pinned_bytes=pinned)
 
     def new_file(self) -> StagedFile:
         """Begin a row of regions that belong together."""
