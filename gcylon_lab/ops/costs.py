@@ -153,6 +153,15 @@ class Costs:
             low, high = (middle, high) if fits(middle) else (low, middle)
         return low
 
+    def in_whole_chunks(self, rows: int) -> int:
+        """Rows that come to as many chunks joined on each rank, and to no more where chunks are of fewer rows than the
+        bytes of the largest one let think."""
+        chunk_rows = self._chunk_rows[self._sent > 0]
+        together = np.floor(rows / chunk_rows)
+        if not together.size or (together < 2).any() or rows >= self._sent.max():
+            return rows
+        return min(rows, int(((together + 0.5) * chunk_rows).max()))
+
     def room_for(self, chunk_rows: int) -> Numbers:
         """Bytes in which chunks of so many rows work; shape (size,)."""
         return np.ceil(self._largest + np.maximum(self.work(chunk_rows) - self._largest, 0.0) / self._usable) + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import GcylonConfig
@@ -27,6 +27,8 @@ KEPT_FREE_IN_LIMIT = 4
 # Chunks that give way are staged in slices of this size at the most.
 _STAGE_BYTES = 4 * 1024**2
 _LEAST_SLICE_BYTES = 4096
+# Staged chunks that are a larger part of a limit than this are cut into such slices, which writes them once more.
+_LARGEST_IN_LIMIT = 2
 VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition", "sort_values")
 
 
@@ -167,6 +169,23 @@ def _packed_share(shapes: Shapes) -> int:
 def stage_slice_bytes(limit_bytes: int) -> int:
     """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget."""
     return min(_STAGE_BYTES, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
+
+
+def slices_of(nbytes: int, limit_bytes: int) -> int:
+    """Into how many slices a staged chunk is cut: 1 where it leaves enough of the limit when it is read back whole, or
+    cannot be read at all."""
+    cut = limit_bytes < _LARGEST_IN_LIMIT * nbytes and nbytes <= limit_bytes
+    return -(-nbytes // stage_slice_bytes(limit_bytes)) if cut else 1
+
+
+def after_cutting(shapes: Shapes) -> Shapes:
+    """The sizes once staged chunks that are large have been cut; they are of one size but for the last."""
+    cuts = [slices_of(n, limit) for n, limit in zip(shapes.largest_staged_bytes, shapes.limits, strict=True)]
+    if max(cuts) == 1:
+        return shapes
+    of_ranks = list(zip(shapes.largest_staged_bytes, shapes.staged_bytes, shapes.chunks, cuts, strict=True))
+    chunks = tuple(count + (cut - 1) * (staged // max(n, 1)) for n, staged, count, cut in of_ranks)
+    return replace(shapes, largest_staged_bytes=tuple(-(-n // cut) for n, _, _, cut in of_ranks), chunks=chunks)
 
 
 def id_bytes(size: int) -> int:
