@@ -81,7 +81,7 @@ class Costs:
         self._copies = self._shuffle and shapes.size > 1 and not scatters  # one rank's rows stay as they are
         keeps_ids = self._shuffle and not self._staged
         each = id_bytes(shapes.size)
-        written = scatters and shapes.variable_row_bytes > 0
+        written = scatters and shapes.variable_row_bytes > 0 and not shapes.fixed
         # Kernels that write texts know the bytes of each tile too; and a result has a byte a row for what is missing.
         counted = shapes.size * (1 + shapes.texts * written)
         each_chunk = shapes.chunks if shapes.ready else (0,) * shapes.size

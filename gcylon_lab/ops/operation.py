@@ -257,7 +257,12 @@ class Operation:
         rows, nbytes, staged, largest, chunks = map(tuple, self._sizes.T.tolist())
         row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(text_places(self.schema))
         known = self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns), "texts": texts}
-        known |= {"writable": seen.writable, "null_columns": seen.nulls, "ready": seen.ready}
+        known |= {
+            "writable": seen.writable,
+            "null_columns": seen.nulls,
+            "ready": seen.ready,
+            "fixed": not self.schema.variable,
+        }
         return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
     def make_plan(

@@ -69,6 +69,8 @@ class Shapes:
         Whether chunks are of the dtypes in which they are sent, so that they need not be joined to be written.
     in_vain : bool
         Whether tables are counted as given way that have not, as that would be in vain: the plan will be refused.
+    fixed : bool
+        Whether it is known that no column is variable: what rows take more is then the padding of staged chunks.
     """
 
     verb: str
@@ -91,6 +93,7 @@ class Shapes:
     null_columns: int = 0
     ready: bool = False
     in_vain: bool = False
+    fixed: bool = False
 
     @property
     def size(self) -> int:
@@ -100,7 +103,7 @@ class Shapes:
     @property
     def scatters_rows(self) -> bool:
         """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
-        may = not self.variable_row_bytes or (self.writable and not any(self.staged_bytes))
+        may = self.fixed or not self.variable_row_bytes or (self.writable and not any(self.staged_bytes))
         return self.scatters and self.verb == "shuffle" and may and 1 < self.size <= MOST_SCATTERED
 
     @property
@@ -137,6 +140,7 @@ class Shapes:
             writable=all(i.get("null_columns", -1) >= 0 and i["dtypes"] == infos[0]["dtypes"] for i in infos),
             ready=all(i.get("ready", False) and i["dtypes"] == infos[0]["dtypes"] for i in infos),
             texts=infos[0].get("texts", 0),
+            fixed=infos[0].get("fixed", False),
             null_columns=max(0, *(i.get("null_columns", -1) for i in infos)),
             **infos[0].get("exchange", {}),
             **more,
