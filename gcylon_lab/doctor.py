@@ -31,6 +31,7 @@ from .errors import GcylonError
 from .memory.ahead import STEP_BYTES, ahead_bytes, pinned_cap
 from .memory.available import available_bytes, cgroup_left_bytes
 from .memory.checks import NO_CHECKS, Checks
+from .memory.room import file_system
 from .routes import DEVICE_TRANSPORTS
 from .units import format_bytes, parse_bytes
 
@@ -211,7 +212,7 @@ def _in_words(checks: Checks) -> str:
 
 def _spill_folder(config: GcylonConfig) -> Finding:
     folder = Path(config.spill_dir or tempfile.gettempdir())
-    kind = _file_system(folder)
+    kind = file_system(folder)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"x")
@@ -224,21 +225,6 @@ def _spill_folder(config: GcylonConfig) -> Finding:
         note = "This folder is itself memory: staging there saves none. Set spill_dir to a folder on a disk."
         return Finding("staging", WARN, value, note)
     return Finding("staging", OK, value)
-
-
-def _file_system(folder: Path) -> str:
-    best, kind = "", "unknown file system"
-    try:
-        mounts = Path("/proc/mounts").read_text().splitlines()
-    except OSError:
-        return kind
-    place = str(folder.resolve()) + "/"
-    for line in mounts:
-        _, mount, name, *_ = line.split()
-        mount = mount.replace("\\040", " ").rstrip("/") + "/"
-        if place.startswith(mount) and len(mount) >= len(best):
-            best, kind = mount, name
-    return kind
 
 
 def _gpus() -> Iterator[Finding]:

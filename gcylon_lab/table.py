@@ -107,7 +107,8 @@ class Table(
         -------
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
-            largest_staged_bytes, partitioning, row_bytes (of the fixed columns), texts (how many columns hold them),
+            largest_staged_bytes, partitioning, row_bytes (of the fixed columns), fixed (whether no column is variable),
+            texts (how many columns hold them),
             null_columns (how many lack values, -1 where kernels write no rows with texts or missing values), ready
             (whether all chunks have the table's dtypes, and are not too small to be sent one by one), and of the rank:
             used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
@@ -131,6 +132,7 @@ class Table(
             "row_bytes": part.schema.row_bytes,
             "null_columns": null_columns(lacks_values(context.workspace, part)),
             "texts": len(text_places(part.schema)),
+            "fixed": not part.schema.variable,
             "ready": part.is_ready(part.schema),
             "used_bytes": budget.used_bytes,
             "limit_bytes": context.workspace.limit_for(context.config),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..config import GcylonConfig
@@ -17,6 +18,7 @@ from .copies import Copy, CopyQueue, Traffic
 from .layout import Move, moves_into, padded, pieces, runs_of
 from .pinned import PinnedBuffer, PinnedPool
 from .ranges import Range, ranges_of
+from .room import NO_ROOM, Room
 from .tiers import SpillFile, SpillRegion, SpillStore
 
 
@@ -99,6 +101,12 @@ class DeviceTiers:
     def up(self) -> Traffic:
         """What was copied to the device."""
         return self._queue.up_traffic
+
+    def room(self) -> Room:
+        """What page-locked memory, and the disk where it is allowed, can still take."""
+        pinned = max(0, self.pool.cap_bytes - self.pool.used_bytes)
+        disk = self.disk.room() if self.allow_disk else NO_ROOM
+        return replace(disk, pinned_bytes=pinned)
 
     def new_file(self) -> StagedFile:
         """Begin a row of regions that belong together."""

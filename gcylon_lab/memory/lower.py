@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..config import GcylonConfig
+from .room import Room
 
 
 class LowerRegion(Protocol):
@@ -74,6 +75,10 @@ class LowerTiers(Protocol):
 
     def follow(self, config: GcylonConfig) -> None:
         """Do as an operation's settings say from now on: where spill files are, what may be staged where."""
+        ...
+
+    def room(self) -> Room:
+        """What can still be staged."""
         ...
 
     def new_file(self) -> LowerFile:

@@ -16,6 +16,7 @@ from ..errors import SpillError
 from ..units import format_bytes
 from .checks import NO_CHECKS, Checks, purpose
 from .ranges import ranges_of
+from .room import Room, disk_room
 
 _ALIGN = 64
 _MAX_VECTORS = 512  # below IOV_MAX everywhere
@@ -167,6 +168,10 @@ class SpillStore:
     def disk_bytes(self) -> int:
         """Bytes staged on disk now."""
         return self._used
+
+    def room(self) -> Room:
+        """What the disk of the folder can still take."""
+        return disk_room(self.folder)
 
     def poll(self) -> None:
         """Nothing is on its way."""

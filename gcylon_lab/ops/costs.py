@@ -81,7 +81,7 @@ class Costs:
         self._copies = self._shuffle and shapes.size > 1 and not scatters  # one rank's rows stay as they are
         keeps_ids = self._shuffle and not self._staged
         each = id_bytes(shapes.size)
-        written = scatters and shapes.variable_row_bytes > 0
+        written = scatters and shapes.variable_row_bytes > 0 and not shapes.fixed
         # Kernels that write texts know the bytes of each tile too; and a result has a byte a row for what is missing.
         counted = shapes.size * (1 + shapes.texts * written)
         each_chunk = shapes.chunks if shapes.ready else (0,) * shapes.size
@@ -152,6 +152,15 @@ class Costs:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
         return low
+
+    def in_whole_chunks(self, rows: int) -> int:
+        """Rows that come to as many chunks joined on each rank, and to no more where chunks are of fewer rows than the
+        bytes of the largest one let think."""
+        chunk_rows = self._chunk_rows[self._sent > 0]
+        together = np.floor(rows / chunk_rows)
+        if not together.size or (together < 2).any() or rows >= self._sent.max():
+            return rows
+        return min(rows, int(((together + 0.5) * chunk_rows).max()))
 
     def room_for(self, chunk_rows: int) -> Numbers:
         """Bytes in which chunks of so many rows work; shape (size,)."""

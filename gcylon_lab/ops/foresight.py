@@ -14,7 +14,7 @@ from ..tables.schema import Label
 from .costs import all_staged, never_fits, room_wanted
 from .giving_way import giving_way_notes
 from .plan import Plan, check_strategy, make_plan
-from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT, VERBS, Shapes, stage_slice_bytes
+from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT, VERBS, Shapes, after_cutting, stage_slice_bytes
 
 _AS_ROWS = "assuming as many groups as rows, each as wide as one"
 
@@ -305,6 +305,7 @@ def _after_making_room(
     shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str, beside: Sequence[int]
 ) -> Shapes:
     """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
+    shapes = after_cutting(shapes)
     if never_fits(shapes, strategy).any():
         return replace(all_staged(replace(shapes, used=(0,) * shapes.size)), in_vain=True)
     wanted = room_wanted(shapes, config, strategy)

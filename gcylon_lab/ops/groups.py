@@ -238,7 +238,10 @@ class Grouping:
             return
         # Where a key's rows may not fit, few keys are told apart at once; after a split it is one of many rows.
         least = _APART if depth or 2 * needed > limit * keys > 0 else 2
-        buckets = min(max(least, min(MOST_BUCKETS, -(-2 * needed // limit))), _MOST_IDS // ids)
+        # Half of the limit, as they are not even, or most of what is free once all are staged: an input may stay there.
+        free = self.work.room_beside(part) + using_up * (part.nbytes - part.staged_bytes)
+        most = max(1, min(limit // 2, free * 3 // 4))
+        buckets = min(max(least, min(MOST_BUCKETS, -(-needed // most))), _MOST_IDS // ids)
         for bucket in split_in_buckets(
             self.work, part, list(self.steps.keys), buckets, apart=ids, using_up=using_up, schema=schema
         ):

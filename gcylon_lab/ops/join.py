@@ -37,6 +37,7 @@ from .partition import HashRoute, RangeRoute
 from .plan import Plan
 from .running import run_operation
 from .steps import Step
+from .too_large import MOST_BYTES, crossed_bytes, least_bytes, refuse_too_large
 from .views import view_of
 from .votes import VoteKind, agreed
 from .workspace import Workspace
@@ -108,6 +109,8 @@ class _Join:
         meeting = self._decide()
         local = LocalJoin(self.work, columns, self.build, self.schemas)
         self._foresee(local, meeting)
+        if self.spec.how == "cross":
+            refuse_too_large(self.operation, self.limits, crossed_bytes(meeting, self.sizes, local.result.schema))
         first = self._passes(local, meeting) if self.memory.passes > 1 else 0
         if first is not None:
             self._at_once(local, meeting, first)
@@ -318,15 +321,16 @@ class _Join:
         pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
         if self.spec.filters:
             pairs = min(pairs, self.parts["left"].rows)
-        self._plan(local, int(pairs), exact=first.rows == probe.rows, buckets=buckets)
+        least = 0 if self.spec.filters else least_bytes(first.pairs, local.result.schema)  # the first pairs' alone
+        self._plan(local, int(pairs), exact=first.rows == probe.rows, buckets=buckets, least=least)
         for _ in work:
             pass
 
-    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int) -> None:
+    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int, least: int) -> None:
         """Agree on what the result will be, and plan with it."""
         operation, budget = self.operation, self.workspace.budget
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
-        result = int(pairs * row_bytes)
+        result = min(MOST_BYTES, int(pairs * row_bytes))
         # The index and what was looked up in it are in use already.
         so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
         peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
@@ -335,7 +339,8 @@ class _Join:
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         result += local.result.nbytes  # of passes before
-        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging))
+        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least))
+        refuse_too_large(operation, self.limits, votes[:, 5].tolist())
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
         # Rows that no piece was looked up for are made, and perhaps staged, before this is asked.

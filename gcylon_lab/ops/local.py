@@ -77,6 +77,8 @@ class LocalWork:
             self.workspace.make_room(wanted, limit, operation.not_in_use())
             inputs = [operation.request.part, *operation.request.others]
             self.workspace.make_room(2 * share, limit, inputs, with_views=True)
+            for part in inputs:
+                part.cut(self.workspace)
             budget.start_window()
         self.workspace.spill.flush()
         budget.renew_limit()

@@ -23,7 +23,7 @@ from ..tables.schema import Schema, agree_schemas
 from .costs import all_staged, costs_of, never_fits, room_wanted
 from .part import Part
 from .plan import Plan, check_strategy, make_plan
-from .shapes import Shapes
+from .shapes import Shapes, after_cutting
 from .shared_memory import claimed_bytes
 from .views import ShownPart
 from .votes import VoteKind, Votes, agreed
@@ -192,12 +192,13 @@ class Operation:
         workspace, part = self.workspace, self.request.part
         limit, used = workspace.limit_for(self.config), 0
         if self.may_stage:
-            shapes = self._shapes((0,) * self.size, (limit,) * self.size, more)
+            shapes = after_cutting(self._shapes((0,) * self.size, (limit,) * self.size, more))
             self._in_vain = self._never_fits(shapes)
             if self._in_vain:
                 used -= claimed_bytes(self.may_give_way())  # what the advice counts with
             else:
                 self._let_give_way(shapes, limit)
+                part.cut(workspace)
             workspace.budget.start_window()  # tables of before may have been in the way until now
         workspace.spill.flush()  # of operations before, what nobody waited for
         workspace.budget.renew_limit()
@@ -256,7 +257,12 @@ class Operation:
         rows, nbytes, staged, largest, chunks = map(tuple, self._sizes.T.tolist())
         row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(text_places(self.schema))
         known = self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns), "texts": texts}
-        known |= {"writable": seen.writable, "null_columns": seen.nulls, "ready": seen.ready}
+        known |= {
+            "writable": seen.writable,
+            "null_columns": seen.nulls,
+            "ready": seen.ready,
+            "fixed": not self.schema.variable,
+        }
         return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
     def make_plan(

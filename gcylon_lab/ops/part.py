@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ..errors import BudgetExceeded
+from ..errors import BudgetExceeded, SpillError
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
 from ..tables.cudf_partition_source import TILE_ROWS
 from ..tables.schema import Label, Schema
+from .shapes import slices_of
 
 if TYPE_CHECKING:
     from .workspace import Workspace
@@ -254,7 +255,7 @@ class Part:
                 break
             if chunk.tier == "device":
                 file = file or workspace.spill.new_file()
-                slices = list(_stage_slices(workspace, file, chunk, slice_bytes))
+                slices = list(_staged(workspace, file, chunk.data, -(-chunk.nbytes // slice_bytes)))
                 at = self.chunks.index(chunk)
                 self.chunks[at : at + 1] = slices
                 freed += chunk.nbytes
@@ -262,6 +263,25 @@ class Part:
         if freed:
             workspace.spill.flush()  # the memory is free only once all of it has left
         return freed
+
+    def cut(self, workspace: Workspace) -> None:
+        """Stage chunks anew, in slices, that were staged under a far larger limit: each of them, read back whole, would
+        leave too little of this one for work. What cannot be read or written stays as it is."""
+        budget = workspace.budget
+        file: LowerFile | None = None
+        for chunk in list(self.chunks):
+            count = slices_of(chunk.nbytes, budget.limit_bytes)
+            if chunk.tier == "device" or count == 1 or chunk.nbytes > budget.remaining_bytes:
+                continue
+            try:
+                file = file or workspace.spill.new_file()
+                with chunk.load(workspace) as data:
+                    slices = list(_staged(workspace, file, data, count))
+                    workspace.spill.flush()  # before the next one is read
+            except (SpillError, MemoryError):
+                return
+            at = self.chunks.index(chunk)
+            self.chunks[at : at + 1] = slices
 
     def pieces(self, workspace: Workspace, chunk_rows: int) -> Iterator[Data]:
         """Give all rows in order, in pieces of at most ``chunk_rows``.
@@ -391,10 +411,10 @@ def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
         )
 
 
-def _stage_slices(workspace: Workspace, file: LowerFile, chunk: Chunk, slice_bytes: int) -> Iterator[Chunk]:
-    count = max(1, -(-chunk.nbytes // slice_bytes))
-    count = min(count, chunk.rows)
+def _staged(workspace: Workspace, file: LowerFile, data: Data, count: int) -> Iterator[Chunk]:
+    """Rows below the device tier, in so many slices, or as many as there are rows."""
+    count = max(1, min(count, data.rows))
     for i in range(count):
-        start, stop = chunk.rows * i // count, chunk.rows * (i + 1) // count
+        start, stop = data.rows * i // count, data.rows * (i + 1) // count
         if stop > start:
-            yield stage(workspace, file, workspace.backend.slice(chunk.data, start, stop))
+            yield stage(workspace, file, workspace.backend.slice(data, start, stop))

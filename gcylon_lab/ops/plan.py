@@ -258,7 +258,8 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
     rows = wished_rows(shapes, config, placed=strategy != "staged")
     worth_rows = rows if strategy == "direct" else min(config.min_chunk_rows, rows)
     if strategy != "direct":
-        rows = max(1, costs.rows_in(np.maximum(np.array(shapes.limits) - always, 0.0), rows))
+        rows = costs.rows_in(np.maximum(np.array(shapes.limits) - always, 0.0), rows)
+        rows = max(1, costs.in_whole_chunks(rows))
     peaks = always + costs.work(rows)
     return _Candidate(
         strategy,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..config import GcylonConfig
@@ -28,6 +28,8 @@ KEPT_FREE_IN_LIMIT = 4
 # copy of 1 MB is as soon made as asked for; texts are packed first, which takes memory for each slice on its way.
 _STAGE_BYTES, _DEVICE_STAGE_BYTES = 4 * 1024**2, 64 * 1024**2
 _LEAST_SLICE_BYTES = 4096
+# Staged chunks that are a larger part of a limit than this are cut into such slices, which writes them once more.
+_LARGEST_IN_LIMIT = 2
 VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition", "sort_values")
 
 
@@ -68,6 +70,8 @@ class Shapes:
         Whether chunks are of the dtypes in which they are sent, so that they need not be joined to be written.
     in_vain : bool
         Whether tables are counted as given way that have not, as that would be in vain: the plan will be refused.
+    fixed : bool
+        Whether it is known that no column is variable: what rows take more is then the padding of staged chunks.
     """
 
     verb: str
@@ -90,6 +94,7 @@ class Shapes:
     null_columns: int = 0
     ready: bool = False
     in_vain: bool = False
+    fixed: bool = False
 
     @property
     def size(self) -> int:
@@ -99,7 +104,7 @@ class Shapes:
     @property
     def scatters_rows(self) -> bool:
         """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
-        may = not self.variable_row_bytes or (self.writable and not any(self.staged_bytes))
+        may = self.fixed or not self.variable_row_bytes or (self.writable and not any(self.staged_bytes))
         return self.scatters and self.verb == "shuffle" and may and 1 < self.size <= MOST_SCATTERED
 
     @property
@@ -136,6 +141,7 @@ class Shapes:
             writable=all(i.get("null_columns", -1) >= 0 and i["dtypes"] == infos[0]["dtypes"] for i in infos),
             ready=all(i.get("ready", False) and i["dtypes"] == infos[0]["dtypes"] for i in infos),
             texts=infos[0].get("texts", 0),
+            fixed=infos[0].get("fixed", False),
             null_columns=max(0, *(i.get("null_columns", -1) for i in infos)),
             **infos[0].get("exchange", {}),
             **more,
@@ -170,6 +176,23 @@ def stage_slice_bytes(limit_bytes: int, *, large: bool = False) -> int:
     of columns that leave a GPU without being packed."""
     most = _DEVICE_STAGE_BYTES if large else _STAGE_BYTES
     return min(most, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
+
+
+def slices_of(nbytes: int, limit_bytes: int) -> int:
+    """Into how many slices a staged chunk is cut: 1 where it leaves enough of the limit when it is read back whole, or
+    cannot be read at all."""
+    cut = limit_bytes < _LARGEST_IN_LIMIT * nbytes and nbytes <= limit_bytes
+    return -(-nbytes // stage_slice_bytes(limit_bytes)) if cut else 1
+
+
+def after_cutting(shapes: Shapes) -> Shapes:
+    """The sizes once staged chunks that are large have been cut; they are of one size but for the last."""
+    cuts = [slices_of(n, limit) for n, limit in zip(shapes.largest_staged_bytes, shapes.limits, strict=True)]
+    if max(cuts) == 1:
+        return shapes
+    of_ranks = list(zip(shapes.largest_staged_bytes, shapes.staged_bytes, shapes.chunks, cuts, strict=True))
+    chunks = tuple(count + (cut - 1) * (staged // max(n, 1)) for n, staged, count, cut in of_ranks)
+    return replace(shapes, largest_staged_bytes=tuple(-(-n // cut) for n, _, _, cut in of_ranks), chunks=chunks)
 
 
 def id_bytes(size: int) -> int:

@@ -175,6 +175,11 @@ class ShownPart(Part):
                 freed += source.stage(workspace, wanted_bytes - freed, slice_bytes)
         return freed
 
+    def cut(self, workspace: Workspace) -> None:
+        """Cut large staged chunks of the parts behind."""
+        for source in self.sources:
+            source.cut(workspace)
+
 
 class PartView(ShownPart):
     """Some columns of another part.

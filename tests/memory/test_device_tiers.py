@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import BudgetExceeded, SpillError
 from gcylon_lab.memory.budget import MemoryBudget
 from gcylon_lab.memory.device import Device, open_device, why_unavailable
@@ -112,6 +113,14 @@ def test_bytes_come_back_as_they_went(tiers: DeviceTiers, device: Device) -> Non
     assert empty[0].read() == [] and [view.nbytes for view in empty[1].read()] == [0]
     del region, empty
     assert tiers.used_bytes == 0
+
+
+def test_what_can_still_be_staged(small: DeviceTiers, device: Device) -> None:
+    region = small.new_file().append([bytes_on_device(4 * MIB)])
+    assert small.room().pinned_bytes == 12 * MIB and small.room().disk_bytes > 0
+    small.follow(GcylonConfig(allow_disk_spill=False, host_memory_limit=16 * MIB))
+    assert small.room().disk_bytes == small.room().most_bytes == 0
+    del region
 
 
 def test_host_buffers_too(tiers: DeviceTiers) -> None:

@@ -12,7 +12,9 @@ from grouped import Grouped, by_pandas
 from relations import THREADS, assert_same_rows, check_clean, on_ranks, together
 from worlds import World
 
+import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
 
 ROWS = 6000
@@ -146,3 +148,25 @@ def test_a_key_of_some_rows_among_keys_of_one(named: Any, strategy: str) -> None
     check_clean(results)
     everything = pd.concat(given, ignore_index=True)
     assert_same_rows(together(results), by_pandas(everything, ["k"], named, False), ["k"], rtol=1e-12)
+
+
+def beside_its_input() -> tuple[float, float, pd.DataFrame, pd.DataFrame]:
+    """Medians of a table that takes more than half of the limit, and stays in memory; how often it was written."""
+    context, n = current(), 30_000
+    frame = pd.DataFrame({"k": np.arange(n) * 7919 % 2003, "x": np.arange(n) / 7})
+    table = gl.from_local(frame)
+    limit = int(1.7 * table.nbytes)
+    before = context.spill.written_bytes
+    result = table.groupby("k").agg({"x": "median"}, config=gl.GcylonConfig(gpu_memory_limit=limit))
+    written = context.spill.written_bytes - before
+    assert table.tiers["device"] == table.nbytes
+    peak = context.recorder.operations[-1].measured_peak_bytes / limit
+    expected = frame.groupby("k", as_index=False).agg({"x": "median"})
+    return written / table.nbytes, peak, result.local().sort_values("k", ignore_index=True), expected
+
+
+def test_an_input_in_memory_is_split_once() -> None:
+    """Into buckets that fit what it leaves free: those that would only fit the whole limit were each split again."""
+    ((written, peak, found, expected),) = World("single", 1).run(beside_its_input)
+    assert written < 1.5 and peak <= 1
+    pd.testing.assert_frame_equal(found, expected)

@@ -1,0 +1,123 @@
+"""Tables that were staged under a far larger limit: their chunks are cut before they are used under a small one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from joins import rows
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.context import current
+from gcylon_lab.errors import SpillError
+from gcylon_lab.ops.shapes import Shapes, after_cutting, slices_of
+
+LIMIT = 128 * 1024
+SMALL = gl.GcylonConfig(gpu_memory_limit=LIMIT)
+LAYOUTS = ("even", "one key", "one rank empty", "text")
+VERBS: dict[str, dict[str, Any]] = {
+    "shuffle": {"on": "k"}, "sort_values": {"by": "k"}, "repartition": {}, "filter": {"condition": gl.col("x") >= 0},
+}  # fmt: skip
+
+
+def frame(layout: str, rank: int) -> pd.DataFrame:
+    n = 0 if layout == "one rank empty" and rank == 1 else 30_000
+    random = np.random.default_rng(rank)
+    k = np.arange(n) % 1000
+    made = pd.DataFrame({"k": np.where(k < 900, 5, k) if layout == "one key" else k, "x": random.random(n)})
+    if layout == "text":
+        made = made[:12_000].assign(s=[f"text {i % 97} {'x' * (i % 50)}" for i in range(12_000)])
+    return made
+
+
+def staged(layout: str, slice_bytes: int) -> gl.Table:
+    table = gl.from_local(frame(layout, current().rank))
+    table._live().stage(current().workspace, 1 << 40, slice_bytes)
+    return table
+
+
+def used(layout: str, slice_bytes: int, verb: str) -> dict[str, Any]:
+    """Use a table that was staged in slices of a size, under the small limit."""
+    context, table = current(), staged(layout, slice_bytes)
+    before = table.local()
+    largest = table._live().largest_staged_bytes
+    foreseen = getattr(table, f"plan_{verb}")(**VERBS[verb], config=SMALL) if verb != "filter" else None
+    result = getattr(table, verb)(**VERBS[verb], config=SMALL)
+    record = context.recorder.operations[-1]
+    assert table.local().equals(before)
+    return {
+        "largest": largest,
+        "rounds": record.rounds_done,
+        "foreseen": 0 if foreseen is None else foreseen.rounds,
+        "peaks": (record.predicted_peak_bytes, record.measured_peak_bytes),
+        "frame": result.local(),
+        "largest after": table._live().largest_staged_bytes,
+    }
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_as_many_rounds_as_of_small_chunks(layout: str, verb: str) -> None:
+    """They nearly fill the limit when they are read back: of what was left a round had some rows, in 100 times as many
+    rounds."""
+    world = World("threads", 3)
+    expected = rows(pd.concat([frame(layout, rank) for rank in range(3)]))
+    small, large = (world.run(used, layout, slice_bytes, verb) for slice_bytes in (LIMIT // 16, LIMIT - 2048))
+    assert max(found["largest"] for found in large) > 0.85 * LIMIT
+    for found, other in zip(large, small, strict=True):
+        assert found["rounds"] <= 1.4 * other["rounds"] + 1
+        assert found["rounds"] == found["foreseen"] or layout in ("text", "one key") or verb == "filter"
+        predicted, measured = found["peaks"]
+        assert measured <= LIMIT and (predicted >= 0.9 * measured or verb == "sort_values")
+        assert found["largest after"] <= LIMIT // 8
+    assert rows(pd.concat([found["frame"] for found in large])) == expected
+
+
+def groups(slice_bytes: int) -> tuple[int, pd.DataFrame]:
+    table = staged("text", slice_bytes)
+    result = table.groupby("k").agg({"x": ["median", "max"]}, config=SMALL)
+    return current().recorder.operations[-1].rounds_done, result.local()
+
+
+def test_groups_and_views() -> None:
+    """What travels are some columns of the table: it is cut, not its view."""
+    world = World("threads", 2)
+    small, large = (world.run(groups, slice_bytes) for slice_bytes in (LIMIT // 16, LIMIT - 2048))
+    assert large[0][0] <= 1.4 * small[0][0] + 1
+    assert rows(pd.concat([frame for _, frame in large])) == rows(pd.concat([frame for _, frame in small]))
+
+
+def full_disk() -> tuple[int, int, bool]:
+    """Cut where nothing can be written: the table is as it was, and is used as it is."""
+    context, table = current(), staged("even", LIMIT - 2048)
+    chunks, budget = list(table._live().chunks), context.budget.used_bytes
+
+    def refuse() -> Any:
+        raise SpillError("planted")
+
+    context.spill.new_file = refuse  # type: ignore[method-assign]
+    with context.budget.limited(LIMIT):
+        table._live().cut(context.workspace)
+    same = all(one is other for one, other in zip(chunks, table._live().chunks, strict=True))
+    return budget, context.budget.used_bytes, same
+
+
+def test_a_full_disk_leaves_chunks_as_they_are() -> None:
+    for before, after, same in World("threads", 2).run(full_disk):
+        assert before == after and same
+
+
+def test_what_is_cut() -> None:
+    assert [slices_of(n, 1 << 20) for n in (0, 1 << 16, 1 << 19, (1 << 19) + 1, 1 << 20)] == [1, 1, 1, 9, 16]
+    assert slices_of((1 << 20) + 1, 1 << 20) == 1  # it cannot be read
+    shapes = Shapes(
+        "shuffle", (1000, 1000), (3000, 3000), (2700, 0), (900, 0), (4, 1), (0, 0), (100_000, 100_000), 3
+    )  # fmt: skip
+    assert after_cutting(shapes) is shapes
+    sizes = {"nbytes": (300_000, 300_000), "staged_bytes": (270_000, 0), "largest_staged_bytes": (90_000, 0)}
+    cut = after_cutting(Shapes("shuffle", (1000,) * 2, chunks=(4, 1), used=(0,) * 2, limits=(100_000,) * 2,
+                               fixed_row_bytes=3, **sizes))  # fmt: skip
+    assert cut.largest_staged_bytes == (6000, 0) and cut.chunks == (4 + 3 * 14, 1)
