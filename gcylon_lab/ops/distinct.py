@@ -66,8 +66,7 @@ def drop_duplicates(
     def check() -> None:
         if keys is not None:
             check_keys(part, keys, "subset")
-        if keep not in ("first", "last") and keep is not False:
-            raise ArgumentError(f"keep={keep!r} is none.", advice="It is 'first', 'last' or False.")
+        check_keep(keep)
 
     def body(operation: Operation) -> Part:
         names = list(operation.schema.names) if keys is None else keys
@@ -86,6 +85,18 @@ def drop_duplicates(
 
     arguments = {"subset": keys, "keep": keep}
     return run_operation(workspace, Request(verb, arguments, part, strategy, config, timeout_s, check=check), body)
+
+
+def check_keep(keep: str | bool) -> None:
+    """Refuse what says of no row whether it stays.
+
+    Raises
+    ------
+    ArgumentError
+        Naming what there is.
+    """
+    if keep not in ("first", "last") and keep is not False:
+        raise ArgumentError(f"keep={keep!r} is none.", advice="It is 'first', 'last' or False.")
 
 
 def _standing_once(operation: Operation, part: Part, count: Label) -> Part:
