@@ -143,7 +143,7 @@ class Costs:
         free = self._largest + np.maximum(room - self._largest, 0.0) * self._usable
 
         def fits(rows: int) -> bool:
-            return bool((self.work(rows) <= free).all())
+            return bool((self._round_bytes(rows) <= free).all())
 
         if most < 1 or fits(most):
             return most
@@ -152,6 +152,10 @@ class Costs:
             middle = (low + high) // 2
             low, high = (middle, high) if fits(middle) else (low, middle)
         return low
+
+    def _round_bytes(self, chunk_rows: int) -> Numbers:
+        """What of `work` depends on the size of a chunk."""
+        return self.work(chunk_rows)
 
     def room_for(self, chunk_rows: int) -> Numbers:
         """Bytes in which chunks of so many rows work; shape (size,)."""

@@ -11,7 +11,7 @@ from ..config import GcylonConfig
 from ..tables.schema import Label
 from .distinct import check_keep
 from .foresight import foresee, limits_of, require_known
-from .group_foresight import LOCAL, Infos, Making, are_together, foresee_together, made_here, opened
+from .group_foresight import LOCAL, Infos, Made, Making, are_together, foresee_together, made_here, opened
 from .plan import Plan, check_strategy
 from .set_foresight import PARTIAL
 from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
@@ -67,10 +67,10 @@ def _finds_survivors_first(infos: Infos, config: GcylonConfig, strategy: str, on
 def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> Plan:
     """Keys and positions are grouped, then the rows that stay are copied and sent: all, as far as it is known."""
     limits, rows = limits_of(infos, config), [i["rows"] for i in infos]
-    held = [max(0, limit // HELD_IN_LIMIT - i["used_bytes"]) for i, limit in zip(infos, limits, strict=True)]
+    held = [Made(max(0, limit // HELD_IN_LIMIT - i["used_bytes"]), 1) for i, limit in zip(infos, limits, strict=True)]
     keys = [_with_position(info) for info in some_columns(infos, on)]
     sizes = [i["nbytes"] for i in keys]
-    narrow = made_here(keys, rows, sizes, list(map(min, sizes, held)), config)
+    narrow = made_here(keys, rows, sizes, held, config)
     making = _making(keys[0], on, counts=False)
     found, _ = foresee_together(verb, narrow, narrow, config, strategy, on, making)
     peaks = [
@@ -85,7 +85,7 @@ def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on:
     else:
         plan = foresee(
             "shuffle",
-            made_here(infos, rows, sizes, list(map(min, sizes, held)), config),
+            made_here(infos, rows, sizes, held, config),
             config,
             strategy=strategy,
             on=on,

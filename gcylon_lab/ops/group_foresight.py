@@ -41,6 +41,15 @@ class Making:
     scratch: float
 
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a rank would have of a result, were each row a group: bytes that it holds, the others being staged, and in
+    how many pieces they come."""
+
+    held: int
+    pieces: int
+
+
 def as_wide(infos: Infos, on: Sequence[Label]) -> Making:
     """What is made where each column is made of one, as wide as that."""
     wide = sum(i["nbytes"] for i in infos) / max(sum(i["rows"] for i in infos), 1)
@@ -52,7 +61,7 @@ def as_wide(infos: Infos, on: Sequence[Label]) -> Making:
 
 def foresee_together(
     verb: str, before: Infos, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label], making: Making
-) -> tuple[Plan, list[int]]:
+) -> tuple[Plan, list[Made]]:
     """Plan what shuffles rows by keys, unless those with equal keys are on one rank already, and groups them.
 
     Parameters
@@ -68,8 +77,8 @@ def foresee_together(
 
     Returns
     -------
-    Plan, list of int
-        And how many bytes of the result each rank would hold; the rest is staged.
+    Plan, list of Made
+        And each rank's result.
     """
     limits = limits_of(infos, config)
     if are_together(infos, on):
@@ -77,23 +86,23 @@ def foresee_together(
     plan = foresee("shuffle", infos, config, strategy=strategy, on=on)
     after = shapes_ahead("shuffle", infos, config, strategy)[1]
     rows, sizes = spread_evenly(infos)
-    peaks, holds, may_stage = [], [], _may_stage(infos, config)
+    peaks, made, may_stage = [], [], _may_stage(infos, config)
     for rank, (peak, limit) in enumerate(zip(plan.predicted_peaks, limits, strict=True)):
         size, below = sizes[rank], plan.strategy == "staged"
         there = (0, size, 2 * size) if below else (size, 0, 0)
         grouping = _Grouping(after.used[rank], rows[rank], size, size, *there, limit, making)
         peaks.append(max(peak, min(limit, grouping.needed(config, strategy, may_stage=may_stage))))
-        holds.append(grouping.holds(strategy, may_stage=may_stage))
+        made.append(grouping.made(config, strategy, may_stage=may_stage))
     notes = what_gives_way(shapes_ahead("shuffle", before, config, strategy)[0], after)
     plan = replace(plan, verb=verb, notes=notes, predicted_peaks=tuple(peaks), predicted_peak_bytes=max(peaks))
-    return plan, holds
+    return plan, made
 
 
 def _where_they_are(
     verb: str, infos: Infos, config: GcylonConfig, strategy: str, making: Making
-) -> tuple[Plan, list[int]]:
+) -> tuple[Plan, list[Made]]:
     limits, sizes = limits_of(infos, config), [int(i["rows"] * making.result) for i in infos]
-    needs, holds, may_stage = [], [], _may_stage(infos, config)
+    needs, made, may_stage = [], [], _may_stage(infos, config)
     for info, limit in zip(infos, limits, strict=True):
         below = info["nbytes"] - info["tiers"]["device"]
         copied = info["nbytes"] if info["chunks"] > 1 else below
@@ -101,14 +110,15 @@ def _where_they_are(
         sizes_here = own_bytes(info), info["nbytes"]
         grouping = _Grouping(info["used_bytes"], info["rows"], *sizes_here, 0, copied, joining, limit, making)
         needs.append(grouping.needed(config, strategy, may_stage=may_stage))
-        holds.append(grouping.holds(strategy, may_stage=may_stage))
+        made.append(grouping.made(config, strategy, may_stage=may_stage))
     peaks = tuple(map(min, needs, limits))
+    strategy = "direct" if [one.held for one in made] == sizes else "staged"
     plan = Plan(
-        verb=verb, strategy="direct" if holds == sizes else "staged", rounds=0, chunk_rows=0, round_bytes=0,
+        verb=verb, strategy=strategy, rounds=0, chunk_rows=0, round_bytes=0,
         result_bytes=max(sizes), predicted_peak_bytes=max(peaks), budget_bytes=min(limits), reason=LOCAL,
         assumption="assuming a result no larger than the table", predicted_peaks=peaks,
     )  # fmt: skip
-    return plan, holds
+    return plan, made
 
 
 def _may_stage(infos: Infos, config: GcylonConfig) -> bool:
@@ -144,7 +154,7 @@ class _Grouping:
     def needed(self, config: GcylonConfig, strategy: str, *, may_stage: bool) -> int:
         """What would be in use at the most, were there room: all rows are grouped at once, or where that does not fit,
         in buckets of them."""
-        kept = self.holds(strategy, may_stage=may_stage)
+        kept = self._held(strategy, may_stage=may_stage)
         if not (buckets := self._buckets):
             finishing = self.copied + self._finishing(config, kept)
             return int(self.used + self.held + max(self._at_once, finishing))
@@ -154,8 +164,14 @@ class _Grouping:
             bucket += self.rows * self.making.result * (buckets - 1) / buckets
         return int(self.used + max(bucket, self.held + tried, self.held + self._splitting(buckets)))
 
-    def holds(self, strategy: str, *, may_stage: bool) -> int:
-        """Bytes of the result that are held, were each row a group: what is made gives way to the work on the rest."""
+    def made(self, config: GcylonConfig, strategy: str, *, may_stage: bool) -> Made:
+        """The result: of a part of it that is staged all bytes of a piece are."""
+        size, pieces = int(self.rows * self.making.result), self._pieces(config)
+        held = self._held(strategy, may_stage=may_stage)
+        return Made(held if held == size else held * pieces // max(size, 1) * size // pieces, pieces)
+
+    def _held(self, strategy: str, *, may_stage: bool) -> int:
+        """Bytes of the result that are held: what is made gives way to the work on the rest."""
         size = int(self.rows * self.making.result)
         if strategy == "staged":
             return 0
@@ -190,12 +206,16 @@ class _Grouping:
 
     def _finishing(self, config: GcylonConfig, kept: int) -> float:
         """The last step goes through what was made piece by piece."""
-        made = max(self.making.partial, 1)
-        wished = max((config.chunk_size_bytes or FAST_CHUNK_BYTES) / made, config.min_chunk_rows)
-        piece = max(1, int(min(wished, self.limit / PIECES_IN_LIMIT / (made + self.making.result))))
-        count = max(1, -(-self.rows // piece))
+        made, count = self.making.partial, self._pieces(config)
         others = min(kept, self.rows * made * (count - 1) / count)
         return self.rows * (made + 2 * (made + self.making.last) / count) + others
+
+    def _pieces(self, config: GcylonConfig) -> int:
+        """How many there are in the last step."""
+        made, buckets = max(self.making.partial, 1), self._buckets or 1
+        wished = max((config.chunk_size_bytes or FAST_CHUNK_BYTES) / made, config.min_chunk_rows)
+        piece = max(1, int(min(wished, self.limit / PIECES_IN_LIMIT / (made + self.making.result))))
+        return buckets * max(1, -(-(self.rows // buckets) // piece))
 
     def _splitting(self, buckets: int) -> float:
         """Rows are split in pieces that take a part of what is free; some wait to be put down together."""
@@ -251,20 +271,23 @@ def spread_evenly(infos: Infos) -> tuple[list[int], list[int]]:
 
 
 def made_here(
-    infos: Infos, rows: Sequence[int], sizes: Sequence[int], held: Sequence[int], config: GcylonConfig
+    infos: Infos, rows: Sequence[int], sizes: Sequence[int], made: Sequence[Made], config: GcylonConfig
 ) -> list[dict[str, Any]]:
-    """What every rank would tell of rows that it has made by itself, of which it holds so much; the rest is staged."""
+    """What every rank would tell of rows that it has made by itself."""
     told = []
-    for info, count, own, here, limit in zip(infos, rows, sizes, held, limits_of(infos, config), strict=True):
-        slices = -(-(own - here) // stage_slice_bytes(limit))
-        made = {
+    for info, count, own, result, limit in zip(infos, rows, sizes, made, limits_of(infos, config), strict=True):
+        here = min(own, result.held)
+        piece = -(-own // result.pieces)
+        held, below = -(-here // max(piece, 1)), -(-(own - here) // max(piece, 1))
+        slices = below * -(-piece // stage_slice_bytes(limit))
+        said = {
             "rows": count,
             "nbytes": own,
             "tiers": {"device": here, "disk": own - here},
-            "chunks": int(here > 0) + slices,
-            "device_chunk_bytes": [here] if here else [],
+            "chunks": held + slices,
+            "device_chunk_bytes": [here // held] * held if held else [],
             "largest_staged_bytes": -(-(own - here) // max(slices, 1)),
             "used_bytes": info["used_bytes"] + here,
         }
-        told.append({**info, **made})
+        told.append({**info, **said})
     return told

@@ -13,6 +13,7 @@ from ..tables.schema import Label
 from .foresight import foresee, require_known
 from .group_foresight import (
     Infos,
+    Made,
     Making,
     are_together,
     as_wide,
@@ -48,7 +49,7 @@ def foresee_groupby(
     there = opened(infos, config)
     used = some_columns(there, needed) if known else there
     making = _making(infos, on, asked) if known else as_wide(infos, on)
-    plan, holds = foresee_together("groupby", infos, used, config, strategy, on, making)
+    plan, made = foresee_together("groupby", infos, used, config, strategy, on, making)
     if not are_together(infos, on):
         plan = replace(plan, notes=(*_what_is_sent(infos[0]["columns"], needed, asked), *plan.notes))
     if not in_order:
@@ -58,7 +59,7 @@ def foresee_groupby(
         if known
         else infos
     )
-    return _then_sorted(plan, groups, holds, config, strategy, on, _AS_GROUPS if known else _AS_ROWS)
+    return _then_sorted(plan, groups, made, config, strategy, on, _AS_GROUPS if known else _AS_ROWS)
 
 
 def _made_row_bytes(info: Mapping[str, Any], asked: Asked, numbers: Mapping[str, int]) -> list[tuple[float, float]]:
@@ -114,7 +115,7 @@ def _what_is_sent(columns: Sequence[Label], needed: set[Label], asked: Asked) ->
 def _then_sorted(
     plan: Plan,
     infos: Infos,
-    holds: Sequence[int],
+    made: Sequence[Made],
     config: GcylonConfig,
     strategy: str,
     on: Sequence[Label],
@@ -126,7 +127,7 @@ def _then_sorted(
     rows, sizes = [i["rows"] for i in infos], [i["nbytes"] for i in infos]
     if not are_together(infos, on):
         rows, sizes = spread_evenly(infos)
-    groups = made_here(infos, rows, sizes, list(map(min, sizes, holds)), config)
+    groups = made_here(infos, rows, sizes, made, config)
     try:
         then = foresee("sort_values", groups, config, strategy=strategy, on=on)
     except BudgetExceeded as error:  # there may be far fewer

@@ -127,7 +127,7 @@ def foreseen(limit: str, strategy: str, size: int, spread: bool) -> list[Any]:
     ("limit", "strategy"),
     [
         ("100 MiB", "auto"), ("100 MiB", "direct"), ("100 MiB", "chunked"), ("100 MiB", "staged"), ("500 KiB", "auto"),
-        ("500 KiB", "staged"), ("300 KiB", "auto"),
+        ("500 KiB", "staged"), ("300 KiB", "auto"), ("2460 KiB", "auto"), ("1230 KiB", "auto"), ("1350 KiB", "auto"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 2])
