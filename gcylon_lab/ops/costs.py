@@ -99,9 +99,12 @@ class Costs:
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
         largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk
+        # Of a view staged chunks are read back with all columns.
+        below = np.array(shapes.staged_bytes, dtype=np.float64) / np.maximum(self._sent, 1.0)
+        self._read_row = np.maximum(below, max(shapes.bytes_per_row, 1.0))
         # Staged chunks are of one size but for the last.
         mean = np.floor(self._sent / np.maximum(shapes.chunks, 1))
-        self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / max(shapes.bytes_per_row, 1.0))), 1.0)
+        self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / self._read_row)), 1.0)
         self._paths = _paths(shapes)
         self._worked: dict[int, Numbers] = {}
         self._read: dict[int, tuple[Numbers, Numbers, Numbers]] = {}
@@ -192,7 +195,7 @@ class Costs:
         if not self._joins:
             return piece, np.zeros_like(piece), np.zeros_like(piece)
         read = np.where(joined, piece * row, self._largest)
-        joining = np.where(joined, piece * row * np.where(self._largest > 0, 2, 1), 0.0)
+        joining = np.where(joined, piece * (row + np.where(self._largest > 0, self._read_row, 0.0)), 0.0)
         return piece, read, joining
 
     def _incoming(self, piece: Numbers) -> Numbers:

@@ -60,6 +60,11 @@ class Chunk:
         return "device" if self._region is None else self._region.tier
 
     @property
+    def copy_bytes(self) -> int:
+        """What a copy of the rows takes, at the most."""
+        return self.nbytes
+
+    @property
     def claim(self) -> object:
         """What pays for a chunk on the device tier."""
         return self._reservation
@@ -354,7 +359,7 @@ def _joined(workspace: Workspace, chunks: list[Chunk]) -> Iterator[Data]:
 
 
 def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
-    size = sum(chunk.nbytes for chunk in chunks)
+    size = sum(chunk.copy_bytes for chunk in chunks)
     held.enter_context(workspace.budget.reserve(size, "Joining small chunks"))
     with ExitStack() as loaded:  # only the copy is needed afterwards
         return workspace.backend.concat(

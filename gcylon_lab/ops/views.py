@@ -43,6 +43,11 @@ class ChunkView(Chunk):
         else:  # as large as what is read back
             super().__init__(schema, whole.rows, whole.nbytes, region=whole.region)
 
+    @property
+    def copy_bytes(self) -> int:
+        """What a copy of the rows takes: how wide variable columns are is not known of staged ones."""
+        return self.nbytes if self.schema.variable else self.rows * self.schema.row_bytes
+
     def read(self, workspace: Workspace) -> Data:
         """Give the rows without a reservation."""
         if self._region is None:
