@@ -86,15 +86,30 @@ def foresee_together(
     plan = foresee("shuffle", infos, config, strategy=strategy, on=on)
     after = shapes_ahead("shuffle", infos, config, strategy)[1]
     rows, sizes = spread_evenly(infos)
-    peaks, made, may_stage = [], [], _may_stage(infos, config)
-    for rank, (peak, limit) in enumerate(zip(plan.predicted_peaks, limits, strict=True)):
-        size, below = sizes[rank], plan.strategy == "staged"
-        there = (0, size, 2 * size) if below else (size, 0, 0)
-        grouping = _Grouping(after.used[rank], rows[rank], size, size, *there, limit, making)
-        peaks.append(max(peak, min(limit, grouping.needed(config, strategy, may_stage=may_stage))))
-        made.append(grouping.made(config, strategy, may_stage=may_stage))
-    notes = what_gives_way(shapes_ahead("shuffle", before, config, strategy)[0], after)
-    plan = replace(plan, verb=verb, notes=notes, predicted_peaks=tuple(peaks), predicted_peak_bytes=max(peaks))
+    may_stage = _may_stage(infos, config)
+
+    def grouped(asked: str, exchanged: str) -> tuple[list[int], list[Made]]:
+        """Peaks and results of the grouping, where the rows were exchanged by a strategy."""
+        peaks, made = [], []
+        for used, count, size, limit in zip(after.used, rows, sizes, limits, strict=True):
+            there = (0, size, 2 * size) if exchanged == "staged" else (size, 0, 0)
+            grouping = _Grouping(used, count, size, size, *there, limit, making)
+            peaks.append(min(limit, grouping.needed(config, asked, may_stage=may_stage)))
+            made.append(grouping.made(config, asked, may_stage=may_stage))
+        return peaks, made
+
+    work, made = grouped(strategy, plan.strategy)
+    peaks = tuple(map(max, plan.predicted_peaks, work))
+    others = [
+        replace(one, predicted_peak_bytes=max(one.predicted_peak_bytes, *grouped(one.strategy, one.strategy)[0]))
+        if one.fits
+        else one
+        for one in plan.alternatives
+    ]
+    plan = replace(
+        plan, verb=verb, notes=what_gives_way(shapes_ahead("shuffle", before, config, strategy)[0], after),
+        predicted_peaks=peaks, predicted_peak_bytes=max(peaks), alternatives=tuple(others),
+    )  # fmt: skip
     return plan, made
 
 

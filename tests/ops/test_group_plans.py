@@ -96,6 +96,23 @@ def test_only_columns_that_functions_need_are_counted(size: int, spread: bool) -
     assert not wrong, "\n".join(wrong)
 
 
+def other_strategies(table: Any) -> Any:
+    config = GcylonConfig(gpu_memory_limit=20 * table.nbytes)
+    plan = table.groupby("k").plan({"v": "sum"}, config=config)
+    peaks = {}
+    for other in plan.alternatives:
+        made = table.groupby("k").agg({"v": "sum"}, strategy=other.strategy, config=config)
+        peaks[other.strategy] = current().recorder.operations[-1].measured_peak_bytes / other.predicted_peak_bytes
+        made.release()
+    return peaks
+
+
+def test_what_other_strategies_would_take_counts_the_grouping_too() -> None:
+    for result in World("threads", 2).run(on_ranks, other_strategies, [wide(rank) for rank in range(2)]):
+        assert set(result["value"]) == {"chunked", "staged"}
+        assert all(0.9 < ratio < 1.1 for ratio in result["value"].values()), result["value"]
+
+
 def failing_plan(spec: Any) -> None:
     gl.from_local(pd.DataFrame({"k": [1], "x": [2]})).groupby("k").plan(spec)
 
