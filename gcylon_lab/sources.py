@@ -11,9 +11,9 @@ from .context import current
 from .errors import ArgumentError
 from .ops.foresight import check_root
 from .ops.intake import empty_part, take_in
-from .ops.operation import Request
 from .ops.reading import read_files
 from .ops.repartition import repartition
+from .ops.requests import Request
 from .started import clusters
 from .table import Table
 from .tables import io

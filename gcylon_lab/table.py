@@ -10,7 +10,9 @@ from .ops.collect import allgather
 from .ops.heads import checked_rows, take_head
 from .ops.part import Part, Partitioning
 from .ops.plan import Plan, Words
+from .ops.widths import column_row_bytes
 from .ops.written import lacks_values, null_columns
+from .tables.aggregation import Kernel
 from .tables.interop import to_frame as pandas_frame
 from .tables.planes import text_places
 from .tables.schema import Schema
@@ -107,13 +109,15 @@ class Table(
         -------
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
-            largest_staged_bytes, partitioning, row_bytes (of the fixed columns), fixed (whether no column is variable),
-            texts (how many columns hold them),
+            largest_staged_bytes, partitioning, row_bytes (of the fixed columns), fixed_column_bytes (of each, 0
+            for a variable one), column_row_bytes (mean bytes a row of each column), fixed (whether no column is
+            variable), texts (how many columns hold them),
             null_columns (how many lack values, -1 where kernels write no rows with texts or missing values), ready
             (whether all chunks have the table's dtypes, and are not too small to be sent one by one), and of the rank:
             used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
-            (how its world exchanges, for plans), index_row_bytes, match_row_bytes, pair_bytes and grouping_row_bytes
-            (of a join's index, of looking up in it, of pairs, and of what finds equal rows, for plans),
+            (how its world exchanges, for plans), index_row_bytes, match_row_bytes, pair_bytes, grouping_row_bytes and
+            ordering_row_bytes (of a join's index, of looking up in it, of pairs, of what finds equal rows, and what
+            orders them too, for plans),
             pinned_tier (whether host memory is a tier there, on GPU engines).
         """
         part, context = self._live(), self._context
@@ -130,6 +134,8 @@ class Table(
             "largest_staged_bytes": part.largest_staged_bytes,
             "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
             "row_bytes": part.schema.row_bytes,
+            "fixed_column_bytes": [0 if c.dtype is None else c.dtype.itemsize for c in part.schema],
+            "column_row_bytes": column_row_bytes(context.workspace, part),
             "null_columns": null_columns(lacks_values(context.workspace, part)),
             "texts": len(text_places(part.schema)),
             "fixed": not part.schema.variable,
@@ -143,6 +149,7 @@ class Table(
             "match_row_bytes": context.workspace.backend.match_row_bytes(Schema(())),
             "pair_bytes": context.workspace.backend.pair_bytes(),
             "grouping_row_bytes": context.workspace.backend.grouping_row_bytes(()),
+            "ordering_row_bytes": context.workspace.backend.grouping_row_bytes([Kernel("median", (), ())]),
             "pinned_tier": context.workspace.has_pinned_tier,
         }
 

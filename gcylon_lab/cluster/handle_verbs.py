@@ -197,6 +197,8 @@ class HandleVerbs(Forwarding):
         """Show how `sort_values` would run; no data is read."""
         return self._plan("sort_values", strategy, config, on=[by] if isinstance(by, str) else list(by))
 
+    plan_drop_duplicates = asked_here(DistinctVerbs.plan_drop_duplicates)
+    plan_unique = asked_here(DistinctVerbs.plan_unique)
     plan_union = asked_here(SetVerbs.plan_union)
     plan_intersect = asked_here(SetVerbs.plan_intersect)
     plan_difference = asked_here(SetVerbs.plan_difference)

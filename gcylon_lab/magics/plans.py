@@ -135,14 +135,15 @@ def _plan(receiver: Any, verb: str, args: list[Any], kwargs: dict[str, Any]) -> 
 
 
 def _plan_of_groups(groups: GroupBy[Any], verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:
-    """The plan of an `agg` is of its functions; of `size` and the like there is nothing to say of them."""
-    if verb not in ("agg", "plan"):
+    """The plan of an `agg` is of its functions, that of a `size` of the keys alone."""
+    if verb not in ("agg", "size", "plan"):
         return groups.plan(**{name: kwargs[name] for name in ("strategy", "config") if name in kwargs})
     try:
         inspect.signature(getattr(groups, verb)).bind(*args, **kwargs)
     except TypeError as error:
         raise refuse(f"{verb}: {error}.") from None
-    return groups.plan(*args, **{name: kwargs[name] for name in kwargs if name not in _OF_THE_RUN})
+    wanted = [{groups._by[0]: "size"}] if verb == "size" else args
+    return groups.plan(*wanted, **{name: kwargs[name] for name in kwargs if name not in _OF_THE_RUN})
 
 
 def _called(planner: Any, method: Any, verb: str, args: list[Any], kwargs: dict[str, Any]) -> Plan:

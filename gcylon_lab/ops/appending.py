@@ -13,14 +13,16 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..tables.column import Column
 from ..tables.schema import Schema
+from .chunk import Chunk
 from .exchange import exchange_table
 from .foresight import target_rows
 from .intake import check_values
 from .local import LocalWork
-from .operation import Int64s, Operation, Request
-from .part import Chunk, Part
+from .operation import Int64s, Operation
+from .part import Part
 from .partition import RangeRoute
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .sides import agree_sides, common_schema, spread_of
 from .steps import Step, local_plan

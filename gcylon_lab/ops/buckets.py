@@ -22,7 +22,7 @@ from .workspace import Workspace
 
 MOST_BUCKETS = 64
 # A chunk of fewer bytes takes far longer to be written and read back than to be joined to others before.
-_LEAST_CHUNK_BYTES = 64 * 1024
+LEAST_CHUNK_BYTES = 64 * 1024
 MASK_ROW_BYTES = 3  # of rows among which some are chosen: two masks and what they give
 
 
@@ -77,6 +77,7 @@ def split_in_buckets(
                 ids = backend.partition_ids(piece, keys, apart * buckets) % buckets
                 data, offsets = backend.partition(piece, ids.astype(dtype), buckets)
                 together.add(data, offsets, claim)
+            del piece, ids, data  # before the next one is read back
         together.put_down()
     return parts
 
@@ -85,7 +86,7 @@ def _waiting_bytes(work: LocalWork, part: Part, schema: Schema, rows: int, work_
     """How many bytes of pieces wait to be put down together, beside the work on one: none where slices are large."""
     row_bytes = part.nbytes / max(part.rows, 1)
     piece_rows = max((ahead.rows for ahead in pieces_ahead(part, schema, rows)), default=0)
-    wished = min(part.nbytes, buckets * _LEAST_CHUNK_BYTES)
+    wished = min(part.nbytes, buckets * LEAST_CHUNK_BYTES)
     if wished < 2 * piece_rows * row_bytes or not work.operation.may_stage:
         return 0
     left = work.room() - max(work.pieces_bytes(part, schema, rows, work_row_bytes))

@@ -7,10 +7,11 @@ import numpy as np
 from ..config import GcylonConfig
 from .exchange import exchange_table
 from .foresight import check_root
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .partition import RangeRoute
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .workspace import Workspace
 

@@ -17,10 +17,11 @@ from ..units import format_count
 from .choosing import chosen_rows
 from .exchange import exchange_table
 from .local import LocalWork
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .partition import RangeRoute
 from .pieces import pieces_ahead
+from .requests import Request
 from .running import run_verb
 from .setops import NAMES, counted_rows
 from .sides import Sides, agree_sides, common_schema, first_rows

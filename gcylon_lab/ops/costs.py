@@ -99,9 +99,12 @@ class Costs:
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
         largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk
+        # Of a view staged chunks are read back with all columns.
+        below = np.array(shapes.staged_bytes, dtype=np.float64) / np.maximum(self._sent, 1.0)
+        self._read_row = np.maximum(below, max(shapes.bytes_per_row, 1.0))
         # Staged chunks are of one size but for the last.
         mean = np.floor(self._sent / np.maximum(shapes.chunks, 1))
-        self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / max(shapes.bytes_per_row, 1.0))), 1.0)
+        self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / self._read_row)), 1.0)
         self._paths = _paths(shapes)
         self._worked: dict[int, Numbers] = {}
         self._read: dict[int, tuple[Numbers, Numbers, Numbers]] = {}
@@ -143,7 +146,7 @@ class Costs:
         free = self._largest + np.maximum(room - self._largest, 0.0) * self._usable
 
         def fits(rows: int) -> bool:
-            return bool((self.work(rows) <= free).all())
+            return bool((self._round_bytes(rows) <= free).all())
 
         if most < 1 or fits(most):
             return most
@@ -161,6 +164,10 @@ class Costs:
         if not together.size or (together < 2).any() or rows >= self._sent.max():
             return rows
         return min(rows, int(((together + 0.5) * chunk_rows).max()))
+
+    def _round_bytes(self, chunk_rows: int) -> Numbers:
+        """What of `work` depends on the size of a chunk."""
+        return self.work(chunk_rows)
 
     def room_for(self, chunk_rows: int) -> Numbers:
         """Bytes in which chunks of so many rows work; shape (size,)."""
@@ -197,7 +204,7 @@ class Costs:
         if not self._joins:
             return piece, np.zeros_like(piece), np.zeros_like(piece)
         read = np.where(joined, piece * row, self._largest)
-        joining = np.where(joined, piece * row * np.where(self._largest > 0, 2, 1), 0.0)
+        joining = np.where(joined, piece * (row + np.where(self._largest > 0, self._read_row, 0.0)), 0.0)
         return piece, read, joining
 
     def _incoming(self, piece: Numbers) -> Numbers:
@@ -306,7 +313,7 @@ def never_fits(shapes: Shapes, strategy: str) -> npt.NDArray[np.bool_]:
 def all_staged(shapes: Shapes) -> Shapes:
     """The sizes once all inputs have given way."""
     each = [-(-n // max(c, 1)) for n, c in zip(shapes.nbytes, shapes.chunks, strict=True)]
-    large = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES and not shapes.variable_row_bytes
+    large = shapes.large_slices
     slices = [min(n, stage_slice_bytes(limit, large=large)) for n, limit in zip(each, shapes.limits, strict=True)]
     return replace(
         shapes,

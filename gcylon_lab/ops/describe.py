@@ -15,9 +15,10 @@ from ..tables.interop import to_frame as pandas_frame
 from ..tables.schema import Label, Schema
 from .groupby import shared_checks
 from .keys import check_columns
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .reduce import reduced
+from .requests import Request
 from .running import run_verb
 from .workspace import Workspace
 

@@ -13,9 +13,10 @@ from .choosing import chosen_rows
 from .groupby import group_rows, shared_checks
 from .keys import check_keys, require_columns
 from .local import LocalWork
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .sides import new_label
 from .survivors import finds_survivors_first, survivors
@@ -66,8 +67,7 @@ def drop_duplicates(
     def check() -> None:
         if keys is not None:
             check_keys(part, keys, "subset")
-        if keep not in ("first", "last") and keep is not False:
-            raise ArgumentError(f"keep={keep!r} is none.", advice="It is 'first', 'last' or False.")
+        check_keep(keep)
 
     def body(operation: Operation) -> Part:
         names = list(operation.schema.names) if keys is None else keys
@@ -86,6 +86,18 @@ def drop_duplicates(
 
     arguments = {"subset": keys, "keep": keep}
     return run_operation(workspace, Request(verb, arguments, part, strategy, config, timeout_s, check=check), body)
+
+
+def check_keep(keep: str | bool) -> None:
+    """Refuse what says of no row whether it stays.
+
+    Raises
+    ------
+    ArgumentError
+        Naming what there is.
+    """
+    if keep not in ("first", "last") and keep is not False:
+        raise ArgumentError(f"keep={keep!r} is none.", advice="It is 'first', 'last' or False.")
 
 
 def _standing_once(operation: Operation, part: Part, count: Label) -> Part:

@@ -8,15 +8,14 @@ from numbers import Integral
 from typing import Any
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, BudgetExceeded, ColumnMissing
-from ..tables.aggregation import OF_ALL_ROWS
+from ..errors import ArgumentError, ColumnMissing
 from ..tables.schema import Label
 from .costs import all_staged, never_fits, room_wanted
 from .giving_way import giving_way_notes
 from .plan import Plan, check_strategy, make_plan
-from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT, VERBS, Shapes, after_cutting, stage_slice_bytes
+from .shapes import VERBS, Shapes, after_cutting, stage_slice_bytes
 
-_AS_ROWS = "assuming as many groups as rows, each as wide as one"
+DISTINCT = ("drop_duplicates", "unique")
 
 
 def foresee(
@@ -25,26 +24,27 @@ def foresee(
     config: GcylonConfig,
     *,
     strategy: str = "auto",
-    on: Sequence[str] = (),
+    on: Sequence[Label] | None = (),
     root: int = 0,
     rows_per_rank: Sequence[int] | None = None,
     beside: Sequence[int] = (),
     in_order: bool = False,
     asked: Sequence[tuple[str, Label | None]] = (),
+    keep: str | bool = "first",
 ) -> Plan:
     """Plan a verb from every rank's ``Table.info()``.
 
     Parameters
     ----------
     verb : str
-        shuffle, allgather, gather, broadcast, repartition, sort_values or groupby.
+        shuffle, allgather, gather, broadcast, repartition, sort_values, groupby, drop_duplicates or unique.
     infos : sequence of mapping
         One a rank, in rank order.
     config : GcylonConfig
         The settings it would run with.
     strategy : str, default "auto"
-    on : sequence of str
-        Keys of a shuffle, a sort or a group-by.
+    on : sequence of labels, or None
+        Keys of a shuffle, a sort or a group-by; columns whose values are distinct then, all of them where it is None.
     root : int
         Of gather and broadcast.
     rows_per_rank : sequence of int, optional
@@ -55,6 +55,8 @@ def foresee(
         Whether the groups of a group-by are sorted then.
     asked : sequence of (str, label or None)
         Functions of a group-by, each with its column; none if they are not known yet.
+    keep : {"first", "last", False}
+        Of drop_duplicates.
 
     Returns
     -------
@@ -67,163 +69,60 @@ def foresee(
         As the verb itself would: a missing column, a root out of range, a budget that is too small.
     """
     if verb == "groupby":
-        plan = _grouped(infos, config, strategy, on, asked)
-        return _then_sorted(plan, infos, config, strategy, on) if in_order else plan
+        from .groupby_foresight import foresee_groupby  # which stands on this file
+
+        return foresee_groupby(infos, config, strategy, on or (), in_order=in_order, asked=asked)
+    if verb in DISTINCT:
+        from .distinct_foresight import foresee_distinct
+
+        return foresee_distinct(verb, infos, config, strategy, on, keep)
+    on = on or ()
     if verb not in VERBS:
         raise ArgumentError(f"verb={verb!r} is none.", advice=f"It is one of {', '.join(VERBS)}.")
     check_strategy(strategy)
-    _check(infos, on, root)
-    more: dict[str, Any] = {"limits": tuple(_limits(infos, config)), "root": root}
+    require_known(infos, on)
+    check_root(root, len(infos))
+    more: dict[str, Any] = {"root": root}
     if verb == "repartition":
         more["target_rows"] = tuple(target_rows([i["rows"] for i in infos], rows_per_rank))
-    shapes = Shapes.from_infos(verb, infos, **more)
-    chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
-    pinned_tier = bool(infos[0].get("pinned_tier", False))
-    before = shapes
-    if config.may_stage(pinned_tier=pinned_tier):
-        shapes = _after_making_room(shapes, chunks, config, strategy, beside or (0,) * shapes.size)
-    plan = make_plan(shapes, config, strategy, pinned_tier=pinned_tier)
-    return replace(plan, notes=_what_gives_way(before, shapes))
+    before, shapes = shapes_ahead(verb, infos, config, strategy, beside, **more)
+    plan = make_plan(shapes, config, strategy, pinned_tier=bool(infos[0].get("pinned_tier", False)))
+    return replace(plan, notes=what_gives_way(before, shapes))
 
 
-def _grouped(
+def shapes_ahead(
+    verb: str,
     infos: Sequence[Mapping[str, Any]],
     config: GcylonConfig,
     strategy: str,
-    on: Sequence[str],
-    asked: Sequence[tuple[str, Label | None]],
-) -> Plan:
-    """A group-by shuffles by its keys, unless rows with equal keys are on one rank already."""
-    check_strategy(strategy)
-    _check(infos, [*on, *(column for _, column in asked if column is not None)], 0)
-    limits = _limits(infos, config)
-    if not _are_together(infos, on):
-        plan = foresee("shuffle", infos, config, strategy=strategy, on=on)
-        rows, sizes = _spread_evenly(infos)
-        # What is too much to be grouped at once is grouped in parts, which take no more than the shuffle did.
-        peaks = tuple(
-            peak if work > limit else max(peak, work)
-            for peak, work, limit in zip(
-                plan.predicted_peaks, _grouping_bytes(infos, rows, sizes, sizes), limits, strict=True
-            )
-        )
-        notes = (*_what_is_sent(infos[0]["columns"], on, asked), *plan.notes)
-        return replace(plan, verb="groupby", notes=notes, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
-    rows, sizes = [i["rows"] for i in infos], [i["nbytes"] for i in infos]
-    below = [i["nbytes"] - i["tiers"]["device"] for i in infos]
-    peaks = tuple(map(min, _grouping_bytes(infos, rows, sizes, below), limits))
-    fits = _held_bytes(infos, sizes, config, strategy) == sizes
-    return Plan(
-        verb="groupby", strategy="direct" if fits else "staged", rounds=0, chunk_rows=0, round_bytes=0,
-        result_bytes=max(sizes), predicted_peak_bytes=max(peaks), budget_bytes=min(limits),
-        reason="because rows with equal keys are on one rank already",
-        assumption="assuming a result no larger than the table", predicted_peaks=peaks,
-    )  # fmt: skip
+    beside: Sequence[int] = (),
+    **more: Any,
+) -> tuple[Shapes, Shapes]:
+    """The sizes that a plan sees: before anything has given way, and once it has."""
+    shapes = Shapes.from_infos(verb, infos, limits=tuple(limits_of(infos, config)), **more)
+    if not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
+        return shapes, shapes
+    chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
+    return shapes, _after_making_room(shapes, chunks, config, strategy, beside or (0,) * shapes.size)
 
 
-def _what_is_sent(columns: Sequence[Label], on: Sequence[str], asked: Sequence[tuple[str, Label | None]]) -> list[str]:
-    """What a group-by of these functions sends, which may be less than the shuffle that its plan counts."""
-    whole = sorted({function for function, _ in asked if function in OF_ALL_ROWS})
-    if whole:
-        need = "needs" if len(whole) == 1 else "need"
-        notes = [f"{' and '.join(whole)} {need} all rows of a key on one rank: no partial results are sent"]
-    else:
-        notes = ["where few keys stand in many rows, each rank sends partial results instead, which are fewer"]
-    needed = {*on, *(column for function, column in asked if column is not None and function != "size")}
-    if asked and len(needed) < len(columns):
-        notes.append(f"the plan counts all {len(columns)} columns; only those needed are sent, which are {len(needed)}")
-    return notes
-
-
-def _are_together(infos: Sequence[Mapping[str, Any]], on: Sequence[str]) -> bool:
-    spread = infos[0]["partitioning"]
-    return len(infos) == 1 or (spread is not None and spread["size"] == len(infos) and set(spread["keys"]) <= set(on))
-
-
-def _limits(infos: Sequence[Mapping[str, Any]], config: GcylonConfig) -> list[int]:
+def limits_of(infos: Sequence[Mapping[str, Any]], config: GcylonConfig) -> list[int]:
+    """The limit of each rank."""
     return [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in infos]
 
 
-def _spread_evenly(infos: Sequence[Mapping[str, Any]]) -> tuple[list[int], list[int]]:
-    """Rows and bytes of each rank after a shuffle."""
-    rows = target_rows([i["rows"] for i in infos], None)
-    total, nbytes = sum(rows), sum(i["nbytes"] for i in infos)
-    return rows, [nbytes * count // max(total, 1) for count in rows]
+def require_known(infos: Sequence[Mapping[str, Any]], on: Sequence[Label]) -> None:
+    """Refuse columns that there are not.
 
-
-def _grouping_bytes(
-    infos: Sequence[Mapping[str, Any]], rows: Sequence[int], sizes: Sequence[int], more: Sequence[int]
-) -> list[int]:
-    """What is in use on each rank while its rows are grouped at once, each being a group; ``more`` holds them."""
-    return [
-        info["used_bytes"] + beside + 2 * own + count * info.get("grouping_row_bytes", 0)
-        for info, count, own, beside in zip(infos, rows, sizes, more, strict=True)
-    ]
-
-
-def _held_bytes(
-    infos: Sequence[Mapping[str, Any]], sizes: Sequence[int], config: GcylonConfig, strategy: str
-) -> list[int]:
-    """How much each rank holds of a result that it makes by itself; the rest is staged."""
-    if strategy == "staged":
-        return [0] * len(infos)
-    if strategy != "auto" or not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
-        return list(sizes)
-    return [
-        max(0, min(own, limit - limit // KEPT_FREE_IN_LIMIT - info["used_bytes"]))
-        for info, own, limit in zip(infos, sizes, _limits(infos, config), strict=True)
-    ]
-
-
-def _then_sorted(
-    plan: Plan, infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy: str, on: Sequence[str]
-) -> Plan:
-    """A group-by whose groups are sorted, in an operation of its own: how many there are is not known, so as many as
-    there may be."""
-    note = f"the groups are then sorted by {', '.join(map(str, on))}"
-    try:
-        then = foresee("sort_values", _groups(infos, config, strategy, on), config, strategy=strategy, on=on)
-    except BudgetExceeded as error:  # there may be far fewer
-        note += f"; were they as many as the rows, and each as wide as one: {error.message}"
-        return replace(plan, notes=(*plan.notes, note))
-    own = {"the table itself is": "of the groups themselves some are", "and is read": "and are read"}
-    gives_way = then.notes
-    for said, meant in own.items():
-        gives_way = tuple(text.replace(said, meant) for text in gives_way)
-    return replace(plan, notes=(*plan.notes, note), then=replace(then, assumption=_AS_ROWS, notes=gives_way))
-
-
-def _groups(
-    infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy: str, on: Sequence[str]
-) -> list[dict[str, Any]]:
-    """What every rank would tell of the groups, were each row one."""
-    rows, sizes = [i["rows"] for i in infos], [i["nbytes"] for i in infos]
-    if not _are_together(infos, on):
-        rows, sizes = _spread_evenly(infos)
-    groups = []
-    of_ranks = zip(infos, rows, sizes, _held_bytes(infos, sizes, config, strategy), _limits(infos, config), strict=True)
-    for info, count, own, held, limit in of_ranks:
-        large = "fast_chunk_bytes" in info.get("exchange", {}) and own <= count * info["row_bytes"]
-        slices = -(-(own - held) // stage_slice_bytes(limit, large=large))
-        made = {
-            "rows": count,
-            "nbytes": own,
-            "tiers": {"device": held, "disk": own - held},
-            "chunks": int(held > 0) + slices,
-            "device_chunk_bytes": [held] if held else [],
-            "largest_staged_bytes": -(-(own - held) // max(slices, 1)),
-            "used_bytes": info["used_bytes"] + held,
-        }
-        groups.append({**info, **made})
-    return groups
-
-
-def _check(infos: Sequence[Mapping[str, Any]], on: Sequence[Label], root: int) -> None:
+    Raises
+    ------
+    ColumnMissing
+        Naming the columns.
+    """
     for key in on:
         if key not in infos[0]["columns"]:
             names = ", ".join(map(repr, infos[0]["columns"]))
             raise ColumnMissing(f"There is no column {key!r}.", advice=f"The columns are {names}.", column=str(key))
-    check_root(root, len(infos))
 
 
 def check_root(root: int, size: int) -> None:
@@ -294,8 +193,8 @@ def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
         )
 
 
-def _what_gives_way(before: Shapes, after: Shapes) -> tuple[str, ...]:
-    """What is staged before the first round."""
+def what_gives_way(before: Shapes, after: Shapes) -> tuple[str, ...]:
+    """What is staged before the first round, in words."""
     own = [now - then for then, now in zip(before.staged_bytes, after.staged_bytes, strict=True)]
     others = [u - now - mine for u, now, mine in zip(before.used, after.used, own, strict=True)]
     return giving_way_notes(max(0, *own), max(0, *others))
@@ -311,7 +210,6 @@ def _after_making_room(
     wanted = room_wanted(shapes, config, strategy)
     used, staged, largest = list(shapes.used), list(shapes.staged_bytes), list(shapes.largest_staged_bytes)
     count = list(shapes.chunks)
-    large = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES and not shapes.variable_row_bytes
     for rank, (own, limit, room) in enumerate(zip(chunks, shapes.limits, wanted, strict=True)):
         # Other tables first; the input's own chunks go only if there is no other way, and one by one.
         used[rank] = max(min(used[rank], sum(own) + beside[rank]), min(used[rank], limit - room.all))
@@ -320,7 +218,7 @@ def _after_making_room(
                 break
             used[rank] -= nbytes
             staged[rank] += nbytes
-            slices = max(1, -(-nbytes // stage_slice_bytes(limit, large=large)))
+            slices = max(1, -(-nbytes // stage_slice_bytes(limit, large=shapes.large_slices)))
             largest[rank] = max(largest[rank], -(-nbytes // slices))
             count[rank] += slices - 1
     return replace(

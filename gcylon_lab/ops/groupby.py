@@ -14,9 +14,10 @@ from .group_counts import expected_groups
 from .groups import Grouping
 from .keys import check_columns, check_keys
 from .local import LocalWork
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .steps import is_together, local_plan, partitioned_by, shuffled
 from .views import view_of

@@ -13,19 +13,17 @@ from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
 from .group_counts import found_in, is_growing
+from .group_samples import sample_keys
 from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .local import LocalWork
 from .one_table import fold_in_one_table
-from .part import Chunk, Part
+from .part import Part
 from .pieces import pieces_ahead, reading_bytes
 
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key, or nearly all of them
 _APART = 16
 _MOST_IDS = 1 << 32  # of a hash: keys that have the same one are not told apart by it
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
-_SAMPLES = 16
-_SAMPLE_ROWS = 4096
-_LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
 
 
 class Grouping:
@@ -65,46 +63,8 @@ class Grouping:
 
     def sample(self, part: Part) -> tuple[int, int]:
         """Look at some rows of a part in many places: how many, and how many different keys they have."""
-        rows, keys = part.rows, list(self.steps.keys)
-        if not rows:
-            return 0, 0
-        backend, found = self.work.backend, Schema([self.rows_schema[key] for key in keys])
-        length = self._sample_rows(part)
-        starts = {rows * i // _SAMPLES for i in range(_SAMPLES)} if rows > _SAMPLES * length else {0}
-        length = length if len(starts) > 1 else rows
-        places = part.places(starts)
-        looks = sum(min(length, chunk.rows - start) for chunk, inside in places for start in inside)
-        held_row_bytes = 2 * (_row_bytes(part) if found.variable else found.row_bytes)
-        read_back = max(chunk.loaded_bytes(found.names) for chunk in part.chunks)
-        self.work.expect_now(looks * held_row_bytes + max(looks * self._scratch, read_back))
-        pieces: list[Data] = []
-        with ExitStack() as held:
-            if not found.variable:  # their bytes are known: nothing gives way while there are views of it
-                held.enter_context(self.work.claim(looks * 2 * found.row_bytes))
-            for chunk, inside in places:
-                pieces += self._looked_at(chunk, inside, length, found, held)
-            whole = backend.concat(pieces)
-            del pieces, places, chunk  # chunks that give way now shall be free
-            with self.work.claim(whole.rows * self._scratch):
-                return whole.rows, backend.count_distinct(whole, keys)
-
-    def _sample_rows(self, part: Part) -> int:
-        """Rows of each place that is looked at: fewer where that would take much of the budget."""
-        share = self.work.workspace.budget.limit_bytes // _LOOKS_IN_LIMIT
-        return max(1, min(_SAMPLE_ROWS, int(share / (4 * _row_bytes(part) + self._scratch) / _SAMPLES)))
-
-    def _looked_at(
-        self, chunk: Chunk, starts: Sequence[int], length: int, schema: Schema, held: ExitStack
-    ) -> list[Data]:
-        """Keys of some rows, from so many places of a chunk: copies where its rows are not in memory."""
-        backend, pieces = self.work.backend, []
-        with chunk.load(self.work.workspace, schema.names) as keys:
-            for start in starts:
-                piece = backend.cast(backend.slice(keys, start, min(chunk.rows, start + length)), schema)
-                if schema.variable:
-                    held.enter_context(self.work.claim(2 * piece.nbytes))
-                pieces.append(backend.concat([piece]) if schema.variable or chunk.tier != "device" else piece)
-        return pieces
+        keys = Schema([self.rows_schema[key] for key in self.steps.keys])
+        return sample_keys(self.work, part, keys, self._scratch)
 
     # ---- partial results
 
@@ -142,6 +102,7 @@ class Grouping:
         self._expect_fold(part, min(groups, part.rows), rows, work_row_bytes)
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             folding.add(piece)
+            del piece  # before the next one is read back
         return folding.close(), not folding.aside
 
     def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float) -> None:

@@ -8,8 +8,10 @@ from typing import Any
 from ..errors import ArgumentError
 from ..tables.data import Columns
 from ..tables.pandas_backend import PandasBackend
-from .operation import Operation, Request
-from .part import Chunk, Part, hold
+from .chunk import Chunk, hold
+from .operation import Operation
+from .part import Part
+from .requests import Request
 from .running import run_verb
 from .workspace import Workspace
 

@@ -8,8 +8,10 @@ from ..memory.lower import LowerFile
 from ..tables.backend import Data
 from ..tables.promotion import may_not_fit
 from ..tables.schema import Schema, agree_schemas
-from .operation import Operation, Request
-from .part import Chunk, Part, hold, stage
+from .chunk import Chunk, hold, stage
+from .operation import Operation
+from .part import Part
+from .requests import Request
 from .running import run_verb
 from .shapes import KEPT_FREE_IN_LIMIT
 from .workspace import Workspace

@@ -31,10 +31,11 @@ from .join_plan import (
 from .join_widening import of_one_schema
 from .local import LocalWork
 from .local_join import LocalJoin, Looked
-from .operation import Int64s, Operation, Request
+from .operation import Int64s, Operation
 from .part import Part, Partitioning
 from .partition import HashRoute, RangeRoute
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .steps import Step
 from .too_large import MOST_BYTES, crossed_bytes, least_bytes, refuse_too_large

@@ -18,9 +18,10 @@ from .join_alternatives import Foreseen, join_alternatives
 from .join_memory import JoinMemory, join_memory
 from .join_passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
 from .join_plan import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
-from .operation import Int64s, Operation, Request
+from .operation import Int64s, Operation
 from .part import Part, Partitioning
 from .plan import EVENLY, Plan, check_strategy
+from .requests import Request
 from .running import run_verb
 from .shapes import FAST_CHUNK_BYTES
 from .votes import agreed

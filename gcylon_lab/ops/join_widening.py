@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ..tables.schema import Schema
+from .chunk import Chunk
 from .local import LocalWork
-from .part import Chunk, Part
+from .part import Part
 
 
 def of_one_schema(work: LocalWork, made: Part, schema: Schema) -> list[Chunk]:

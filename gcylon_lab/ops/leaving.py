@@ -8,7 +8,7 @@ from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
 from ..tables.backend import Data
 from ..tables.schema import Schema
-from .part import Chunk, stage
+from .chunk import Chunk, stage
 from .workspace import Workspace
 
 

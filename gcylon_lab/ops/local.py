@@ -10,9 +10,10 @@ from ..memory.lower import LowerFile
 from ..profiling import span
 from ..tables.backend import Backend, Data
 from ..tables.schema import Label, Schema
+from .chunk import Chunk, hold
 from .leaving import Leaving
 from .operation import Operation
-from .part import Chunk, Part, hold
+from .part import Part
 from .pieces import columns_bytes, next_group, pieces_ahead
 from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
 

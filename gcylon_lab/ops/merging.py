@@ -13,8 +13,9 @@ from ..tables.data import Columns
 from ..tables.pandas_sorting import sort_order, take_rows
 from ..tables.schema import Schema
 from ..tables.sorting import SortKey
+from .chunk import Chunk
 from .leaving import Leaving
-from .part import Chunk, Part
+from .part import Part
 from .sort_costs import ORDER_BYTES, RUN_SHARE, bucket_count
 from .splitters import Buckets, make_buckets, sample_positions, take_sample
 from .workspace import Workspace

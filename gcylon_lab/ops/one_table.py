@@ -80,6 +80,7 @@ def _folded(
         for piece in work.pieces(part, grouping.rows_schema, rows):
             with span("group", "algorithm", bytes=piece.nbytes):
                 table.add(piece)
+                del piece  # before the next one is read back
                 if looks and table.groups() is None:
                     return None
         with span("group", "algorithm"):

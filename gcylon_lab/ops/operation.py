@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
-from numbers import Real
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, ConfigError, GcylonError, RanksDisagree
+from ..errors import GcylonError, RanksDisagree
 from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
@@ -23,6 +21,7 @@ from ..tables.schema import Schema, agree_schemas
 from .costs import all_staged, costs_of, never_fits, room_wanted
 from .part import Part
 from .plan import Plan, check_strategy, make_plan
+from .requests import Request, check_settings, digest
 from .shapes import Shapes, after_cutting
 from .shared_memory import claimed_bytes
 from .views import ShownPart
@@ -31,46 +30,6 @@ from .workspace import Workspace
 from .written import ColumnsSeen, columns_seen, columns_told, null_columns
 
 Int64s = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What a verb was called with on this rank.
-
-    Attributes
-    ----------
-    verb : str
-    arguments : dict
-        Plain values that must be the same on all ranks.
-    part : Part
-        The input.
-    strategy : str
-    config : GcylonConfig or None
-        None takes rank 0's live one.
-    timeout_s : float or None
-        Seconds until `DeadlineExceeded`.
-    check : callable, optional
-        Looks at the arguments on this rank and raises; told to all.
-    others : tuple of Part
-        Further inputs, which do not give way to the operation either.
-    """
-
-    verb: str
-    arguments: dict[str, Any]
-    part: Part
-    strategy: str = "auto"
-    config: GcylonConfig | None = None
-    timeout_s: float | None = None
-    check: Callable[[], None] | None = None
-    others: tuple[Part, ...] = ()
-
-    def text(self) -> str:
-        """Return the call in words, the same text for the same call."""
-        arguments = dict(self.arguments) | {"strategy": self.strategy}
-        if self.config is not None:
-            known = isinstance(self.config, GcylonConfig)  # what it is if not, `check_settings` says to all ranks
-            arguments["config"] = self.config.as_code() if known else self.config
-        return f"{self.verb}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})"
 
 
 class Operation:
@@ -384,22 +343,3 @@ class Operation:
             return agree_schemas([Schema.from_bytes(text) for text in texts], [int(n) for n in rows])
         except GcylonError as error:
             raise agreed(error) from None
-
-
-def check_settings(config: object, timeout_s: object) -> None:
-    """Refuse a config that is none, and a deadline that is no time.
-
-    Raises
-    ------
-    ConfigError, ArgumentError
-        With what was given.
-    """
-    if config is not None and not isinstance(config, GcylonConfig):
-        raise ConfigError(f"config={config!r} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig().")
-    if timeout_s is not None and not (isinstance(timeout_s, Real) and float(timeout_s) >= 0):
-        raise ArgumentError(f"timeout_s={timeout_s!r} is no time.", advice="Give seconds, or None to wait for ever.")
-
-
-def digest(text: str) -> int:
-    """Return 63 bits that stand for a text, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ..errors import BudgetExceeded, SpillError
-from ..memory.lower import LowerFile, LowerRegion
-from ..profiling import span
+from ..memory.lower import LowerFile
 from ..tables.backend import Data
 from ..tables.cudf_partition_source import TILE_ROWS
 from ..tables.schema import Label, Schema
+from .chunk import Chunk, stage
 from .shapes import slices_of
 
 if TYPE_CHECKING:
@@ -28,149 +28,6 @@ class Partitioning:
 
     keys: tuple[Label, ...]
     size: int
-
-
-class Chunk:
-    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made.
-
-    The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
-    """
-
-    __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
-
-    def __init__(
-        self,
-        schema: Schema,
-        rows: int,
-        nbytes: int,
-        *,
-        data: Data | None = None,
-        reservation: object = None,
-        region: LowerRegion | None = None,
-    ) -> None:
-        self.schema = schema
-        self.rows = rows
-        self.nbytes = nbytes
-        self._data = data
-        self._reservation = reservation
-        self._region = region
-
-    @property
-    def tier(self) -> str:
-        """``device``, ``pinned`` or ``disk``."""
-        return "device" if self._region is None else self._region.tier
-
-    @property
-    def claim(self) -> object:
-        """What pays for a chunk on the device tier."""
-        return self._reservation
-
-    @property
-    def region(self) -> LowerRegion:
-        """Where the rows of a staged chunk are."""
-        if self._region is None:
-            raise ValueError("the chunk is on the device tier")
-        return self._region
-
-    @property
-    def data(self) -> Data:
-        """The rows of a chunk that is on the device tier."""
-        if self._data is None:
-            raise ValueError("the chunk is staged; load it")
-        return self._data
-
-    def give_up(self) -> tuple[Data, object]:
-        """Hand on the rows of a chunk on the device tier, with the claim on them; it is empty afterwards."""
-        data, reservation = self.data, self._reservation
-        self.rows, self._data, self._reservation = 0, None, None
-        return data, reservation
-
-    def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
-        """Bytes that `load` reads back: of some columns, or all; 0 of a chunk on the device tier."""
-        if self._region is None:
-            return 0
-        return self.nbytes if names is None else self._region.bytes_of(buffers_of(self.schema, names))
-
-    @contextmanager
-    def load(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Iterator[Data]:
-        """Give the rows, perhaps of some columns only; a staged chunk is read back under a reservation of its own, and
-        stays staged.
-
-        Raises
-        ------
-        BudgetExceeded
-            If a staged chunk does not fit.
-        SpillError
-            If it cannot be read.
-        """
-        if self._region is None:
-            yield self.read(workspace, names)
-            return
-        with workspace.budget.reserve(self.loaded_bytes(names), "Reading a staged chunk"):
-            yield self.read(workspace, names)
-
-    def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
-        """Give the rows, perhaps of some columns only, without a reservation: for rows that leave the budget."""
-        backend, region = workspace.backend, self._region
-        if region is None:
-            return self.data if names is None else backend.select(self.data, names)
-        if names is None:
-            only, schema, nbytes = None, self.schema, region.nbytes
-        else:
-            only, schema = buffers_of(self.schema, names), _unpacked_with(self.schema, names)
-            nbytes = region.bytes_of(only)
-        with span("unstage", "io", bytes=nbytes, tier=region.tier):
-            record = workspace.recorder.active
-            if record is not None:
-                record.unstaged_bytes += nbytes
-            data = backend.unpack(schema, self.rows, region.read(only))
-        return data if names is None else backend.select(data, names)
-
-
-def buffers_of(schema: Schema, names: Sequence[Label]) -> list[int]:
-    """The buffers in which some columns are, of those that rows of a schema are packed into: one for each fixed column,
-    and one that holds all others."""
-    wanted = set(names)
-    found = [place for place, column in enumerate(schema.fixed) if column.name in wanted]
-    return [*found, len(schema.fixed)] if any(not schema[name].fixed for name in wanted) else found
-
-
-def _unpacked_with(schema: Schema, names: Sequence[Label]) -> Schema:
-    """What is in the buffers of some columns."""
-    wanted = set(names)
-    variable = any(not schema[name].fixed for name in wanted)
-    return Schema([c for c in schema if c.name in wanted or (variable and not c.fixed)])
-
-
-def hold(workspace: Workspace, data: Data, what: str) -> Chunk:
-    """Make a chunk on the device tier of rows that exist already.
-
-    Raises
-    ------
-    BudgetExceeded
-        If they do not fit.
-    """
-    reservation = workspace.budget.reserve(data.nbytes, what)
-    return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=reservation)
-
-
-def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None) -> Chunk:
-    """Move rows to a tier below the device and make a chunk of them.
-
-    Where the move goes on after this returns, ``held`` is kept until it is done.
-
-    Raises
-    ------
-    SpillError
-        If the disk is full or cannot be written.
-    """
-    with span("stage", "io", bytes=data.nbytes) as moving:
-        region = file.append(workspace.backend.pack(data), held)
-        moving.tier = region.tier
-    record = workspace.recorder.active
-    if record is not None:
-        record.staged_bytes += region.nbytes
-    return Chunk(data.schema, data.rows, region.nbytes, region=region)
 
 
 class Part:
@@ -270,7 +127,7 @@ class Part:
         budget = workspace.budget
         file: LowerFile | None = None
         for chunk in list(self.chunks):
-            count = slices_of(chunk.nbytes, budget.limit_bytes)
+            count = slices_of(chunk.nbytes, budget.limit_bytes, large=workspace.stages_beside(chunk.schema))
             if chunk.tier == "device" or count == 1 or chunk.nbytes > budget.remaining_bytes:
                 continue
             try:
@@ -403,7 +260,7 @@ def _joined(workspace: Workspace, chunks: list[Chunk]) -> Iterator[Data]:
 
 
 def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
-    size = sum(chunk.nbytes for chunk in chunks)
+    size = sum(chunk.copy_bytes for chunk in chunks)
     held.enter_context(workspace.budget.reserve(size, "Joining small chunks"))
     with ExitStack() as loaded:  # only the copy is needed afterwards
         return workspace.backend.concat(

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..tables.schema import Label, Schema
-from .part import Chunk, Part
+from .chunk import Chunk
+from .part import Part
 
 
 def next_group(waiting: list[Chunk], rows: int) -> list[Chunk]:

@@ -12,7 +12,7 @@ from ..comm.transport import Receive, Window
 from ..memory.budget import Reservation
 from ..tables.backend import Output
 from ..tables.schema import Schema
-from .part import Chunk
+from .chunk import Chunk
 from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]

@@ -9,9 +9,10 @@ from typing import Any
 from ..config import GcylonConfig
 from ..errors import GcylonError
 from .foresight import foresee
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .plan import Plan
+from .requests import Request
 from .running import run_verb
 from .votes import agreed
 from .workspace import Workspace

@@ -14,9 +14,10 @@ from ..tables.read_plans import RowPiece
 from ..tables.row_filters import filtered
 from ..units import format_count
 from .intake import piece_bytes, reserved, taken
-from .operation import Operation, Request, digest
+from .operation import Operation
 from .part import Part
 from .plan import Plan
+from .requests import Request, digest
 from .running import run_operation
 from .steps import local_plan
 from .votes import VoteKind, agreed

@@ -21,9 +21,10 @@ from .groupby import group_rows, shared_checks
 from .groups import Grouping
 from .keys import check_columns
 from .local import LocalWork
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .partition import RangeRoute
+from .requests import Request
 from .running import run_verb
 from .selecting import quantile_positions, select_words
 from .steps import Step

@@ -10,10 +10,11 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError
 from .exchange import exchange_table
 from .foresight import check_rows_per_rank, listed_rows, target_rows
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .partition import RangeRoute
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .votes import agreed
 from .workspace import Workspace

@@ -11,7 +11,7 @@ from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
 from ..tables.backend import Output
 from ..tables.schema import Schema
-from .part import Chunk, stage
+from .chunk import Chunk, stage
 from .placement import Arrivals, Int64s
 from .workspace import Workspace
 

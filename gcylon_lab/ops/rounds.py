@@ -178,6 +178,7 @@ def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -
             for outgoing, remaining in _halving(operation, route, data, first_row - rows, after):
                 outgoing.stays = stays and outgoing.reservation is None
                 yield outgoing, remaining
+            del data, outgoing  # before the next piece is read back
 
 
 def _halving(

@@ -13,13 +13,15 @@ from ..tables.backend import Backend, Data
 from ..tables.expressions import Expression
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
 from ..units import format_bytes
+from .chunk import Chunk
 from .intake import check_values, take_in
 from .keys import check_columns
 from .local import LocalWork
-from .operation import Operation, Request
-from .part import Chunk, Part, Partitioning
+from .operation import Operation
+from .part import Part, Partitioning
 from .pieces import reading_bytes
 from .plan import Plan
+from .requests import Request
 from .running import run_operation, run_verb
 from .steps import local_plan
 from .views import ChunkView, renamed

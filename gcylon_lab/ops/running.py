@@ -12,9 +12,10 @@ from ..profiling import OperationRecord
 from ..profiling import operation as recorded
 from .advice import with_leeway
 from .giving_way import GivingWay, giving_way_notes
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .plan import UNCOUNTED, Plan
+from .requests import Request
 from .votes import VoteKind
 from .workspace import Workspace
 
@@ -141,7 +142,11 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: 
     operation.record.budget_bytes = limit
     with operation.workspace.budget.limited(limit):
         result = body(operation)
-    own, others = operation.vote(VoteKind.CLOSING, giving_way.count())[:, :2].max(axis=0)
+    votes = operation.vote(VoteKind.CLOSING, (*giving_way.count(), operation.record.predicted_peak_bytes))
+    own, others = votes[:, :2].max(axis=0)
+    if operation.plan is not None and votes[:, 2].all():  # of all steps, not of an exchange among them alone
+        peaks = tuple(votes[:, 2].tolist())
+        operation.plan = replace(operation.plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
     operation.notes += giving_way_notes(int(own), int(others), inputs=giving_way.inputs, ran=True)
     operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
     return result

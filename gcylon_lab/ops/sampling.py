@@ -11,9 +11,10 @@ from ..errors import ArgumentError
 from ..tables.order_bits import Words
 from .groupby import shared_checks
 from .local import LocalWork
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .selecting import find_words
 from .steps import local_plan

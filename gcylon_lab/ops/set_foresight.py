@@ -13,9 +13,10 @@ from ..config import GcylonConfig
 from ..errors import GcylonError
 from .appending import APPENDED, NO_ROWS, ONE_RANK, cuts_of, one_after_the_other, require_choices, tables_note
 from .foresight import foresee
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .plan import Plan, check_strategy
+from .requests import Request
 from .running import run_verb
 from .setops import NAMES, staying, staying_note
 from .sides import require_same_names
@@ -23,7 +24,7 @@ from .votes import agreed
 from .workspace import Workspace
 
 Infos = Sequence[Mapping[str, Any]]
-_PARTIAL = "where few different rows stand in many, each rank sends each of its own once instead, which are fewer"
+PARTIAL = "where few different rows stand in many, each rank sends each of its own once instead, which are fewer"
 _LOCAL = "because equal rows are on one rank already"
 
 
@@ -82,7 +83,7 @@ def _met(verb: str, left: Infos, right: Infos, config: GcylonConfig, strategy: s
         return _grouped(verb, both, _local(verb, both, config, strategy, _LOCAL), config)
     if spread == [None, None]:
         plan = foresee("shuffle", both, config, strategy=strategy, on=keys)
-        return _grouped(verb, both, replace(plan, notes=(_PARTIAL, *plan.notes)), config)
+        return _grouped(verb, both, replace(plan, notes=(PARTIAL, *plan.notes)), config)
     stays = staying(spread, [sum(i["nbytes"] for i in infos) for infos in (left, right)])
     by = spread[stays]
     assert by is not None

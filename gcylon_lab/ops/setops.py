@@ -19,12 +19,14 @@ from ..tables.promotion import fixed_column
 from ..tables.schema import Label, Schema
 from .appending import appended
 from .choosing import chosen_rows
+from .chunk import Chunk
 from .groupby import group_rows, shared_checks
 from .keys import require_columns
 from .local import LocalWork
-from .operation import Operation, Request
-from .part import Chunk, Part, Partitioning
+from .operation import Operation
+from .part import Part, Partitioning
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .sides import Sides, agree_sides, common_schema, new_label, spread_of
 from .steps import shuffled

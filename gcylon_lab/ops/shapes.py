@@ -102,6 +102,11 @@ class Shapes:
         return len(self.rows)
 
     @property
+    def large_slices(self) -> bool:
+        """Whether rows leave a GPU without being packed, and so in large slices."""
+        return self.fast_chunk_bytes > FAST_CHUNK_BYTES and (self.fixed or not self.variable_row_bytes)
+
+    @property
     def scatters_rows(self) -> bool:
         """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
         may = self.fixed or not self.variable_row_bytes or (self.writable and not any(self.staged_bytes))
@@ -178,16 +183,22 @@ def stage_slice_bytes(limit_bytes: int, *, large: bool = False) -> int:
     return min(most, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
 
 
-def slices_of(nbytes: int, limit_bytes: int) -> int:
+def leaves_unpacked(info: Mapping[str, Any]) -> bool:
+    """Whether a table, of which ranks tell this, is staged in large slices."""
+    return "fast_chunk_bytes" in info.get("exchange", {}) and bool(info.get("fixed"))
+
+
+def slices_of(nbytes: int, limit_bytes: int, *, large: bool) -> int:
     """Into how many slices a staged chunk is cut: 1 where it leaves enough of the limit when it is read back whole, or
     cannot be read at all."""
     cut = limit_bytes < _LARGEST_IN_LIMIT * nbytes and nbytes <= limit_bytes
-    return -(-nbytes // stage_slice_bytes(limit_bytes)) if cut else 1
+    return -(-nbytes // stage_slice_bytes(limit_bytes, large=large)) if cut else 1
 
 
 def after_cutting(shapes: Shapes) -> Shapes:
     """The sizes once staged chunks that are large have been cut; they are of one size but for the last."""
-    cuts = [slices_of(n, limit) for n, limit in zip(shapes.largest_staged_bytes, shapes.limits, strict=True)]
+    of_limits = zip(shapes.largest_staged_bytes, shapes.limits, strict=True)
+    cuts = [slices_of(n, limit, large=shapes.large_slices) for n, limit in of_limits]
     if max(cuts) == 1:
         return shapes
     of_ranks = list(zip(shapes.largest_staged_bytes, shapes.staged_bytes, shapes.chunks, cuts, strict=True))

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from ..config import GcylonConfig
 from .exchange import exchange_table
 from .keys import check_keys, listed
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part, Partitioning
 from .partition import HashRoute
 from .plan import Plan
+from .requests import Request
 from .running import run_operation
 from .workspace import Workspace
 

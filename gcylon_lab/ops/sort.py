@@ -16,10 +16,11 @@ from ..tables.sorting import SortKey, require_sortable
 from .exchange import exchange_table
 from .keys import check_keys, listed
 from .merging import Sorter
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
 from .partition import HashRoute
 from .plan import Plan
+from .requests import Request
 from .rounds import Outgoing
 from .running import run_operation
 from .splitters import Splitters, find_splitters

@@ -49,6 +49,10 @@ class SortCosts(Costs):
         work: Numbers = np.maximum(exchanging, self._sorting - np.array(self.kept, dtype=np.float64))
         return work
 
+    def _round_bytes(self, chunk_rows: int) -> Numbers:
+        """Smaller chunks would not make the sort that follows smaller."""
+        return super()._work(chunk_rows)
+
     def _scratch_bytes(self, rows: int) -> int:
         return self._order_bytes(rows) if self._presorts else super()._scratch_bytes(rows)
 

@@ -16,8 +16,9 @@ from ..tables.data import Columns, concat_columns, empty_columns
 from ..tables.pandas_sorting import sort_order, sort_scratch_bytes, starts_of_equal_rows, take_rows
 from ..tables.schema import Schema
 from ..tables.sorting import SortKey
+from .chunk import Chunk
 from .operation import Operation
-from .part import Chunk, Part
+from .part import Part
 from .shapes import Shapes
 from .votes import VoteKind
 from .workspace import Workspace

@@ -28,20 +28,21 @@ from .sides import new_label
 from .steps import Step, is_together, local_plan, partitioned_by
 from .views import view_of
 from .votes import VoteKind
+from .widths import keys_row_bytes
 from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
 
-_POSITION_BYTES = 8
+POSITION_BYTES = 8
 _WORTH = 2  # a row is at least so many times as large as its keys and its position
 _BITS_IN_LIMIT = 8  # what says which rows stay takes at most so much of the budget
-_HELD_IN_LIMIT = 4  # keys and positions are held up to such a part of the budget: they are grouped next
+HELD_IN_LIMIT = 4  # keys and positions are held up to such a part of the budget: they are grouped next
 _FEW_EQUAL = 0.9  # where more of the rows before were all different, looking at more of them is in vain
-_SHARE = 3  # nothing else is in memory meanwhile: a piece with its work takes such a part of the budget
-_PLACE_BYTES = 16  # a row: masks, and the numbers of rows
+PIECE_IN_LIMIT = 3  # nothing else is in memory meanwhile: a piece with its work takes such a part of the budget
+PLACE_BYTES = 16  # a row: masks, and the numbers of rows
 _MARKING_BYTES = 64
 _WAITING_IN_ROOM = 4  # rows that are picked wait while they take less than such a part of what is free
-_NOTE = "the rows that stay were found by their keys and positions first; only these are copied"
+NOTE = "the rows that stay were found by their keys and positions first; only these are copied"
 
 
 def finds_survivors_first(operation: Operation, part: Part, keys: Sequence[Label]) -> bool:
@@ -49,25 +50,26 @@ def finds_survivors_first(operation: Operation, part: Part, keys: Sequence[Label
 
     That is so where whole rows would be staged, and are much larger than their keys.
     """
-    limit = operation.workspace.limit_for(operation.config)
-    strategy = operation.request.strategy
-    overfull = int(strategy == "staged" or (strategy == "auto" and 2 * part.nbytes > limit))
-    fits = int(part.rows // 8 * _BITS_IN_LIMIT <= limit)
-    wide = part.nbytes / max(part.rows, 1)
-    narrow = _key_row_bytes(part, keys) + _POSITION_BYTES
-    worth = int(not part.rows or wide >= _WORTH * narrow)
-    votes = operation.vote(VoteKind.COUNT, (overfull, fits, worth))
-    if operation.workspace.backend.on_gpu or not operation.may_stage:
+    workspace = operation.workspace
+    limit = workspace.limit_for(operation.config)
+    narrow = keys_row_bytes(workspace, part, keys)
+    votes = operation.vote(
+        VoteKind.COUNT, worth_finding_first(operation.request.strategy, part.rows, part.nbytes, narrow, limit)
+    )
+    if workspace.backend.on_gpu or not operation.may_stage:
         return False
     return bool(votes[:, 0].any() and votes[:, 1:3].all())
 
 
-def _key_row_bytes(part: Part, keys: Sequence[Label]) -> float:
-    """About how many bytes the keys of a row take: variable columns are taken to be alike."""
-    chosen = part.schema.select(keys)
-    variable = part.nbytes / max(part.rows, 1) - part.schema.row_bytes
-    share = len(chosen.variable) / max(len(part.schema.variable), 1)
-    return chosen.row_bytes + max(0.0, variable) * share
+def worth_finding_first(
+    strategy: str, rows: int, nbytes: int, keys_row_bytes: float, limit: int
+) -> tuple[int, int, int]:
+    """What a rank says to it: whether its whole rows would be staged, which is enough on one; and on all, whether what
+    says which rows stay fits, and whether rows are much larger than their keys."""
+    overfull = strategy == "staged" or (strategy == "auto" and 2 * nbytes > limit)
+    fits = rows // 8 * _BITS_IN_LIMIT <= limit
+    worth = not rows or nbytes / rows >= _WORTH * (keys_row_bytes + POSITION_BYTES)
+    return int(overfull), int(fits), int(worth)
 
 
 def survivors(operation: Operation, part: Part, keys: Sequence[Label], keep: str) -> Part:
@@ -97,7 +99,7 @@ def survivors(operation: Operation, part: Part, keys: Sequence[Label], keep: str
     position = fixed_column(new_label(operation.schema.names, "position"), pa.int64())
     work.make_room(0.0, 0)
     limit = budget.limit_bytes
-    work.kept_free_bytes = limit - limit // _HELD_IN_LIMIT
+    work.kept_free_bytes = limit - limit // HELD_IN_LIMIT
     narrow = _narrowed(work, part, keys, keep, position, int(edges[operation.rank]))
     record.measured_peak_bytes = max(record.measured_peak_bytes, budget.window_peak_bytes)  # grouping looks anew
     steps = whole_rows(narrow.schema, keys, keep)
@@ -117,14 +119,14 @@ def survivors(operation: Operation, part: Part, keys: Sequence[Label], keep: str
     if together:
         rows.partitioning = spread
         operation.plan = local_plan(operation, part, rows, "because rows with equal keys are on one rank already")
-        operation.notes[:] = [together_note(part, keys), _NOTE]
+        operation.notes[:] = [together_note(part, keys), NOTE]
         return rows
     step = Step(operation, rows)
     route = HashRoute(keys, step.size, keep_order=False)
     result = exchange_table(step, rows, route, step.shapes(), spread)
     step.done()
     work.forget(rows)
-    operation.notes[:] = [_NOTE]
+    operation.notes[:] = [NOTE]
     return result
 
 
@@ -135,9 +137,9 @@ def _narrowed(work: LocalWork, part: Part, keys: Sequence[Label], keep: str, pos
     made = work.new_part(schema)
     made.partitioning = part.partitioning
     view = view_of(work.workspace, part, list(keys))
-    row_bytes, scratch = _key_row_bytes(part, keys) + _POSITION_BYTES, backend.grouping_row_bytes([])
+    row_bytes, scratch = keys_row_bytes(work.workspace, part, keys) + POSITION_BYTES, backend.grouping_row_bytes([])
     work_row_bytes = 2 * row_bytes + scratch
-    rows = work.piece_rows(view.nbytes / max(part.rows, 1), work_row_bytes, share=_SHARE)
+    rows = work.piece_rows(view.nbytes / max(part.rows, 1), work_row_bytes, share=PIECE_IN_LIMIT)
     work.expect_pieces(view, seen, rows, work_row_bytes)
 
     def distinct(data: Data) -> Data:
@@ -212,7 +214,7 @@ class _Marks:
         work, schema = self._work, where.schema.select([name])
         limit = work.workspace.budget.limit_bytes
         largest = max((chunk.nbytes for chunk in where.chunks if chunk.tier == "device"), default=0)
-        if largest > limit // _HELD_IN_LIMIT:  # what is read could not give way
+        if largest > limit // HELD_IN_LIMIT:  # what is read could not give way
             where.stage(work.workspace, where.nbytes, work.workspace.slice_bytes(limit, where.schema))
         rows = work.piece_rows(where.nbytes / max(where.rows, 1), _MARKING_BYTES)
         work.expect_pieces(where, schema, rows, _MARKING_BYTES)
@@ -237,8 +239,8 @@ def _picked(work: LocalWork, part: Part, marks: _Marks) -> Part:
     """Copies of the rows that are marked, in order."""
     schema, row_bytes = work.operation.schema, part.nbytes / max(part.rows, 1)
     picking = _Picking(work)
-    rows = work.piece_rows(row_bytes, row_bytes + _PLACE_BYTES, share=_SHARE)
-    work.expect_pieces(part, schema, rows, row_bytes + _PLACE_BYTES)
+    rows = work.piece_rows(row_bytes, row_bytes + PLACE_BYTES, share=PIECE_IN_LIMIT)
+    work.expect_pieces(part, schema, rows, row_bytes + PLACE_BYTES)
     start = 0
     for piece in work.pieces(part, schema, rows):
         picking.add(piece, marks.of(start, start + piece.rows))
@@ -275,7 +277,7 @@ class _Picking:
     def _copy(self, piece: Data, mask: npt.NDArray[np.bool_], count: int) -> None:
         backend, work, names = self._work.backend, self._work, piece.schema.names
         fixed = piece.schema.row_bytes
-        needed = count * fixed + max(0, piece.nbytes - piece.rows * fixed) + _PLACE_BYTES * piece.rows
+        needed = count * fixed + max(0, piece.nbytes - piece.rows * fixed) + PLACE_BYTES * piece.rows
         claim = work.claim(needed)
         try:
             with span("pick", "algorithm", bytes=piece.nbytes):

@@ -12,7 +12,8 @@ from ..tables.planes import OFFSET_BYTES, text_places
 from ..tables.schema import Schema
 from ..units import format_bytes
 from .join_plan import Meeting
-from .operation import Int64s, Operation, digest
+from .operation import Int64s, Operation
+from .requests import digest
 from .votes import VoteKind, agreed
 
 # Of a result so many bytes are told at the most, which no disk has: more do not fit the numbers of a vote.

@@ -9,8 +9,10 @@ import numpy as np
 from ..config import GcylonConfig
 from ..memory.budget import Reservation, exceeded
 from ..tables.backend import Data
-from .operation import Int64s, Operation, Request
-from .part import Chunk, Part
+from .chunk import Chunk
+from .operation import Int64s, Operation
+from .part import Part
+from .requests import Request
 from .running import run_verb
 from .views import ChunkView
 from .votes import VoteKind, agreed

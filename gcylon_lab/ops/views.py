@@ -9,7 +9,8 @@ from ..memory.budget import Reservation
 from ..tables.backend import Data
 from ..tables.column import Column
 from ..tables.schema import Label, Schema
-from .part import Chunk, Part, Partitioning
+from .chunk import Chunk
+from .part import Part, Partitioning
 from .workspace import Workspace
 
 
@@ -42,6 +43,11 @@ class ChunkView(Chunk):
             super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=whole.claim)
         else:  # as large as what is read back
             super().__init__(schema, whole.rows, whole.loaded_bytes(self._names), region=whole.region)
+
+    @property
+    def copy_bytes(self) -> int:
+        """What a copy of the rows takes: how wide variable columns are is not known of staged ones."""
+        return self.nbytes if self.schema.variable else self.rows * self.schema.row_bytes
 
     def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
         """Bytes that `load` reads back: of some columns, or all."""

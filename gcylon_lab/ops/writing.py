@@ -8,8 +8,9 @@ from typing import Any
 from ..profiling import span
 from ..tables import io
 from .intake import piece_bytes
-from .operation import Operation, Request
+from .operation import Operation
 from .part import Part
+from .requests import Request
 from .running import run_verb
 from .votes import VoteKind
 from .workspace import Workspace

@@ -10,7 +10,7 @@ from ..comm.transport import Receive, Window
 from ..tables.planes import planes_of
 from ..tables.scattering import Writes
 from ..tables.schema import Schema
-from .part import Chunk
+from .chunk import Chunk
 from .placement import Arrivals, Int64s
 from .workspace import Workspace
 from .written import Written

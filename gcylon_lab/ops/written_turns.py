@@ -13,9 +13,10 @@ import numpy as np
 from ..errors import BudgetExceeded
 from ..memory.lower import LowerFile, LowerRegion
 from ..tables.scattering import scatter_bytes
+from .chunk import Chunk, stage
 from .counting import count_rows, go_on, meet, memory_named, written_chars
 from .operation import Int64s, Operation
-from .part import Chunk, Part, stage
+from .part import Part
 from .partition import HashRoute
 from .round_sinks import StagedSink
 from .rounds import Route, exchange_rounds

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Self
 
+from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..ops.part import Part
 from ..ops.plan import Plan
+from ..ops.planning import plan_verb
 from ..ops.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -33,6 +35,11 @@ class Verbs:
     def release(self) -> None:
         """Give back this rank's memory and disk."""
         raise NotImplementedError
+
+    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
+        """Collective: all ranks call it. The plan of a verb; arguments are those of `foresee`."""
+        part = self._live()
+        return plan_verb(self._workspace, part, verb, self.info(), config, strategy, **arguments)
 
     @property
     def _workspace(self) -> Workspace:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Self
 
 from ..config import GcylonConfig
 from ..ops import collect as _collect
@@ -11,7 +11,6 @@ from ..ops import repartition as _repartition
 from ..ops import shuffle as _shuffle
 from ..ops.keys import listed
 from ..ops.plan import Plan
-from ..ops.planning import plan_verb
 from .base import Verbs
 
 
@@ -192,7 +191,3 @@ class ExchangingVerbs(Verbs):
     ) -> Plan:
         """Collective: all ranks call it. Show how `repartition` would run; no data is read."""
         return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
-
-    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        part = self._live()
-        return plan_verb(self._workspace, part, verb, self.info(), config, strategy, **arguments)

@@ -11,7 +11,6 @@ from ..ops.groupby import groupby as _groupby
 from ..ops.keys import listed
 from ..ops.ordered_groups import groupby_in_order
 from ..ops.plan import Plan
-from ..ops.planning import plan_verb
 from ..tables.aggregation import FUNCTIONS, Aggregation
 from ..tables.schema import Label
 from .base import Verbs
@@ -210,10 +209,7 @@ class GroupingVerbs(Verbs):
         """Collective: all ranks call it. Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its
         groups would be sorted; no data is read."""
         asked = [(one.function, one.column) for one in wanted]
-        return plan_verb(
-            self._workspace, self._live(), "groupby", self.info(), config, strategy, on=listed(by), in_order=sort,
-            asked=asked,
-        )  # fmt: skip
+        return self._plan("groupby", strategy, config, on=listed(by), in_order=sort, asked=asked)
 
 
 def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> list[Aggregation]:

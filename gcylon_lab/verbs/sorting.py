@@ -9,7 +9,6 @@ from ..config import GcylonConfig
 from ..ops import sort as _sort
 from ..ops.keys import listed
 from ..ops.plan import Plan
-from ..ops.planning import plan_verb
 from .base import Verbs
 
 
@@ -71,5 +70,4 @@ class SortingVerbs(Verbs):
         self, by: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
     ) -> Plan:
         """Collective: all ranks call it. Show how `sort_values` would run; no data is read."""
-        on = listed(by)
-        return plan_verb(self._workspace, self._live(), "sort_values", self.info(), config, strategy, on=on)
+        return self._plan("sort_values", strategy, config, on=listed(by))

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..ops.keys import check_columns
-from ..ops.operation import Request
+from ..ops.requests import Request
 from ..ops.writing import write_files
 from ..tables import io
 from ..tables.filesystems import plain_path

@@ -87,8 +87,8 @@ def compare(
     ----------
     table : DistTable
     verb : str
-        shuffle, join, groupby, sort_values, union, intersect, difference, concat, allgather, gather, broadcast or
-        repartition.
+        shuffle, join, groupby, sort_values, drop_duplicates, unique, union, intersect, difference, concat, allgather,
+        gather, broadcast or repartition.
     *args, **arguments
         What the verb is called with. A group-by has ``by`` and, for its ``agg``, ``agg``; by default it counts rows.
     configs : mapping of str to GcylonConfig, optional

@@ -52,7 +52,7 @@ Speeds = Mapping[str, Measured]
 
 
 def plan_sentence(plan: Mapping[str, Any]) -> str:
-    """Return the plan in words: strategy, rounds, bytes a round, predicted peak of the budget, reason, alternatives."""
+    """Return a step of a plan in words: strategy, rounds, bytes a round, predicted peak, reason, notes."""
     rounds, peak, budget = int(plan["rounds"]), int(plan["predicted_peak_bytes"]), int(plan["budget_bytes"])
     share = f" ({percent(peak / budget)})" if budget else ""
     size = f"{format_count(rounds)} round{'s' * (rounds != 1)} of at most {readable(plan['round_bytes'])} a rank"
@@ -63,9 +63,7 @@ def plan_sentence(plan: Mapping[str, Any]) -> str:
         f"{readable(budget)}{share} · {plan['reason']}"
     )
     sentence += (f" ({plan['assumption']})" if plan.get("assumption") else "") + "."
-    text = " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in plan.get("notes") or ())])
-    then = plan.get("then")
-    return f"{text} Then {then['verb']}: {plan_sentence(then)}" if then else text
+    return " ".join([sentence, *(f"{note[:1].upper()}{note[1:]}." for note in plan.get("notes") or ())])
 
 
 def alternatives_text(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
@@ -127,13 +125,28 @@ def measured_speeds(snapshots: Sequence[Snapshot], verb: str, nbytes: int) -> di
 
 
 def plan_html(plan: Mapping[str, Any], speeds: Speeds | None = None) -> str:
-    """Return the plan as HTML: the sentence, a bar of the predicted peak in the budget, the alternatives."""
-    budget = int(plan["budget_bytes"]) or 1
-    peak = max(int(step["predicted_peak_bytes"]) for step in (plan, plan.get("then")) if step)
-    share = min(100.0, 100 * peak / budget)
+    """Return the plan as HTML: the sentence, a bar of the predicted peak in the budget, the alternatives.
+
+    Where a step follows, each has these to itself, under its name.
+
+    Parameters
+    ----------
+    plan : mapping
+    speeds : mapping, optional
+        Of the first step, as for `alternatives_text`.
+    """
+    then = plan.get("then")
+    if not then:
+        return _step_html(plan, speeds, "")
+    return _step_html(plan, speeds, f"First: {plan['verb']}") + _step_html(then, None, f"Then: {then['verb']}")
+
+
+def _step_html(step: Mapping[str, Any], speeds: Speeds | None, name: str) -> str:
+    share = min(100.0, 100 * int(step["predicted_peak_bytes"]) / (int(step["budget_bytes"]) or 1))
     bar = (
         f'<div class="gcylon-bar" title="predicted peak in the budget"><i style="width:{share:.1f}%"></i>'
         f'<b style="border-color:{BUDGET_COLOUR}"></b></div>'
     )
-    others = escape(alternatives_text(plan, speeds))
-    return f'<div class="gcylon-plan">{escape(plan_sentence(plan))}{bar}<small>{others}</small></div>'
+    head = f'<div class="gcylon-heading">{escape(name)}</div>' if name else ""
+    others = escape(alternatives_text(step, speeds))
+    return f'<div class="gcylon-plan">{head}{escape(plan_sentence(step))}{bar}<small>{others}</small></div>'

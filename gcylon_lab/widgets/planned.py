@@ -17,12 +17,13 @@ from ..tables.join_columns import HOWS, join_spec
 Infos = Sequence[Mapping[str, Any]]
 
 VERBS = (
-    "shuffle", "join", "groupby", "sort_values", "union", "intersect", "difference", "concat", "allgather", "gather",
-    "broadcast", "repartition",
+    "shuffle", "join", "groupby", "sort_values", "drop_duplicates", "unique", "union", "intersect", "difference",
+    "concat", "allgather", "gather", "broadcast", "repartition",
 )  # fmt: skip
 WITH_OTHER = ("join", "union", "intersect", "difference", "concat")
 OTHERS = ("right", "other", "others")  # what the second table is called among a verb's arguments
-WITH_KEYS = ("shuffle", "join", "groupby", "sort_values")
+DISTINCT = {"drop_duplicates": "subset", "unique": "columns"}  # what their keys are called; all columns without any
+WITH_KEYS = ("shuffle", "join", "groupby", "sort_values", *DISTINCT)
 WITH_ROOT = ("gather", "broadcast")
 JOIN_HOWS = tuple(HOWS)
 
@@ -35,7 +36,7 @@ class Planned:
     ----------
     verb, table, strategy : str
     keys : tuple of labels
-        Of a shuffle, join, group-by or sort.
+        Of a shuffle, join, group-by or sort; or columns whose values are distinct then.
     other, how : str
         The second table, by its name, of a join or set operation; and the kind of join.
     root : int
@@ -80,7 +81,9 @@ class Planned:
             )
             return foresee_join(spec, infos, right, config, strategy=self.strategy)
         keys = list(self.keys) if self.verb in WITH_KEYS else []
-        return foresee(self.verb, infos, config, strategy=self.strategy, on=keys, root=self.root)
+        asked = [("size", None)] * (self.verb == "groupby")
+        on = keys or None if self.verb in DISTINCT else keys
+        return foresee(self.verb, infos, config, strategy=self.strategy, on=on, root=self.root, asked=asked)
 
     def _alternatives(self, plan: Plan, tables: Mapping[str, Infos], config: GcylonConfig) -> tuple[Alternative, ...]:
         """Plans of verbs that are made of several say nothing of the other strategies: each is planned too."""
@@ -107,6 +110,8 @@ class Planned:
         ArgumentError
             If keys are missing.
         """
+        if self.verb in DISTINCT and not self.keys:
+            return {}
         if self.verb in WITH_KEYS and not self.keys and not (self.verb == "join" and self.how == "cross"):
             raise ArgumentError(f"{self.verb} needs key columns.", advice="Write them beside the table's name.")
         keys: Any = self.keys[0] if len(self.keys) == 1 else list(self.keys)
@@ -118,6 +123,8 @@ class Planned:
             return {"others" if self.verb == "concat" else "other": self.other}
         if self.verb in ("groupby", "sort_values"):
             return {"by": keys}
+        if self.verb in DISTINCT:
+            return {DISTINCT[self.verb]: keys}
         return {"root": self.root} if self.verb in WITH_ROOT else {}
 
     def code(self) -> str:

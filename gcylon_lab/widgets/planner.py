@@ -70,7 +70,7 @@ class Planner:
         self.box = w.VBox([row, self.plan, self.code, self.compare_box.box], layout={"width": "100%"})
 
     def _make_choices(self) -> None:
-        self.verb = w.Dropdown(options=VERBS, layout={"width": "112px"})
+        self.verb = w.Dropdown(options=VERBS, layout={"width": "136px"})
         self.table = w.Dropdown(options=[], layout={"width": "130px"})
         self.keys = w.Combobox(
             options=[], ensure_option=False, continuous_update=False, placeholder="key columns",

@@ -72,7 +72,10 @@ def test_a_plan_runs_nothing(shell: InteractiveShell, lab: gl.Cluster, capsys: p
     assert "join: chunked" in said(shell, capsys, '%lab_plan t.merge(u, "left", ["k"], strategy="chunked")')
     assert "instead, which are fewer" in said(shell, capsys, '%lab_plan t.groupby("k").agg({"v": "sum"}, timeout_s=9)')
     assert "median needs all" in said(shell, capsys, '%lab_plan t.groupby("k").agg(m=("v", "median"), strategy="auto")')
-    assert "groupby: staged" in said(shell, capsys, '%lab_plan t.groupby("k").size(strategy="staged")')
+    sizes = said(shell, capsys, '%lab_plan t.groupby("k").size(strategy="staged")')
+    assert "groupby: staged" in sizes and "columns only those needed are sent, which are 1" in sizes
+    assert "drop_duplicates: " in said(shell, capsys, '%lab_plan t.drop_duplicates("k", keep=False)')
+    assert "unique: staged" in said(shell, capsys, '%lab_plan t.unique(["k"], strategy="staged")')
     tight = '%lab_plan t.allgather(config=gl.GcylonConfig(gpu_memory_limit="40KiB"))'
     assert "allgather: staged" in said(shell, capsys, tight)
     assert len(lab.client.history) == sent

@@ -18,7 +18,8 @@ from same_frames import assert_frames_equal
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import Context, current, set_current
-from gcylon_lab.ops.part import Part, hold
+from gcylon_lab.ops.chunk import hold
+from gcylon_lab.ops.part import Part
 from gcylon_lab.table import Table
 
 

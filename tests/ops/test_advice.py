@@ -12,8 +12,9 @@ import gcylon_lab as gl
 from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.memory.budget import exceeded
-from gcylon_lab.ops.operation import Operation, Request
+from gcylon_lab.ops.operation import Operation
 from gcylon_lab.ops.part import Part
+from gcylon_lab.ops.requests import Request
 from gcylon_lab.ops.running import run_verb
 
 FRAMES = {

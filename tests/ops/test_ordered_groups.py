@@ -127,7 +127,7 @@ def foreseen(limit: str, strategy: str, size: int, spread: bool) -> list[Any]:
     ("limit", "strategy"),
     [
         ("100 MiB", "auto"), ("100 MiB", "direct"), ("100 MiB", "chunked"), ("100 MiB", "staged"), ("500 KiB", "auto"),
-        ("500 KiB", "staged"), ("300 KiB", "auto"),
+        ("500 KiB", "staged"), ("300 KiB", "auto"), ("2460 KiB", "auto"), ("1230 KiB", "auto"), ("1350 KiB", "auto"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("size", [1, 2])
@@ -141,6 +141,7 @@ def test_both_steps_are_planned_as_they_run(size: int, limit: str, strategy: str
                 assert abs(planned.rounds - ran.rounds) <= max(1, ran.rounds // 4)
             if limit == "100 MiB":
                 assert 0.95 < planned.predicted_peak_bytes / peak < 1.15
+                assert 0.95 < ran.predicted_peak_bytes / peak < 1.15
             assert peak <= 1.25 * planned.predicted_peak_bytes
         assert steps[1][0].assumption == "assuming as many groups as rows, each as wide as one"
         assert steps[0][0].highest_peak_bytes == max(planned.predicted_peak_bytes for planned, _, _ in steps)

@@ -363,3 +363,26 @@ def test_texts_that_kernels_write_take_no_copy() -> None:
     assert packed.predicted_peak_bytes > 150 * MB
     one_staged = {**written, "staged_bytes": (0, 0, 0, MB)}
     assert not limited(300 * MB, **GPU_TABLE, **GPU_WORLD, **one_staged).scatters_rows
+
+
+@pytest.mark.parametrize("staged", [False, True], ids=["held", "staged"])
+@pytest.mark.parametrize("strategy", ["auto", "chunked", "staged"])
+def test_a_sort_that_just_fits_takes_no_rounds_of_single_rows(strategy: str, staged: bool) -> None:
+    """Where sorting takes nearly all that is free, smaller chunks would not help."""
+    rows, nbytes = 20_000, 480_000
+    below = (nbytes,) * 2 if staged else (0, 0)
+    shapes = Shapes(
+        "sort_values", (rows,) * 2, (nbytes,) * 2, below, tuple(n // 16 for n in below), (16,) * 2,
+        tuple(nbytes - n for n in below), (0, 0), 24,
+    )  # fmt: skip
+    seen = set()
+    for percent in range(130, 900):
+        limits = (nbytes * percent // 100,) * 2
+        try:
+            plan = make_plan(replace(shapes, limits=limits), GcylonConfig(), strategy)
+        except BudgetExceeded:
+            continue
+        assert plan.rounds < 30, (percent, plan.describe())
+        assert plan.predicted_peak_bytes <= limits[0]
+        seen.add(plan.strategy)
+    assert seen == {"auto": {"direct", "chunked", "staged"}}.get(strategy, {strategy})

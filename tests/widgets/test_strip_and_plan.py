@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from gcylon_lab.profiling.report import summary
 from gcylon_lab.units import GIB, MIB
 from gcylon_lab.widgets import numbers, plan_text
 from gcylon_lab.widgets.numbers import gpu_table, html_table, operation_table, phase_table, rank_table, tier_table
-from gcylon_lab.widgets.plan_text import alternatives_text, measured_speeds, plan_html, plan_sentence
+from gcylon_lab.widgets.plan_text import Measured, alternatives_text, measured_speeds, plan_html, plan_sentence
 from gcylon_lab.widgets.series import readable
 from gcylon_lab.widgets.strip import chips_html, headline_html, limit_of, rank_states
 
@@ -249,15 +250,21 @@ def test_each_ranks_tiers_and_each_gpu_stand_in_tables() -> None:
     assert (row["outside the budgets"], row["most outside"], row["busy now"]) == ("–", "–", "–")
 
 
-def test_a_step_that_follows_is_in_the_sentence_and_its_peak_in_the_bar() -> None:
+def test_a_step_that_follows_stands_by_itself_with_its_name_its_bar_and_its_own_alternatives() -> None:
     rank = {
         "rows": 10**6, "nbytes": 24 * MIB, "tiers": {"device": 24 * MIB}, "chunks": 1, "largest_staged_bytes": 0,
-        "columns": ["k", "v", "w"], "dtypes": ["int64"] * 3, "partitioning": {"keys": ["k"], "size": 2},
+        "columns": ["k", "v", "w"], "dtypes": ["int64"] * 3, "partitioning": None,
         "row_bytes": 24, "used_bytes": 24 * MIB, "ceiling_bytes": GIB, "free_at_start_bytes": GIB,
     }  # fmt: skip
-    plan = foresee("groupby", [rank, rank], GcylonConfig(), on=["k"], in_order=True)
-    assert plan.then is not None and plan.then.predicted_peak_bytes > plan.predicted_peak_bytes
-    sentence = plan_sentence(plan.as_dict())
-    assert sentence.startswith("direct, ") and ". Then sort_values: direct, " in sentence
-    assert f"width:{100 * plan.highest_peak_bytes / plan.budget_bytes:.1f}%" in plan_html(plan.as_dict())
-    assert "Then" not in plan_sentence(foresee("groupby", [rank, rank], GcylonConfig(), on=["k"]).as_dict())
+    plan = foresee("groupby", [rank, rank], GcylonConfig(gpu_memory_limit=256 * MIB), on=["k"], in_order=True)
+    assert plan.then is not None and plan.predicted_peak_bytes != plan.then.predicted_peak_bytes
+    speeds = {name: Measured(1.0, "groupby", (1,), (MIB,)) for name in ("direct", "chunked", "staged")}
+    first, then = plan_html(plan.as_dict(), speeds).split("Then: sort_values")
+    assert "First: groupby" in first and first.count("gcylon-plan") == 2 and then.count("gcylon-plan") == 0
+    for html, step, measured in ((first, plan, speeds), (then, plan.then, None)):
+        assert escape(plan_sentence(step.as_dict())) in html
+        assert escape(alternatives_text(step.as_dict(), measured)) in html and step.alternatives
+        assert html.count("gcylon-bar") == 1
+        assert f"width:{100 * step.predicted_peak_bytes / step.budget_bytes:.1f}%" in html
+    alone = plan_html(foresee("groupby", [rank, rank], GcylonConfig(), on=["k"]).as_dict())
+    assert "First" not in alone and "Then" not in alone
