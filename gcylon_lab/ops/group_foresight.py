@@ -217,7 +217,8 @@ class _Grouping:
         """Into how many rows are split; 0 where they are grouped at once."""
         if self._counted <= self.limit and self.used + self.held + self._at_once <= self.limit:
             return 0
-        return min(max(2, int(-(-2 * self._counted // self.limit))), MOST_BUCKETS)
+        most = max(1.0, min(self.limit / 2, 0.75 * (self.limit - self.used)))  # as `Grouping.whole` has it
+        return min(max(2, int(-(-self._counted // most))), MOST_BUCKETS)
 
     def _finishing(self, config: GcylonConfig, kept: int) -> float:
         """The last step goes through what was made piece by piece."""

@@ -188,7 +188,7 @@ def leaves_unpacked(info: Mapping[str, Any]) -> bool:
     return "fast_chunk_bytes" in info.get("exchange", {}) and bool(info.get("fixed"))
 
 
-def slices_of(nbytes: int, limit_bytes: int, *, large: bool) -> int:
+def slices_of(nbytes: int, limit_bytes: int, *, large: bool = False) -> int:
     """Into how many slices a staged chunk is cut: 1 where it leaves enough of the limit when it is read back whole, or
     cannot be read at all."""
     cut = limit_bytes < _LARGEST_IN_LIMIT * nbytes and nbytes <= limit_bytes

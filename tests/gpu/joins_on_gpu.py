@@ -1,6 +1,6 @@
 """A program for ranks with GPUs: every kind of join with every strategy, compared with pandas.
 
-    PYTHONPATH=.:tests/ops mpiexec --with-ft ulfm -n 2 python tests/gpu/joins_on_gpu.py
+    PYTHONPATH=.:tests/ops:tests mpiexec --with-ft ulfm -n 2 python tests/gpu/joins_on_gpu.py
 
 Prints, on rank 0, a line of JSON: the equipment, and what was wrong. With a number of rows as its argument it measures
 instead: a join of so many rows a rank, an int64 key over 2**40 and three columns, with as many of the key and one.

@@ -22,7 +22,7 @@ def right_on_gpus(program: str, ranks: int, route: str) -> None:
     """Run a program of this folder on some ranks, and see that it took GPUs and found nothing wrong."""
     mpi = find_mpiexec()
     command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, str(HERE / program)]
-    path = os.pathsep.join([str(HERE.parents[1]), str(HERE.parent / "ops")])
+    path = os.pathsep.join([str(HERE.parents[1]), str(HERE.parent / "ops"), str(HERE.parent)])
     environment = os.environ | mpi.environment | {"GCYLON_TRANSPORT": route, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
     assert done.stdout.strip(), done.stderr[-2000:]

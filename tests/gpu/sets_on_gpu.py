@@ -1,6 +1,6 @@
 """A program for ranks with GPUs: verbs on two tables as sets, and files of every format there and back.
 
-    PYTHONPATH=.:tests/ops mpiexec --with-ft ulfm -n 2 python tests/gpu/sets_on_gpu.py
+    PYTHONPATH=.:tests/ops:tests mpiexec --with-ft ulfm -n 2 python tests/gpu/sets_on_gpu.py
 
 Prints, on rank 0, a line of JSON: the equipment, and what was wrong. With GCYLON_ENGINE=cpu it runs on CPU engines.
 """

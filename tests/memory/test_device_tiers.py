@@ -117,7 +117,8 @@ def test_bytes_come_back_as_they_went(tiers: DeviceTiers, device: Device) -> Non
 
 def test_what_can_still_be_staged(small: DeviceTiers, device: Device) -> None:
     region = small.new_file().append([bytes_on_device(4 * MIB)])
-    assert small.room().pinned_bytes == 12 * MIB and small.room().disk_bytes > 0
+    assert small.room().pinned_bytes == 10 * MIB  # beside the region and the way to disk
+    assert small.room().disk_bytes > 0
     small.follow(GcylonConfig(allow_disk_spill=False, host_memory_limit=16 * MIB))
     assert small.room().disk_bytes == small.room().most_bytes == 0
     del region

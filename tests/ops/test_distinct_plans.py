@@ -77,10 +77,10 @@ def test_a_plan_of_rows_that_are_all_different_is_what_is_done(size: int, spread
             if found["factor"] > 2:
                 near = abs(ratio - 1) < 0.1 and abs(found["predicted"] - found["measured"]) < 0.1 * found["measured"]
                 alike &= abs(plan.rounds - done.rounds) <= 1
-            elif found["view"] and found["factor"] < 1:  # read back with all columns, which are counted then
+            elif found["view"] and found["factor"] < 1:  # texts are read back together
                 near = 0.9 < ratio < 1.9
             else:
-                near = 0.9 < ratio < 1.25 and 0.9 < found["predicted"] / found["measured"] < 1.1
+                near = 0.9 < ratio < 1.25 and 0.9 < found["predicted"] / found["measured"] < 1.15
             if not (alike and near):
                 wrong.append(
                     f"{found['what']}: {ratio:.2f} {plan.strategy} {done.strategy} {plan.rounds} {done.rounds}"
