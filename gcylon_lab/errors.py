@@ -62,7 +62,7 @@ class GcylonError(Exception):
         where = f"[rank {self.rank}] " if self.rank is not None else ""
         if not self.advice:
             return f"{where}{self.message}"
-        stop = "" if self.message[-1:] in (".", "!", "?", ")") else "."
+        stop = "" if self.message.endswith((".", "!", "?", ".)")) else "."
         return f"{where}{self.message}{stop} {self.advice}"
 
     def __reduce__(self) -> tuple[Any, ...]:

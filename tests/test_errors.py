@@ -38,6 +38,19 @@ def test_an_error_travels_as_plain_values_and_by_pickle(kind):
         assert (copy.rank, copy.advice, copy.numbers) == (5, "Take fewer.", {"needed_bytes": 3})
 
 
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ("It is category (8 labels)", "It is category (8 labels). Leave it out."),
+        ("It is.", "It is. Leave it out."),
+        ("It is. (So it was.)", "It is. (So it was.) Leave it out."),
+        ("Is it?", "Is it? Leave it out."),
+    ],
+)
+def test_a_message_ends_before_its_advice_begins(message: str, said: str) -> None:
+    assert str(ConfigError(message, advice="Leave it out.")) == said
+
+
 def test_they_are_also_what_python_would_raise():
     assert issubclass(BudgetExceeded, MemoryError)
     assert issubclass(ConfigError, ValueError)

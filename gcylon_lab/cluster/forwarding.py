@@ -45,7 +45,11 @@ class Forwarding:
         # A function travels as ``%px`` code does, and is the first argument there.
         function = next((value for value in (*args[:1], *kwargs.values()) if inspect.isroutine(value)), None)
         args = tuple(as_reference(session, value) for value in args if value is not function or function is None)
-        kwargs = {name: as_reference(session, value) for name, value in kwargs.items() if value is not function}
+        kwargs = {
+            name: as_reference(session, value)
+            for name, value in kwargs.items()
+            if value is not function or function is None  # None is a value too
+        }
         return session.call(Request(verb, table, result, args, kwargs), function, timeout_s=timeout_s)
 
 

@@ -12,6 +12,7 @@ from ..memory.budget import exceeded
 from ..tables.backend import Backend, Data
 from ..tables.expressions import Expression
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
+from ..tables.single_values import several_values
 from ..units import format_bytes
 from .chunk import Chunk
 from .intake import check_values, take_in
@@ -62,7 +63,9 @@ def _no_condition(given: Any) -> ArgumentError:
     if callable(given):  # its address would be another one on each rank
         advice = "Give one such as gl.col('x') > 0, or call map_parts(f) with a function of frames."
         return ArgumentError("A function is no condition.", advice=advice)
-    return ArgumentError(f"{given!r} is no condition.", advice="Give one such as gl.col('x') > 0.")
+    return ArgumentError(
+        f"{several_values(given) or repr(given)} is no condition.", advice="Give one such as gl.col('x') > 0."
+    )
 
 
 def assigned(

@@ -90,7 +90,8 @@ def _too_large(
     )
     room = "set spill_dir to a disk" if config.allow_disk_spill else "set allow_disk_spill, with spill_dir on a disk"
     advice = (
-        f"Filter the tables before, so that fewer rows meet, or {room} with {format_bytes(needed - memory)} free. "
+        f"Filter the tables before, so that fewer rows meet, or {room} with at least "
+        f"{format_bytes(needed - memory)} free. "
         f"In memory alone it takes a gpu_memory_limit of more than {format_bytes(largest)}."
     )
     return SpillError(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from .column import Label
+from .single_values import check_single_values
 
 _SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -48,76 +49,76 @@ class Expression:
     # ---- operators
 
     def __add__(self, other: Any) -> Expression:
-        return Expression("add", self, other)
+        return of_single_values("add", self, other)
 
     def __radd__(self, other: Any) -> Expression:
-        return Expression("add", other, self)
+        return of_single_values("add", other, self)
 
     def __sub__(self, other: Any) -> Expression:
-        return Expression("sub", self, other)
+        return of_single_values("sub", self, other)
 
     def __rsub__(self, other: Any) -> Expression:
-        return Expression("sub", other, self)
+        return of_single_values("sub", other, self)
 
     def __mul__(self, other: Any) -> Expression:
-        return Expression("mul", self, other)
+        return of_single_values("mul", self, other)
 
     def __rmul__(self, other: Any) -> Expression:
-        return Expression("mul", other, self)
+        return of_single_values("mul", other, self)
 
     def __truediv__(self, other: Any) -> Expression:
-        return Expression("truediv", self, other)
+        return of_single_values("truediv", self, other)
 
     def __rtruediv__(self, other: Any) -> Expression:
-        return Expression("truediv", other, self)
+        return of_single_values("truediv", other, self)
 
     def __floordiv__(self, other: Any) -> Expression:
-        return Expression("floordiv", self, other)
+        return of_single_values("floordiv", self, other)
 
     def __rfloordiv__(self, other: Any) -> Expression:
-        return Expression("floordiv", other, self)
+        return of_single_values("floordiv", other, self)
 
     def __mod__(self, other: Any) -> Expression:
-        return Expression("mod", self, other)
+        return of_single_values("mod", self, other)
 
     def __rmod__(self, other: Any) -> Expression:
-        return Expression("mod", other, self)
+        return of_single_values("mod", other, self)
 
     def __pow__(self, other: Any) -> Expression:
-        return Expression("pow", self, other)
+        return of_single_values("pow", self, other)
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
-        return Expression("eq", self, other)
+        return of_single_values("eq", self, other)
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]
-        return Expression("ne", self, other)
+        return of_single_values("ne", self, other)
 
     def __lt__(self, other: Any) -> Expression:
-        return Expression("lt", self, other)
+        return of_single_values("lt", self, other)
 
     def __le__(self, other: Any) -> Expression:
-        return Expression("le", self, other)
+        return of_single_values("le", self, other)
 
     def __gt__(self, other: Any) -> Expression:
-        return Expression("gt", self, other)
+        return of_single_values("gt", self, other)
 
     def __ge__(self, other: Any) -> Expression:
-        return Expression("ge", self, other)
+        return of_single_values("ge", self, other)
 
     def __and__(self, other: Any) -> Expression:
-        return Expression("and_", self, other)
+        return of_single_values("and_", self, other)
 
     def __rand__(self, other: Any) -> Expression:
-        return Expression("and_", other, self)
+        return of_single_values("and_", other, self)
 
     def __or__(self, other: Any) -> Expression:
-        return Expression("or_", self, other)
+        return of_single_values("or_", self, other)
 
     def __ror__(self, other: Any) -> Expression:
-        return Expression("or_", other, self)
+        return of_single_values("or_", other, self)
 
     def __xor__(self, other: Any) -> Expression:
-        return Expression("xor", self, other)
+        return of_single_values("xor", self, other)
 
     def __invert__(self) -> Expression:
         return Expression("invert", self)
@@ -146,11 +147,11 @@ class Expression:
 
     def between(self, left: Any, right: Any) -> Expression:
         """Whether a value is in [left, right]."""
-        return Expression("between", self, left, right)
+        return of_single_values("between", self, left, right)
 
     def fillna(self, value: Any) -> Expression:
         """The value, or another where it is missing."""
-        return Expression("fillna", self, value)
+        return of_single_values("fillna", self, value)
 
     def astype(self, dtype: Any) -> Expression:
         """The value in another dtype."""
@@ -158,7 +159,7 @@ class Expression:
 
     def where(self, condition: Expression, other: Any) -> Expression:
         """The value where a condition holds, otherwise another."""
-        return Expression("where", self, condition, other)
+        return of_single_values("where", self, condition, other)
 
     def abs(self) -> Expression:
         """The absolute value."""
@@ -170,7 +171,7 @@ class Expression:
 
     def clip(self, lower: Any = None, upper: Any = None) -> Expression:
         """The value, not below one and not above another."""
-        return Expression("clip", self, lower, upper)
+        return of_single_values("clip", self, lower, upper)
 
     @property
     def str(self) -> TextMethods:
@@ -315,8 +316,19 @@ def lit(value: Any) -> Expression:
     Returns
     -------
     Expression
+
+    Raises
+    ------
+    ArgumentError
+        If it is several values.
     """
-    return Expression("lit", value)
+    return of_single_values("lit", value)
+
+
+def of_single_values(operation: str, *arguments: Any) -> Expression:
+    """An expression, if each of its values is one for all rows; see `check_single_values`."""
+    check_single_values(arguments)
+    return Expression(operation, *arguments)
 
 
 def compute(

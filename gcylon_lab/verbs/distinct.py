@@ -150,7 +150,7 @@ class DistinctVerbs(Verbs):
         -------
         Table
             The columns, and ``count``, or ``proportion`` where it is normalized. Rows that stand there equally often
-            are in no particular order.
+            are in no particular order. Labels of categories that no row has are not among them, unlike pandas'.
 
         Raises
         ------

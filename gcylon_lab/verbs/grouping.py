@@ -250,6 +250,8 @@ def _function(given: Any) -> tuple[str, float]:
     if name not in FUNCTIONS:
         called = getattr(name, "__name__", "")
         advice = f"Give its name, {called!r}." if called in FUNCTIONS else f"There are {', '.join(FUNCTIONS)}."
+        if callable(name) and called not in FUNCTIONS:
+            advice += " One of your own runs in shuffle(by).map_parts(f): there a rank has all rows of its groups."
         raise ArgumentError(f"{given!r} is no function of groups.", advice=advice)
     if argument is not None and name not in _ARGUMENTS:
         raise ArgumentError(f"{name} takes no argument, but was given {argument!r}.", advice="Give its name alone.")

@@ -39,6 +39,12 @@ pytestmark = pytest.mark.mpi
         (lambda t: t.groupby("k").sum, AttributeError, r"use agg\(\{'x': 'sum'\}\)"),
         (lambda t: t.groupby("k").agg("sum"), ArgumentError, r"'sum' does not say of which columns"),
         (lambda t: t.assign(y=lambda frame: frame.v), ArgumentError, "expressions, not of functions"),
+        (lambda t: t.assign(y=pd.Series([1, 2])), ArgumentError, r"^a Series of 2 cannot .*lab.from_pandas\(frame\)"),
+        (lambda t: t.assign(y=t), ArgumentError, "^a Table of .* cannot be fitted to the rows"),
+        (lambda t: t.fillna(pd.Series([1, 2])), ArgumentError, "^a Series of 2 cannot be fitted to the rows"),
+        (lambda t: t.filter(pd.Series([True] * 9)), ArgumentError, "^a Series of 9 is no condition"),
+        (lambda t: t.groupby("k").agg({"v": lambda v: v.max()}), ArgumentError, r"shuffle\(by\).map_parts\(f\)"),
+        (lambda t: t.drop_duplicates("k", keep=None), ArgumentError, "^keep=None is none"),
         (lambda t: t.join(t.rename({"k": "a", "v": "b", "s": "c"})), ArgumentError, "No column stands on both sides"),
     ],
 )  # fmt: skip
@@ -49,6 +55,11 @@ def test_habits_of_pandas_are_answered_with_the_verb(
     with pytest.raises(kind, match=said):
         asked(table)  # type: ignore[operator]
     assert not hasattr(table, "_repr_svg_") and not hasattr(table, "unheard_of")
+
+
+def test_none_is_a_value_that_handles_send_too(lab: gl.Cluster, frame: pd.DataFrame) -> None:
+    made = lab.from_pandas(frame).assign(y=None)
+    assert made.columns[-1] == "y" and made.count("y") == 0
 
 
 def in_the_notebook(function: FunctionType) -> FunctionType:

@@ -56,7 +56,7 @@ def check_refused(results: list[Any], inputs: tuple[list[pd.DataFrame], list[pd.
     errors = [found["error"] for found in results]
     assert all(isinstance(error, SpillError) for error in errors), errors
     assert len({str(error) for error in errors}) == 1 and errors[0].rank is None
-    assert "Nothing of it was made" in str(errors[0]) and "spill_dir" in errors[0].advice
+    assert "Nothing of it was made" in str(errors[0]) and "set spill_dir to a disk with at least " in errors[0].advice
     for found, *frames in zip(results, *inputs, strict=True):
         assert found["same"] and found["next"] == results[0]["next"] > 0 and found["took"] < 10
         assert found["wrote"] <= 1.1 * sum(frame.memory_usage(deep=True).sum() for frame in frames) + MIB

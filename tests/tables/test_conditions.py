@@ -13,6 +13,7 @@ import pytest
 
 from gcylon_lab import col
 from gcylon_lab.errors import ArgumentError
+from gcylon_lab.tables.expressions import compute, lit
 from gcylon_lab.tables.pandas_backend import PandasBackend
 
 FRAME = pd.DataFrame(
@@ -166,3 +167,26 @@ def test_what_is_of_whole_columns_says_where_it_is() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'appply'$"):
         getattr(col("x"), "appply")  # noqa: B009
     assert repr(pickle.loads(pickle.dumps(copy.deepcopy(col("x") > 3)))) == "(col('x') > 3)"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: col("f") > FRAME["f"],
+        lambda: FRAME["f"].to_list() * col("f"),
+        lambda: col("f") + FRAME["f"].to_numpy(),
+        lambda: col("f").fillna(FRAME["f"]),
+        lambda: col("f").clip(FRAME["f"]),
+        lambda: col("f").where(col("b"), FRAME["f"].array),
+        lambda: col("f").between(0, FRAME.index),
+        lambda: col("b") & (FRAME["f"] > 0),
+        lambda: lit({"a": 1}),
+    ],
+)
+def test_several_values_do_not_stand_for_one(made: Callable[[], Any]) -> None:
+    with pytest.raises(ArgumentError, match=r"^a \w+ of \d cannot be fitted to the rows .* Give one value"):
+        made()
+
+
+def test_an_array_of_one_value_without_an_axis_is_one_value() -> None:
+    assert compute(col("f") == np.array(1.5), FRAME.__getitem__).sum() == 1
