@@ -101,13 +101,13 @@ def _labels(percentiles: Any) -> list[str]:
     """
     import pandas as pd
 
+    advice = "Give different ones in [0, 1], as [0.1, 0.5, 0.9]."
+    if not isinstance(percentiles, list):
+        raise ArgumentError(f"percentiles={percentiles!r} is no list of numbers.", advice=advice)
     try:
         return list(pd.Series([], dtype="float64").describe(percentiles=percentiles).index[4:-1])
     except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"percentiles={percentiles!r} are none: {error}.",
-            advice="Give different ones in [0, 1], as [0.1, 0.5, 0.9].",
-        ) from None
+        raise ArgumentError(f"percentiles={percentiles!r} cannot be: {error}.", advice=advice) from None
 
 
 def _chosen(schema: Schema, include: Any, exclude: Any, *, named: bool) -> Schema:
@@ -150,7 +150,7 @@ def _of_dtypes(schema: Schema, include: Any, exclude: Any) -> list[Label]:
     except (TypeError, ValueError) as error:
         raise ArgumentError(
             f"include={include!r}, exclude={exclude!r} choose no columns: {error}.",
-            advice="Give dtypes, as include=['number', 'datetimetz'], or include='all'.",
+            advice="Give dtypes, as include=['number', 'datetimetz'], or name the columns.",
         ) from None
 
 
