@@ -128,6 +128,7 @@ class Context:
             If a rank is gone: only a restart helps.
         """
         self.transport.recover()
+        self.budget.recount()
         # An interrupted rank may have begun an operation that others had not.
         numbers = self.transport.agree(np.array([self.workspace.operation_number], dtype=np.int64))
         self.workspace.operation_number = int(numbers.max())

@@ -226,3 +226,21 @@ def free_it_at_once() -> tuple[int, bool]:
 def test_a_communicator_stays_the_callers_to_free() -> None:
     """And its context wraps what ends all ranks not once more."""
     assert World("mpi", 2).run(free_it_at_once) == [(2, True), (2, True)]
+
+
+def test_what_an_interrupt_left_claimed_is_free_after_recovery() -> None:
+    with initialize(sample_hz=0) as context:
+        table, budget = gl.from_local(pd.DataFrame({"k": range(100)})), context.budget
+        before, give = budget.used_bytes, budget._give
+
+        def interrupted(nbytes: int) -> None:
+            budget._give = give  # type: ignore[method-assign]
+            raise KeyboardInterrupt
+
+        budget._give = interrupted  # type: ignore[method-assign]
+        with pytest.raises(KeyboardInterrupt):
+            table.sort_values("k", strategy="staged")
+        assert budget.used_bytes > before
+        context.recover()
+        assert budget.used_bytes == before
+        assert table.sort_values("k").count_rows() == 100

@@ -61,6 +61,11 @@ class DeviceBudget(MemoryBudget):
             self._used = claimed + self._unclaimed
         self._device.start_window()
 
+    def recount(self) -> None:
+        """Count anew what is claimed; what nobody claimed is looked at by the next operation, as always."""
+        super().recount()
+        self._unclaimed = 0
+
     def _take(self, nbytes: int, what: str) -> None:
         super()._take(nbytes, what)
         # What is granted has to fit in the allocator too, where others gave back what they held before the operation.

@@ -290,24 +290,34 @@ class LocalWork:
     def _cut(self, group: list[Chunk], schema: Schema, rows: int) -> Iterator[Data]:
         with ExitStack() as held:
             whole = self._whole(group, schema, held)
-            del group[:]
-            count = -(-whole.rows // rows)
-            for i in range(count):
-                piece = self.backend.slice(whole, whole.rows * i // count, whole.rows * (i + 1) // count)
-                if piece.schema == schema:
-                    yield piece
-                    continue
-                with self.claim(piece.nbytes + piece.rows * schema.row_bytes):
-                    yield self.backend.cast(piece, schema)
+            if whole is not None:
+                del group[:]
+                count = -(-whole.rows // rows)
+                for i in range(count):
+                    piece = self.backend.slice(whole, whole.rows * i // count, whole.rows * (i + 1) // count)
+                    if piece.schema == schema:
+                        yield piece
+                        continue
+                    with self.claim(piece.nbytes + piece.rows * schema.row_bytes):
+                        yield self.backend.cast(piece, schema)
+                return
+        while group:
+            yield from self._cut([group.pop(0)], schema, rows)
 
-    def _whole(self, group: Sequence[Chunk], schema: Schema, held: ExitStack) -> Data:
-        """All rows of some chunks, of the schema's columns."""
+    def _whole(self, group: Sequence[Chunk], schema: Schema, held: ExitStack) -> Data | None:
+        """All rows of some chunks, of the schema's columns; None where they and their copy do not fit."""
         names = schema.names
         if len(group) == 1:
             return self._loaded(group[0], names, held)
-        held.enter_context(self.claim(sum(columns_bytes(chunk, names) for chunk in group)))
-        with ExitStack() as loaded:  # only the copy is needed afterwards
-            return self.backend.concat([self._loaded(chunk, names, loaded) for chunk in group])
+        with ExitStack() as copied:
+            try:
+                copied.enter_context(self.claim(sum(columns_bytes(chunk, names) for chunk in group)))
+                with ExitStack() as loaded:  # only the copy is needed afterwards
+                    whole = self.backend.concat([self._loaded(chunk, names, loaded) for chunk in group])
+            except self.workspace.out_of_memory:
+                return None
+            held.enter_context(copied.pop_all())
+        return whole
 
     def _loaded(self, chunk: Chunk, names: Sequence[Label], held: ExitStack) -> Data:
         if chunk.tier == "device":

@@ -102,7 +102,11 @@ def _run(operation: Operation, body: Callable[[Operation], Part], giving_way: Gi
         try:
             told = operation.tell(mine)
         except CommError as revoked:
-            raise mine from revoked  # nobody can be told; this rank's own error says more than that
+            _let_go(revoked)  # its frames hold this rank's own error
+            try:
+                raise mine from revoked  # nobody can be told; this rank's own error says more than that
+            finally:
+                del mine
         try:
             raise told from (None if isinstance(mine, GcylonError) else mine)
         finally:

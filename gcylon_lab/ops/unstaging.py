@@ -111,4 +111,6 @@ def _kept_bytes(chunk: Chunk) -> tuple[int, int]:
     fixed = chunk.rows * chunk.schema.row_bytes
     if not isinstance(chunk, ChunkView) or fixed * _WORTH >= chunk.nbytes:
         return chunk.nbytes, chunk.nbytes
+    if chunk.schema.variable and not chunk.leaves_texts:  # all that is read is wanted
+        return chunk.nbytes, chunk.nbytes
     return fixed, chunk.nbytes if chunk.schema.variable else fixed

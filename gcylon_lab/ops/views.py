@@ -60,6 +60,13 @@ class ChunkView(Chunk):
         schema = self.schema if names is None else self.schema.select(names)
         return workspace.backend.relabel(self._whole.read(workspace, self._behind(names)), schema)
 
+    @property
+    def leaves_texts(self) -> bool:
+        """Whether variable columns are read back, as they are packed together, that are not among these."""
+        whole, chosen = self._whole, set(self._names)
+        further = isinstance(whole, ChunkView) and whole.leaves_texts
+        return further or any(not column.fixed and column.name not in chosen for column in whole.schema)
+
     def _behind(self, names: Sequence[Label] | None) -> list[Label]:
         """What columns are called in the whole chunk."""
         known = dict(zip(self.schema.names, self._names, strict=True))

@@ -223,3 +223,21 @@ def test_threads_never_pass_the_limit_together() -> None:
         thread.join()
     assert budget.used_bytes == 0
     assert 0 < budget.peak_bytes <= 1000
+
+
+def test_what_an_interrupt_has_lost_is_counted_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    budget, other = MemoryBudget(1000), MemoryBudget(1000)
+    held, others = budget.reserve(100, "A thing"), other.reserve(7, "A thing of another rank")
+
+    def interrupted(nbytes: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(budget, "_give", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            budget.reserve(40, "A thing").release()
+    assert budget.used_bytes == 140
+    budget.recount()
+    assert budget.used_bytes == held.nbytes == 100 and other.used_bytes == others.nbytes
+    held.release()
+    assert budget.used_bytes == 0

@@ -243,3 +243,20 @@ def test_quantiles_in_hardly_any_memory(size: int) -> None:
         found = world.run(on_ranks, Reduction("quantile", q, config=config), frames, True)
         assert_equal(found[0]["value"], everything.quantile(q))
         check_clean(found)
+
+
+def with_texts(percent: int) -> tuple[list[float], bool]:
+    """Medians of a table with texts of which a part gives way, in so much of its size."""
+    n, context = np.arange(6000), current()
+    frame = pd.DataFrame({"a": n % 997, "b": n * 0.5, "n": pd.array(n, "Int64"), "s": ["a text of some length"] * 6000})
+    table = gl.from_local([frame[i : i + 750].assign(t="and one more") for i in range(0, 6000, 750)])
+    limit = table.nbytes * percent // 100
+    found = table.median(numeric_only=True, config=GcylonConfig(gpu_memory_limit=limit))
+    return found.tolist(), context.recorder.operations[-1].measured_peak_bytes <= limit
+
+
+@pytest.mark.parametrize("percent", [60, 101, 110, 120, 130, 150])
+def test_small_chunks_that_do_not_fit_together_are_looked_at_one_by_one(percent: int) -> None:
+    """Of staged texts more is read back than the numbers that are looked at, and joined chunks are there twice."""
+    n = np.arange(6000)
+    assert World("threads", 1).run(with_texts, percent) == [([np.median(n % 997), 2999.5 * 0.5, 2999.5], True)]

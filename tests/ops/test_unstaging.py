@@ -167,6 +167,25 @@ def test_some_columns_of_a_wide_table_take_no_more_than_they_are(columns: list[s
         assert seen["peaks"][1] < seen["whole"] and (seen["peaks"][0] == seen["peaks"][1] or not known)
 
 
+def all_texts() -> list[tuple[int, int]]:
+    """Predicted and measured, of views of all texts without the numbers beside them."""
+    context, peaks = current(), []
+    numbers = {"s": [f"text {n}" * 3 for n in range(600)], "t": ["t"] * 600, "k": range(600), "v": range(600)}
+    table = gl.from_local(pd.DataFrame(numbers))
+    table._part.stage(context.workspace, 2**40, table.nbytes // 5)
+    for some in (table.select(["t", "s"]), table.select(["k", "t", "s"]).select(["s", "t"])):
+        some.unstage()
+        record = context.recorder.operations[-1]
+        peaks.append((record.predicted_peak_bytes - record.used_before_bytes, record.measured_peak_bytes))
+        some.release()
+    return peaks
+
+
+def test_all_texts_of_a_table_are_predicted_as_they_are() -> None:
+    for peaks in World("threads", 2).run(all_texts):
+        assert all(predicted == measured for predicted, measured in peaks), peaks
+
+
 def too_many_texts() -> dict[str, Any]:
     """What texts take is known once they are read."""
     context = current()
