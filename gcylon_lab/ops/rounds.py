@@ -250,6 +250,7 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
             operation.settle()  # what was sent is not held beyond this round
     if not operation.overlaps:
         sink.close()
+        operation.workspace.spill.flush()  # what is leaving would be in the next round's way, which plans do not count
     operation.count_round()
     return pending[1:]
 

@@ -186,9 +186,7 @@ class Soak:
         strategy = self.random.choice(["chunked", "staged"])
         # Rows that are written take fewer rounds, and fewer of them are waited for.
         may_pass = nth > 1 and "peer" in str(self.lab.ranks[0].route)
-        self.expect(
-            GcylonError, lambda: self.table.shuffle("k", strategy=strategy), rank, "soak", may_pass=may_pass
-        )
+        self.expect(GcylonError, lambda: self.table.shuffle("k", strategy=strategy), rank, "soak", may_pass=may_pass)
 
     def interrupt(self) -> None:
         """All ranks are interrupted at some time of an operation."""
