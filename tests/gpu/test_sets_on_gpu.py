@@ -10,6 +10,7 @@ from gcylon_lab.memory.gpu_status import count_gpus
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.timeout(300),  # four ranks that share a GPU with other programs took 120 s and more
     pytest.mark.skipif(not count_gpus() or bool(why_unavailable()), reason="there is no GPU that can be used"),
 ]
 

@@ -1,4 +1,4 @@
-"""Rows that leave the device tier only once they are waited for, as copies from a GPU may: nothing is refused for it."""
+"""Rows that leave the device tier only once they are waited for, as copies from GPUs may: nothing is refused for it."""
 
 from __future__ import annotations
 
