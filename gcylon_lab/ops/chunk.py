@@ -117,6 +117,15 @@ class Chunk:
         return data if names is None else backend.select(data, names)
 
 
+def stage_slices(workspace: Workspace, file: LowerFile, data: Data, count: int, held: object = None) -> Iterator[Chunk]:
+    """Move rows below the device tier in so many slices, or as many as there are rows; see `stage`."""
+    count = max(1, min(count, data.rows))
+    for i in range(count):
+        start, stop = data.rows * i // count, data.rows * (i + 1) // count
+        if stop > start:
+            yield stage(workspace, file, workspace.backend.slice(data, start, stop), held)
+
+
 def buffers_of(schema: Schema, names: Sequence[Label]) -> list[int]:
     """The buffers in which some columns are, of those that rows of a schema are packed into: one for each fixed column,
     and one that holds all others."""

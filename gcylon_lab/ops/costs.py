@@ -99,7 +99,7 @@ class Costs:
         self._sent = np.array(shapes.sent_rows, dtype=np.float64)
         largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk
-        # Of a view staged chunks are read back with all columns.
+        # Of a view of some texts staged chunks are read back with all texts.
         below = np.array(shapes.staged_bytes, dtype=np.float64) / np.maximum(self._sent, 1.0)
         self._read_row = np.maximum(below, max(shapes.bytes_per_row, 1.0))
         # Staged chunks are of one size but for the last.

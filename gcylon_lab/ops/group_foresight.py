@@ -147,8 +147,8 @@ class _Grouping:
     Attributes
     ----------
     used, rows, own, counted : int
-        Bytes in use beside the rows; how many rows; their bytes; and those that the group-by counts with: of a view
-        that is staged the table's.
+        Bytes in use beside the rows; how many rows; their bytes; and those that the group-by counts with: with all
+        texts of the table where some are staged.
     held, copied, joining : int
         Bytes of the rows in memory that do not count as used; of a copy of all, which is needed where they are not in
         one chunk there; and while that is made.
@@ -274,7 +274,7 @@ def are_together(infos: Infos, on: Sequence[Label]) -> bool:
 
 
 def own_bytes(info: Mapping[str, Any]) -> int:
-    """Bytes of a rank's rows once they stand for themselves: of a view that is staged more are read back."""
+    """Bytes of a rank's rows once they stand for themselves: of texts that are staged more are read back."""
     widths = info.get("column_row_bytes")
     return int(info["nbytes"]) if widths is None else min(int(info["nbytes"]), int(info["rows"] * sum(widths)))
 

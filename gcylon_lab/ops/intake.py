@@ -8,7 +8,7 @@ from ..memory.lower import LowerFile
 from ..tables.backend import Data
 from ..tables.promotion import may_not_fit
 from ..tables.schema import Schema, agree_schemas
-from .chunk import Chunk, hold, stage
+from .chunk import Chunk, hold, stage_slices
 from .operation import Operation
 from .part import Part
 from .requests import Request
@@ -173,10 +173,8 @@ class Intake:
         if not self._may_stage:
             hold(workspace, data, "A table")  # raises with the numbers
         self._file = self._file or workspace.spill.new_file()
-        count = min(data.rows, max(1, -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))))
-        for i in range(count):
-            piece = workspace.backend.slice(data, data.rows * i // count, data.rows * (i + 1) // count)
-            self.chunks.append(stage(workspace, self._file, piece))
+        count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))
+        self.chunks += stage_slices(workspace, self._file, data, count)
 
 
 def empty_part(workspace: Workspace) -> Part:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
 from ..tables.backend import Data
 from ..tables.schema import Schema
-from .chunk import Chunk, stage
+from .chunk import Chunk, stage_slices
 from .workspace import Workspace
 
 
@@ -30,17 +28,15 @@ class Leaving:
         self._regions: list[LowerRegion] = []
         self._piece = 0
 
-    def stage(
-        self, file: LowerFile, pieces: Sequence[Data], claim: Reservation | None, shared: object = None
-    ) -> list[Chunk]:
+    def stage(self, file: LowerFile, data: Data, claim: Reservation, shared: object = None) -> list[Chunk]:
         """Move rows to a tier below the device.
 
         Parameters
         ----------
         file : LowerFile
-        pieces : sequence of Data
-            Rows of one piece of work, perhaps a part of them; chunks are made of slices of them.
-        claim : Reservation, optional
+        data : Data
+            Rows of one piece of work, perhaps a part of them.
+        claim : Reservation
             On the memory of all rows of the piece. Kept until they have left, where they leave beside the work.
         shared : object, optional
             What else they must not outlive.
@@ -50,18 +46,15 @@ class Leaving:
         SpillError
             If the disk is full or cannot be written.
         """
-        workspace, chunks = self._workspace, list[Chunk]()
+        workspace = self._workspace
         if self.beside and id(claim) != self._piece:
             for region in self._regions:
                 region.wait()
             workspace.spill.poll()
             self._regions, self._piece = [], id(claim)
-        for data in pieces:
-            most = workspace.slice_bytes(workspace.budget.limit_bytes, data.schema)
-            count = min(data.rows, -(-data.nbytes // most) or 1)
-            for i in range(count):
-                some = workspace.backend.slice(data, data.rows * i // count, data.rows * (i + 1) // count)
-                chunks.append(stage(workspace, file, some, (claim, shared) if self.beside else None))
+        count = -(-data.nbytes // workspace.slice_bytes(workspace.budget.limit_bytes, data.schema))
+        held = (claim, shared) if self.beside else None
+        chunks = list(stage_slices(workspace, file, data, count, held))
         if self.beside:
             self._regions += [chunk.region for chunk in chunks]
         else:

@@ -224,7 +224,7 @@ class LocalWork:
         leaving = self._leaving.get(data.schema)
         if leaving is None:
             leaving = self._leaving[data.schema] = Leaving(self.workspace, data.schema)
-        part.chunks += leaving.stage(self._file, [data], claim, shared)
+        part.chunks += leaving.stage(self._file, data, claim, shared)
 
     def everything(self, part: Part, schema: Schema, held: ExitStack) -> Data:
         """All rows of a part at once, of the schema's columns and dtypes, under claims that ``held`` ends.

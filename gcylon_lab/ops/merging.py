@@ -123,10 +123,7 @@ class Sorter:
         workspace = self._workspace
         try:
             with self._sorted(run) as (data, claim):
-                made = [
-                    self._leaving.stage(file, [some] if some.rows else [], claim)
-                    for some in buckets.split(workspace, data, self._keys)
-                ]
+                made = [self._leaving.stage(file, some, claim) for some in buckets.split(workspace, data, self._keys)]
             del data, claim
         except workspace.out_of_memory:
             if len(run) == 1:
@@ -194,7 +191,7 @@ class Sorter:
     def _staged(self, data: Data, claim: Reservation) -> list[Chunk]:
         """Stage rows, whose memory is free once they have left."""
         self._file = self._file or self._workspace.spill.new_file()
-        return self._leaving.stage(self._file, [data], claim)
+        return self._leaving.stage(self._file, data, claim)
 
     def _joining_bytes(self, pieces: Sequence[Chunk]) -> int:
         """Bytes of reading chunks, joining and sorting them."""

@@ -13,7 +13,7 @@ from ..memory.lower import LowerFile
 from ..tables.backend import Data
 from ..tables.cudf_partition_source import TILE_ROWS
 from ..tables.schema import Label, Schema
-from .chunk import Chunk, stage
+from .chunk import Chunk, stage_slices
 from .shapes import slices_of
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Part:
                 break
             if chunk.tier == "device":
                 file = file or workspace.spill.new_file()
-                slices = list(_staged(workspace, file, chunk.data, -(-chunk.nbytes // slice_bytes)))
+                slices = list(stage_slices(workspace, file, chunk.data, -(-chunk.nbytes // slice_bytes)))
                 at = self.chunks.index(chunk)
                 self.chunks[at : at + 1] = slices
                 freed += chunk.nbytes
@@ -133,7 +133,7 @@ class Part:
             try:
                 file = file or workspace.spill.new_file()
                 with chunk.load(workspace) as data:
-                    slices = list(_staged(workspace, file, data, count))
+                    slices = list(stage_slices(workspace, file, data, count))
                     workspace.spill.flush()  # before the next one is read
             except (SpillError, MemoryError):
                 return
@@ -266,12 +266,3 @@ def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
         return workspace.backend.concat(
             [chunk.data if chunk.tier == "device" else loaded.enter_context(chunk.load(workspace)) for chunk in chunks]
         )
-
-
-def _staged(workspace: Workspace, file: LowerFile, data: Data, count: int) -> Iterator[Chunk]:
-    """Rows below the device tier, in so many slices, or as many as there are rows."""
-    count = max(1, min(count, data.rows))
-    for i in range(count):
-        start, stop = data.rows * i // count, data.rows * (i + 1) // count
-        if stop > start:
-            yield stage(workspace, file, workspace.backend.slice(data, start, stop))

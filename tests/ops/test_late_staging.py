@@ -14,6 +14,7 @@ import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 from gcylon_lab.memory.tiers import SpillFile, SpillRegion, SpillStore
+from gcylon_lab.ops.leaving import Leaving
 from gcylon_lab.ops.workspace import Workspace
 
 ROWS = 20_000
@@ -52,6 +53,28 @@ def late(monkeypatch: pytest.MonkeyPatch) -> None:
         region._file.store.leaving.pop(id(region), None)  # type: ignore[attr-defined]
 
     monkeypatch.setattr(SpillRegion, "wait", wait)
+
+
+def pieces_after_each_other(text: bool) -> list[int]:
+    """How many regions are still leaving after a piece, another part of it, and a second piece."""
+    context = current()
+    context.workspace.spill = context.spill = store = LateStore()
+    frame = pd.DataFrame({"k": range(100), "s": ["text"] * 100} if text else {"k": range(100)})
+    (chunk,) = gl.from_local(frame)._part.chunks
+    leaving, file = Leaving(context.workspace, chunk.schema), store.new_file()
+    first, second = (context.budget.reserve(1000, "A piece") for _ in range(2))
+    seen = []
+    for claim in (first, first, second):
+        assert sum(one.rows for one in leaving.stage(file, chunk.data, claim)) == 100
+        seen.append(len(store.leaving))
+    empty = context.workspace.backend.slice(chunk.data, 0, 0)
+    assert leaving.stage(file, empty, second) == []
+    return seen
+
+
+@pytest.mark.parametrize(("text", "wanted"), [(False, [1, 2, 1]), (True, [0, 0, 0])], ids=["fixed", "texts"])
+def test_one_piece_leaves_while_the_next_is_made(text: bool, wanted: list[int]) -> None:
+    assert World("threads", 2).run(pieces_after_each_other, text) == [wanted] * 2
 
 
 def verb_in_a_quarter(verb: str) -> tuple[list[int], int, int, int]:
