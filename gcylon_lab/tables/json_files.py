@@ -19,7 +19,8 @@ from .exact_numbers import first_rounded_number, fits_uint64, json_numbers, roun
 from .file_columns import require_columns
 from .filesystems import Storage
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
-from .text_blocks import COMPRESSED, Place, blocks, first_lines, text_notes, text_size, unreadable
+from .read_errors import unreadable
+from .text_blocks import COMPRESSED, Place, blocks, first_records, text_notes, text_size
 from .text_types import Types, asked_types, plain_type, settled, widened
 
 _LOOKED_AT = 100
@@ -75,7 +76,7 @@ def plan_json(
     storage = storage or Storage()
     files = expand_paths(paths, JSON_SUFFIXES, storage)
     asked = asked_types(dtype, tuple(parse_dates))
-    firsts = ((file, first_lines(file, storage, False)) for file in files)
+    firsts = ((file, first_records(file, storage, 0, None)) for file in files)
     first = next(((file, block) for file, block in firsts if block.strip()), None)
     types = (_first_types(Place(first[0], storage), first[1], asked) if first else {}) | asked
     sizes = [(file, text_size(file, storage), not file.endswith(COMPRESSED)) for file in files]
@@ -109,7 +110,7 @@ def _parse(place: Place, block: bytes, types: Types) -> Any:
         )
     except pa.ArrowInvalid as error:
         row = re.search(r"in row (\d+)", str(error))
-        line = place.line(block, int(row[1]) + 1, False) if row else None
+        line = place.line(block, int(row[1]) + 1, None) if row else None
         raise unreadable(place.path, error, _advice(str(error), types), line=line) from None
 
 
@@ -156,7 +157,7 @@ def read_json_chunks(
     wanted = require_columns(plan.first, plan.types, columns)
     any_rows = False
     for piece in plan.pieces:
-        for place, block in blocks(piece, plan.storage, 0, max(4096, max_bytes // 4), False):
+        for place, block in blocks(piece, plan.storage, 0, max(4096, max_bytes // 4), None):
             if block.strip():
                 any_rows = True
                 table = _typed(place, block, plan.types).select(wanted)
