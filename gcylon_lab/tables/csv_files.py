@@ -16,9 +16,9 @@ from .data import Columns, bounded
 from .exact_numbers import first_rounded, rounded, rounded_columns, type_of_integers
 from .file_columns import require_columns
 from .filesystems import Storage
+from .read_errors import NO_UTF8, unreadable
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .schema import require_distinct
-from .read_errors import NO_UTF8, unreadable
 from .text_blocks import (
     COMPRESSED,
     Place,
@@ -259,7 +259,8 @@ def read_csv_chunks(
     wanted = require_columns(plan.first, plan.names, columns)
     any_rows = False
     for piece in plan.pieces:
-        for table in _tables(piece, plan, wanted, max(_LEAST_BLOCK_BYTES, max_bytes // 4)):  # text grows when it becomes numbers
+        block_bytes = max(_LEAST_BLOCK_BYTES, max_bytes // 4)  # text grows when it becomes numbers
+        for table in _tables(piece, plan, wanted, block_bytes):
             any_rows = True
             yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
     if not any_rows:

@@ -152,7 +152,7 @@ def record_start(file: BinaryIO, at: int, first: int, delimiter: bytes | None) -
 
 
 def _state(file: BinaryIO, at: int, first: int, delimiter: bytes) -> tuple[int, bool, int]:
-    """A place at or a little before a byte, not within a run of quotes; whether it is inside quotes; the byte before."""
+    """A place at a byte or before it, not within a run of quotes; whether it is inside quotes; the byte before."""
     data, low, step = b"", at, _STEP
     while True:
         further = max(first, low - step)

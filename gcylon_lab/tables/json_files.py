@@ -18,8 +18,8 @@ from .data import Columns, bounded
 from .exact_numbers import first_rounded_number, fits_uint64, json_numbers, rounded, rounded_columns
 from .file_columns import require_columns
 from .filesystems import Storage
-from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .read_errors import unreadable
+from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .text_blocks import COMPRESSED, Place, blocks, first_records, text_notes, text_size
 from .text_types import Types, asked_types, plain_type, settled, widened
 

@@ -240,9 +240,7 @@ def require_closed(place: Place, data: bytes, delimiter: bytes | None, *, cut: b
     )
 
 
-def _require_shorter(
-    place: Place, data: bytes, delimiter: bytes | None, limit: int = _LONGEST_RECORD_BYTES
-) -> None:
+def _require_shorter(place: Place, data: bytes, delimiter: bytes | None, limit: int = _LONGEST_RECORD_BYTES) -> None:
     """Refuse a record that does not end within a limit."""
     if len(data) > limit:
         require_closed(place, data.rstrip(b'"'), delimiter)

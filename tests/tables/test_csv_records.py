@@ -16,7 +16,7 @@ from gcylon_lab.tables.io import plan_csv, read_csv_chunks
 
 
 def automaton(data: bytes, delimiter: bytes) -> tuple[list[int], list[bool]]:
-    """Where records end, and for each byte and the end whether it is inside quotes, as Arrow's parser goes byte by byte."""
+    """Where records end, and for each byte and the end whether it is inside quotes, as Arrow's parser has it."""
     ends, inside, state = [], [], "start"
     for place, byte in enumerate(data):
         inside.append(state == "quoted")
@@ -56,7 +56,8 @@ def random_csv(rng: random.Random, delimiter: str) -> str:
     columns = rng.randrange(2, 5)
 
     def value() -> str:
-        text = "".join(rng.choices(['"', "\n", delimiter, "x", " ", "y", "\r\n"], [3, 1, 1, 4, 1, 4, 0.3], k=rng.randrange(8)))
+        signs = ['"', "\n", delimiter, "x", " ", "y", "\r\n"]
+        text = "".join(rng.choices(signs, [3, 1, 1, 4, 1, 4, 0.3], k=rng.randrange(8)))
         if rng.random() < 0.5:
             return '"' + text.replace('"', '""') + '"' + rng.choice(["", "", "tail", ' "a"'])
         plain = text.replace("\n", "").replace("\r", "").replace(delimiter, "")
@@ -141,9 +142,13 @@ def test_shorter_ones_are_right_wherever_a_cut_falls(tmp_path: Path) -> None:
 def test_a_long_record_is_looked_at_a_few_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks are small and the record large: looking at all of it for each would take its length squared."""
     (tmp_path / "x.csv").write_text('n,s\n1,"' + "a\n" * 500_000 + '"\n2,b\n3,c\n')
-    looked = []
-    whole = text_blocks.whole_records
-    monkeypatch.setattr(text_blocks, "whole_records", lambda data, *more: looked.append(len(data)) or whole(data, *more))
+    looked: list[int] = []
+
+    def counted(data: bytes, limit: int, delimiter: bytes | None) -> int:
+        looked.append(len(data))
+        return whole_records(data, limit, delimiter)
+
+    monkeypatch.setattr(text_blocks, "whole_records", counted)
     pieces = [piece.rows for piece in read_csv_chunks(plan_csv(tmp_path / "x.csv", 1)[0], max_bytes=1)]
     assert sum(pieces) == 3 and pieces[0] == 1  # alone: what comes after is not read with it
     assert sum(looked) < 10_000_000
@@ -155,7 +160,8 @@ def test_names_with_line_ends(tmp_path: Path) -> None:
     assert want.columns.tolist() == ["first\nname", 'b, "c"']
     for size in (1, 2, 4):
         for options in ({}, {"newlines_in_values": True}):
-            pd.testing.assert_frame_equal(read_all(plan_csv(tmp_path / "x.csv", size, **options), read_csv_chunks), want)
+            got = read_all(plan_csv(tmp_path / "x.csv", size, **options), read_csv_chunks)
+            pd.testing.assert_frame_equal(got, want)
 
 
 def test_blank_lines_and_a_mark_in_front(tmp_path: Path) -> None:
