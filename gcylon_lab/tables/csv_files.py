@@ -16,7 +16,7 @@ from .data import Columns, bounded
 from .exact_numbers import first_rounded, rounded, rounded_columns, type_of_integers
 from .file_columns import require_columns
 from .filesystems import Storage
-from .read_errors import NO_UTF8, unreadable
+from .read_errors import NO_UTF8, reading, unreadable
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .schema import require_distinct
 from .text_blocks import (
@@ -30,7 +30,7 @@ from .text_blocks import (
     text_size,
     text_start,
 )
-from .text_types import Types, asked_types, plain_type, settled, widened
+from .text_types import Types, advice_on_times, asked_types, plain_type, settled, widened, with_offsets
 
 _LEAST_BLOCK_BYTES = 4096
 CSV_SUFFIXES = tuple(f"{end}{packed}" for end in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED))
@@ -97,7 +97,8 @@ def plan_csv(
     dtype : mapping of column name to dtype text, optional
         Where the first megabytes do not tell.
     parse_dates : sequence of str
-        Columns that are times; they become datetime64[us]. Others that look so stay text, as in pandas.
+        Columns that are times; they become datetime64[us], or datetime64[us, UTC] where the first one has an offset
+        from UTC. Others that look so stay text, as in pandas.
     newlines_in_values : bool
         Whether each file goes to one rank whole. Line ends inside quotes are known without it, but where a file is
         split over the ranks inside a quoted value of more than a MiB.
@@ -123,7 +124,9 @@ def plan_csv(
     _, names = _header(files[0], storage, delimiter, header=header, quotes=quotes)
     require_columns(files[0], names, asked)
     plan = CsvPlan((), files[0], names, asked, asked, delimiter, header, quotes, storage)
-    types = _first_types(files, plan) | asked
+    dates = [name for name in parse_dates if name not in (dtype or {})]
+    with reading(files[0]):
+        types = _first_types(files, plan, dates)
     cuttable = [not (newlines_in_values or file.endswith(COMPRESSED)) for file in files]
     sizes = [(file, text_size(file, storage), cut) for file, cut in zip(files, cuttable, strict=True)]
     plan = replace(plan, types=types, notes=text_notes(sizes))
@@ -161,22 +164,23 @@ def _header(path: str, storage: Storage, delimiter: str, *, header: bool, quotes
     return start + len(line), names
 
 
-def _first_types(files: Sequence[str], plan: CsvPlan) -> Types:
+def _first_types(files: Sequence[str], plan: CsvPlan, dates: Sequence[str]) -> Types:
     """Types of the columns that the first block with rows tells; those without a value there are left open."""
     for path in files:
         skip, names = plan.start(path)
         block = first_records(path, plan.storage, skip, plan.quoting)
         if block.strip():
-            return _types_in(Place(path, plan.storage, skip), block, names, plan)
-    return {}
+            return _types_in(Place(path, plan.storage, skip), block, names, plan, dates)
+    return plan.asked
 
 
-def _types_in(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan) -> Types:
-    found = _parse(place, block, names, plan.types, plan)
+def _types_in(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan, dates: Sequence[str]) -> Types:
+    asked = with_offsets(plan.asked, dates, lambda name: _texts(place, block, names, name, plan))
+    found = _parse(place, block, names, asked, plan)
     types = {field.name: plain_type(field.type) for field in found.schema}
     for name in rounded_columns(found, plan.asked):
         types[name] = type_of_integers(_texts(place, block, names, name, plan)) or types[name]
-    return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
+    return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)} | asked
 
 
 def _texts(place: Place, block: bytes, names: Sequence[str], name: str, plan: CsvPlan) -> Any:
@@ -207,9 +211,11 @@ def _parse(
         )
     except pa.ArrowInvalid as error:
         advice = _advice(str(error), names, types, quoted=plan.quotes and b'"' in block)
-        row = re.search(r"Row #(\d+)", str(error))
+        row, column = re.search(r"Row #(\d+)", str(error)), re.search(r"column #(\d+)", str(error))
         line = place.line(block, int(row[1]), plan.quoting) if row else None
-        raise unreadable(place.path, error, advice, line=line) from None
+        failed = unreadable(place.path, error, advice, line=line)
+        failed.numbers |= {"column": names[int(column[1])]} if column else {}
+        raise failed from None
 
 
 def _advice(reason: str, names: Sequence[str], types: Types, *, quoted: bool) -> str:
@@ -220,7 +226,7 @@ def _advice(reason: str, names: Sequence[str], types: Types, *, quoted: bool) ->
     if value is not None:
         name = names[int(value[1])]
         if pa.types.is_timestamp(types.get(name, pa.null())):
-            return f"Leave {name!r} out of parse_dates: it is text then, or what its values are."
+            return advice_on_times(name, types[name], reason)
         return f"Pass dtype={{{name!r}: 'str'}}, or another dtype that all its values have."
     plain = " If double quotes are plain characters, pass quotes=False." if quoted else ""
     return f"Each line has to hold as many values as there are columns; is it the right delimiter?{plain}"
@@ -260,9 +266,10 @@ def read_csv_chunks(
     any_rows = False
     for piece in plan.pieces:
         block_bytes = max(_LEAST_BLOCK_BYTES, max_bytes // 4)  # text grows when it becomes numbers
-        for table in _tables(piece, plan, wanted, block_bytes):
-            any_rows = True
-            yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
+        with reading(piece.path):
+            for table in _tables(piece, plan, wanted, block_bytes):
+                any_rows = True
+                yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
     if not any_rows:
         fields = [pa.field(name, plan.types.get(name, pa.null())) for name in wanted]
         yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
@@ -281,7 +288,7 @@ def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes:
         for name in rounded_columns(table, plan.asked):
             value = first_rounded(_texts(place, block, names, name, plan))
             if value is not None:
-                raise rounded(piece.path, name, value, text_can_be_asked_for=True)
+                raise rounded(piece.path, name, value)
         if table.num_rows:
             yield table
 
@@ -290,6 +297,8 @@ def _typed(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan) -> A
     try:
         table = _parse(place, block, names, plan.types, plan)
     except ReadError as error:
+        if error.numbers.get("column") in plan.asked:
+            raise
         found = {field.name: plain_type(field.type) for field in _parse(place, block, names, {}, plan).schema}
         table = _parse(place, block, names, widened(place.path, plan.types, found, error.message), plan)
     again = settled(table.schema, plan.types)

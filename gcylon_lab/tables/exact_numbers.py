@@ -97,12 +97,12 @@ def first_rounded_number(numbers: Iterable[Any]) -> int | None:
     return next((number for number in numbers if isinstance(number, int) and _changes(number)), None)
 
 
-def rounded(path: str, name: str, value: object, text_can_be_asked_for: bool) -> ReadError:
+def rounded(path: str, name: str, value: object) -> ReadError:
     """The error for an int that stands in a column of floats."""
-    other = f"dtype={{{name!r}: 'str'}} to keep it as text, or " if text_can_be_asked_for else ""
+    text, float_ = (f"dtype={{{name!r}: {dtype!r}}}" for dtype in ("str", "float64"))
     return ReadError(
         f"{path}: column {name!r} is read as float64, which would change {value}",
-        advice=f"Pass {other}dtype={{{name!r}: 'float64'}} if it may be rounded.",
+        advice=f"Pass {text} to keep it as text, or {float_} if it may be rounded.",
         path=path,
         column=name,
     )
