@@ -17,6 +17,8 @@ from typing import Any
 
 import psutil
 
+from ..whole_files import write_whole
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -48,11 +50,7 @@ class Owner:
 
 def write_private(path: Path, values: dict[str, Any]) -> None:
     """Write JSON that only this user may read, so that readers see the old or the new text and nothing between."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(values, file)
-    os.replace(draft, path)
+    write_whole(path, json.dumps(values))
 
 
 class Lease:
