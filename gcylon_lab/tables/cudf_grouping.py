@@ -416,7 +416,9 @@ def _truth(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
         ends = offsets_of(array) if array.num_children() else cupy.zeros(array.size() + 1, np.int32)
         true, valid = cupy.diff(ends) > 0, validity(column, array)
     else:
-        values, valid = numbers(column, array, np.float64 if column.kind == "decimal" else _own_type(column, array))
+        values, valid = numbers(
+            column, array, np.float64 if column.kind in ("decimal", "float") else _own_type(column, array)
+        )
         true = values != 0
     wanted = plc.aggregation.min() if every else plc.aggregation.max()
     asked = [(over(true.astype(np.int8), valid), [wanted])]
