@@ -19,6 +19,8 @@ import psutil
 
 from ..whole_files import write_whole
 
+_JOIN_S = 2.0  # to write a small file
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -111,8 +113,10 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop renewing. Idempotent."""
+        """Stop renewing, for good once this returns: nobody's later claim is written over. Idempotent."""
         self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):
