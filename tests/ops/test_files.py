@@ -146,6 +146,25 @@ def test_a_disk_that_is_full_on_one_rank_changes_nothing(
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_failed_write_leaves_no_new_folder(tmp_path: Path, ranks: int) -> None:
+    (tmp_path / "old").mkdir()
+
+    def write(folder: Path) -> str:
+        with pytest.raises(WriteError, match="more than 500 different values") as refused:
+            gl.from_local(FRAME).write_parquet(str(folder), partition_on="i")
+        return str(refused.value)
+
+    run_threads(ranks, write, tmp_path / "old" / "new" / "newer")
+    assert list((tmp_path / "old").iterdir()) == []
+    run_threads(ranks, write, tmp_path / "old")
+    assert (tmp_path / "old").is_dir(), "it was there before"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").touch()
+    run_threads(ranks, write, tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["kept"]
+
+
 @pytest.mark.parametrize("before", [0, 1, 4])
 def test_a_file_that_cannot_get_its_name_takes_the_others_back(tmp_path: Path, before: int) -> None:
     def write() -> str:
