@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .forwarding import COLLECTIVE, bind
+from ..verbs.arguments import bind
+from .forwarding import COLLECTIVE
 from .futures import VerbFuture
 
 if TYPE_CHECKING:
