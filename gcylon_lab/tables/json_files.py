@@ -95,7 +95,8 @@ def plan_json(
 def _first_types(place: Place, block: bytes, asked: Types, dates: Sequence[str]) -> Types:
     names = _names(place, block)
     _require_utf8(place, block)
-    texts = _parse(place, block, asked | dict.fromkeys(dates, pa.large_string()), asked)
+    as_texts = asked | dict.fromkeys(dates, pa.large_string())
+    texts = _parse(place, block, as_texts, as_texts)
     asked = with_offsets(asked, dates, lambda name: texts.column(name).drop_null())
     found = _parse(place, block, asked, asked) if dates else texts
     types = {field.name: plain_type(field.type) for field in found.schema} | asked
@@ -217,6 +218,8 @@ def _advice(name: str, types: Types) -> str:
     if not name:
         return _ONE_A_LINE
     text = f"pass dtype={{{name!r}: 'str'}} to read all of it as text"
+    if pa.types.is_timestamp(types.get(name, pa.null())):
+        return f"{name!r} holds values that are no times: leave it out of parse_dates and dtype, or {text}."
     if name in types:
         return f"{name!r} holds other values than {types[name]}: {text}, or the dtype that all of it has."
     return f"Column {name!r} holds values of several kinds: {text}."

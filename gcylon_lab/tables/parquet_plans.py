@@ -46,6 +46,8 @@ class ParquetPlan:
     storage : Storage
     notes : tuple of str
         What all ranks read together, and what was skipped, in words.
+    condition : Expression, optional
+        Of the rows that are kept, as it is computed.
     """
 
     pieces: tuple[RowPiece, ...]
@@ -55,6 +57,7 @@ class ParquetPlan:
     folders: FolderColumns = _NO_FOLDERS
     storage: Storage = field(default_factory=Storage)
     notes: tuple[str, ...] = ()
+    condition: Expression | None = None
 
 
 class _File:
@@ -113,6 +116,7 @@ def plan_parquet(
     require_types_of_one_kind(files, columns)
     schema = files[0].schema
     folders = folder_columns(found, schema)
+    condition = folders.by_number(condition)
     weighed = [
         (file.path, place, group.num_rows, _bytes_of(group, columns))
         for file in files
@@ -122,7 +126,16 @@ def plan_parquet(
     dtypes = _dtypes(files) | dict(folders.dtypes)
     notes = _notes(files, weighed, condition)
     return [
-        ParquetPlan(tuple(share), files[0].path, schema, dtypes, folders.only({p.path for p in share}), storage, notes)
+        ParquetPlan(
+            tuple(share),
+            files[0].path,
+            schema,
+            dtypes,
+            folders.only({p.path for p in share}),
+            storage,
+            notes,
+            condition,
+        )
         for share in spread_rows(weighed, size)
     ]
 
