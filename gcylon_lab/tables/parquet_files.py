@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ..errors import GcylonError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
-from .file_columns import require_columns
-from .filesystems import Storage, is_url
-from .hive import FolderColumns
-from .parquet_plans import ParquetPlan, unreadable_parquet
+from .file_columns import index_array, require_columns
+from .int96 import CHECKED_WITH, int96_columns, require_same_times
+from .parquet_plans import ParquetPlan, open_parquet, reading_parquet
 
 _READ_ROWS = 1 << 16
 
@@ -52,8 +50,9 @@ def read_parquet_chunks(
     """
     wanted = _wanted(plan, columns)
     any_rows = False
-    for batch in _batches(plan, wanted, max_bytes, max_rows):
-        data = from_arrow(batch.select(wanted), plan.dtypes)
+    for path, batch in _batches(plan, wanted, max_bytes, max_rows):
+        with reading_parquet(path):
+            data = from_arrow(batch.select(wanted), plan.dtypes)
         any_rows = True
         yield from bounded(data, max_bytes, max_rows)
     if not any_rows:
@@ -67,64 +66,84 @@ def _empty(plan: ParquetPlan) -> Any:
     return table
 
 
-def _open(path: str, storage: Storage) -> Any:
-    source = storage.open(path) if is_url(path) else path
-    # Without buffering ahead, a column chunk is read as it is decoded: memory stays bounded in large row groups.
-    return pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-
-
 def _wanted(plan: ParquetPlan, columns: Sequence[str] | None) -> list[str]:
     names = [name for name in plan.schema.names if not re.fullmatch(r"__index_level_\d+__", name)]
     names += plan.folders.types
     return require_columns(plan.first, names, columns)
 
 
-def _batches(plan: ParquetPlan, wanted: list[str], max_bytes: int, max_rows: int | None) -> Iterator[Any]:
-    """Tables of about half the limit at most: the other half is for the columns made of them."""
+def _batches(plan: ParquetPlan, wanted: list[str], max_bytes: int, max_rows: int | None) -> Iterator[tuple[str, Any]]:
+    """Tables of about half the limit at most, the other half is for the columns made of them; and a file of each."""
     kept: list[Any] = []
-    nbytes = rows = 0
-    for batch in _raw_batches(plan, wanted, max_bytes):
+    path, nbytes, rows = "", 0, 0
+    for path, batch in _raw_batches(plan, wanted, max_bytes):
         if kept and (
             nbytes + batch.nbytes > max_bytes // 2
             or (max_rows and rows + batch.num_rows > max_rows)
             or batch.schema != kept[0].schema
         ):
-            yield pa.Table.from_batches(kept)
+            yield path, pa.Table.from_batches(kept)
             kept, nbytes, rows = [], 0, 0
         kept.append(batch)
         nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
     if kept:
-        yield pa.Table.from_batches(kept)
+        yield path, pa.Table.from_batches(kept)
 
 
-def _raw_batches(plan: ParquetPlan, wanted: list[str], max_bytes: int) -> Iterator[Any]:
-    file, path = None, ""
-    in_files = [name for name in wanted if name not in plan.folders.types]
+def _raw_batches(plan: ParquetPlan, wanted: list[str], max_bytes: int) -> Iterator[tuple[str, Any]]:
+    file: _OpenFile | None = None
     for piece in plan.pieces:
-        try:
-            if file is None or piece.path != path:
-                file, path = _open(piece.path, plan.storage), piece.path
-            rows = _rows_of(file.metadata.row_group(piece.group), max_bytes)
-            at = 0
-            for batch in file.iter_batches(rows, row_groups=[piece.group], columns=in_files, use_threads=False):
-                low, high = max(piece.start - at, 0), min(piece.stop - at, batch.num_rows)
-                at += batch.num_rows
+        with reading_parquet(piece.path):
+            if file is None or piece.path != file.path:
+                file = _OpenFile(plan, piece.path, wanted)
+            for start, batch in file.batches(piece.group, max_bytes):
+                low, high = max(piece.start - start, 0), min(piece.stop - start, batch.num_rows)
                 if low < high:
-                    yield _with_folders(batch.slice(low, high - low), piece.path, wanted, plan.folders)
-                if at >= piece.stop:
+                    first = file.first_rows[piece.group] + start
+                    yield piece.path, file.completed(batch.slice(low, high - low), first + low)
+                if start + batch.num_rows >= piece.stop:
                     break
-        except (OSError, pa.ArrowException) as error:
-            if isinstance(error, GcylonError):
-                raise
-            raise unreadable_parquet(piece.path, error) from None
 
 
-def _with_folders(batch: Any, path: str, wanted: list[str], folders: FolderColumns) -> Any:
-    named = {name: folders.array(path, name, batch.num_rows) for name in wanted if name in folders.types}
-    if not named:
-        return batch
-    arrays = [named[name] if name in named else batch.column(name) for name in wanted]
-    return pa.RecordBatch.from_arrays(arrays, names=wanted)
+class _OpenFile:
+    """A file of which some columns are read, and what it does not hold of them itself."""
+
+    def __init__(self, plan: ParquetPlan, path: str, wanted: list[str]) -> None:
+        self.path = path
+        self._wanted = wanted
+        self._folders = plan.folders
+        self._indexes = plan.indexes.get(path, {})
+        self._names = [n for n in wanted if n not in plan.folders.types and n not in self._indexes]
+        self._unit = plan.int96_unit
+        self._file = open_parquet(path, plan.storage, self._unit)
+        footer = self._file.metadata
+        self._times = [name for name in int96_columns(footer) if name in self._names]
+        units = CHECKED_WITH[self._unit] if self._times else ()
+        self._checks = [open_parquet(path, plan.storage, unit) for unit in units]
+        groups = [footer.row_group(place).num_rows for place in range(footer.num_row_groups)]
+        self.first_rows = [0, *accumulate(groups)]
+
+    def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
+        """Batches of a row group, and the row in it at which each begins."""
+        rows = _rows_of(self._file.metadata.row_group(group), max_bytes)
+        how: dict[str, Any] = {"batch_size": rows, "row_groups": [group], "use_threads": False}
+        checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
+        start = 0
+        for batch in self._file.iter_batches(columns=self._names, **how):
+            if checks:
+                require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
+            yield start, batch
+            start += batch.num_rows
+
+    def completed(self, batch: Any, first: int) -> Any:
+        """Rows of the file from a row on, with the columns that folders and metadata name."""
+        rows = batch.num_rows
+        named = {n: self._folders.array(self.path, n, rows) for n in self._wanted if n in self._folders.types}
+        named |= {n: index_array(self._indexes[n], first, first + rows) for n in self._wanted if n in self._indexes}
+        if not named:
+            return batch
+        arrays = [named[name] if name in named else batch.column(name) for name in self._wanted]
+        return pa.RecordBatch.from_arrays(arrays, names=self._wanted)
 
 
 def _rows_of(group: Any, max_bytes: int) -> int:

@@ -10,14 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import GcylonError, ReadError
 from ..units import format_count
 from .column import Label
 from .expressions import Expression
-from .file_columns import pandas_dtypes, require_same_columns, require_types_of_one_kind
-from .filesystems import Storage
+from .file_columns import (
+    indexes_in_metadata,
+    pandas_dtypes,
+    require_same_columns,
+    require_types_of_one_kind,
+    with_indexes,
+)
+from .filesystems import Storage, is_url
 from .hive import FolderColumns, folder_columns
+from .int96 import int96_columns
 from .promotion import masked_name
+from .read_errors import reading
 from .read_plans import Paths, RowPiece, find_files, spread_rows
 from .row_filters import Bounds, may_hold
 from .row_group_bounds import bounds_of, bounds_of_value
@@ -48,6 +55,10 @@ class ParquetPlan:
         What all ranks read together, and what was skipped, in words.
     condition : Expression, optional
         Of the rows that are kept, as it is computed.
+    indexes : dict
+        By path and name: indexes of pandas that are columns, and stand in a file's metadata alone.
+    int96_unit : {"ns", "us"}
+        In which times are read that files hold as INT96.
     """
 
     pieces: tuple[RowPiece, ...]
@@ -58,16 +69,20 @@ class ParquetPlan:
     storage: Storage = field(default_factory=Storage)
     notes: tuple[str, ...] = ()
     condition: Expression | None = None
+    indexes: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
+    int96_unit: str = "ns"
 
 
 class _File:
     """A file's footer."""
 
-    def __init__(self, path: str, footer: Any) -> None:
+    def __init__(self, path: str, footer: Any, storage: Storage, int96_unit: str) -> None:
         self.path = path
         self.footer = footer
         self.rows = footer.num_rows
-        self.schema = footer.schema.to_arrow_schema()
+        self.schema = footer.schema.to_arrow_schema()  # where INT96 is ns
+        if int96_unit != "ns" and int96_columns(footer):
+            self.schema = open_parquet(path, storage, int96_unit).schema_arrow
         self.groups = [footer.row_group(place) for place in range(footer.num_row_groups)]
         self.leaves = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
 
@@ -79,6 +94,7 @@ def plan_parquet(
     columns: Sequence[str] | None = None,
     condition: Expression | None = None,
     storage: Storage | None = None,
+    int96_unit: str = "ns",
 ) -> list[ParquetPlan]:
     """Share the rows of parquet files out evenly by the bytes of the columns wanted, in file order.
 
@@ -97,6 +113,8 @@ def plan_parquet(
         Row groups of which it cannot hold, by their statistics, are left out.
     storage : Storage, optional
         How URLs are reached.
+    int96_unit : {"ns", "us"}
+        In which times are read that files hold as INT96.
 
     Returns
     -------
@@ -111,7 +129,10 @@ def plan_parquet(
     """
     storage = storage or Storage()
     found = find_files(paths, PARQUET_SUFFIXES, storage)
-    files = [_File(file.path, _footer(file.path, storage)) for file in found]
+    files = [_File(file.path, _footer(file.path, storage), storage, int96_unit) for file in found]
+    indexes = indexes_in_metadata(files)
+    for file in files:
+        file.schema = with_indexes(file.schema, indexes[file.path])
     require_same_columns(files, columns)
     require_types_of_one_kind(files, columns)
     schema = files[0].schema
@@ -135,6 +156,8 @@ def plan_parquet(
             storage,
             notes,
             condition,
+            {path: indexes[path] for path in dict.fromkeys(p.path for p in share) if indexes[path]},
+            int96_unit,
         )
         for share in spread_rows(weighed, size)
     ]
@@ -173,18 +196,20 @@ def _count(n: int, what: str) -> str:
 
 
 def _footer(path: str, storage: Storage) -> Any:
-    try:
-        with storage.open(path) as file:
-            return pq.read_metadata(file)
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, GcylonError):
-            raise
-        raise unreadable_parquet(path, error) from None
+    with reading_parquet(path), storage.open(path) as file:
+        return pq.read_metadata(file)
 
 
-def unreadable_parquet(path: str, error: BaseException) -> ReadError:
-    """The error for a parquet file that cannot be read."""
-    return ReadError(f"{path} cannot be read: {error}", advice="Is it a whole parquet file?", path=path)
+def reading_parquet(path: str) -> Any:
+    """A context in which what goes wrong is an error that names the file."""
+    return reading(path, "Is it a whole parquet file?")
+
+
+def open_parquet(path: str, storage: Storage, int96_unit: str) -> Any:
+    """Open a file; its times in INT96 are read in a unit."""
+    source = storage.open(path) if is_url(path) else path
+    # Without buffering ahead, a column chunk is read as it is decoded: memory stays bounded in large row groups.
+    return pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, coerce_int96_timestamp_unit=int96_unit)
 
 
 def _dtypes(files: Sequence[_File]) -> dict[str, str]:
