@@ -13,10 +13,8 @@ from pyarrow import csv
 from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
-from .exact_numbers import first_rounded, rounded, rounded_columns, type_of_integers
 from .file_columns import require_columns
-from .filesystems import Storage
-from .read_errors import NO_UTF8, reading, unreadable
+from .filesystems import NO_UTF8, Storage, reading, unreadable
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .schema import require_distinct
 from .text_blocks import (
@@ -30,7 +28,19 @@ from .text_blocks import (
     text_size,
     text_start,
 )
-from .text_types import Types, advice_on_times, asked_types, plain_type, settled, widened, with_offsets
+from .text_types import (
+    Types,
+    advice_on_times,
+    asked_types,
+    first_rounded,
+    plain_type,
+    rounded,
+    rounded_columns,
+    settled,
+    type_of_integers,
+    widened,
+    with_offsets,
+)
 
 _LEAST_BLOCK_BYTES = 4096
 CSV_SUFFIXES = tuple(f"{end}{packed}" for end in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED))

@@ -21,8 +21,7 @@ from .file_columns import (
     require_types_of_one_kind,
     with_indexes,
 )
-from .filesystems import Storage, is_url
-from .read_errors import reading
+from .filesystems import Storage, is_url, reading
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
 from .schema import require_distinct
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from json import dumps, loads
 from typing import Any
 
@@ -16,13 +15,24 @@ from pyarrow import json
 from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
-from .exact_numbers import first_rounded_number, fits_uint64, json_numbers, rounded, rounded_columns
 from .file_columns import require_columns
-from .filesystems import Storage
-from .read_errors import reading, unreadable
+from .filesystems import Storage, reading, unreadable
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .text_blocks import COMPRESSED, Place, blocks, first_records, text_notes, text_size
-from .text_types import Types, advice_on_times, asked_types, plain_type, settled, widened, with_offsets
+from .text_types import (
+    Types,
+    advice_on_times,
+    asked_types,
+    first_rounded_number,
+    fits_uint64,
+    json_numbers,
+    plain_type,
+    rounded,
+    rounded_columns,
+    settled,
+    widened,
+    with_offsets,
+)
 
 _LOOKED_AT = 100
 _ONE_A_LINE = (
@@ -109,7 +119,7 @@ def _first_types(place: Place, block: bytes, asked: Types, dates: Sequence[str])
 def _names(place: Place, block: bytes) -> list[str]:
     """Columns in the order in which the first lines have them: Arrow gives those that were asked for first."""
     names: dict[str, None] = {}
-    for row, line in enumerate(islice(filter(bytes.strip, block.split(b"\n", _LOOKED_AT)), _LOOKED_AT - 1), 1):
+    for row, line in enumerate(filter(bytes.strip, block.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]), 1):
         try:
             one = loads(line)
         except ValueError as error:

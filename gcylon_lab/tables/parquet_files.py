@@ -1,21 +1,30 @@
-"""Reading parquet files, each rank its own rows, chunk by chunk."""
+"""Reading parquet files, each rank its own rows, chunk by chunk.
+
+Times in INT96 are days and nanoseconds, of more years than datetime64[ns] has. Arrow reads them in one unit, and what
+that does not hold becomes another time. So they are read in a second unit too, and compared: all are in nanoseconds,
+or, where those do not hold them, all are in microseconds.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
 from .file_columns import index_array, require_columns
-from .int96 import CHECKED_WITH, int96_columns, require_same_times
-from .parquet_plans import ParquetPlan, open_parquet, reading_parquet
+from .parquet_plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 
 _READ_ROWS = 1 << 16
+_CHECKED_WITH = {"ns": ("ms",), "us": ("ms", "ns")}
 
 
 def read_parquet_chunks(
@@ -118,7 +127,7 @@ class _OpenFile:
         self._file = open_parquet(path, plan.storage, self._unit)
         footer = self._file.metadata
         self._times = [name for name in int96_columns(footer) if name in self._names]
-        units = CHECKED_WITH[self._unit] if self._times else ()
+        units = _CHECKED_WITH[self._unit] if self._times else ()
         self._checks = [open_parquet(path, plan.storage, unit) for unit in units]
         groups = [footer.row_group(place).num_rows for place in range(footer.num_row_groups)]
         self.first_rows = [0, *accumulate(groups)]
@@ -131,7 +140,7 @@ class _OpenFile:
         start = 0
         for batch in self._file.iter_batches(columns=self._names, **how):
             if checks:
-                require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
+                _require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
             yield start, batch
             start += batch.num_rows
 
@@ -150,3 +159,64 @@ def _rows_of(group: Any, max_bytes: int) -> int:
     """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file."""
     row_bytes = max(1, 4 * group.total_byte_size // max(1, group.num_rows))
     return int(min(max(1, max_bytes // 2 // row_bytes), _READ_ROWS))
+
+
+def _require_same_times(path: str, columns: Iterable[str], unit: str, batch: Any, others: list[Any]) -> None:
+    """Refuse rows in which a unit makes other times of those in the file.
+
+    Parameters
+    ----------
+    path : str
+    columns : iterable of str
+        Those of `int96_columns` that the rows have.
+    unit : {"ns", "us"}
+    batch : pyarrow.RecordBatch
+        Rows in this unit.
+    others : list of pyarrow.RecordBatch
+        The same rows in the units of `_CHECKED_WITH`.
+
+    Raises
+    ------
+    ReadError
+        Naming the column; its numbers say ``read_as``, where all times are held in another unit.
+    """
+    for name in columns:
+        times, coarse, *fine = (_numbers(rows.column(name)) for rows in (batch, *others))
+        per_ms = 10**6 if unit == "ns" else 10**3
+        if (times // per_ms != coarse).any():
+            more: dict[str, Any] = {"read_as": "us"} if unit == "ns" else {}
+            raise ReadError(
+                f"{path}: column {name!r} holds times (INT96) that datetime64[{unit}] does not",
+                advice="Leave it out with columns=[...], or write it again as another type.",
+                path=path,
+                column=name,
+                **more,
+            )
+        with np.errstate(over="ignore"):
+            if fine and (fine[0] != times * 1000).any():
+                raise ReadError(
+                    f"{path}: column {name!r} holds times (INT96) beyond those of datetime64[ns], and nanoseconds, "
+                    "which no one unit holds",
+                    advice="Leave it out with columns=[...], or write it again as another type.",
+                    path=path,
+                    column=name,
+                )
+
+
+def _numbers(array: Any) -> npt.NDArray[np.int64]:
+    leaves = [pc.fill_null(leaf.view(pa.int64()), 0).to_numpy() for leaf in _leaves(array)]
+    return np.concatenate(leaves) if leaves else np.empty(0, np.int64)
+
+
+def _leaves(array: Any) -> Iterator[Any]:
+    type_ = array.type
+    if pa.types.is_timestamp(type_):
+        yield array
+    elif pa.types.is_struct(type_):
+        for field in array.flatten():
+            yield from _leaves(field)
+    elif pa.types.is_map(type_):
+        yield from _leaves(array.keys)
+        yield from _leaves(array.items)
+    elif pa.types.is_nested(type_):
+        yield from _leaves(array.flatten())

@@ -12,8 +12,7 @@ import pyarrow as pa
 from ..errors import ReadError
 from ..units import format_bytes, format_count
 from .csv_records import LOOK_BACK_BYTES, opening_quote, record_ends, record_start, whole_records
-from .filesystems import Storage
-from .read_errors import reading
+from .filesystems import Storage, reading
 from .read_plans import BytePiece
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
