@@ -162,7 +162,7 @@ def fixed_column(name: Any, type_: Any) -> Column:
         if tz and not _is_time_zone(tz):
             raise UnsupportedDtype(
                 f"column {name!r} holds times of the time zone {tz!r}, which is not known here",
-                advice="Write it in a zone of the IANA database, such as UTC or Europe/Paris; tzdata on PyPI has them all.",
+                advice="Write it in a zone of the IANA database, such as UTC; PyPI's tzdata has them all.",
                 column=name,
             )
         text = f"datetime64[{type_.unit}, {tz}]" if tz else f"datetime64[{type_.unit}]"
