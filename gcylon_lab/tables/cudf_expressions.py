@@ -29,6 +29,7 @@ from .data import empty_columns
 from .expressions import Expression, compute
 from .pandas_rows import value_of
 from .promotion import fixed_column
+from .refusals import refused_argument
 from .schema import Schema
 from .time_texts import with_times
 
@@ -132,6 +133,8 @@ class _Computing:
 
     def as_pandas(self, step: Expression) -> Any:
         """A condition where values may be missing, as pandas answers it; None for other steps."""
+        if step.operation == "astype" and getattr(pd.api.types.pandas_dtype(step.arguments[1]), "tz", None):
+            raise refused_argument("to a time zone", f"astype({str(step.arguments[1])!r})")
         if step.operation not in _TESTS and step.operation not in _COMBINED:
             return None
         values = [compute(argument, self.column, self.as_pandas) for argument in step.arguments]
@@ -186,7 +189,7 @@ def _column(name: Label, expression: Expression, data: DeviceColumns) -> tuple[C
     if dates is not None:
         return made.schema[name], made.arrays[0]
     wanted, _ = interop._from_series(name, _by_pandas(expression, data.schema))
-    if wanted.fixed and wanted.kind == "int" and not made.schema[name].fixed:
+    if wanted.fixed and wanted.kind == "int" and not made.schema[name].fixed and expression.operation != "astype":
         wanted = fixed_column(name, pa.float64())  # of pandas' own dtypes that of ints with missing ones
     if wanted.kind not in ("null", "category") and wanted != schema[name]:
         made = cast(_without_nulls(made, wanted), Schema([wanted]))

@@ -11,7 +11,6 @@ import cupy
 import numpy as np
 import pylibcudf as plc
 
-from ..errors import UnsupportedDtype
 from .aggregation import Kernel, sum_beyond
 from .column import Column, Label
 from .cudf_data import (
@@ -30,6 +29,7 @@ from .cudf_rows import from_result, gathered, item_type, made, masked, nullable,
 from .group_kernels import between, two_sum
 from .hashing import require_hashable
 from .order_bits import Words, to_bits
+from .refusals import refused_column
 from .schema import Schema
 
 _EXCLUDE, _INCLUDE = plc.types.NullPolicy.EXCLUDE, plc.types.NullPolicy.INCLUDE
@@ -477,19 +477,11 @@ def _nunique(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
 def _list(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
     column, array = inputs[0]
     if column.kind == "category":
-        raise _unsupported(column, "list")
+        raise refused_column("list of labels", column, "list")
     plain = as_column(column, array) if column.fixed else array
     if column.kind in ("datetime", "timedelta"):
         plain = masked(plain, validity(column, array))
     return _Wanted([(plain, [plc.aggregation.collect_list(_INCLUDE)])], lambda found: [found[0]])
-
-
-def _unsupported(column: Column, function: str) -> UnsupportedDtype:
-    return UnsupportedDtype(
-        f"there is no {function} of column {column.name!r} ({column.describe()}) on GPU engines",
-        advice="Convert it before, or use CPU engines.",
-        column=column.name,
-    )
 
 
 _KERNELS: dict[str, Callable[[Kernel, Inputs, _Rows], _Wanted]] = {
