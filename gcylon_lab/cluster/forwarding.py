@@ -31,13 +31,20 @@ class Forwarding:
         """What stands for the table in a request."""
         raise NotImplementedError
 
-    def _of(self, result: str, replies: list[Reply]) -> DistTable:
-        """The handle of a result that the ranks keep under a name."""
-        raise NotImplementedError
+    def _send(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, timeout_s: Any = None) -> list[Reply]:
+        request, function = self._asked(verb, args, kwargs)
+        return self._session.call(request, function, timeout_s=timeout_s)
 
-    def _send(
-        self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, result: str = "", timeout_s: Any = None
-    ) -> list[Reply]:
+    def _make(self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, timeout_s: Any = None) -> DistTable:
+        from .handle import DistTable
+
+        request, function = self._asked(verb, args, kwargs)
+        return self._session.make(request, functools.partial(DistTable, self._session), function, timeout_s=timeout_s)
+
+    def _asked(
+        self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Request, Callable[..., Any] | None]:
+        """What to send for a call of a verb: the request, and the function among its arguments."""
         from .handle import as_reference
 
         session = self._session
@@ -50,7 +57,7 @@ class Forwarding:
             for name, value in kwargs.items()
             if value is not function or function is None  # None is a value too
         }
-        return session.call(Request(verb, table, result, args, kwargs), function, timeout_s=timeout_s)
+        return Request(verb, table, "", args, kwargs), function
 
 
 H = TypeVar("H", bound=Forwarding)
@@ -68,9 +75,7 @@ def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> DistTable:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        result = self._session.new_id()
-        timeout_s = bound.arguments.get("timeout_s")
-        return self._of(result, self._send(verb.__name__, args, kwargs, result=result, timeout_s=timeout_s))
+        return self._make(verb.__name__, args, kwargs, timeout_s=bound.arguments.get("timeout_s"))
 
     method: Callable[Concatenate[Any, P], DistTable] = _as_method(verb, call)
     return method

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -45,6 +46,7 @@ class PartFiles:
         self._size = size
         self._ending = ending
         self._suffixes = suffixes
+        self._tag = secrets.token_hex(8)  # of hidden names, which nobody can foretell
         self._written: dict[str, str] = {}  # hidden name of each file by the name it will have
         self._old: list[str] = []
         self._named: dict[str, str] = {}  # hidden name by the name that a file was given
@@ -92,7 +94,7 @@ class PartFiles:
         """Open a new file for writing, in a folder below the table's; the caller closes it."""
         target = self.target(inside)
         folder = target.rpartition("/")[0]
-        hidden = f"{folder}/.part-{self._rank:05d}.{os.getpid()}.unfinished"
+        hidden = f"{folder}/.part-{self._rank:05d}.{self._tag}.unfinished"
         if inside:
             self.storage.make_folder(folder)
         self._written[target] = hidden
@@ -111,7 +113,7 @@ class PartFiles:
         with _told(self.folder, "cannot be cleared of files of before"):
             for path in self._old:
                 folder, _, name = path.rpartition("/")
-                self._move(path, f"{folder}/.{name}.{os.getpid()}.before", self._aside)
+                self._move(path, f"{folder}/.{name}.{self._tag}.before", self._aside)
         for target, hidden in self._written.items():
             with _told(target, "cannot be written"):
                 self._move(hidden, target, self._named)

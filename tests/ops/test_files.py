@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from full_disk import fill_the_disk_for
 from worlds import World
 
 import gcylon_lab as gl
@@ -126,7 +127,9 @@ def test_what_stands_there_is_replaced_only_where_asked_for(tmp_path: Path, kind
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "ipc"])
-def test_a_disk_that_is_full_on_one_rank_changes_nothing(tmp_path: Path, kind: str) -> None:
+def test_a_disk_that_is_full_on_one_rank_changes_nothing(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def write(rows: int) -> str:
         table = gl.from_pandas(pd.DataFrame({"a": np.random.default_rng(0).random(rows)}))
         try:
@@ -137,7 +140,7 @@ def test_a_disk_that_is_full_on_one_rank_changes_nothing(tmp_path: Path, kind: s
 
     assert run_threads(2, write, 4) == ["", ""]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    os.symlink("/dev/full", tmp_path / f".part-00001.{os.getpid()}.unfinished")
+    fill_the_disk_for(monkeypatch, "part-00001")
     said = run_threads(2, write, 100_000)
     assert said[0] == said[1] and said[0].startswith("[rank 1]") and "No space left" in said[0]
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
