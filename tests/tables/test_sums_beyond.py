@@ -69,7 +69,9 @@ def test_what_is_held_is_exact(backend: Any, name: str, rows: int) -> None:
 def test_what_is_not_held_is_an_error_whose_advice_does(backend: Any, name: str, rows: int) -> None:
     frame = frame_of(BEYOND[name])
     for keys in (("k",), ()):
-        with pytest.raises(UnsupportedDtype, match=r"a sum of column 'v' \(.*\) is about .*e\+.* does not hold") as told:
+        with pytest.raises(
+            UnsupportedDtype, match=r"a sum of column 'v' \(.*\) is about .*e\+.* does not hold"
+        ) as told:
             aggregated(backend, frame, {"sum": 0.0}, rows, keys)
         assert "astype({'v': 'float64'})" in told.value.advice and told.value.numbers["column"] == "v"
     floats = backend.evaluate(backend.from_frame(frame), [("v", col("v").astype("float64"))])
