@@ -177,7 +177,7 @@ def _with_keys(keys: DeviceColumns, kernels: Sequence[Kernel], arrays: Sequence[
 
 
 def _is_by_number(kernel: Kernel) -> bool:
-    times = kernel.outputs[0].kind in ("datetime", "timedelta")
+    times = any(column.kind in ("datetime", "timedelta") for column in kernel.outputs)
     return kernel.function in ("moments", "merge_moments") or (kernel.function in ("median", "quantile") and times)
 
 
