@@ -13,18 +13,16 @@ import pytest
 import worlds
 from worlds import World
 
-FOLDERS = ("ops", "files")
-# Of tests of this, GPU ranks have no counterpart.
-CPU_ALONE = "cpu_alone"
+FOLDERS = ("ops",)
+CPU_ALONE = "cpu_alone"  # the mark of tests of which GPU ranks have no counterpart
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Let every test that may run in a world run on GPU ranks too, where tests for GPUs are asked for."""
+    """Let every test that may run in a world run on GPU ranks, where tests for GPUs are asked for."""
     asked = metafunc.config.getoption("markexpr") or ""
-    if "gpu" not in asked or "not gpu" in asked or not _has_bodies(metafunc):
-        return
-    metafunc.fixturenames.append("on_gpus")
-    metafunc.parametrize("on_gpus", [pytest.param(True, marks=pytest.mark.gpu, id="gpu")], indirect=True)
+    if "gpu" in asked and "not gpu" not in asked and _has_bodies(metafunc):
+        gpus = pytest.param(True, marks=[pytest.mark.gpu, pytest.mark.timeout(240)], id="gpu")
+        metafunc.parametrize("on_gpus", [gpus], indirect=True)
 
 
 def _has_bodies(metafunc: pytest.Metafunc) -> bool:
@@ -34,9 +32,12 @@ def _has_bodies(metafunc: pytest.Metafunc) -> bool:
     return any(value is World or isinstance(value, World) for value in vars(metafunc.module).values())
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def on_gpus(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Worlds are those of GPU ranks while a test runs."""
+    """Worlds are those of GPU ranks while a test runs, where it has this parameter."""
+    if not getattr(request, "param", False):
+        yield
+        return
     from gcylon_lab.memory.device import why_unavailable
     from gcylon_lab.memory.gpu_status import count_gpus
 

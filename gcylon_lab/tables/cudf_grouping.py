@@ -361,7 +361,8 @@ def _spread(
         if squares is not None:
             apart += squares
         there = total > 0  # where none is, the first row was taken
-        whole, part = two_sum(centre, centre_rest + shift)
+        whole, part = two_sum(centre, centre_rest)
+        whole, part = two_sum(whole, part + shift)
         parts = (cupy.where(there, whole, 0.0), cupy.where(there, part, 0.0), _added(ids, apart, found))
         made_of = (total, *parts)
     return _Wanted(

@@ -63,11 +63,21 @@ def test_many_groups_of_equal_values_have_none(backend: Any) -> None:
         lambda rng, n: rng.normal(size=n) * 1e-3 - 1e9,
         lambda rng, n: 2_000_000_000_000 + rng.integers(0, 7, n),
         lambda rng, n: 2**62 + rng.integers(0, 1000, n),
+        lambda rng, n: 2**60 + 2**31 + rng.integers(0, 7, n),
         lambda rng, n: (2**63 + rng.integers(0, 9, n).astype("uint64")).astype("uint64"),
         lambda rng, n: rng.normal(size=n).astype("float32"),
         lambda rng, n: np.where(np.arange(n) < 3, 1e12, rng.normal(size=n)),
     ],
-    ids=["near 1e6", "near -1e9", "near 2e12", "near 2**62", "above 2**63", "float32", "a far one comes first"],
+    ids=[
+        "near 1e6",
+        "near -1e9",
+        "near 2e12",
+        "near 2**62",
+        "near 2**60",
+        "above 2**63",
+        "float32",
+        "a far one comes first",
+    ],
 )
 def test_twelve_digits_are_right_however_large_the_mean_is(backend: Any, values: Any, rows: int) -> None:
     count = 60 if rows == 1 else 3000
