@@ -9,7 +9,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..urls import without_secrets
-from .forwarding import COLLECTIVE, bind
+from ..verbs.arguments import bind
+from .forwarding import COLLECTIVE
 from .futures import VerbFuture
 
 if TYPE_CHECKING:

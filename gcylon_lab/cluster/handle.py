@@ -11,6 +11,7 @@ from ..errors import ArgumentError, BudgetExceeded, HandleReleased
 from ..memory.available import available_bytes
 from ..ops.heads import checked_rows
 from ..units import MIB, format_bytes, format_count
+from ..verbs.arguments import checked
 from ..verbs.otherwise import no_attribute, no_item, no_new_item
 from .async_verbs import with_async
 from .handle_verbs import HandleVerbs
@@ -179,6 +180,7 @@ class DistTable(HandleVerbs):
         frame: pd.DataFrame = self._request("first_rows", checked_rows(n, "n"))[0].value
         return frame
 
+    @checked
     def bind(self, name: str) -> DistTable:
         """Give the table a name in every engine's namespace, for ``%px``; returns this handle.
 
@@ -187,8 +189,6 @@ class DistTable(HandleVerbs):
         ArgumentError
             If it cannot be a name.
         """
-        if not name.isidentifier():
-            raise ArgumentError(f"{name!r} cannot be a variable's name.", advice="Give one such as 'orders'.")
         self._request("bind", name)
         return self
 

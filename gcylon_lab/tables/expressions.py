@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from .column import Label
-from .single_values import check_single_values
+from .single_values import check_single_values, listed_values
 
 _SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -142,8 +142,8 @@ class Expression:
         return Expression("notna", self)
 
     def isin(self, values: Iterable[Any]) -> Expression:
-        """Whether a value is among some."""
-        return Expression("isin", self, list(values))
+        """Whether a value is among some, of a list; text is one value, and an error."""
+        return Expression("isin", self, listed_values("values", values))
 
     def between(self, left: Any, right: Any) -> Expression:
         """Whether a value is in [left, right]."""

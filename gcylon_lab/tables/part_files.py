@@ -51,6 +51,7 @@ class PartFiles:
         self._old: list[str] = []
         self._named: dict[str, str] = {}  # hidden name by the name that a file was given
         self._aside: dict[str, str] = {}  # name of each file of before by the hidden one it has now
+        self.new_folders = 0  # how many of the table's folder and those it is in were made for it, on whatever rank
 
     def target(self, inside: str = "") -> str:
         """The file of this rank in a folder below the table's."""
@@ -68,6 +69,7 @@ class PartFiles:
         with _told(self.folder, "cannot be a folder to write to"):
             if self.storage.is_file(self.folder):
                 raise WriteError(f"{self.folder} cannot be a folder to write to: it is a file", path=self.folder)
+            self.new_folders = self._missing()
             self.storage.make_folder(self.folder)
             there = files_in(self.folder, self._suffixes, self.storage)
         names = [path[len(self.folder) :].strip("/") for path in there]
@@ -83,6 +85,13 @@ class PartFiles:
         numbers = [self._number(name) for name in names]
         mine = (n == self._rank or (self._rank == 0 and (n or 0) >= self._size) for n in numbers)
         self._old = [path for path, is_mine in zip(there, mine, strict=True) if is_mine]
+
+    def _missing(self) -> int:
+        """How many folders are not there yet, from the table's own up."""
+        folder, count = os.path.abspath(self.folder), 0
+        while not is_url(self.folder) and not os.path.lexists(folder):
+            folder, count = os.path.dirname(folder), count + 1
+        return count
 
     def _number(self, name: str) -> int | None:
         """Whose part a file is; None where it is none."""
@@ -131,7 +140,10 @@ class PartFiles:
         self._aside.clear()
 
     def discard(self) -> None:
-        """Remove what was written, under whatever name, and bring back what stood there, as far as that can be done."""
+        """Remove what was written, under whatever name, and bring back what stood there, as far as that can be done.
+
+        Folders that were made for it go too, where nothing else is in them by now.
+        """
         for target in self._named:
             with suppress(OSError):
                 self.storage.remove(target)
@@ -148,6 +160,12 @@ class PartFiles:
                 folder = folder.rpartition("/")[0]
         for known in (self._named, self._aside, self._written):
             known.clear()
+        folder = os.path.abspath(self.folder)
+        for _ in range(self.new_folders):
+            with suppress(OSError):
+                os.rmdir(folder)  # the last of the ranks finds it empty
+            folder = os.path.dirname(folder)
+        self.new_folders = 0
 
 
 @contextmanager
