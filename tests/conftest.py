@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
 
 EVERY_WORLD = [

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, BudgetExceeded, GcylonError
+from ..errors import BudgetExceeded, GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
+from ..tables.refusals import refused_argument
 from ..tables.schema import Label, Schema
 from .advice import with_leeway
 from .group_counts import expected_groups
@@ -191,10 +192,7 @@ def check_determinism(operation: Operation, steps: Aggregations, deterministic: 
         return
     floats = sorted({str(name) for k in steps.partial if k.function in ("total", "moments") for name in k.inputs})
     if floats:
-        raise ArgumentError(
-            f"deterministic=True is not to be had on GPU engines for sums, means and the like of {', '.join(floats)}.",
-            advice="Leave it out, sum integers or decimals, or use CPU engines, where all results are.",
-        )
+        raise refused_argument("same bits", f"deterministic=True for sums, means and the like of {', '.join(floats)}")
 
 
 def _few_groups(operation: Operation, grouping: Grouping, part: Part, *, in_one_go: bool) -> tuple[bool, float]:

@@ -166,13 +166,20 @@ class LocalJoin:
                 waiting = [piece]
                 del piece
                 while waiting:
-                    some = waiting.pop()
+                    some, claim = waiting.pop(), None
                     try:
                         claim = self._claim_match(some.rows)
                         matches = self._match(index, block, some, keep=whole and self._keep_probe)
+                        self._claim_pairs(claim, matches)
                     except self.work.workspace.out_of_memory:
+                        if claim is not None:
+                            claim.release()
+                        matches = None
                         if some.rows <= 1:
-                            raise
+                            if not self.work.evict_all():
+                                raise
+                            waiting.append(some)
+                            continue
                         half = some.rows // 2
                         waiting += [backend.slice(some, half, some.rows), backend.slice(some, 0, half)]
                         continue
@@ -196,6 +203,13 @@ class LocalJoin:
         claim = self.work.claim(need + self._emitted_bytes(1))
         claim.resize(need)
         return claim
+
+    def _claim_pairs(self, claim: Reservation, matches: Matches) -> None:
+        """Count the pairs that were found, where they are in memory: nobody knows before how many there are."""
+        held = int(getattr(matches, "held_bytes", 0))
+        if held > self.work.workspace.budget.remaining_bytes:
+            self.work.give_way(held)
+        claim.resize(claim.nbytes + held)
 
     def _rows_made(self, matches: Matches, index: KeyIndex | None, block: Data) -> int:
         """How many rows of the result a piece stands for: its pairs, or of a filter the rows that it says are kept."""
@@ -307,7 +321,7 @@ class LocalJoin:
         except self.work.workspace.out_of_memory:
             if claim is not None:
                 claim.release()
-            if stop - start <= 1:
+            if stop - start <= 1 and not self.work.evict_all():
                 raise
             return False
         return True
