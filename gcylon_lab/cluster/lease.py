@@ -17,6 +17,8 @@ from typing import Any
 
 import psutil
 
+LEASE_FILE = "lease.json"
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:

@@ -126,7 +126,7 @@ class Session:
         # Not under the lock: whoever holds it waits for engines that this ends.
         self.launcher.stop_engines(self.client)
         with self.channel.lock:
-            if self.launcher.has_controller():
+            if self.launcher.forgets_engines(self.client):
                 self.launcher.start_engines(self.client)
             else:
                 self.client.close()
