@@ -16,8 +16,13 @@ import threading
 import time
 from pathlib import Path
 
+<<<<<<< HEAD
 from .lease import LEASE_FILE, Lease, Vigil
 from .processes import HOME_VARIABLE
+=======
+from . import leftovers
+from .lease import Lease, Vigil
+>>>>>>> main
 
 GRACE_VARIABLE = "GCYLON_LAB_GRACE_S"
 
@@ -32,6 +37,7 @@ def watch(home: Path, grace_s: float) -> None:
     while not vigil.is_over():
         time.sleep(1.0)
     time.sleep(_AFTER_ENGINES_S)
+    leftovers.remove(home)
     shutil.rmtree(home, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(3.0)

@@ -13,7 +13,13 @@ import psutil
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ..errors import ClusterError
+<<<<<<< HEAD
 from .lease import LEASE_FILE, Lease, write_private
+=======
+from . import leftovers
+from .controller import LEASE_FILE
+from .lease import Lease, write_private
+>>>>>>> main
 
 STATE_FILE = "cluster.json"
 
@@ -81,6 +87,7 @@ def sweep() -> None:
         else:
             abandoned = owner.is_here() and not owner.is_alive() and not _controller_runs(read_state(home))
         if abandoned:
+            leftovers.remove(home)
             shutil.rmtree(home, ignore_errors=True)
 
 

@@ -22,8 +22,13 @@ from traitlets.config import Config
 from ..config import GcylonConfig
 from ..errors import ClusterStartError
 from ..units import format_seconds
+<<<<<<< HEAD
 from . import guard
 from .controller import GRACE_VARIABLE
+=======
+from . import leftovers
+from .controller import GRACE_VARIABLE, HOME_VARIABLE, LEASE_FILE
+>>>>>>> main
 from .homes import new_home, sweep
 from .lease import LEASE_FILE, Lease
 from .mpiexec import MpiExec, exit_of_rank, without_chatter
@@ -152,6 +157,13 @@ class Launcher:
         ClusterStartError
             As `start`.
         """
+<<<<<<< HEAD
+=======
+        deadline = time.monotonic() + 10
+        while client.ids and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        leftovers.remove(self.home)
+>>>>>>> main
         self._processes.start_engines_sync(self.n)
         self._wait_for_engines(client)
 
@@ -178,6 +190,7 @@ class Launcher:
         for stop in (lambda: self.stop_engines(client), self._stop_controller, self._kill_the_rest):
             with contextlib.suppress(Exception):
                 stop()
+        leftovers.remove(self.home)
         shutil.rmtree(self.home, ignore_errors=True)
 
     def _stop_controller(self) -> None:
