@@ -16,13 +16,9 @@ import threading
 import time
 from pathlib import Path
 
-<<<<<<< HEAD
+from . import leftovers
 from .lease import LEASE_FILE, Lease, Vigil
 from .processes import HOME_VARIABLE
-=======
-from . import leftovers
-from .lease import Lease, Vigil
->>>>>>> main
 
 GRACE_VARIABLE = "GCYLON_LAB_GRACE_S"
 

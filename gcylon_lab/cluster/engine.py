@@ -21,12 +21,7 @@ from typing import Any
 from .. import __version__
 from ..config import GcylonConfig
 from ..errors import ClusterError, ConfigError, Revoked, to_message
-<<<<<<< HEAD
-from . import actions
-=======
 from . import actions, leftovers
-from .controller import LEASE_FILE
->>>>>>> main
 from .hooks import install_hooks
 from .lease import LEASE_FILE, Lease, Vigil
 from .messages import Reply, Request

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import psutil
 
+from . import leftovers
 from .lease import LEASE_FILE, Lease, Vigil, write_private
 from .processes import HOME_VARIABLE, end, engines_of, is_running, kill, of_home, wait_until
 
@@ -63,6 +64,7 @@ def watch(home: Path, grace_s: float) -> None:
     if not wait_until(lambda: not of_home(str(home)), _CONTROLLER_END_S, _EVERY_S):
         for process in of_home(str(home)):
             end(process, by_itself_s=0.0, asked_s=1.0)
+    leftovers.remove(home)
     shutil.rmtree(home, ignore_errors=True)
 
 

@@ -13,13 +13,8 @@ import psutil
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ..errors import ClusterError
-<<<<<<< HEAD
-from .lease import LEASE_FILE, Lease, write_private
-=======
 from . import leftovers
-from .controller import LEASE_FILE
-from .lease import Lease, write_private
->>>>>>> main
+from .lease import LEASE_FILE, Lease, write_private
 
 STATE_FILE = "cluster.json"
 

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,17 +23,14 @@ from traitlets.config import Config
 from ..config import GcylonConfig
 from ..errors import ClusterStartError
 from ..units import format_seconds
-<<<<<<< HEAD
-from . import guard
+from . import guard, leftovers
 from .controller import GRACE_VARIABLE
-=======
-from . import leftovers
-from .controller import GRACE_VARIABLE, HOME_VARIABLE, LEASE_FILE
->>>>>>> main
 from .homes import new_home, sweep
+from .identity import RankRecord
 from .lease import LEASE_FILE, Lease
 from .mpiexec import MpiExec, exit_of_rank, without_chatter
 from .processes import HOME_VARIABLE, end, engines_of, is_running, is_stopped, kill, of_home, wait_until
+from .stop_detector import StopDetector
 
 _MISSED_BEATS = 300  # a minute: a busy machine is slow
 _CONTROLLER_ARGUMENTS = [
@@ -157,13 +155,6 @@ class Launcher:
         ClusterStartError
             As `start`.
         """
-<<<<<<< HEAD
-=======
-        deadline = time.monotonic() + 10
-        while client.ids and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        leftovers.remove(self.home)
->>>>>>> main
         self._processes.start_engines_sync(self.n)
         self._wait_for_engines(client)
 
@@ -176,6 +167,7 @@ class Launcher:
         # mpiexec ends when all engines have, and takes away what MPI made for them.
         for process in self._alive("engine_set"):
             end(process, by_itself_s=_ITSELF_S, asked_s=_ASKED_S)
+        leftovers.remove(self.home)
         self._last_output = self.output()
         self._processes.stop_engines_sync()
 
@@ -242,6 +234,11 @@ class Launcher:
             "config": self.config.as_dict(),
             "controller_pid": self._processes.controller.pid,
         }
+
+    def stop_detector(self, ranks: Sequence[RankRecord]) -> StopDetector:
+        """What looks whether processes of this cluster are stopped."""
+        controller = self._processes.controller
+        return StopDetector(ranks, None if controller is None else controller.pid, str(self.home))
 
     def is_running(self) -> bool:
         """Whether the engines' launcher is still there."""
@@ -346,5 +343,3 @@ def _init(home: Path, grace_s: float, config: GcylonConfig) -> str:
 
 def _tail(output: str) -> str:
     return "\n".join(output.splitlines()[-_TAIL_LINES:])
-
-

@@ -73,6 +73,8 @@ class Lookout:
         Whether any rank has work.
     free : callable
         Frees ranks that wait, with an error of the text and advice given.
+    give_up : callable, optional
+        Ends what is waited for in vain because a rank is stopped.
     """
 
     def __init__(
@@ -80,10 +82,12 @@ class Lookout:
         ask: Callable[[], States],
         is_busy: Callable[[], bool],
         free: Callable[[Sequence[int], str, str], None],
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._ask = ask
         self._is_busy = is_busy
         self._free = free
+        self._give_up = give_up
         self._work = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -104,6 +108,7 @@ class Lookout:
 
     def look(self, now: float) -> None:
         """Look once, at a time in seconds; free those that have waited too long."""
+        self._give_up()
         states = self._ask()
         if any(state is None for state in states):
             return  # one that does not answer may be about to join

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -54,18 +55,22 @@ class StopDetector:
     Parameters
     ----------
     ranks : sequence of RankRecord
-    controller_pid : int
+    controller_pid : int or None
     home : str
         The cluster's folder, which its processes have in their environment: a process that has another is none of it,
         as one of the same number on another host of this name.
     """
 
-    def __init__(self, ranks: Sequence[RankRecord], controller_pid: int, home: str) -> None:
+    def __init__(self, ranks: Sequence[RankRecord], controller_pid: int | None, home: str) -> None:
         host = socket.gethostname()
         names = {record.rank: (record.describe(), record.pid) for record in ranks if record.host == host}
-        names[_CONTROLLER] = (f"the controller (host {host}, pid {controller_pid})", controller_pid)
+        if controller_pid is not None:
+            names[_CONTROLLER] = (f"the controller (host {host}, pid {controller_pid})", controller_pid)
         self._names = {who: (name, pid) for who, (name, pid) in names.items() if belongs_to(pid, home)}
-        self._processes = {who: psutil.Process(pid) for who, (_, pid) in self._names.items() if psutil.pid_exists(pid)}
+        self._processes: dict[int, psutil.Process] = {}
+        for who, (_, pid) in self._names.items():
+            with contextlib.suppress(psutil.Error):
+                self._processes[who] = psutil.Process(pid)
         self._since: dict[int, float] = {}
         self._looked_at = 0.0
         self._turn = threading.Lock()
@@ -76,9 +81,7 @@ class StopDetector:
             now = time.monotonic()
             known = self._since if now - self._looked_at < _FRESH_S else {}
             self._looked_at = now
-            self._since = {
-                who: known.get(who, now) for who, process in self._processes.items() if is_stopped(process)
-            }
+            self._since = {who: known.get(who, now) for who, process in self._processes.items() if is_stopped(process)}
             return self._describe([who for who, since in self._since.items() if now - since >= patience_s])
 
     def now(self) -> Stop | None:
