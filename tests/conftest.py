@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from typing import Any
 
 import pytest
 from worlds import World
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background by a script; tests interrupt themselves all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EVERY_WORLD = [
     World("single", 1),
