@@ -232,7 +232,9 @@ def test_the_person_reads_what_stopped_and_that_tables_are_as_they_were(hurt: gl
         table.map_parts(_slow)
     assert str(revoked.value).startswith("Interrupted: map_parts stopped after 0.")
     threading.Timer(0.7, hurt.interrupt).start()
-    with pytest.raises(Revoked, match=r"^Interrupted: the cell stopped after 0\.\d s; what it had done by then stays\.$"):
+    with pytest.raises(
+        Revoked, match=r"^Interrupted: the cell stopped after 0\.\d s; what it had done by then stays\.$"
+    ):
         hurt.view.execute("import time; time.sleep(60)", silent=False)
     with pytest.raises(KeyboardInterrupt, match="Interrupted: the cell stopped after 0"):
         threading.Timer(0.7, interrupt_here).start()
