@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
 import platform
+import signal
 import sys
 import threading
 import traceback
@@ -20,9 +22,8 @@ from .. import __version__
 from ..config import GcylonConfig
 from ..errors import ClusterError, ConfigError, Revoked, to_message
 from . import actions, leftovers
-from .controller import LEASE_FILE
 from .hooks import install_hooks
-from .lease import Lease, Vigil
+from .lease import LEASE_FILE, Lease, Vigil
 from .messages import Reply, Request
 from .watcher import InterruptGuard, Watcher
 
@@ -31,6 +32,8 @@ _start_error = "gcylon_lab.cluster.engine.start was never called here"
 
 # An error that every rank raises needs no revoke, unless a rank catches it and goes on alone.
 _LATE_REVOKE_S = 1.0
+
+_FINALIZE_S = 3
 
 # What staging changes of `Table.info`.
 _PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes")
@@ -356,10 +359,21 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     # On hosts that do not see the cluster's folder the launcher ends the engines.
     vigil = Vigil(Lease(home / LEASE_FILE), grace_s) if home.is_dir() else None
     engine.guard.install()
+    # Ended by its default: ipyparallel's handler would have this process finalize MPI, which waits for all other ranks,
+    # and none of them would know why.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    atexit.register(_end_in_time)
     watcher = Watcher(engine.interrupted, engine.revoke, engine.spread, vigil)
     watcher.start()
     install_hooks(engine, kernel, watcher)
     return engine
+
+
+def _end_in_time() -> None:
+    """Where this process ends in any other way, MPI's finalization may wait for ranks that never come to theirs."""
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_FINALIZE_S)
 
 
 def _mpi_library() -> str:
