@@ -115,7 +115,7 @@ class Owner:
         return {
             "shuffles": lambda: all(self.table.shuffle("k").num_rows == ROWS for _ in range(8)),
             "sort": lambda: self.table.sort_values("v").num_rows == ROWS,
-            "group": lambda: self.table.group_agg("v", {"k": "sum"}).num_rows == 97,
+            "group": lambda: self.table.groupby("v").agg({"k": "sum"}).num_rows == 97,
             "send": lambda: self.lab.from_pandas(self.frame).num_rows == ROWS,
             "fetch": lambda: len(self.table.to_pandas(limit=None)) == ROWS,
             "run": lambda: self.lab.run(time.sleep, 0.5) == [None] * self.lab.n,
