@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,8 +14,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+from ipyparallel.error import CompositeError
 
 import gcylon_lab as gl
 from gcylon_lab.cluster import channel as channels
@@ -240,6 +243,41 @@ def test_the_person_reads_what_stopped_and_that_tables_are_as_they_were(hurt: gl
         threading.Timer(0.7, interrupt_here).start()
         hurt.view.execute("import time; time.sleep(60)", silent=False)
     assert table.shuffle("k").num_rows == 1000
+
+
+def wait_for(sleeper: int) -> None:
+    context = gl.current()
+    if context.rank == sleeper:
+        time.sleep(60)
+    context.transport.agree(np.array([context.rank], dtype=np.int64))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("rank", "sleeper"), [(0, 0), (1, 1), (0, 1), (1, 0)])
+def test_a_rank_that_somebody_interrupts_is_named(hurt: gl.Cluster, rank: int, sleeper: int) -> None:
+    """Whether it works by itself or waits for the other."""
+    threading.Timer(0.7, os.kill, (hurt.ranks[rank].pid, signal.SIGINT)).start()
+    with pytest.raises(Revoked, match=f"Rank {rank} was interrupted in 'run'") as caught:
+        hurt.run(wait_for, sleeper)
+    assert caught.value.rank == rank
+
+
+@pytest.mark.mpi
+def test_interrupted_cells_hold_no_memory(hurt: gl.Cluster) -> None:
+    table = hurt.from_pandas(FRAME).bind("bound")
+    hurt.run(int, 1)
+    before = [memory["used_bytes"] for memory in hurt._session.memory]
+    for wait_s in (0.0, 0.02, 0.05, 0.1):
+        threading.Timer(wait_s, hurt.interrupt).start()
+        with contextlib.suppress(Revoked, CompositeError):
+            hurt.view.execute("for _ in range(50): shuffled = bound.shuffle('k')", silent=False)
+        time.sleep(0.2)
+        with contextlib.suppress(Revoked):
+            hurt.run(int, 1)
+    hurt.view.execute("globals().pop('shuffled', None); del bound", silent=False)
+    hurt.run(int, 1)
+    assert [memory["used_bytes"] for memory in hurt._session.memory] <= before
+    assert table.num_rows == 1000
 
 
 # --- a channel that is closed ---
