@@ -231,7 +231,7 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
         messages.clear()  # all ranks will split this round
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
-        numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes))
+        numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes, [operation.largest_piece_percent]))
         votes = operation.vote(VoteKind.ROUND, numbers, completes=not ahead)
         failure = _take_in(sink) if operation.overlaps and not ahead else None
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
@@ -241,7 +241,9 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
             if failure is not None:
                 raise failure
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
-        operation.see_needs(needs)
+        if not operation.record.rounds_done:
+            growing = np.maximum(votes[:, 2 + 2 * size, None], 100) / 100
+            operation.see_needs(sink.needs(np.ceil(rows * growing).astype(np.int64), np.ceil(message_matrix * growing).astype(np.int64)))
         arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
         if failure is not None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..tables.pandas_sorting import sort_scratch_bytes
 from ..tables.sorting import device_scratch_bytes
-from .costs import Costs, Numbers, expected_results
+from .costs import Costs, Numbers, Pieces, expected_results
 from .shapes import FAST_CHUNK_BYTES, Shapes
 
 ORDER_BYTES = 8
@@ -32,41 +32,51 @@ class SortCosts(Costs):
     shapes : Shapes
     strategy : str
         direct, chunked or staged.
+    results : tuple of int, optional
+        Bytes that arrive on each rank, where they have been counted.
     """
 
-    def __init__(self, shapes: Shapes, strategy: str) -> None:
+    def __init__(self, shapes: Shapes, strategy: str, results: tuple[int, ...] | None = None) -> None:
         super().__init__(replace(shapes, verb="shuffle"), strategy)
         self._on_gpu = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES
         self._presorts = not self._on_gpu
         self._copies = self._copies or self._presorts
         free = [limit - used for limit, used in zip(shapes.limits, shapes.used, strict=True)]
         self._sorting = np.array(
-            [self._sorting_bytes(*both) for both in zip(expected_results(shapes), free, strict=True)]
+            [self._sorting_bytes(*both) for both in zip(results or expected_results(shapes), free, strict=True)]
         )
 
-    def _work(self, chunk_rows: int, known_incoming: Numbers | None = None) -> Numbers:
-        exchanging = super()._work(chunk_rows, known_incoming)
+    def _work(self, chunk_rows: int, longer: Numbers | float = 0.0) -> Numbers:
+        exchanging = super()._work(chunk_rows, longer)
         work: Numbers = np.maximum(exchanging, self._sorting - np.array(self.kept, dtype=np.float64))
         return work
+
+    def of_pieces(self, rank: int, pieces: Pieces, incoming_bytes: float | None = None) -> int:
+        """As for a shuffle, and of the sorting that follows."""
+        return max(super().of_pieces(rank, pieces, incoming_bytes), int(self._sorting[rank] - self.kept[rank]))
 
     def _round_bytes(self, chunk_rows: int) -> Numbers:
         """Smaller chunks would not make the sort that follows smaller."""
         return super()._work(chunk_rows)
 
-    def _scratch_bytes(self, rows: int) -> int:
-        return self._order_bytes(rows) if self._presorts else super()._scratch_bytes(rows)
+    def _longest_round_bytes(self, chunk_rows: int) -> Numbers:
+        longest: Numbers = super()._work(chunk_rows, self._longer) - super()._work(chunk_rows)
+        return longest
 
-    def _order_bytes(self, rows: float) -> int:
-        variable = int(rows * self._shapes.variable_row_bytes)
-        if self._on_gpu:
-            return device_scratch_bytes(int(rows), variable)
-        return sort_scratch_bytes(int(rows), variable)
+    def _scratch_bytes(self, rows: int, variable_bytes: int) -> int:
+        if self._presorts:
+            return self._order_bytes(rows, variable_bytes)
+        return super()._scratch_bytes(rows, variable_bytes)
+
+    def _order_bytes(self, rows: float, variable_bytes: float) -> int:
+        order = device_scratch_bytes if self._on_gpu else sort_scratch_bytes
+        return order(int(rows), int(variable_bytes))
 
     def _sorting_bytes(self, result: int, free: int) -> float:
         """Of sorting what has arrived: beside the result where that is on the device, else all there is."""
-        variable = self._shapes.variable_row_bytes
-        rows = result / max(self._shapes.bytes_per_row, 1.0)
-        sorting = max(self._order_bytes(rows), rows * (ORDER_BYTES + max(_COLUMN_BYTES, 2 * variable)))
+        rows = sum(self._shapes.rows) / self._shapes.size  # splitters cut rows evenly, of whatever length
+        variable = max(0.0, result - rows * self._shapes.fixed_row_bytes)
+        sorting = max(self._order_bytes(rows, variable), rows * (ORDER_BYTES + _COLUMN_BYTES), rows * ORDER_BYTES + 2 * variable)
         if not self._staged:  # on GPUs text arrives in pieces, which are joined first
             return sorting + (result if self._on_gpu and variable else 0)
         joining = result + max(result, sorting)
