@@ -9,7 +9,6 @@ from ..config import GcylonConfig
 from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
 from ..tables.schema import Label, Schema
-from .advice import with_leeway
 from .group_counts import expected_groups
 from .groups import Grouping
 from .keys import check_columns, check_keys
@@ -84,12 +83,7 @@ def groupby(
         with shared_checks():
             steps = plan_aggregations(operation.schema, keys, aggregations)
             check_determinism(operation, steps, deterministic)
-        try:
-            return group_rows(operation, part, steps, dropna=dropna)
-        except BudgetExceeded as error:
-            if operation.may_stage and operation.request.strategy in ("auto", "staged"):
-                with_leeway(error)
-            raise
+        return group_rows(operation, part, steps, dropna=dropna)
 
     return run_operation(workspace, request, body)
 

@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..errors import GcylonError, RanksDisagree
+from ..errors import BudgetExceeded, GcylonError, RanksDisagree
 from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.planes import text_places
 from ..tables.schema import Schema, agree_schemas
 from ..urls import without_secrets
+from .advice import advise, limit_that_does
 from .costs import Pieces, all_staged, costs_of, expected_results, never_fits, room_wanted
 from .part import Part
 from .plan import Plan, check_strategy, make_plan
@@ -31,6 +32,8 @@ from .workspace import Workspace
 from .written import ColumnsSeen, columns_seen, columns_told, null_columns
 
 Int64s = npt.NDArray[np.int64]
+
+SHUFFLING = ("drop_duplicates", "join")  # verbs, beside those of `Shapes`, of which whole rows travel
 
 
 class Operation:
@@ -58,6 +61,7 @@ class Operation:
         self._planned: Shapes | None = None
         self._results: tuple[int, ...] = ()
         self._pieces: Pieces | None = None
+        self.steps: list[Operation] = []  # exchanges of it
         # What a plan says beside its numbers: steps taken, or left out. The same on all ranks.
         self.notes: list[str] = []
         # Claims on what the last round sent, where an exchange goes on after it has returned.
@@ -139,7 +143,8 @@ class Operation:
 
     def _widest_row_bytes(self) -> int:
         """Of the variable columns of this rank's rows, where they travel."""
-        return self.request.part.widest_row_bytes(self.workspace) if self.verb in VERBS else 0
+        travels = self.verb in VERBS or self.verb in SHUFFLING
+        return self.request.part.widest_row_bytes(self.workspace) if travels else 0
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. Stage what is not in use, if the plan needs its memory; learn what is free.
@@ -231,7 +236,8 @@ class Operation:
             "fixed": not self.schema.variable,
             "widest_bytes": self._widest,
         }
-        return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
+        known.setdefault("verb", self.verb)
+        return Shapes(known.pop("verb"), rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
     def make_plan(
         self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
@@ -276,6 +282,29 @@ class Operation:
         result = 0 if plan.strategy == "staged" else self._results[rank] + costs.kept[rank]
         peak = shapes.used[rank] + result + costs.of_pieces(rank, self._pieces, incoming_bytes)
         self.predict(min(peak, self.limits[rank]))
+
+    @property
+    def stages(self) -> bool:
+        """Whether whatever may give way to the operation is staged for it."""
+        return self.may_stage and self.request.strategy in ("auto", "staged")
+
+    def advise(self, error: BudgetExceeded) -> None:
+        """Let an error advise a limit under which all that is known of this operation works."""
+        advise(error, max((one.enough() for one in (self, *self.steps)), default=0), stages=self.stages)
+
+    def enough(self) -> int:
+        """A limit under which the exchange that was planned works, or that which is to come, the same on all ranks; 0
+        where there is none."""
+        shapes = self._planned
+        if shapes is not None and self.plan is not None:
+            strategy, results = self.plan.strategy, self._results
+        elif self.verb in SHUFFLING and self._sizes.any():
+            limits = (self.workspace.limit_for(self.config),) * self.size
+            shapes = self._shapes((0,) * self.size, limits, {"verb": "shuffle"})
+            strategy, results = ("staged" if self.stages else "direct"), expected_results(shapes)
+        else:
+            return 0
+        return limit_that_does(shapes, self.config, strategy, results, may_stage=self.may_stage, least=self.stages)
 
     def predict(self, peak: int) -> None:
         """Note what this rank will have in use at the most."""

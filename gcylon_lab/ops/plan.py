@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from ..memory.budget import exceeded
 from ..tables.single_values import check_choice
 from ..units import format_bytes, format_count
-from .advice import limit_that_does
+from .advice import advise, limit_that_does
 from .costs import Costs, Numbers, costs_of, expected_results
 from .shapes import Shapes, wished_rows
 
@@ -328,7 +328,10 @@ def _too_small(
     needed = always + costs.most(smallest) - shapes.used
     worst = int(np.argmax(needed + shapes.used - shapes.limits))
     would_do = limit_that_does(shapes, config, candidate.strategy, results, may_stage=may_stage)
-    return exceeded(
+    error = exceeded(
         what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do,
         staged=candidate.strategy == "staged",
     )  # fmt: skip
+    if candidate.strategy == "staged":
+        advise(error, would_do, stages=True)
+    return error

@@ -15,7 +15,6 @@ from ..memory.budget import Reservation, exceeded
 from ..profiling import span
 from ..tables.backend import Data
 from ..tables.scattering import Scattering
-from .advice import with_leeway
 from .operation import Operation
 from .part import Part
 from .placement import Arrivals, Sink, WritableSink
@@ -295,15 +294,15 @@ def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> i
         worst = int(np.argmax(needs - free))
         limit = operation.limits[worst]
         # Made elsewhere: an error that its own frame holds is there until the next gc, with all that was exchanged.
-        raise agreed(_no_room(operation.verb, int(needs[worst]), limit - int(free[worst]), limit, worst))
+        raise agreed(_no_room(operation, int(needs[worst]), limit - int(free[worst]), limit, worst))
     # Where nothing is free, or less than nothing once the messages are packed, halving finds what fits.
     wanted = int(np.ceil(np.where(free > 0, needs / np.maximum(free, 1), 2).max()))
     return max(2, min(wanted, int(rows.max()), _MOST_PARTS))
 
 
-def _no_room(verb: str, needed: int, used: int, limit: int, rank: int) -> BudgetExceeded:
-    error = exceeded(f"A round of {verb}", needed, used, limit, rank=rank)
-    with_leeway(error)  # a next round may take a little more
+def _no_room(operation: Operation, needed: int, used: int, limit: int, rank: int) -> BudgetExceeded:
+    error = exceeded(f"A round of {operation.verb}", needed, used, limit, rank=rank)
+    operation.advise(error)
     return error
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, cast
 
+from ..errors import BudgetExceeded
 from ..tables.schema import Label
 from .costs import costs_of
 from .exchange import exchange_table
@@ -44,6 +45,7 @@ class Step(Operation):
         self._outer = outer
         self._rounds_before = outer.record.rounds_done
         self._predicted_before = outer.record.predicted_peak_bytes
+        outer.steps.append(self)
         self.open()
 
     def open(self) -> None:
@@ -91,6 +93,10 @@ class Step(Operation):
         less = costs.most(plan.chunk_rows)[self.rank] - costs.most(max(1, rows))[self.rank]
         cast = max(chunk.rows for chunk in chunks if chunk.schema != self.schema)
         return int(min(plan.chunk_rows, cast) * self.schema.row_bytes - less)
+
+    def advise(self, error: BudgetExceeded) -> None:
+        """As the whole operation does."""
+        self._outer.advise(error)
 
     def done(self) -> None:
         """Give the plan to the operation, under its name."""
