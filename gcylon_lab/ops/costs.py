@@ -171,7 +171,9 @@ class Costs:
             known = incoming_bytes
             incoming += self._incoming(np.minimum(pieces.rows.max(), self._sent))[rank] if known is None else known
         alone = np.full(len(variable), len(variable) == 1)
-        return int(self._round(pieces.rows, pieces.nbytes, variable, incoming, pieces.read, pieces.joining, alone).max())
+        return int(
+            self._round(pieces.rows, pieces.nbytes, variable, incoming, pieces.read, pieces.joining, alone).max()
+        )
 
     def _work(self, chunk_rows: int, longer: Numbers | float = 0.0) -> Numbers:
         """What a round takes, with a row in it that takes so many bytes more than the mean."""

@@ -371,7 +371,8 @@ class _Join:
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         result += local.result.nbytes  # of passes before
-        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least))
+        too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
+        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large))
         refuse_too_large(operation, self.limits, votes[:, 5].tolist())
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
@@ -389,7 +390,14 @@ class _Join:
             operation.notes.append("the result was foreseen by the pairs that its first rows make")
         if not operation.may_stage:
             return fits
-        return buckets > 1 or strategy == "staged" or bool((results <= limits).all())
+        if strategy == "staged" or (results <= limits).all():
+            return True
+        if buckets > 1:  # some are done already: no more is known
+            worst = int(np.argmax(results - limits))
+            needed, used, would_do, limit = (int(n[worst]) for n in (results, votes[:, 3], votes[:, 6], limits))
+            what = f"The result of a join with strategy={strategy!r}"
+            raise agreed(exceeded(what, needed, used, limit, rank=worst, would_do=would_do))
+        return False
 
     def _record(self, strategy: str, reason: str, results: AnyNumbers, peaks: AnyNumbers, passes: int = 1) -> None:
         """Note the plan: here, where the operation's record is, and for whoever asks the result."""

@@ -263,10 +263,11 @@ class Operation:
 
     def see_pieces(self) -> None:
         """Predict again with the pieces in which this rank's rows will travel: rows may be of unlike lengths."""
-        plan, part = self.plan, self.request.part
-        if plan is None or any(chunk.schema != self.schema for chunk in part.chunks):
+        plan, part, shapes = self.plan, self.request.part, self._planned
+        if plan is None or shapes is None or any(chunk.schema != self.schema for chunk in part.chunks):
             return
-        self._pieces = Pieces(*np.array(list(part.piece_sizes(self.workspace, plan.chunk_rows)), np.float64).reshape(-1, 4).T)
+        sizes = part.piece_sizes(self.workspace, plan.chunk_rows) if shapes.sent_rows[self.rank] else ()
+        self._pieces = Pieces(*np.array(list(sizes), np.float64).reshape(-1, 4).T)
         self._predict_pieces(None)
 
     def see_needs(self, needs: Int64s) -> None:

@@ -178,9 +178,7 @@ class Part:
                 copy = sum(chunk.copy_bytes for chunk in chunks)
                 yield sum(chunk.rows for chunk in chunks), copy, copy, copy + sum(c.loaded_bytes() for c in chunks)
 
-    def _slice_sizes(
-        self, workspace: Workspace, chunk: Chunk, chunk_rows: int
-    ) -> Iterator[tuple[int, int, int, int]]:
+    def _slice_sizes(self, workspace: Workspace, chunk: Chunk, chunk_rows: int) -> Iterator[tuple[int, int, int, int]]:
         count, read = -(-chunk.rows // chunk_rows), chunk.loaded_bytes()
         looks = chunk.tier == "device" and bool(self.schema.variable) and not workspace.backend.on_gpu
         longer = 0.0 if looks else chunk.widest_row_bytes(workspace) * (1 - 1 / count)

@@ -242,7 +242,9 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
         if not operation.record.rounds_done:
             growing = np.maximum(votes[:, 2 + 2 * size, None], 100) / 100
-            operation.see_needs(sink.needs(np.ceil(rows * growing).astype(np.int64), np.ceil(message_matrix * growing).astype(np.int64)))
+            operation.see_needs(
+                sink.needs(np.ceil(rows * growing).astype(np.int64), np.ceil(message_matrix * growing).astype(np.int64))
+            )
         arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
         if failure is not None:

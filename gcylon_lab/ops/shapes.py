@@ -133,7 +133,9 @@ class Shapes:
     def row_bytes_of_ranks(self) -> tuple[float, ...]:
         """Mean bytes of a row on each rank; that of all where a rank has none."""
         of_ranks = zip(self.rows, self.nbytes, strict=True)
-        return tuple(max(float(self.fixed_row_bytes), n / count) if count else self.bytes_per_row for count, n in of_ranks)
+        return tuple(
+            max(float(self.fixed_row_bytes), n / count) if count else self.bytes_per_row for count, n in of_ranks
+        )
 
     @property
     def variable_row_bytes(self) -> float:
