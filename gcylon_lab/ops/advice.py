@@ -73,8 +73,8 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool) -> None:
     ----------
     error : BudgetExceeded
     enough : int
-        As far as it is known what the operation needs; 0 where nobody has reckoned that: of work that takes its pieces as
-        shares of the limit, the one that did not fit takes more of a larger one too.
+        As far as it is known what the operation needs; 0 where nobody has reckoned that: of work that takes its
+        pieces as shares of the limit, the one that did not fit takes more of a larger one too.
     stages : bool
         Whether whatever may give way to the operation is staged: then that is no advice.
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import add
@@ -41,8 +40,8 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
 
 
 def costs_of(shapes: Shapes, strategy: str, results: tuple[int, ...] | None = None) -> Costs:
-    """The costs of one strategy, with each rank's result where it is known; kept, as an operation plans again once it has
-    counted."""
+    """The costs of one strategy, with each rank's result where it is known; kept, as an operation plans again once it
+    has counted."""
     if shapes.verb != "sort_values":  # neither what is in use nor the result matters
         shapes, results = replace(shapes, used=(0,) * shapes.size), None
     return _costs_of(shapes, strategy, results)
@@ -196,8 +195,11 @@ class Costs:
         joining: Numbers,
         alone: npt.NDArray[np.bool_],
     ) -> Numbers:
-        """Bytes of rounds, each of a piece of so many rows, of its variable columns, and of what it brings; of having the
-        piece and of making it; and whether it is a rank's only one."""
+        """What rounds take.
+
+        Each has a piece of so many rows and bytes, some of them of variable columns; what it brings; what it takes to
+        have the piece, and to make it; and whether the piece is a rank's only one.
+        """
         packed = variable if self._packs else rows * self._valid
         several = ~alone if self._shapes.overlaps else np.zeros(len(rows), dtype=bool)
         incoming = incoming * np.where(several, 2, 1)  # one is on its way down while the next one comes

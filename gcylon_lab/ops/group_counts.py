@@ -58,8 +58,8 @@ class KeysSeen:
 
     @property
     def _pool(self) -> tuple[float, float]:
-        """How many keys there are, and the share of rows that have them, each as often as the others; other rows have few
-        keys, each of them so often that more rows show no more of them."""
+        """How many keys there are, and the share of rows that have them, each as often as the others; other rows have
+        few keys, each of them so often that more rows show no more of them."""
         more = self.found / max(self.in_half, 1) - 1  # of a half again
         if 0 < more < 1:
             groups = self.in_half / (1 - more)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, BudgetExceeded, GcylonError
+from ..errors import ArgumentError, GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
 from ..tables.schema import Label, Schema
 from .group_counts import KeysSeen

@@ -358,8 +358,8 @@ class _Join:
         return exceeded("The result of a join", result, used, limit, would_do=enough)
 
     def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int, least: int) -> bool:
-        """Collective: all ranks call it. Agree on what the result will be, and plan with it; whether it fits where it has
-        to be held, as far as it is known."""
+        """Collective: all ranks call it. Agree on what the result will be, and plan with it; whether it fits where it
+        has to be held, as far as it is known."""
         operation, budget = self.operation, self.workspace.budget
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
         result = min(MOST_BYTES, int(pairs * row_bytes))

@@ -271,7 +271,7 @@ class Operation:
         self._predict_pieces(None)
 
     def see_needs(self, needs: Int64s) -> None:
-        """Predict again once the first vote has told what a round brings to each rank at the most, where that decides."""
+        """Predict again once the first vote has told what a round brings to each rank at the most."""
         if self.plan is not None and self.plan.strategy == "staged":
             self._predict_pieces(float(needs[self.rank]))
 

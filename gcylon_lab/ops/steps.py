@@ -11,7 +11,7 @@ from ..errors import BudgetExceeded
 from ..tables.schema import Label
 from .costs import costs_of
 from .exchange import exchange_table
-from .operation import Int64s, Operation
+from .operation import Operation
 from .part import Part, Partitioning
 from .partition import HashRoute
 from .plan import Plan
