@@ -31,10 +31,6 @@ class Forwarding:
         """What stands for the table in a request."""
         raise NotImplementedError
 
-    def _of(self, result: str, replies: list[Reply]) -> DistTable:
-        """The handle of a result that the ranks keep under a name."""
-        raise NotImplementedError
-
     @property
     def _table_kind(self) -> type:
         """What other tables are that verbs are given."""
@@ -44,9 +40,19 @@ class Forwarding:
         """Raise what an argument is refused with: no rank was asked yet."""
         raise error
 
-    def _send(
-        self, verb: str, bound: inspect.BoundArguments, *, result: str = "", timeout_s: Any = None
-    ) -> list[Reply]:
+    def _send(self, verb: str, bound: inspect.BoundArguments) -> list[Reply]:
+        request, function = self._asked(verb, bound)
+        return self._session.call(request, function, timeout_s=bound.arguments.get("timeout_s"))
+
+    def _make(self, verb: str, bound: inspect.BoundArguments) -> DistTable:
+        from .handle import DistTable
+
+        request, function = self._asked(verb, bound)
+        made = functools.partial(DistTable, self._session)
+        return self._session.make(request, made, function, timeout_s=bound.arguments.get("timeout_s"))
+
+    def _asked(self, verb: str, bound: inspect.BoundArguments) -> tuple[Request, Callable[..., Any] | None]:
+        """What to send for a call of a verb: the request, and the function among its arguments."""
         from .handle import as_reference
 
         args, kwargs = bound.args[1:], bound.kwargs
@@ -60,7 +66,7 @@ class Forwarding:
             for name, value in kwargs.items()
             if value is not function or function is None  # None is a value too
         }
-        return session.call(Request(verb, table, result, args, kwargs), function, timeout_s=timeout_s)
+        return Request(verb, table, "", args, kwargs), function
 
 
 H = TypeVar("H", bound=Forwarding)
@@ -78,9 +84,7 @@ def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> DistTable:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        result = self._session.new_id()
-        timeout_s = bound.arguments.get("timeout_s")
-        return self._of(result, self._send(verb.__name__, bound, result=result, timeout_s=timeout_s))
+        return self._make(verb.__name__, bound)
 
     method: Callable[Concatenate[Any, P], DistTable] = _as_method(verb, call)
     return method
@@ -92,7 +96,7 @@ def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        replies = self._send(verb.__name__, bound, timeout_s=bound.arguments.get("timeout_s"))
+        replies = self._send(verb.__name__, bound)
         value: R = replies[0].value
         return value
 
@@ -106,7 +110,7 @@ def in_place(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H
 
     def call(self: H, *args: Any, **kwargs: Any) -> H:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        self._send(verb.__name__, bound, timeout_s=bound.arguments.get("timeout_s"))
+        self._send(verb.__name__, bound)
         return self
 
     method: Callable[Concatenate[H, P], H] = _as_method(verb, call)

@@ -52,12 +52,12 @@ class DistTable(HandleVerbs):
         self._name = name
         self._generation = session.generation
         self._infos = [reply.info for reply in replies if reply.info is not None]
-        session.infos[name] = self._infos  # brought up to date there
-        self._schema: Schema | None = None
-        self.last_plan: Plan | None = replies[0].plan
         # Runs wherever the collector happens to: it may only queue.
         self._finalizer = weakref.finalize(self, session.drop_later, name)
         self._finalizer.atexit = False
+        session.infos[name] = self._infos  # brought up to date there
+        self._schema: Schema | None = None
+        self.last_plan: Plan | None = replies[0].plan
 
     # ---- what the ranks hold
 
@@ -287,9 +287,6 @@ class DistTable(HandleVerbs):
             return "it was released"
         what = "closed" if self._session.closed else "restarted"
         return f"the cluster {self._session.name!r} was {what}"
-
-    def _of(self, result: str, replies: list[Reply]) -> DistTable:
-        return DistTable(self._session, result, replies)
 
     def _request(self, action: str, *args: Any, **kwargs: Any) -> list[Reply]:
         name = self._reference(self._session).table
