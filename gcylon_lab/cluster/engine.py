@@ -33,7 +33,7 @@ _start_error = "gcylon_lab.cluster.engine.start was never called here"
 _LATE_REVOKE_S = 1.0
 
 # What staging changes of `Table.info`.
-_PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes")
+_PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes", "evicted")
 
 
 class Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..memory.lower import LowerFile, LowerRegion
@@ -15,13 +16,21 @@ if TYPE_CHECKING:
     from .workspace import Workspace
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Eviction:
+    """Why slices of one chunk are staged: for an operation whose limit was lower than the live one. They come back
+    when the table is next used under a larger limit."""
+
+    limit_bytes: int
+
+
 class Chunk:
     """Rows of one part, on the device tier (with their reservation) or below. Never changed once made.
 
     The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
     """
 
-    __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
+    __slots__ = ("_data", "_region", "_reservation", "eviction", "nbytes", "rows", "schema")
 
     def __init__(
         self,
@@ -39,6 +48,7 @@ class Chunk:
         self._data = data
         self._reservation = reservation
         self._region = region
+        self.eviction: Eviction | None = None
 
     @property
     def tier(self) -> str:
