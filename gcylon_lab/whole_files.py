@@ -12,7 +12,7 @@ def create_exclusively(path: str | Path, mode: int) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
 
 
-def write_whole(path: str | Path, text: str, mode: int = 0o600) -> None:
+def write_whole(path: str | os.PathLike[str], text: str, mode: int = 0o600) -> None:
     """Write a file so that readers see the old or the new text and nothing between.
 
     What stands there is replaced: a link as well, never what it leads to, which another user may have chosen.

@@ -60,7 +60,7 @@ class Engine:
         self.running = ""
         self.requests = 0
         self.freed_because: tuple[str, str] | None = None
-        self.revoked = False
+        self.revoked = self._signalled = False
         self.last_id = 0
         self._late: threading.Timer | None = None
         # Held while ranks are revoked or recovered: what is decided before a recovery must not strike after it.
@@ -101,6 +101,7 @@ class Engine:
     def begin(self, what: str) -> None:
         """A request of the shell channel begins."""
         self.running = what
+        self._signalled = False
         self.requests += 1
 
     def free(self, why: str, advice: str) -> None:
@@ -135,8 +136,13 @@ class Engine:
                 with contextlib.suppress(Exception):
                     self.context.transport.revoke()
 
+    def signalled(self) -> None:
+        """A SIGINT came, here and perhaps nowhere else."""
+        self._signalled = True
+        self.interrupted()
+
     def interrupted(self) -> None:
-        """A SIGINT came. An idle rank keeps nobody waiting, and those that wait get a signal of their own."""
+        """Free all ranks, if this one is at work: an idle one keeps nobody waiting."""
         with self._turn:
             if self.running not in ("", "recover"):
                 self.revoke()
@@ -258,7 +264,8 @@ class Engine:
             self.failed(error)
         text = "".join(traceback.format_exception(error))
         self.forget_frames(error)
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        here = self._signalled and isinstance(error, Revoked) and self.freed_because is None
+        if here or isinstance(error, (KeyboardInterrupt, SystemExit)):
             error = Revoked(f"Rank {self.rank} was interrupted in {request.action!r}.", rank=self.rank)
         message = to_message(error, self.rank)
         revoked = self.revoked or self._late is not None
@@ -364,7 +371,7 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     # and none of them would know why.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     atexit.register(_end_in_time)
-    watcher = Watcher(engine.interrupted, engine.revoke, engine.spread, vigil)
+    watcher = Watcher(engine.signalled, engine.revoke, engine.spread, vigil)
     watcher.start()
     install_hooks(engine, kernel, watcher)
     return engine

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..errors import DeadlineExceeded, GcylonError
-from .failures import name_ranks, unreadable
+from .failures import freed, name_ranks, unreadable
 from .messages import Reply
 from .stop_detector import Stop, StopDetector
 
@@ -75,6 +75,7 @@ class Waiter:
         self._overdue = False
         self._stops = stops
         self._waited_for: list[int] = []
+        self._only_freed: list[int] = []
         self.stuck: list[int] = []
         self.stop: Stop | None = None
 
@@ -109,7 +110,7 @@ class Waiter:
             part.wait(_TOLD_S)
         self.stuck = self._unanswered()
         replies = [_reply(rank, part) for rank, part in enumerate(parts)]
-        return [self._late(reply) for reply in replies]
+        return [self._late(freed(reply) if reply.rank in self._only_freed else reply) for reply in replies]
 
     def given_up(self, stop: Stop) -> GcylonError:
         """The error where it was not waited any longer for processes that are stopped."""
@@ -136,6 +137,7 @@ class Waiter:
         grace = 0.0 if self._what == "run" else _LATE_S
         self._overdue = self._timeout_s is not None and elapsed_s > self._timeout_s + grace and not alone
         if alone or self._overdue or self._is_unwanted():
+            self._only_freed = [rank for rank, part in enumerate(self._parts) if not part.ready()] if alone else []
             self._free()
             self._freed_at = now
 

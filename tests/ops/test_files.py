@@ -276,3 +276,25 @@ def test_row_groups_are_skipped_and_said(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(got, FRAME.head(0))
     whole = run_threads(1, lambda: gl.read_parquet(str(tmp_path)).explain())[0]
     assert "12 row groups in 2 files" in whole and pq.ParquetFile(tmp_path / "0.parquet").num_row_groups == 6
+
+
+@pytest.mark.parametrize("name", [".k", "_k", "a=b", "k/../..", "%41", " k"])
+def test_names_and_texts_that_folders_mean_otherwise_come_back(tmp_path: Path, name: str) -> None:
+    texts = ["__HIVE_DEFAULT_PARTITION__", ".", "..", "", "_", "a/b", "%2E", "x=y", None]
+    frame = pd.DataFrame({"i": range(len(texts)), name: pd.Series(texts, dtype="str")})
+    folder = str(tmp_path / "in" / "t")
+
+    def there_and_back() -> pd.DataFrame:
+        gl.from_pandas(frame).write_parquet(folder, partition_on=name)
+        return gl.read_parquet(folder).to_pandas()
+
+    for back in run_threads(2, there_and_back):
+        same = back.sort_values("i", ignore_index=True)
+        pd.testing.assert_frame_equal(same[["i", name]], frame, check_dtype=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"] and os.listdir(tmp_path / "in") == ["t"]
+
+
+def test_a_column_without_a_name_cannot_be_a_folder(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"i": [1, 2], "": ["a", "b"]})
+    with pytest.raises(ArgumentError, match="a column without a name"):
+        run_threads(1, lambda: gl.from_local(frame).write_parquet(str(tmp_path), partition_on=[""]))
