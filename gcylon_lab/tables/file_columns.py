@@ -38,10 +38,7 @@ def indexes_in_metadata(files: Sequence[FileSchema]) -> dict[str, dict[str, rang
     They are columns, as other indexes with a name are. A range of another length than the file is not of its rows,
     and one that a file lacks is no column of all.
     """
-    found = {}
-    for file in files:
-        with reading(file.path, "What pandas wrote into its metadata is damaged."):
-            found[file.path] = _ranges(file)
+    found = {file.path: _ranges(file) for file in files}
     names = dict.fromkeys(name for ranges in found.values() for name in ranges)
     shared = [name for name in names if all(name in found[file.path] or name in file.schema.names for file in files)]
     return {path: {name: ranges[name] for name in shared if name in ranges} for path, ranges in found.items()}
@@ -109,8 +106,8 @@ def _require_one_kind(path: str, column: Any, known_path: str, known: Any) -> No
         merge_types(held_type(known), held_type(column.type))
     except TypeClash:
         raise SchemaMismatch(
-            f"column {column.name!r} is {known} in {known_path} and {column.type} in {path}, which have no "
-            "common dtype",
+            f"column {column.name!r} is {known} in {known_path} and {column.type} in {path}, which have no common "
+            "dtype",
             advice="Read the files one by one, or leave the column out with columns=[...].",
             column=column.name,
             paths=[known_path, path],
