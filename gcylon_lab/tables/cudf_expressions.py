@@ -32,6 +32,7 @@ from .promotion import fixed_column
 from .refusals import refused_argument
 from .schema import Schema
 from .time_texts import with_times
+from .unlike_values import check_comparisons
 
 _STEP_ROW_BYTES = 16
 # What pandas' own dtypes answer with no, or yes for "ne", where a value is missing, and cuDF leaves open.
@@ -77,6 +78,7 @@ class CudfRows:
 def _series(expression: Expression, data: DeviceColumns) -> Any:
     """The series of an expression, made on cuDF's own stream."""
     cupy.cuda.get_current_stream().synchronize()
+    check_comparisons(expression, data.schema)
     computing = _Computing(data)
     timed = with_times(expression, data.schema, days=False)
     value = compute(timed, computing.column, computing.as_pandas)
