@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import GcylonConfig
 from .context import current
-from .errors import ArgumentError
+from .errors import ArgumentError, ReadError
 from .ops.foresight import check_root
 from .ops.intake import empty_part, take_in
 from .ops.reading import read_files
@@ -72,10 +72,19 @@ def read_parquet(
     """
     storage = storage_of(paths, storage_options)
     read = _Reading("read_parquet", paths, columns, filters, storage, config)
-    return read.table(
-        lambda size: io.plan_parquet(paths, size, columns=read.columns, condition=read.condition, storage=storage),
-        io.read_parquet_chunks,
-    )
+
+    def plan(size: int, int96_unit: str = "ns") -> list[io.ParquetPlan]:
+        return io.plan_parquet(
+            paths, size, columns=read.columns, condition=read.condition, storage=storage, int96_unit=int96_unit
+        )
+
+    try:
+        return read.table(plan, io.read_parquet_chunks)
+    except ReadError as error:  # the same on all ranks
+        unit = error.numbers.get("read_as")
+        if unit is None:
+            raise
+    return read.table(lambda size: plan(size, unit), io.read_parquet_chunks)
 
 
 def read_csv(

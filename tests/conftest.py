@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

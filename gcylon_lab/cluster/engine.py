@@ -257,12 +257,13 @@ class Engine:
 
     def _failed(self, error: BaseException, request: Request) -> Reply:
         self._explain(error)
-        text = "".join(traceback.format_exception(error))
-        self.forget_frames(error)
+        # First of all: to write a long traceback down takes a while.
         if not getattr(error, "agreed", False):
             self.revoke()
         elif request.action == "run":
             self.failed(error)
+        text = "".join(traceback.format_exception(error))
+        self.forget_frames(error)
         here = self._signalled and isinstance(error, Revoked) and self.freed_because is None
         if here or isinstance(error, (KeyboardInterrupt, SystemExit)):
             error = Revoked(f"Rank {self.rank} was interrupted in {request.action!r}.", rank=self.rank)

@@ -102,29 +102,31 @@ class Waiter:
             # Past a deadline nobody waits for one that may go on.
             is_late = self._timeout_s is not None and now - start > self._timeout_s
             self.stop = self._stops.now() if is_late else self._stops.look()
-            if self.stop is not None and not self._is_lost():
+            # Where one is gone too, that is what is said, once the others were freed.
+            if self.stop is not None and (self._freed_at is not None or not self._is_lost()):
                 break
         parts = self._parts
         for part in parts if self._sent.ready() else []:
             part.wait(_TOLD_S)
-        self.stuck = [rank for rank, part in enumerate(parts) if not part.ready()]
+        self.stuck = self._unanswered()
         replies = [_reply(rank, part) for rank, part in enumerate(parts)]
         return [self._late(freed(reply) if reply.rank in self._only_freed else reply) for reply in replies]
 
     def given_up(self, stop: Stop) -> GcylonError:
         """The error where it was not waited any longer for processes that are stopped."""
-        error = stop.error(self._what)
+        error = stop.error("" if self._what == "recover" else self._what)
         if self._timeout_s is None or not self._waited_for:
             return error
-        message = f"{self._what} took longer than {self._timeout_s:g} s, and was given up: {error.message}"
+        text = stop.text[0].lower() + stop.text[1:]
+        message = f"{self._what} took longer than {self._timeout_s:g} s, and was given up: {text}."
         late = DeadlineExceeded(message, advice=error.advice, **error.numbers)
         late.rank = error.rank
         return late
 
     def _note_late(self, elapsed_s: float) -> None:
-        """Which ranks had not answered at the deadline."""
-        if self._timeout_s is not None and elapsed_s > self._timeout_s and not self._waited_for:
-            self._waited_for = [rank for rank, part in enumerate(self._parts) if not part.ready()]
+        """Which ranks had not answered at the deadline, nor a moment after it as those that saw it themselves."""
+        if self._timeout_s is not None and elapsed_s > self._timeout_s and self._freed_at is None:
+            self._waited_for = self._unanswered() or self._waited_for
 
     def _free_if_needed(self, now: float, elapsed_s: float) -> None:
         if self._failed_at is None and (self._is_lost() or self._has_failure()):
@@ -138,6 +140,9 @@ class Waiter:
             self._only_freed = [rank for rank, part in enumerate(self._parts) if not part.ready()] if alone else []
             self._free()
             self._freed_at = now
+
+    def _unanswered(self) -> list[int]:
+        return [rank for rank, part in enumerate(self._parts) if not part.ready()]
 
     def _has_failure(self) -> bool:
         done = [_reply(rank, part) for rank, part in enumerate(self._parts) if part.ready()]

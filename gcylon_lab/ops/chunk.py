@@ -21,7 +21,7 @@ class Chunk:
     The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
     """
 
-    __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
+    __slots__ = ("_data", "_region", "_reservation", "_widest", "nbytes", "rows", "schema")
 
     def __init__(
         self,
@@ -32,6 +32,7 @@ class Chunk:
         data: Data | None = None,
         reservation: object = None,
         region: LowerRegion | None = None,
+        widest_row_bytes: int | None = None,
     ) -> None:
         self.schema = schema
         self.rows = rows
@@ -39,6 +40,14 @@ class Chunk:
         self._data = data
         self._reservation = reservation
         self._region = region
+        self._widest = widest_row_bytes
+
+    def widest_row_bytes(self, workspace: Workspace) -> int:
+        """About how many bytes the variable columns of that row take in which they take most: 0 if it is not known."""
+        if self._widest is None:
+            looked = self._data is not None and bool(self.schema.variable)
+            self._widest = workspace.backend.widest_row_bytes(self.data) if looked else 0
+        return self._widest
 
     @property
     def tier(self) -> str:
@@ -169,4 +178,5 @@ def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None
     record = workspace.recorder.active
     if record is not None:
         record.staged_bytes += region.nbytes
-    return Chunk(data.schema, data.rows, region.nbytes, region=region)
+    widest = workspace.backend.widest_row_bytes(data) if data.schema.variable else 0
+    return Chunk(data.schema, data.rows, region.nbytes, region=region, widest_row_bytes=widest)

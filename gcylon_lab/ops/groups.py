@@ -12,7 +12,7 @@ from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_sc
 from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, split_in_buckets
-from .group_counts import found_in, is_growing
+from .group_counts import KeysSeen, found_in, is_growing
 from .group_samples import sample_keys
 from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .local import LocalWork
@@ -45,6 +45,7 @@ class Grouping:
         self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool, as_sets: bool = False
     ) -> None:
         self._as_sets = as_sets
+        self._seen: KeysSeen | None = None
         self.work = work
         self.steps = steps
         self.dropna = dropna
@@ -61,10 +62,11 @@ class Grouping:
 
     # ---- how many groups there are
 
-    def sample(self, part: Part) -> tuple[int, int]:
-        """Look at some rows of a part in many places: how many, and how many different keys they have."""
+    def sample(self, part: Part) -> KeysSeen:
+        """Look at some rows of a part in many places; what they tell is kept."""
         keys = Schema([self.rows_schema[key] for key in self.steps.keys])
-        return sample_keys(self.work, part, keys, self._scratch)
+        self._seen = sample_keys(self.work, part, keys, self._scratch)
+        return self._seen
 
     # ---- partial results
 
@@ -142,7 +144,9 @@ class Grouping:
         return _row_bytes(part) if schema.variable else schema.row_bytes
 
     def _found(self, groups: float, rows: int) -> float:
-        return min(groups, rows) if self._as_sets else found_in(groups, rows)
+        if self._as_sets:
+            return min(groups, rows)
+        return found_in(groups, rows) if self._seen is None else min(groups, self._seen.found_in(rows))
 
     def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
         """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""
@@ -212,9 +216,10 @@ class Grouping:
     def _large(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> tuple[bool, int]:
         """Compute a group that does not fit at once, if rows are one: whether they were, and how many keys are seen."""
         try:
-            looked_at, keys = self.sample(part)
+            seen = self.sample(part)
+            keys = seen.found
             if self.steps.merge is not None:
-                return fold_large_groups(self, part, kernels, result, looked_at, keys), 0
+                return fold_large_groups(self, part, kernels, result, seen.looked_at, keys), 0
             return keys == 1 and may_be_large(self.steps) and reduce_large_group(self, part, result), keys
         except BudgetExceeded:
             raise self._too_many(part, schema, kernels) from None

@@ -164,6 +164,17 @@ class LocalWork:
                 if missing > 0:
                     part.stage(self.workspace, missing, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
 
+    def evict_all(self) -> bool:
+        """Stage all that was made, where memory ended that no claim counted; whether any of it was in memory."""
+        held = sum(part.nbytes - part.staged_bytes for part in self._made)
+        if not held or not self.operation.may_stage:
+            return False
+        budget = self.workspace.budget
+        for part in self._made:
+            part.stage(self.workspace, part.nbytes, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
+        budget.renew_limit()
+        return sum(part.nbytes - part.staged_bytes for part in self._made) < held
+
     def keep(
         self, part: Part, data: Data, claim: Reservation, *, own_bytes: int | None = None, shared: object = None
     ) -> None:
@@ -352,10 +363,13 @@ class LocalWork:
         except self.workspace.out_of_memory:
             if claim is not None:
                 claim.release()
-            if data.rows <= 1:
+            if data.rows <= 1 and not self.evict_all():
                 raise
         else:
             yield result, claim
+            return
+        if data.rows <= 1:
+            yield from self.apply(data, needed, work)
             return
         half = data.rows // 2
         yield from self.apply(self.backend.slice(data, 0, half), needed, work)

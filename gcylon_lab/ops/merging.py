@@ -16,7 +16,7 @@ from ..tables.sorting import SortKey
 from .chunk import Chunk
 from .leaving import Leaving
 from .part import Part
-from .sort_costs import ORDER_BYTES, RUN_SHARE, bucket_count
+from .sort_costs import ALL_SHARE, ORDER_BYTES, RUN_SHARE, bucket_count, largest_bucket
 from .splitters import Buckets, make_buckets, sample_positions, take_sample
 from .workspace import Workspace
 
@@ -109,6 +109,8 @@ class Sorter:
         buckets = make_buckets(
             self._sample(pieces, count) if sample is None else sample, self._keys, count, apart=sample is None
         )
+        if sample is not None:  # not of buckets that are cut again
+            self._expect_buckets(pieces, buckets, sample)
         parts: list[list[Chunk]] = [[] for _ in buckets.equal]
         file = workspace.spill.new_file()
         for run in self._runs(pieces):
@@ -117,6 +119,17 @@ class Sorter:
         for same, part in zip(buckets.equal, parts, strict=True):
             chunks += part if same else self._sort(part)
         return chunks
+
+    def _expect_buckets(self, pieces: list[Chunk], buckets: Buckets, sample: Columns) -> None:
+        """Predict what the largest run takes, and the largest bucket, as far as the sample tells."""
+        budget, record = self._workspace.budget, self._workspace.recorder.active
+        if record is None:
+            return
+        runs = max(self._run_bytes(run) for run in self._runs(list(pieces)))
+        share = buckets.largest_share(sample, self._keys)
+        bucket = largest_bucket(self._joining_bytes(pieces), share, sample.rows)
+        most = min(max(runs, bucket), ALL_SHARE * budget.remaining_bytes)
+        record.predicted_peak_bytes = max(record.predicted_peak_bytes, budget.used_bytes + int(most))
 
     def _add_run(self, run: list[Chunk], buckets: Buckets, parts: list[list[Chunk]], file: LowerFile) -> None:
         """Sort chunks together into the buckets; where that takes more than was expected, half of them at a time."""

@@ -42,7 +42,9 @@ class ChunkView(Chunk):
             data = workspace.backend.relabel(workspace.backend.select(whole.data, self._names), schema)
             super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=whole.claim)
         else:  # as large as what is read back
-            super().__init__(schema, whole.rows, whole.loaded_bytes(self._names), region=whole.region)
+            widest = whole.widest_row_bytes(workspace) if schema.variable else 0
+            nbytes = whole.loaded_bytes(self._names)
+            super().__init__(schema, whole.rows, nbytes, region=whole.region, widest_row_bytes=widest)
 
     @property
     def copy_bytes(self) -> int:
@@ -105,7 +107,8 @@ class MarkedChunk(Chunk):
             held.resize(max(0, data.nbytes - whole.nbytes))
             super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=(whole.claim, held))
         else:
-            super().__init__(schema, whole.rows, whole.nbytes + more, region=whole.region)
+            widest = whole.widest_row_bytes(workspace)
+            super().__init__(schema, whole.rows, whole.nbytes + more, region=whole.region, widest_row_bytes=widest)
 
     def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
         """Bytes that `load` reads back and makes: all, whatever columns are asked for."""

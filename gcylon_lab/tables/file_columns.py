@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import pyarrow as pa
+
 from ..errors import ReadError, SchemaMismatch
 from .arrow_types import TypeClash, held_type, kind_of, merge_types
 
@@ -26,6 +29,37 @@ class FileSchema(Protocol):
     def rows(self) -> int:
         """How many rows it has."""
         ...
+
+
+def indexes_in_metadata(files: Sequence[FileSchema]) -> dict[str, dict[str, range]]:
+    """Indexes with a name that pandas wrote as a range, of which only a file's metadata know: by path and name.
+
+    They are columns, as other indexes with a name are. A range of another length than the file is not of its rows,
+    and one that a file lacks is no column of all.
+    """
+    found = {file.path: _ranges(file) for file in files}
+    names = dict.fromkeys(name for ranges in found.values() for name in ranges)
+    shared = [name for name in names if all(name in found[file.path] or name in file.schema.names for file in files)]
+    return {path: {name: ranges[name] for name in shared if name in ranges} for path, ranges in found.items()}
+
+
+def _ranges(file: FileSchema) -> dict[str, range]:
+    entries = (file.schema.pandas_metadata or {}).get("index_columns", [])
+    named = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") is not None]
+    ranges = {str(e["name"]): range(e["start"], e["stop"], e["step"]) for e in named if e.get("kind") == "range"}
+    return {n: values for n, values in ranges.items() if len(values) == file.rows and n not in file.schema.names}
+
+
+def with_indexes(schema: Any, indexes: Iterable[str]) -> Any:
+    """A schema with the columns of such indexes, the last ones."""
+    for name in indexes:
+        schema = schema.append(pa.field(name, pa.int64()))
+    return schema
+
+
+def index_array(values: range, start: int, stop: int) -> Any:
+    """Rows of such an index."""
+    return pa.array(np.arange(start, stop, dtype=np.int64) * values.step + values.start)
 
 
 def require_same_columns(files: Sequence[FileSchema], columns: Sequence[str] | None) -> None:

@@ -1,0 +1,109 @@
+"""What GPU engines refuse and CPU engines do: one table, of which errors, the documentation and tests take their text.
+
+What both refuse, such as a mean of texts, is not in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..errors import ArgumentError, GcylonError, UnsupportedDtype
+from .column import Column
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One thing that GPU engines refuse.
+
+    Attributes
+    ----------
+    name : str
+        By which errors carry it, in ``numbers["refusal"]``.
+    dtypes : str
+        Of which columns.
+    verbs : str
+        In what.
+    why : str
+        In words that complete "on GPU engines", as an error says it.
+    instead : str
+        What to do.
+    """
+
+    name: str
+    dtypes: str
+    verbs: str
+    why: str
+    instead: str
+
+
+_CPU = "or use CPU engines (GCYLON_ENGINE=cpu)"
+
+GPU_REFUSALS = (
+    Refusal(
+        "no cuDF type",
+        "complex, period, float16, time, bytes, map, decimal256, struct without fields",
+        "every verb, and what makes such a column",
+        "cuDF has no type for it",
+        f"Convert it before, {_CPU}.",
+    ),
+    Refusal(
+        "list of labels",
+        "category",
+        "groupby: list",
+        "lists of labels cannot be made",
+        f"Convert the column before, as in astype({{'c': 'str'}}), {_CPU}.",
+    ),
+    Refusal(
+        "same bits",
+        "float, and mean, var and std of any dtype",
+        "groupby: sum, mean, var, std with deterministic=True",
+        "sums of floats have not the same bits in every run",
+        f"Leave deterministic=True out, sum integers or decimals, {_CPU}.",
+    ),
+    Refusal(
+        "to a time zone",
+        "text and times",
+        "astype to a dtype with a time zone",
+        "cuDF makes no times of a zone",
+        f"Convert the column before it is distributed, {_CPU}.",
+    ),
+)
+_BY_NAME = {one.name: one for one in GPU_REFUSALS}
+
+
+def refused_column(name: str, column: Column, what: str = "") -> UnsupportedDtype:
+    """The error for a column that GPU engines refuse.
+
+    Parameters
+    ----------
+    name : str
+        Of one of `GPU_REFUSALS`.
+    column : Column
+    what : str, optional
+        What was asked for.
+    """
+    refusal = _BY_NAME[name]
+    asked = f"{what} of column" if what else "column"
+    return UnsupportedDtype(
+        f"{asked} {column.name!r} ({column.describe()}) is refused on GPU engines: {refusal.why}",
+        advice=refusal.instead,
+        column=column.name,
+        refusal=name,
+    )
+
+
+def refused_argument(name: str, what: str) -> ArgumentError:
+    """The error for an argument that GPU engines refuse; ``name`` is that of one of `GPU_REFUSALS`."""
+    refusal = _BY_NAME[name]
+    return ArgumentError(f"{what} is refused on GPU engines: {refusal.why}", advice=refusal.instead, refusal=name)
+
+
+def is_refused_on_gpus(error: BaseException) -> bool:
+    """Whether an error is one of these."""
+    return isinstance(error, GcylonError) and error.numbers.get("refusal") in _BY_NAME
+
+
+def as_markdown() -> str:
+    """The table as documentation shows it."""
+    rows = [f"| {one.dtypes} | {one.verbs} | {one.why} | {one.instead} |" for one in GPU_REFUSALS]
+    return "\n".join(["| dtypes | in | why | instead |", "| --- | --- | --- | --- |", *rows])
