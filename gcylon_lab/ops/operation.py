@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..errors import BudgetExceeded, GcylonError, RanksDisagree
+from ..errors import BudgetExceeded, ConfigError, GcylonError, RanksDisagree
 from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
@@ -125,6 +125,7 @@ class Operation:
         if self.request.check is not None:
             self.request.check()
         local = self.request.config or workspace.config
+        self._return_evicted(local)
         self.lacking, ready = columns_told(workspace, part, self.verb)
         votes = self.vote(
             VoteKind.OPENING,
@@ -145,6 +146,18 @@ class Operation:
         """Of the variable columns of this rank's rows, where they travel."""
         travels = self.verb in VERBS or self.verb in SHUFFLING
         return self.request.part.widest_row_bytes(self.workspace) if travels else 0
+
+    def _return_evicted(self, config: GcylonConfig) -> None:
+        """Before sizes are told: what another operation's own limit has staged of the inputs comes back."""
+        if self.verb.startswith("plan_"):
+            return  # nothing changes by a plan
+        try:
+            limit = self.workspace.limit_for(config)
+        except ConfigError:
+            return  # `make_room` tells it
+        for part in (self.request.part, *self.request.others):
+            part.return_evicted(self.workspace, limit)
+        self.workspace.budget.start_window()  # of which this is no part
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. Stage what is not in use, if the plan needs its memory; learn what is free.

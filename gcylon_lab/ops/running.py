@@ -136,12 +136,16 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: 
     operation.record.budget_bytes = limit
     with operation.workspace.budget.limited(limit):
         result = body(operation)
-    votes = operation.vote(VoteKind.CLOSING, (*giving_way.count(), operation.record.predicted_peak_bytes))
+    one_limit = limit < operation.workspace.live_limit_bytes
+    numbers = (*giving_way.count(), operation.record.predicted_peak_bytes, int(one_limit))
+    votes = operation.vote(VoteKind.CLOSING, numbers)
     own, others = votes[:, :2].max(axis=0)
     if operation.plan is not None and votes[:, 2].all():  # of all steps, not of an exchange among them alone
         peaks = tuple(votes[:, 2].tolist())
         operation.plan = replace(operation.plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
-    operation.notes += giving_way_notes(int(own), int(others), inputs=giving_way.inputs, ran=True)
+    operation.notes += giving_way_notes(
+        int(own), int(others), inputs=giving_way.inputs, ran=True, come_back=bool(votes[:, 3].any())
+    )
     operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
     return result
 

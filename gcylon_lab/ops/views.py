@@ -182,14 +182,19 @@ class ShownPart(Part):
             raise ValueError("a view has no chunks of its own")
         self._seen, self._shown = [[] for _ in self.sources], [[] for _ in self.sources]
 
-    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
+    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int, *, one_limit: int | None = None) -> int:
         """Move chunks of the parts behind down, one part after the other."""
         freed = 0
         for place, source in enumerate(self.sources):
             if freed < wanted_bytes:
                 self._seen[place], self._shown[place] = [], []
-                freed += source.stage(workspace, wanted_bytes - freed, slice_bytes)
+                freed += source.stage(workspace, wanted_bytes - freed, slice_bytes, one_limit=one_limit)
         return freed
+
+    def return_evicted(self, workspace: Workspace, limit_bytes: int) -> None:
+        """Bring back chunks of the parts behind."""
+        for source in self.sources:
+            source.return_evicted(workspace, limit_bytes)
 
     def cut(self, workspace: Workspace) -> None:
         """Cut large staged chunks of the parts behind."""
