@@ -38,7 +38,10 @@ def indexes_in_metadata(files: Sequence[FileSchema]) -> dict[str, dict[str, rang
     They are columns, as other indexes with a name are. A range of another length than the file is not of its rows,
     and one that a file lacks is no column of all.
     """
-    found = {file.path: _ranges(file) for file in files}
+    found = {}
+    for file in files:
+        with reading(file.path, "What pandas wrote into its metadata is damaged."):
+            found[file.path] = _ranges(file)
     names = dict.fromkeys(name for ranges in found.values() for name in ranges)
     shared = [name for name in names if all(name in found[file.path] or name in file.schema.names for file in files)]
     return {path: {name: ranges[name] for name in shared if name in ranges} for path, ranges in found.items()}
