@@ -131,11 +131,15 @@ def _names(place: Place, block: bytes) -> list[str]:
 
 def _require_utf8(place: Place, block: bytes) -> None:
     """Refuse other encodings: Arrow takes bytes as they are for text."""
+    ends = pa.array([0, len(block)], pa.int64())
+    text = pa.LargeStringArray.from_buffers(1, ends.buffers()[1], pa.py_buffer(block))
     try:
-        if not block.isascii():
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        try:
             block.decode()
-    except UnicodeDecodeError as error:
-        raise unreadable(place.path, error, line=place.line_at(block, error.start)) from None
+        except UnicodeDecodeError as error:
+            raise unreadable(place.path, error, line=place.line_at(block, error.start)) from None
 
 
 def _parse(place: Place, block: bytes, types: Types, asked: Types) -> Any:
