@@ -190,3 +190,21 @@ def test_several_values_do_not_stand_for_one(made: Callable[[], Any]) -> None:
 
 def test_an_array_of_one_value_without_an_axis_is_one_value() -> None:
     assert compute(col("f") == np.array(1.5), FRAME.__getitem__).sum() == 1
+
+
+UNLIKE = [
+    col("s") == 6,
+    ~(col("s") != 6),
+    col("s").isin([1, "a"]),
+    col("f") == "0.5",
+    col("f") < "1",
+    col("s") == col("f"),
+]
+
+
+@pytest.mark.parametrize("condition", UNLIKE, ids=str)
+def test_text_and_numbers_are_not_compared(backend: Any, condition: Any) -> None:
+    data = backend.from_frame(FRAME[["s", "f"]])
+    for compute in (lambda: backend.filter(data, condition), lambda: backend.evaluate(data, [("y", condition)])):
+        with pytest.raises(ArgumentError, match="compares column"):
+            compute()
