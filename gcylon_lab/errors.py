@@ -26,13 +26,15 @@
 
 Each says what happened, with numbers, and what to change (``advice``). An error
 raised in an operation is told to all ranks and raised on each as the same
-class; ``rank`` is where it began.
+class; ``rank`` is where it began. URLs stand in them without user info and query.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+
+from .urls import without_secrets
 
 
 class GcylonError(Exception):
@@ -51,11 +53,12 @@ class GcylonError(Exception):
     """
 
     def __init__(self, message: str, *, advice: str = "", rank: int | None = None, **numbers: Any) -> None:
+        message = without_secrets(message)
         super().__init__(message)
         self.message = message
-        self.advice = advice
+        self.advice = without_secrets(advice)
         self.rank = rank
-        self.numbers: dict[str, Any] = numbers
+        self.numbers: dict[str, Any] = {k: without_secrets(v) if type(v) is str else v for k, v in numbers.items()}
         self.agreed = False  # set where every rank raises it, so that it need not be told again
 
     def __str__(self) -> str:

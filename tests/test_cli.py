@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import subprocess
 import sys
 import time
@@ -67,11 +69,14 @@ def test_tutorials_are_copied_and_what_stands_there_is_kept(tmp_path):
 
 def test_lab_serves_the_tutorials(tmp_path):
     port = free_port()
-    options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token="]
+    options, token = ["--no-browser", "--ip=127.0.0.1", f"--port={port}"], secrets.token_urlsafe(24)
+    environment = os.environ | {"JUPYTER_TOKEN": token}
     command = [sys.executable, "-m", "gcylon_lab", "lab", "--dir", str(tmp_path / "work"), "--", *options]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    null = subprocess.DEVNULL
+    process = subprocess.Popen(command, env=environment, stdin=null, stdout=null, stderr=null)
     try:
-        names = {entry["name"] for entry in _ask(f"http://127.0.0.1:{port}/api/contents", process)["content"]}
+        listed = _ask(f"http://127.0.0.1:{port}/api/contents?token={token}", process)
+        names = {entry["name"] for entry in listed["content"]}
     finally:
         process.terminate()
         process.wait(60)

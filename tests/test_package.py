@@ -68,10 +68,20 @@ def test_the_command_line_starts_light():
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_files_are_short_and_named_for_what_they_hold(path):
-    assert len(path.read_text().splitlines()) <= 400
+def test_a_file_is_one_thing_and_named_for_it(path):
+    assert len(path.read_text().splitlines()) <= 700
     assert path.stem not in {"utils", "helpers", "common", "misc"}
     assert ast.get_docstring(ast.parse(path.read_text())), "a module says in one line what it is for"
+
+
+# Wider than a person takes in at a glance: they may shrink, never grow. Any other folder holds 16 modules at most.
+_WIDE_FOLDERS = {"tables": 93, "ops": 80, "bench": 54, "widgets": 47, "cluster": 36, "memory": 20}
+
+
+@pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(PACKAGE)) for path in MODULES}))
+def test_folders_do_not_grow_wider(folder):
+    modules = [path.name for path in MODULES if path.parent == PACKAGE / folder]
+    assert len(modules) <= _WIDE_FOLDERS.get(folder, 16), modules
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -43,6 +43,8 @@ def add(parser: argparse.ArgumentParser) -> None:
     peak.add_argument("--ranks", type=int, default=4)
     peak.add_argument("--part", default="512MiB", help="bytes on each rank (default: 512MiB)")
     peak.add_argument("--budget", default="64MiB", help="budget of each rank (default: 64MiB)")
+    budget = _new(commands, "budget", "memory and time of verbs under budgets of 1.5 to 1/50 of their input", _budget)
+    _add_budget(budget)
     board = _new(commands, "dashboard", "how live the dashboard is, and what it costs, in a real browser", _dashboard)
     board.add_argument("--ranks", type=int, default=2)
     board.add_argument("--rows", type=int, default=40_000_000, help="rows on each rank (default: 40000000)")
@@ -78,6 +80,15 @@ def _add_case(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=5_000_000, help="rows on each rank (default: 5000000)")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--warmup", type=int, default=2)
+
+
+def _add_budget(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--part", default="64MB", help="about so many bytes on each rank (default: 64MB)")
+    examples = {"verbs": "join,groupby", "dtypes": "int,str", "skews": "uniform", "strategies": "auto"}
+    for name, example in examples.items():
+        parser.add_argument(f"--{name}", default="", help=f"comma-separated, as {example} (default: all)")
+    parser.add_argument("--limits", default="1.5,0.5,0.1,0.02", help="shares of the input (default: 1.5,0.5,0.1,0.02)")
 
 
 def _case(arguments: argparse.Namespace) -> Any:
@@ -171,6 +182,29 @@ def _peak(arguments: argparse.Namespace) -> int:
 
     report = run(arguments.ranks, parse_bytes(arguments.part), parse_bytes(arguments.budget))
     return _finish(arguments, report, format_peak)
+
+
+def _budget(arguments: argparse.Namespace) -> int:
+    from .budget import BudgetCase, format_budget, run
+
+    def names(text: str) -> tuple[str, ...]:
+        return tuple(name.strip() for name in text.split(",") if name.strip())
+
+    try:
+        shares = tuple(map(float, names(arguments.limits)))
+    except ValueError:
+        raise ArgumentError(
+            f"--limits {arguments.limits} are no numbers.", advice="Give for example 1.5,0.1."
+        ) from None
+    chosen = {"verbs": arguments.verbs, "kinds": arguments.dtypes, "skews": arguments.skews,
+              "strategies": arguments.strategies}  # fmt: skip
+    case = BudgetCase(
+        ranks=arguments.ranks, part_bytes=parse_bytes(arguments.part), shares=shares,
+        **{name: names(text) for name, text in chosen.items() if text},
+    )  # fmt: skip
+    report = run(case)
+    _finish(arguments, report, format_budget)
+    return 0 if report["summary"]["holds"] else 1
 
 
 def _dashboard(arguments: argparse.Namespace) -> int:

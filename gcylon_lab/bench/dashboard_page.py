@@ -6,6 +6,7 @@ import json
 import os
 import queue
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -89,13 +90,16 @@ def jupyter(folder: Path, cells: Sequence[str], *, dark: bool = False, paths: Se
         port = probe.getsockname()[1]
     command = [
         sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
-        "--IdentityProvider.token=", "--ServerApp.password=", f"--notebook-dir={folder / 'work'}",
+        f"--notebook-dir={folder / 'work'}",
     ]  # fmt: skip
+    # Without a token any user of this host gets a terminal as this one; all can read a command line.
+    token = secrets.token_urlsafe(24)
+    environment = os.environ | _environment(folder, paths) | {"JUPYTER_TOKEN": token}
     with (folder / "jupyter.log").open("w") as log:
-        process = subprocess.Popen(command, env=os.environ | _environment(folder, paths), stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
         try:
             _wait(f"http://127.0.0.1:{port}/api", process, folder)
-            yield Lab(f"http://127.0.0.1:{port}/lab/tree/live.ipynb?reset", folder, process)
+            yield Lab(f"http://127.0.0.1:{port}/lab/tree/live.ipynb?reset&token={token}", folder, process)
         finally:
             process.terminate()
             process.wait(30)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pandas as pd
 from mpi4py import MPI
@@ -16,6 +13,7 @@ import gcylon_lab as gl
 
 from .cases import KEY, ShuffleCase
 from .checks import check_ranks, count_and_sum
+from .high_water import high_water_bytes, reset_high_water
 from .ours import local_columns
 from .seats import Answer, serve
 
@@ -38,18 +36,6 @@ class _Pieces:
             yield pd.DataFrame(columns)
 
 
-def _reset_high_water() -> None:
-    with contextlib.suppress(OSError, AttributeError):
-        # Freed memory that malloc kept would hide growth.
-        ctypes.CDLL(None).malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5")
-
-
-def _high_water_bytes() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
-
-
 def main(budget_bytes: int) -> None:
     """Serve the bench on every rank."""
     context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=budget_bytes))
@@ -60,10 +46,10 @@ def main(budget_bytes: int) -> None:
         table = gl.from_local(pieces)
         context.budget.reset_peak()
         comm.Barrier()
-        _reset_high_water()
-        before, start = _high_water_bytes(), time.perf_counter()
+        reset_high_water()
+        before, start = high_water_bytes(), time.perf_counter()
         result = table.shuffle(KEY, strategy="staged")
-        seconds, grown_bytes = time.perf_counter() - start, _high_water_bytes() - before
+        seconds, grown_bytes = time.perf_counter() - start, high_water_bytes() - before
         peak_bytes, record = context.budget.peak_bytes, context.recorder.operations[-1]
         wrong = check_ranks(comm, (pieces.rows, pieces.checksum), local_columns(result), check_keys=True)
         tiers = result.tiers

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ReadError, WriteError
 from ..profiling.report import format_summary, write_chrome_trace
+from ..whole_files import write_whole
 
 if TYPE_CHECKING:
     from ..profiling.snapshot import RankSnapshot
@@ -25,7 +26,7 @@ def write_snapshots(path: str | Path, snapshots: Sequence[RankSnapshot]) -> None
         If the file cannot be written.
     """
     try:
-        Path(path).write_text(json.dumps({"version": _VERSION, "snapshots": list(snapshots)}))
+        write_whole(path, json.dumps({"version": _VERSION, "snapshots": list(snapshots)}))
     except OSError as error:
         raise WriteError(f"{path} cannot be written: {error.strerror}.") from error
 

@@ -8,7 +8,9 @@ import re
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .forwarding import COLLECTIVE, bind
+from ..urls import without_secrets
+from ..verbs.arguments import bind
+from .forwarding import COLLECTIVE
 from .futures import VerbFuture
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ def _later(name: str, method: Callable[..., Any], owner: str) -> Callable[..., V
     def call(self: Any, *args: Any, **kwargs: Any) -> VerbFuture[Any]:
         bind(name, signature, self, *args, **kwargs)  # what does not fit is said at once
         session: Session = self._session
-        words = f"{self._spoken_name}.{name}({_words(args, kwargs)})"
+        words = without_secrets(f"{self._spoken_name}.{name}({_words(args, kwargs)})")
         return session.later(words, functools.partial(getattr(self, name), *args, **kwargs))
 
     call.__name__ = name + SUFFIX

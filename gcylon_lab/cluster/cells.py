@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from ipyparallel.error import CompositeError
 from IPython.core.error import UsageError
 
 from .failures import gist, name_ranks
+from .interrupts import as_revoked, stopped
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _OURS = re.compile(r"^[ \t]*(%lab|%lab_plan|%%lab_profile)(?!\w)", re.MULTILINE)
 _LONG_LINES = 12
 _ECHO = "Revoked"  # what ranks raise because another one failed
+_CUT = (_ECHO, "KeyboardInterrupt")
 
 Entry = tuple[str, str, str, dict[str, Any]]
 
@@ -50,7 +53,8 @@ def fold_cell(sent: Any, channel: Channel) -> None:
     channel : Channel
         Knows which engine is which rank, and which ranks are gone.
     """
-    shown = _Shown(sent._iopub_streaming_output_callback)
+    started = time.monotonic()
+    shown = _Shown(sent._iopub_streaming_output_callback, lambda: channel.was_cut(started))
     get, stream = sent.get, sent.stream_output
 
     @contextmanager
@@ -67,6 +71,8 @@ def fold_cell(sent: Any, channel: Channel) -> None:
             return get(*args, **kwargs)
         except CompositeError as error:
             channel.raise_if_lost()
+            if channel.was_cut(started) and all(entry[0] in _CUT for entry in error.elist):
+                raise as_revoked(stopped("cell", channel.cut_after(started))) from None
             entries, note = fold_entries(error.elist, channel.engine_ids)
             if shown.streams and sent._output_ready:
                 # Nothing streams in any more, and ipyparallel shows none of it again.
@@ -116,8 +122,9 @@ def fold_entries(entries: Sequence[Entry], engine_ids: Sequence[int]) -> tuple[l
 class _Shown:
     """Decides which errors that stream in are shown."""
 
-    def __init__(self, show: Callable[..., None]) -> None:
+    def __init__(self, show: Callable[..., None], was_cut: Callable[[], bool]) -> None:
         self._show = show
+        self._was_cut = was_cut
         self._seen: set[tuple[str, str]] = set()
         self.held: list[tuple[Any, ...]] = []
         self.count = 0
@@ -127,7 +134,7 @@ class _Shown:
         """As ipyparallel's callback for what streams in."""
         if message["header"]["msg_type"] == "error":
             name, text = message["content"]["ename"], message["content"]["evalue"]
-            if name == _ECHO:
+            if name == _ECHO or (name in _CUT and self._was_cut()):
                 self.held.append((engine, future, message))
                 return
             if gist(name, text) in self._seen:

@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, Revoked
 from .control import CONTROL_S, Control
 from .failures import dress, fold, name_ranks
+from .interrupts import as_revoked, stopped, tell, undisturbed
 from .lookout import Lookout
 from .messages import Reply, Request, deliver
 from .turns import Turns
@@ -26,6 +27,7 @@ _NEWS_S = 1.0
 _RECOVER_S = 30.0
 # An interrupt that comes so soon after a request, and so soon before the next, is meant for the loop around them.
 _BETWEEN_S = 1.0
+_AGAIN_S = 1.0
 
 
 class Channel:
@@ -70,13 +72,16 @@ class Channel:
         self.on_replies: Callable[[list[Reply]], None] | None = None
         self.is_unwanted: Callable[[], bool] = lambda: False
         self._cells_ran = False
-        self._ended_at = self._cut_at = -_BETWEEN_S
+        self._ended_at = self._cut_at = self._last_cut_at = -_BETWEEN_S
         self._describe_loss = describe_loss
         self._is_cut_off = is_cut_off
         self._revocable = revocable
         self._broken = ""
-        self._closed_as = ""
+        self._closed_as: tuple[str, str] | None = None
         self._drops: deque[str] = deque()
+        self._dropping: list[str] = []  # told with a request, which not every rank may have begun
+        # Results that no handle has: those of requests that are over are dropped with the next one.
+        self._unclaimed: dict[str, None] = {}
         self._outstanding: list[Any] = []
         self._signals: Any = None
         client._registration_callbacks.append(self._on_registration)
@@ -120,18 +125,40 @@ class Channel:
             if request.action != "nothing":  # which looks for news, and tells nobody how it ended
                 self.refuse_cut(request.action)
             self.prepare()
-            request = replace(request, drop=request.drop + tuple(self._take_drops()))
-            sent = self.view.send(deliver, request, function, each=each)
-            self.view.forget_ids()
-            self._lookout.watch()
+            sent, started = None, time.monotonic()
             try:
-                replies = self._wait(sent, request.action, timeout_s)
-            except KeyboardInterrupt:
-                self.interrupt()
-                self._settle([sent])
-                self._recover_if_possible()
+                with undisturbed():
+                    sent = self._send(request, function, each)
+                self._lookout.watch()
+                return self._checked(request, self._wait(sent, request.action, timeout_s), started)
+            except KeyboardInterrupt as error:
+                if sent is not None:
+                    self.cut_short(sent, request.action, started, error)
+                    self._recover_if_possible()
                 raise
-            return self._checked(request, replies)
+
+    def _send(self, request: Request, function: Callable[..., Any] | None, each: Sequence[Any] | None) -> Any:
+        """Send a request, and with it what is to be dropped; a result belongs to nobody until `claim`."""
+        self._dropping += [*self._take_drops(), *self._unclaimed]
+        self._unclaimed.clear()
+        if request.result:
+            self._unclaimed[request.result] = None
+        request = replace(request, drop=(*request.drop, *self._dropping))
+        try:
+            sent = self.view.send(deliver, request, function, each=each)
+        except BaseException:  # what cannot be pickled
+            if each is not None:
+                self.interrupt()  # ranks before it were sent their part
+            raise
+        self.view.forget_ids()
+        return sent
+
+    def claim(self, table: str) -> None:
+        """A result has a handle now, which says when to drop it.
+
+        Under the lock since its request was sent: what has no handle when the next one is sent never gets one.
+        """
+        self._unclaimed.pop(table, None)
 
     def drop_later(self, table: str) -> None:
         """Forget a stored table with the next request; safe in finalizers, which may run anywhere."""
@@ -140,7 +167,7 @@ class Channel:
     @property
     def has_news(self) -> bool:
         """Whether the ranks may hold something else than they last told: a table is to be dropped, or cells ran."""
-        return bool(self._drops) or self._cells_ran
+        return bool(self._drops or self._dropping or self._unclaimed or self._cells_ran)
 
     def prepare(self) -> None:
         """Make sure that a request can be sent; under the lock."""
@@ -154,8 +181,10 @@ class Channel:
 
     def check_usable(self) -> None:
         """Raise `ClusterDegraded` if a rank is gone or cannot be freed, `ClusterError` where it was closed."""
-        if self._closed_as:
-            raise ClusterError(self._closed_as, advice="Start one with gl.Cluster(n).")
+        if self._closed_as is not None:
+            what, advice = self._closed_as
+            kind = ClusterError if "gl.Cluster" in advice else ClusterDegraded
+            raise kind(what, advice=advice)
         if self.lost:
             what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
             raise ClusterDegraded(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
@@ -181,9 +210,26 @@ class Channel:
 
     def cut(self) -> None:
         """As `interrupt`, for a person: where it comes between two requests, the second is not sent."""
+        self._last_cut_at = time.monotonic()
         if self.is_busy() or time.monotonic() - self._ended_at < _BETWEEN_S:
             self._cut_at = time.monotonic()
         self.interrupt()
+
+    def was_cut(self, since: float) -> bool:
+        """Whether a person has called `cut` since then."""
+        return self._last_cut_at >= since
+
+    def cut_after(self, since: float) -> float:
+        """How long after a time `cut` was last called, in seconds."""
+        return self._last_cut_at - since
+
+    def cut_short(self, sent: Any, what: str, started: float, error: KeyboardInterrupt) -> None:
+        """A person interrupted the wait for what was sent: free the ranks from it, and say so in the error."""
+        tell(error, stopped(what, time.monotonic() - started))
+        try:
+            self._free_all(sent)
+        except KeyboardInterrupt:
+            pass  # whoever cannot wait goes on: the next request brings the ranks together
 
     def refuse_cut(self, what: str) -> None:
         """Raise `Revoked` where a person has just interrupted, and no request was there to end."""
@@ -193,6 +239,8 @@ class Channel:
 
     def interrupt(self) -> None:
         """Free all ranks from what they are doing, with a signal that does not queue."""
+        if self.is_closed:
+            return  # engines started since have the same ids
         self.needs_recovery = True
         alive = [engine for engine in self.engine_ids if engine in self.client.ids]
         if alive:
@@ -200,6 +248,8 @@ class Channel:
 
     def revoke(self) -> None:
         """Free all ranks from their collectives, by a message that does not queue. Local work goes on."""
+        if self.is_closed:
+            return
         self.needs_recovery = True
         for engine in self.engine_ids:
             self.control.send(engine, {"ask": "revoke"})
@@ -216,7 +266,8 @@ class Channel:
             self.check_usable()
             self._wait_idle()
             self._settle_signals()
-            sent = self.view.send(deliver, Request("recover"))
+            with undisturbed():
+                sent = self.view.send(deliver, Request("recover"))
             error = fold(self._wait(sent, "recover", _RECOVER_S))
             self.check_usable()
             if error is not None:
@@ -249,9 +300,14 @@ class Channel:
         """Whether a request that this client sent is not answered yet."""
         return bool(self.client.outstanding)
 
-    def close(self, why: str = "") -> None:
-        """Stop listening to engines that leave, and looking at them; ``why`` is what requests are then told."""
-        self._closed_as = why
+    @property
+    def is_closed(self) -> bool:
+        """Whether its engines are no longer its own to free: timers and threads of it may still be there."""
+        return self._closed_as is not None
+
+    def close(self, why: str, advice: str) -> None:
+        """Stop listening to engines that leave, and looking at them; requests are then told why, and what helps."""
+        self._closed_as = (why, advice)
         self._lookout.close()
         callbacks = self.client._registration_callbacks
         if self._on_registration in callbacks:
@@ -259,18 +315,19 @@ class Channel:
 
     def _wait(self, sent: Any, what: str, timeout_s: float | None) -> list[Reply]:
         waiter = Waiter(
-            sent, what, timeout_s, is_lost=lambda: bool(self.lost), is_cut_off=self._is_cut_off,
+            sent, what, timeout_s, is_lost=lambda: bool(self.lost),
+            is_cut_off=lambda: self.is_closed or self._is_cut_off(),
             is_unwanted=lambda: what != "recover" and self.is_unwanted(), free=self.interrupt,
         )  # fmt: skip
-        replies = waiter.replies(self.on_wait)
-        if waiter.stuck and self._is_cut_off():
+        replies = waiter.replies(None if what == "recover" else self.on_wait)
+        if self.is_closed or (waiter.stuck and self._is_cut_off()):
             self.check_usable()
         if waiter.stuck and not self.lost:
             cannot = "" if self._revocable else " This MPI library has no revoke."
             self._broken = f"{name_ranks(waiter.stuck).capitalize()} cannot be freed from {what}.{cannot}"
         return replies
 
-    def _checked(self, request: Request, replies: list[Reply]) -> list[Reply]:
+    def _checked(self, request: Request, replies: list[Reply], started: float) -> list[Reply]:
         error = fold(replies)
         self._ended(request.action, error)
         self._cells_ran = False  # requests keep their order: the ranks told of what came after all cells
@@ -279,14 +336,15 @@ class Channel:
         if any(reply.revoked for reply in replies):
             self.needs_recovery = True
         if error is None:
+            self._dropping.clear()
             return replies
-        if request.result:
-            self._drops.append(request.result)
         if isinstance(error, RankLost):
             self._await_loss()
         if self.lost:
             raise self._loss(replies)
         self._recover_if_possible()
+        if isinstance(error, Revoked) and self.was_cut(started):
+            raise as_revoked(stopped(request.action, self.cut_after(started)))
         raise error
 
     def _ended(self, what: str, error: BaseException | None) -> None:
@@ -317,10 +375,12 @@ class Channel:
         except ClusterError:
             pass  # the next request says so; what is raised now is the cause
 
-    def _settle(self, requests: Sequence[Any]) -> None:
+    def _free_all(self, sent: Any) -> None:
+        """Interrupt all ranks, and wait until what was sent is over; again where it had not begun at the first."""
         deadline = time.monotonic() + FREED_S
-        for sent in requests:
-            sent.wait(max(deadline - time.monotonic(), 0.01))
+        self.interrupt()
+        while not sent.wait(_AGAIN_S) and time.monotonic() < deadline:
+            self.interrupt()
 
     def _wait_idle(self) -> None:
         """Wait until no engine has anything left to do, freeing those that are stuck."""
@@ -378,12 +438,14 @@ class Channel:
             self.revoke()
 
     def _free_stranded(self, ranks: Sequence[int], why: str, advice: str) -> None:
+        if self.is_closed:
+            return
         self.needs_recovery = True
         for rank in ranks:
             self.control.send(self.engine_ids[rank], {"ask": "free", "why": why, "advice": advice})
 
     def _on_registration(self, event: dict[str, Any]) -> None:
-        if event["event"] != "unregister" or event["id"] not in self.engine_ids:
+        if self.is_closed or event["event"] != "unregister" or event["id"] not in self.engine_ids:
             return
         self.lost[self.engine_ids.index(event["id"])] = time.monotonic()
         # Whoever does not learn it from a collective is freed by a signal.
@@ -396,5 +458,5 @@ class Channel:
         return self._signals
 
     def _free_survivors(self) -> None:
-        if self.client.outstanding and not self.client._closed:
+        if not self.is_closed and self.client.outstanding and not self.client._closed:
             self.interrupt()

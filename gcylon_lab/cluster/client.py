@@ -20,7 +20,7 @@ from .homes import find_running
 from .identity import RankRecord
 from .launcher import Launcher
 from .lookout import find_stranded
-from .messages import Request
+from .messages import Reply, Request
 from .mpiexec import MpiExec, find_mpiexec
 from .naming import made_at, memory_names, with_id
 from .otherwise import NamesInstead
@@ -153,20 +153,20 @@ class Cluster(Readers, NamesInstead):
         """
         from .handle import DistTable
 
-        result = self._session.new_id()
-        replies = self._session.call(Request("adopt", result=result, args=(name,)))
-        wrong: dict[str, list[int]] = {}
-        for reply in replies:
-            if reply.info is None:
-                wrong.setdefault(reply.value, []).append(reply.rank)
-        if wrong:
-            self._session.drop_later(result)
-            said = "; ".join(f"{name_ranks(ranks)}: {what}" for what, ranks in wrong.items())
-            raise ArgumentError(
-                f"{name!r} is not a Table on every rank ({said}).",
-                advice=f"Make it with %px, for example %px {name} = gl.read_parquet(...).",
-            )
-        return DistTable(self._session, result, replies)
+        def handle(result: str, replies: list[Reply]) -> DistTable:
+            wrong: dict[str, list[int]] = {}
+            for reply in replies:
+                if reply.info is None:
+                    wrong.setdefault(reply.value, []).append(reply.rank)
+            if wrong:
+                said = "; ".join(f"{name_ranks(ranks)}: {what}" for what, ranks in wrong.items())
+                raise ArgumentError(
+                    f"{name!r} is not a Table on every rank ({said}).",
+                    advice=f"Make it with %px, for example %px {name} = gl.read_parquet(...).",
+                )
+            return DistTable(self._session, result, replies)
+
+        return self._session.make(Request("adopt", args=(name,)), handle)
 
     def memory(self) -> pd.DataFrame:
         """The tables on the engines, one row for each rank: what it is called, id, rows, bytes, bytes by tier.

@@ -16,6 +16,7 @@ import threading
 import time
 from pathlib import Path
 
+from . import leftovers
 from .lease import Lease, Vigil
 
 LEASE_FILE = "lease.json"
@@ -33,6 +34,7 @@ def watch(home: Path, grace_s: float) -> None:
     while not vigil.is_over():
         time.sleep(1.0)
     time.sleep(_AFTER_ENGINES_S)
+    leftovers.remove(home)
     shutil.rmtree(home, ignore_errors=True)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(3.0)

@@ -19,7 +19,7 @@ from typing import Any
 from .. import __version__
 from ..config import GcylonConfig
 from ..errors import ClusterError, ConfigError, Revoked, to_message
-from . import actions
+from . import actions, leftovers
 from .controller import LEASE_FILE
 from .hooks import install_hooks
 from .lease import Lease, Vigil
@@ -349,6 +349,8 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     context = contexts.initialize(None if config is None else GcylonConfig(**config), transport=transport)
     # To the launcher's output, where other things that went wrong at start stand too.
     print(f"rank {context.rank}, {context.device}: {context.equipment.describe()}", file=sys.stderr, flush=True)
+    if home.is_dir():
+        leftovers.note(home)
     kernel = get_ipython().kernel
     engine = Engine(context, kernel)
     # On hosts that do not see the cluster's folder the launcher ends the engines.

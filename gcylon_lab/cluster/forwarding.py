@@ -6,10 +6,10 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, TypeVar
 
-from ..config import nearest
-from ..verbs.otherwise import other_argument
+from ..errors import GcylonError
+from ..verbs.arguments import bind
 from .messages import Reply, Request
 
 if TYPE_CHECKING:
@@ -31,15 +31,31 @@ class Forwarding:
         """What stands for the table in a request."""
         raise NotImplementedError
 
-    def _of(self, result: str, replies: list[Reply]) -> DistTable:
-        """The handle of a result that the ranks keep under a name."""
-        raise NotImplementedError
+    @property
+    def _table_kind(self) -> type:
+        """What other tables are that verbs are given."""
+        return Forwarding
 
-    def _send(
-        self, verb: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, result: str = "", timeout_s: Any = None
-    ) -> list[Reply]:
+    def _refuse(self, verb: str, error: GcylonError) -> Never:
+        """Raise what an argument is refused with: no rank was asked yet."""
+        raise error
+
+    def _send(self, verb: str, bound: inspect.BoundArguments) -> list[Reply]:
+        request, function = self._asked(verb, bound)
+        return self._session.call(request, function, timeout_s=bound.arguments.get("timeout_s"))
+
+    def _make(self, verb: str, bound: inspect.BoundArguments) -> DistTable:
+        from .handle import DistTable
+
+        request, function = self._asked(verb, bound)
+        made = functools.partial(DistTable, self._session)
+        return self._session.make(request, made, function, timeout_s=bound.arguments.get("timeout_s"))
+
+    def _asked(self, verb: str, bound: inspect.BoundArguments) -> tuple[Request, Callable[..., Any] | None]:
+        """What to send for a call of a verb: the request, and the function among its arguments."""
         from .handle import as_reference
 
+        args, kwargs = bound.args[1:], bound.kwargs
         session = self._session
         table = self._reference(session).table
         # A function travels as ``%px`` code does, and is the first argument there.
@@ -50,7 +66,7 @@ class Forwarding:
             for name, value in kwargs.items()
             if value is not function or function is None  # None is a value too
         }
-        return session.call(Request(verb, table, result, args, kwargs), function, timeout_s=timeout_s)
+        return Request(verb, table, "", args, kwargs), function
 
 
 H = TypeVar("H", bound=Forwarding)
@@ -68,9 +84,7 @@ def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> DistTable:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        result = self._session.new_id()
-        timeout_s = bound.arguments.get("timeout_s")
-        return self._of(result, self._send(verb.__name__, args, kwargs, result=result, timeout_s=timeout_s))
+        return self._make(verb.__name__, bound)
 
     method: Callable[Concatenate[Any, P], DistTable] = _as_method(verb, call)
     return method
@@ -82,7 +96,7 @@ def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        replies = self._send(verb.__name__, args, kwargs, timeout_s=bound.arguments.get("timeout_s"))
+        replies = self._send(verb.__name__, bound)
         value: R = replies[0].value
         return value
 
@@ -96,7 +110,7 @@ def in_place(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H
 
     def call(self: H, *args: Any, **kwargs: Any) -> H:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        self._send(verb.__name__, args, kwargs, timeout_s=bound.arguments.get("timeout_s"))
+        self._send(verb.__name__, bound)
         return self
 
     method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
@@ -112,8 +126,8 @@ def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concaten
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> list[R]:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
-        _, path, *rest = bound.args
-        replies = self._send(verb.__name__, (absolute(path), *rest), bound.kwargs)
+        bound.arguments["path"] = absolute(bound.arguments["path"])
+        replies = self._send(verb.__name__, bound)
         return [value for reply in replies for value in reply.value]
 
     method: Callable[Concatenate[Any, P], list[R]] = _as_method(verb, call)
@@ -121,31 +135,21 @@ def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concaten
 
 
 def asked_here(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """A method of `Table` as a handle's that runs in the notebook: what it calls of a table, a handle has too."""
+    """A plan that is made in the notebook, of what is known there: refused like its verb, for its arguments and for
+    tables that are gone. A method of `Table` does where what it calls of a table, a handle has too."""
+    signature = inspect.signature(verb)
 
     def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
-        return verb(self, *args, **kwargs)
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+        for given in bound.args:
+            for table in given if isinstance(given, (list, tuple)) else [given]:
+                if isinstance(table, Forwarding):
+                    table._reference(self._session)
+        # Of what is no wrapper of its own: it was checked here.
+        return inspect.unwrap(verb)(*bound.args, **bound.kwargs)
 
     method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
     return method
-
-
-def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
-    """Fit arguments to a verb's: what does not fit is said here, without asking the ranks.
-
-    Raises
-    ------
-    TypeError
-        If they do not fit; it says of which verb, and of a mistyped name which one was probably meant.
-    """
-    try:
-        return signature.bind(*args, **kwargs)
-    except TypeError as error:
-        unknown = next((given for given in kwargs if given not in signature.parameters), "")
-        meant = nearest(unknown, [own for own in signature.parameters if own != "self"]) if unknown else ""
-        instead = other_argument(name, unknown)
-        hint = f": {instead}" if instead else f": did you mean {meant!r}?" if meant else ""
-        raise TypeError(f"{name}() {error}{hint}") from None
 
 
 def absolute(paths: Any) -> Any:

@@ -11,6 +11,7 @@ from ..errors import ArgumentError, BudgetExceeded, HandleReleased
 from ..memory.available import available_bytes
 from ..ops.heads import checked_rows
 from ..units import MIB, format_bytes, format_count
+from ..verbs.arguments import checked
 from ..verbs.otherwise import no_attribute, no_item, no_new_item
 from .async_verbs import with_async
 from .handle_verbs import HandleVerbs
@@ -51,12 +52,12 @@ class DistTable(HandleVerbs):
         self._name = name
         self._generation = session.generation
         self._infos = [reply.info for reply in replies if reply.info is not None]
-        session.infos[name] = self._infos  # brought up to date there
-        self._schema: Schema | None = None
-        self.last_plan: Plan | None = replies[0].plan
         # Runs wherever the collector happens to: it may only queue.
         self._finalizer = weakref.finalize(self, session.drop_later, name)
         self._finalizer.atexit = False
+        session.infos[name] = self._infos  # brought up to date there
+        self._schema: Schema | None = None
+        self.last_plan: Plan | None = replies[0].plan
 
     # ---- what the ranks hold
 
@@ -179,6 +180,7 @@ class DistTable(HandleVerbs):
         frame: pd.DataFrame = self._request("first_rows", checked_rows(n, "n"))[0].value
         return frame
 
+    @checked
     def bind(self, name: str) -> DistTable:
         """Give the table a name in every engine's namespace, for ``%px``; returns this handle.
 
@@ -187,8 +189,6 @@ class DistTable(HandleVerbs):
         ArgumentError
             If it cannot be a name.
         """
-        if not name.isidentifier():
-            raise ArgumentError(f"{name!r} cannot be a variable's name.", advice="Give one such as 'orders'.")
         self._request("bind", name)
         return self
 
@@ -287,9 +287,6 @@ class DistTable(HandleVerbs):
             return "it was released"
         what = "closed" if self._session.closed else "restarted"
         return f"the cluster {self._session.name!r} was {what}"
-
-    def _of(self, result: str, replies: list[Reply]) -> DistTable:
-        return DistTable(self._session, result, replies)
 
     def _request(self, action: str, *args: Any, **kwargs: Any) -> list[Reply]:
         name = self._reference(self._session).table

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
 from ..ops.keys import listed
 from ..tables.schema import Label
 from ..verbs.distinct import DistinctVerbs
@@ -127,24 +126,29 @@ class HandleVerbs(Forwarding):
 
     # ---- plans: of what is known here already, so that no rank is asked
 
+    @asked_here
     def plan_shuffle(
-        self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+        self, on: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
     ) -> Plan:
         """Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
-        return self._plan("shuffle", strategy, config, on=[on] if isinstance(on, str) else list(on))
+        return self._plan("shuffle", strategy, config, on=listed(on))
 
+    @asked_here
     def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
         """Show how `allgather` would run; no data is read."""
         return self._plan("allgather", strategy, config)
 
+    @asked_here
     def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
         """Show how `gather` would run; no data is read."""
         return self._plan("gather", strategy, config, root=root)
 
+    @asked_here
     def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
         """Show how `broadcast` would run; no data is read."""
         return self._plan("broadcast", strategy, config, root=root)
 
+    @asked_here
     def plan_repartition(
         self,
         rows_per_rank: Sequence[int] | None = None,
@@ -155,6 +159,7 @@ class HandleVerbs(Forwarding):
         """Show how `repartition` would run; no data is read."""
         return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)
 
+    @asked_here
     def plan_join(
         self,
         right: Any,
@@ -176,9 +181,10 @@ class HandleVerbs(Forwarding):
         spec = join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
         return foresee_join(spec, left, other, config or self._session.config, strategy=strategy)
 
+    @asked_here
     def plan_groupby(
         self,
-        by: str | int | Sequence[str | int],
+        by: Label | Sequence[Label],
         *,
         sort: bool = False,
         wanted: Sequence[Aggregation] = (),
@@ -187,15 +193,16 @@ class HandleVerbs(Forwarding):
     ) -> Plan:
         """Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its groups would be sorted; no data
         is read."""
-        keys = [by] if isinstance(by, (str, int)) else list(by)
+        keys = listed(by)
         asked = [(one.function, one.column) for one in wanted]
         return self._plan("groupby", strategy, config, on=keys, in_order=sort, asked=asked)
 
+    @asked_here
     def plan_sort_values(
-        self, by: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+        self, by: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
     ) -> Plan:
         """Show how `sort_values` would run; no data is read."""
-        return self._plan("sort_values", strategy, config, on=[by] if isinstance(by, str) else list(by))
+        return self._plan("sort_values", strategy, config, on=listed(by))
 
     plan_drop_duplicates = asked_here(DistinctVerbs.plan_drop_duplicates)
     plan_unique = asked_here(DistinctVerbs.plan_unique)
@@ -213,30 +220,10 @@ class HandleVerbs(Forwarding):
     ) -> Plan:
         from ..ops.set_foresight import foresee_sets
 
-        for other in others:
-            handle_of(verb, other)
-        self._reference(self._session)
         tables = [table.info() for table in (self, *others)]
         return foresee_sets(verb, tables, config or self._session.config, strategy=strategy, **arguments)
 
     def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
         from ..ops.foresight import foresee
 
-        self._reference(self._session)
         return foresee(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)
-
-
-def handle_of(verb: str, value: Any) -> HandleVerbs:
-    """A handle that was given to a verb.
-
-    Raises
-    ------
-    ArgumentError
-        If it is none.
-    """
-    if not isinstance(value, HandleVerbs):
-        raise ArgumentError(
-            f"{verb} takes another table, but this is a {type(value).__name__}.",
-            advice="Give a handle, such as lab.read_parquet(...) returns.",
-        )
-    return value

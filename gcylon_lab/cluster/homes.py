@@ -13,6 +13,7 @@ import psutil
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ..errors import ClusterError
+from . import leftovers
 from .controller import LEASE_FILE
 from .lease import Lease, write_private
 
@@ -82,6 +83,7 @@ def sweep() -> None:
         else:
             abandoned = owner.is_here() and not owner.is_alive() and not _controller_runs(read_state(home))
         if abandoned:
+            leftovers.remove(home)
             shutil.rmtree(home, ignore_errors=True)
 
 

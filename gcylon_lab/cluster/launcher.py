@@ -21,6 +21,7 @@ from traitlets.config import Config
 from ..config import GcylonConfig
 from ..errors import ClusterStartError
 from ..units import format_seconds
+from . import leftovers
 from .controller import GRACE_VARIABLE, HOME_VARIABLE, LEASE_FILE
 from .homes import new_home, sweep
 from .lease import Lease
@@ -146,6 +147,7 @@ class Launcher:
         deadline = time.monotonic() + 10
         while client.ids and time.monotonic() < deadline:
             time.sleep(_POLL_S)
+        leftovers.remove(self.home)
         self._processes.start_engines_sync(self.n)
         self._wait_for_engines(client)
 
@@ -165,6 +167,7 @@ class Launcher:
         for stop in (lambda: self.stop_engines(client), self._processes.stop_controller_sync):
             with contextlib.suppress(Exception):
                 stop()
+        leftovers.remove(self.home)
         shutil.rmtree(self.home, ignore_errors=True)
 
     def output(self) -> str:

@@ -17,6 +17,10 @@ from typing import Any
 
 import psutil
 
+from ..whole_files import write_whole
+
+_JOIN_S = 2.0  # to write a small file
+
 
 @dataclass(frozen=True, slots=True)
 class Owner:
@@ -48,11 +52,7 @@ class Owner:
 
 def write_private(path: Path, values: dict[str, Any]) -> None:
     """Write JSON that only this user may read, so that readers see the old or the new text and nothing between."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(values, file)
-    os.replace(draft, path)
+    write_whole(path, json.dumps(values))
 
 
 class Lease:
@@ -113,8 +113,10 @@ class Keeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop renewing. Idempotent."""
+        """Stop renewing, for good once this returns: nobody's later claim is written over. Idempotent."""
         self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
         while not self._stopped.wait(self._every_s):

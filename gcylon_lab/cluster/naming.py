@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..urls import without_secrets
 from .messages import Request, TableRef
 
 if TYPE_CHECKING:
@@ -119,5 +120,6 @@ def _each(value: Any) -> Iterable[Any]:
 
 def _files(paths: Any) -> str:
     first, *others = _each(paths) or [""]
-    name = os.path.basename(str(first).rstrip("/")) or str(first)
+    first = without_secrets(str(first))
+    name = os.path.basename(first.rstrip("/")) or first
     return f"{name} and {len(others)} more" if others else name

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..errors import Revoked
 from ..units import format_bytes, format_seconds
+from .interrupts import said, stopped
 from .lookout import find_stranded
 
 ProgressCallback = Callable[[list[dict[str, Any]]], None]
@@ -92,8 +93,9 @@ def ending(where: Where, elapsed_s: float, error: BaseException | None) -> Where
     took = format_seconds(elapsed_s)
     if error is None:
         return Where(f"{where.verb} done in {took}", where.verb)
-    cut, at = isinstance(error, (KeyboardInterrupt, Revoked)), where.text.partition(_LEFT)[0]
-    return Where(f"{where.verb} {'interrupted' if cut else 'failed'} after {took}; it was at: {at}", where.verb)
+    if isinstance(error, (KeyboardInterrupt, Revoked)):
+        return Where(said(error) or stopped(where.verb, elapsed_s), where.verb)
+    return Where(f"{where.verb} failed after {took}; it was at: {where.text.partition(_LEFT)[0]}", where.verb)
 
 
 class ProgressLine:

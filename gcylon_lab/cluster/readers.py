@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..config import GcylonConfig
@@ -139,10 +140,9 @@ class Readers:
         from .handle import DistTable, cut_evenly
 
         check_frame(frame)
-        result = self._session.new_id()
-        request = Request("from_local", result=result, kwargs={"config": config})
-        replies = self._session.call(request, each=cut_evenly(frame, self._session.launcher.n))
-        return DistTable(self._session, result, replies)
+        request = Request("from_local", kwargs={"config": config})
+        each = cut_evenly(frame, self._session.launcher.n)
+        return self._session.make(request, partial(DistTable, self._session), each=each)
 
     def _read(
         self,
@@ -165,5 +165,5 @@ class Readers:
     def _make(self, action: str, *args: Any, **kwargs: Any) -> DistTable:
         from .handle import DistTable
 
-        result = self._session.new_id()
-        return DistTable(self._session, result, self._session.call(Request(action, "", result, args, kwargs)))
+        request = Request(action, args=args, kwargs=kwargs)
+        return self._session.make(request, partial(DistTable, self._session))

@@ -20,6 +20,7 @@ from .failures import name_ranks
 from .feed import Feed
 from .futures import Later, VerbFuture
 from .identity import RankRecord, check_complete, check_identities
+from .interrupts import not_sent, tell
 from .launcher import Launcher
 from .lease import Keeper
 from .messages import Reply, Request, ask
@@ -31,6 +32,7 @@ from .turns import Turns
 from .views import activate
 
 T = TypeVar("T")
+H = TypeVar("H")
 
 _MAX_KEEP_S = 5.0
 # An engine beside many other programs was once seen not to answer within 5 s.
@@ -122,7 +124,10 @@ class Session:
         Where they do not take the config, as with a limit above what is free by now, a warning says what is lost.
         """
         self.check_open()
-        self.channel.close()
+        self.channel.close(
+            "A restart ended the engines that this was meant for.",
+            "Run it again, and call restart() before where that did not end; lab.view is of the new engines.",
+        )
         # Not under the lock: whoever holds it waits for engines that this ends.
         self.launcher.stop_engines(self.client)
         with self.channel.lock:
@@ -182,8 +187,11 @@ class Session:
             raise Revoked(f"{request.action} was cancelled before it was sent.")
         self.waiting.begin()
         try:
-            replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
+            with self.turns.lock:  # a restart puts another channel in the place of this one
+                replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
         except BaseException as error:
+            if isinstance(error, KeyboardInterrupt):
+                tell(error, not_sent(request.action))
             self.waiting.done(error)
             if function is not None:
                 advise_names(error)
@@ -191,9 +199,38 @@ class Session:
                 shown_folded(error)  # what no rank raised, such as that one is gone
             raise
         self.waiting.done()
-        if request.result:
-            self.origins[request.result] = origin_of(request)
         return replies
+
+    def make(
+        self,
+        request: Request,
+        handle: Callable[[str, list[Reply]], H],
+        function: Callable[..., Any] | None = None,
+        *,
+        each: Sequence[Any] | None = None,
+        timeout_s: float | None = None,
+    ) -> H:
+        """Run a request whose table stays on the ranks, and make its handle; where anything cuts that short, they
+        drop the table with the next request.
+
+        Parameters
+        ----------
+        request : Request
+            Without a result: that is named here.
+        handle : callable
+            Makes the handle of the result's name and the ranks' replies.
+        function, each, timeout_s
+            As for `call`.
+        """
+        self.check_open()
+        self.turns.wait()
+        with self.turns.lock:  # nobody's next request comes between the replies and the handle
+            request = replace(request, result=self.new_id())
+            replies = self.call(request, function, each=each, timeout_s=timeout_s)
+            made = handle(request.result, replies)
+            self.origins[request.result] = origin_of(request)
+            self.channel.claim(request.result)
+            return made
 
     def later(self, what: str, function: Callable[[], T]) -> VerbFuture[T]:
         """Let a function that makes requests run after all that was asked for before.
@@ -332,7 +369,7 @@ class Session:
             channel.interrupt()
             raise
         finally:
-            channel.close()
+            channel.close("The ranks were only waited for.", "")
 
     def _new_channel(self, engines: Sequence[int]) -> Channel:
         return Channel(
@@ -385,7 +422,7 @@ class Session:
         self._keeper.stop()
         self.feed.close()
         if self.generation:
-            self.channel.close(self._closed_as())
+            self.channel.close(self._closed_as(), "Start one with gl.Cluster(n).")
 
 
 def _ask_config(config: GcylonConfig) -> dict[str, Any]:

@@ -10,17 +10,17 @@ from ..errors import GcylonError
 _OURS = __name__.partition(".")[0]
 
 
-def shown_folded(error: GcylonError, who: str = "") -> None:
+def shown_folded(error: GcylonError | KeyboardInterrupt, who: str = "") -> None:
     """Let IPython show an error in its own way; Python alone shows it as any other.
 
     Parameters
     ----------
-    error : GcylonError
+    error : GcylonError or KeyboardInterrupt
         Changed in place.
     who : str, optional
         Which ranks raised it.
     """
-    error._render_traceback_ = lambda: _lines(error, who)  # type: ignore[attr-defined]
+    error._render_traceback_ = lambda: _lines(error, who)  # type: ignore[union-attr]
 
 
 def headline(name: str, message: str, advice: str, who: str = "") -> str:
@@ -43,10 +43,12 @@ def persons_frames(traceback: TracebackType | None) -> TracebackType | None:
     return kept
 
 
-def _lines(error: GcylonError, who: str) -> list[str]:
+def _lines(error: GcylonError | KeyboardInterrupt, who: str) -> list[str]:
     from IPython import get_ipython
 
     shell: Any = get_ipython()
+    if isinstance(error, KeyboardInterrupt):
+        return [headline(type(error).__name__, str(error), "")]  # whoever interrupted knows where
     top = headline(type(error).__name__, error.message, error.advice, who)
     traceback = persons_frames(error.__traceback__)
     if shell is None:

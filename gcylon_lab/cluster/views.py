@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ipyparallel import AsyncResult, DirectView
 from traitlets import Any as AnyTrait
 
 from .cells import fold_cell, refuse_magics
+from .interrupts import not_sent, tell, undisturbed
 
 if TYPE_CHECKING:
     from .channel import Channel
@@ -72,37 +75,54 @@ class OrderedView(DirectView):  # type: ignore[misc]
 
     def _really_apply(self, f: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         block = options.pop("block", None)
-        self._channel.turns.wait()
-        with self._channel.lock:
-            self._channel.refuse_cut("the call")
-            self._channel.prepare()
-            sent = super()._really_apply(f, args, kwargs, block=False, **options)
-            self._channel.track(sent)
-        return self._result(sent) if (self.block if block is None else block) else sent
+        with self._interrupted_as("call") as request:
+            self._channel.turns.wait()
+            with self._channel.lock:
+                self._channel.refuse_cut("the call")
+                self._channel.prepare()
+                with undisturbed():
+                    sent = super()._really_apply(f, args, kwargs, block=False, **options)
+                    request.sent = sent
+                    self._channel.track(sent)
+            return sent.get() if (self.block if block is None else block) else sent
 
     def execute(
         self, code: str, silent: bool = True, targets: Any = None, block: bool | None = None, label: Any = None
     ) -> Any:
         """Run code in the engines' namespaces; as `ipyparallel.DirectView.execute`."""
         refuse_magics(code)
-        self._channel.turns.wait()
-        with self._channel.lock:
-            self._channel.refuse_cut("the cell")
-            self._channel.prepare()
-            sent = super().execute(code, silent=silent, targets=targets, block=False, label=label)
-            fold_cell(sent, self._channel)
-            self._channel.track(sent)
-        if self.block if block is None else block:
-            self._result(sent)
-            sent.wait_for_output(2)
-        return sent
+        with self._interrupted_as("cell") as request:
+            self._channel.turns.wait()
+            with self._channel.lock:
+                self._channel.refuse_cut("the cell")
+                self._channel.prepare()
+                with undisturbed():
+                    sent = super().execute(code, silent=silent, targets=targets, block=False, label=label)
+                    request.sent = sent
+                    fold_cell(sent, self._channel)
+                    self._channel.track(sent)
+            if self.block if block is None else block:
+                sent.get()
+                sent.wait_for_output(2)
+            return sent
 
-    def _result(self, sent: Any) -> Any:
+    @contextmanager
+    def _interrupted_as(self, what: str) -> Iterator[_Sent]:
+        """An interrupt inside the block frees the ranks from what was sent there, and says so."""
+        request, started = _Sent(), time.monotonic()
         try:
-            return sent.get()
-        except KeyboardInterrupt:
-            self._channel.interrupt()
+            yield request
+        except KeyboardInterrupt as error:
+            if request.sent is not None:
+                self._channel.cut_short(request.sent, what, started, error)
+            tell(error, not_sent(what))
             raise
+
+
+class _Sent:
+    """What was sent, once it was."""
+
+    sent: Any = None
 
 
 def activate(view: OrderedView) -> None:
@@ -110,8 +130,11 @@ def activate(view: OrderedView) -> None:
     from IPython import get_ipython
 
     global _active
-    if get_ipython() is not None:
-        view.activate()
+    shell = get_ipython()
+    if shell is not None:
+        from .px import RankMagics
+
+        shell.magics_manager.register(RankMagics(shell, view))
         _active = view
         _turns[view] = next(_numbers)
 

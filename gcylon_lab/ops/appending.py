@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
 from ..tables.column import Column
 from ..tables.schema import Schema
+from ..tables.single_values import check_choice
 from .chunk import Chunk
 from .exchange import exchange_table
 from .foresight import target_rows
@@ -100,8 +100,7 @@ def require_choices(*, join: str, order: str) -> None:
         Naming those that there are.
     """
     for name, value, known in (("join", join, ("outer", "inner")), ("order", order, ("global", "local"))):
-        if value not in known:
-            raise ArgumentError(f"{name}={value!r} is none.", advice=f"It is one of {', '.join(map(repr, known))}.")
+        check_choice(name, value, known)
 
 
 def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Part:

@@ -62,8 +62,6 @@ def describe(
     asked = _plain(percentiles)
 
     def check() -> None:
-        if columns and isinstance(columns[0], float):
-            raise ArgumentError(f"{columns!r} are no columns.", advice=f"Give percentiles={columns!r}.")
         check_columns(part, columns or ())
         _labels(asked)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
 from ..tables.aggregation import whole_rows
 from ..tables.expressions import col
 from ..tables.schema import Label
+from ..tables.single_values import check_choice
 from .choosing import chosen_rows
 from .groupby import group_rows, shared_checks
 from .keys import check_keys, require_columns
@@ -96,8 +96,7 @@ def check_keep(keep: str | bool) -> None:
     ArgumentError
         Naming what there is.
     """
-    if keep not in ("first", "last") and keep is not False:
-        raise ArgumentError(f"keep={keep!r} is none.", advice="It is 'first', 'last' or False.")
+    check_choice("keep", keep, ("first", "last", False))
 
 
 def _standing_once(operation: Operation, part: Part, count: Label) -> Part:

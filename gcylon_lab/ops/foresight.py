@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from numbers import Integral
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ColumnMissing
 from ..tables.schema import Label
+from ..tables.single_values import shown
 from .costs import all_staged, never_fits, room_wanted
 from .giving_way import giving_way_notes
 from .plan import Plan, check_strategy, make_plan
@@ -133,8 +134,8 @@ def check_root(root: int, size: int) -> None:
     ArgumentError
         With the range.
     """
-    if isinstance(root, bool) or not isinstance(root, int) or not 0 <= root < size:
-        raise ArgumentError(f"root={root!r} is no rank.", advice=f"It lies in [0, {size}).")
+    if isinstance(root, bool) or not isinstance(root, Integral) or not 0 <= root < size:
+        raise ArgumentError(f"root={shown(root)} is no rank.", advice=f"It lies in [0, {size}).")
 
 
 def target_rows(rows: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
@@ -171,9 +172,10 @@ def listed_rows(wanted: Sequence[int] | None) -> list[int] | None:
     """
     if wanted is None:
         return None
-    if not isinstance(wanted, Iterable) or not all(isinstance(n, Integral) for n in wanted):
+    several = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes, Mapping, Set))
+    if not several or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in wanted):
         raise ArgumentError(
-            f"rows_per_rank={wanted!r} is no list of numbers of rows.",
+            f"rows_per_rank={shown(wanted)} is no list of numbers of rows.",
             advice="Give one number of at least 0 a rank, for example [100, 200] on 2 ranks; None cuts evenly.",
         )
     return [int(n) for n in wanted]

@@ -8,6 +8,7 @@ from typing import Any
 from ..errors import ArgumentError
 from ..tables.data import Columns
 from ..tables.pandas_backend import PandasBackend
+from ..tables.single_values import shown
 from .chunk import Chunk, hold
 from .operation import Operation
 from .part import Part
@@ -35,7 +36,7 @@ def checked_rows(given: Any, name: str, *, or_all: bool = False) -> int:
     """
     if isinstance(given, bool) or not isinstance(given, Integral) or given < 0:
         instead = "Give one of at least 0, or None for all." if or_all else "Give one of at least 0."
-        raise ArgumentError(f"{name}={given!r} is no number of rows.", advice=instead)
+        raise ArgumentError(f"{name}={shown(given)} is no number of rows.", advice=instead)
     return int(given)
 
 

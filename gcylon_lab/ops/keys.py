@@ -2,29 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, KeysView, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, ColumnMissing
 from ..tables.schema import Label, Schema
+from ..tables.single_values import shown
 from .part import Part
 
 
-def listed(names: Label | Sequence[Label]) -> list[Label]:
+def listed(names: Label | Sequence[Label], argument: str = "columns") -> list[Label]:
     """Turn one label or several into a list.
+
+    Parameters
+    ----------
+    names : label or sequence of labels
+    argument : str
+        What it was given as.
 
     Raises
     ------
     ArgumentError
-        If it is neither.
+        If it is neither: what has no order, or holds columns, is no list of labels.
     """
-    if isinstance(names, (str, int, np.integer)):
+    if _is_label(names):
         return [plain_label(names)]
-    if not isinstance(names, Iterable):
-        raise ArgumentError(f"{names!r} names no column.", advice="Give a label, or a list of labels.")
-    return [plain_label(name) for name in names]
+    given: Any = names
+    unordered = isinstance(given, Set) and not isinstance(given, KeysView)
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, bytearray, Mapping)) and not unordered
+    if several and getattr(given, "ndim", 1) == 1:
+        given = list(given)
+        if all(map(_is_label, given)):
+            return [plain_label(name) for name in given]
+    advice = "Give a label, or a list of labels."
+    if unordered:
+        advice = "A set has no order: give a list of labels."
+    elif hasattr(given, "columns"):
+        advice = "Give a label, or a list of labels, as list(frame.columns)."
+    raise ArgumentError(f"{argument}={shown(given)} names no column.", advice=advice)
+
+
+def _is_label(name: Any) -> bool:
+    return isinstance(name, (str, int, np.integer)) and not isinstance(name, bool)
 
 
 def plain_label(name: Any) -> Any:

@@ -18,6 +18,7 @@ from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.planes import text_places
 from ..tables.schema import Schema, agree_schemas
+from ..urls import without_secrets
 from .costs import all_staged, costs_of, never_fits, room_wanted
 from .part import Part
 from .plan import Plan, check_strategy, make_plan
@@ -310,7 +311,7 @@ class Operation:
         if (digests == digests[0]).all():
             return
         texts = self.workspace.transport.share(self.request.text().encode())
-        calls = [text.decode() for text in texts]
+        calls = [without_secrets(text.decode()) for text in texts]
         asked = "; ".join(f"rank {rank}: {call}" for rank, call in enumerate(calls))
         verbs = {call.partition("(")[0] for call in calls}
         what = f"{self.verb} with different arguments" if len(verbs) == 1 else "different verbs"

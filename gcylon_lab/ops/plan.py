@@ -10,6 +10,7 @@ import numpy as np
 from ..config import GcylonConfig
 from ..errors import ArgumentError
 from ..memory.budget import exceeded
+from ..tables.single_values import check_choice
 from ..units import format_bytes, format_count
 from .advice import limit_that_does
 from .costs import Costs, Numbers, costs_of, expected_results
@@ -158,8 +159,7 @@ def check_strategy(strategy: str) -> None:
     ArgumentError
         Naming the strategies.
     """
-    if strategy not in STRATEGIES:
-        raise ArgumentError(f"strategy={strategy!r} is none.", advice=f"It is one of {', '.join(STRATEGIES)}.")
+    check_choice("strategy", strategy, STRATEGIES)
 
 
 def make_plan(

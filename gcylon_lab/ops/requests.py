@@ -10,6 +10,7 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ConfigError
+from ..tables.single_values import shown
 from .part import Part
 
 
@@ -62,9 +63,14 @@ def check_settings(config: object, timeout_s: object) -> None:
         With what was given.
     """
     if config is not None and not isinstance(config, GcylonConfig):
-        raise ConfigError(f"config={config!r} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig().")
-    if timeout_s is not None and not (isinstance(timeout_s, Real) and float(timeout_s) >= 0):
-        raise ArgumentError(f"timeout_s={timeout_s!r} is no time.", advice="Give seconds, or None to wait for ever.")
+        raise ConfigError(
+            f"config={shown(config)} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig()."
+        )
+    is_time = isinstance(timeout_s, Real) and not isinstance(timeout_s, bool) and float(timeout_s) >= 0
+    if timeout_s is not None and not is_time:
+        raise ArgumentError(
+            f"timeout_s={shown(timeout_s)} is no time.", advice="Give seconds, or None to wait for ever."
+        )
 
 
 def digest(text: str) -> int:

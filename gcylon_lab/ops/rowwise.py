@@ -12,7 +12,7 @@ from ..memory.budget import exceeded
 from ..tables.backend import Backend, Data
 from ..tables.expressions import Expression
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
-from ..tables.single_values import several_values
+from ..tables.single_values import several_values, shown
 from ..units import format_bytes
 from .chunk import Chunk
 from .intake import check_values, take_in
@@ -42,8 +42,7 @@ def filtered(
     """Collective: all ranks call it. The rows of which a condition holds."""
 
     def check() -> None:
-        if not isinstance(condition, Expression):
-            raise _no_condition(condition)
+        check_condition(condition)
         check_columns(part, condition.columns())
 
     def body(operation: Operation) -> Part:
@@ -59,12 +58,20 @@ def filtered(
     return run_operation(workspace, request, body)
 
 
-def _no_condition(given: Any) -> ArgumentError:
+def check_condition(given: Any) -> None:
+    """Refuse what is no expression.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if isinstance(given, Expression):
+        return
     if callable(given):  # its address would be another one on each rank
         advice = "Give one such as gl.col('x') > 0, or call map_parts(f) with a function of frames."
-        return ArgumentError("A function is no condition.", advice=advice)
-    return ArgumentError(
-        f"{several_values(given) or repr(given)} is no condition.", advice="Give one such as gl.col('x') > 0."
+        raise ArgumentError("A function is no condition.", advice=advice)
+    raise ArgumentError(
+        f"{several_values(given) or shown(given)} is no condition.", advice="Give one such as gl.col('x') > 0."
     )
 
 

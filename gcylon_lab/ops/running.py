@@ -10,6 +10,7 @@ from ..errors import BudgetExceeded, CommError, GcylonError
 from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ..profiling import OperationRecord
 from ..profiling import operation as recorded
+from ..urls import without_secrets
 from .advice import with_leeway
 from .giving_way import GivingWay, giving_way_notes
 from .operation import Operation
@@ -61,7 +62,7 @@ def run_verb(
     number = workspace.operation_number
     unrecorded = nullcontext(OperationRecord(number, request.verb))
     with unrecorded if quiet else recorded(request.verb, number, workspace.recorder) as record:
-        record.arguments = request.text()
+        record.arguments = without_secrets(request.text())
         record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
         operation = Operation(workspace, request, record)
         giving_way = GivingWay(workspace, (request.part, *request.others))

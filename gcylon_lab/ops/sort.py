@@ -12,6 +12,7 @@ from ..errors import ArgumentError, GcylonError
 from ..profiling import span
 from ..tables.backend import Data, Ids
 from ..tables.column import Label
+from ..tables.single_values import check_choice
 from ..tables.sorting import SortKey, require_sortable
 from .exchange import exchange_table
 from .keys import check_keys, listed
@@ -93,8 +94,7 @@ def _check_arguments(names: Sequence[Label], directions: Sequence[bool], na_posi
             f"ascending={directions!r} does not fit by={list(names)!r}.",
             advice="Give True or False, or a list with one of them for each key.",
         )
-    if na_position not in ("first", "last"):
-        raise ArgumentError(f"na_position={na_position!r} is none.", advice="It is 'first' or 'last'.")
+    check_choice("na_position", na_position, ("first", "last"))
 
 
 def _sort(operation: Operation, part: Part, keys: Sequence[SortKey]) -> Part:

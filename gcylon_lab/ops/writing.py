@@ -51,10 +51,10 @@ def write_files(
 
     def body(operation: Operation) -> Part:
         files = io.PartFiles(folder, rank, size, form.ending, form.suffixes, storage)
-        files.look(overwrite=overwrite)
-        # Looked at by all before anyone writes, so that no rank sees another's new file as one of before.
-        operation.vote(VoteKind.COUNT)
         try:
+            files.look(overwrite=overwrite)
+            # Looked at by all before anyone writes, so that no rank sees another's new file as one of before.
+            files.new_folders = int(operation.vote(VoteKind.COUNT, (files.new_folders,)).max())
             _write(operation, files, form)
             operation.vote(VoteKind.COUNT)
             names = files.finish()

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from os import PathLike
 from typing import Any
 
-from gcylon_lab.errors import WriteError
-
+from ..errors import WriteError
+from ..whole_files import write_whole
 from .gpus import GpuSeries, gpus_of
 from .snapshot import RankSnapshot
 
@@ -62,7 +62,7 @@ def chrome_trace(snapshots: Sequence[RankSnapshot]) -> dict[str, Any]:
 
 
 def write_chrome_trace(path: str | PathLike[str], snapshots: Sequence[RankSnapshot]) -> None:
-    """Write `chrome_trace` as a JSON file.
+    """Write `chrome_trace` as a JSON file that only this user reads.
 
     Raises
     ------
@@ -71,8 +71,7 @@ def write_chrome_trace(path: str | PathLike[str], snapshots: Sequence[RankSnapsh
     """
     text = json.dumps(chrome_trace(snapshots), allow_nan=False, separators=(",", ":"))
     try:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(text)
+        write_whole(path, text)
     except OSError as error:
         raise WriteError(
             f"The trace of {len(text):,} bytes cannot be written to {path}: {error.strerror}.",

@@ -78,6 +78,7 @@ class Kernel:
     inputs: tuple[Label, ...]
     outputs: tuple[Column, ...]
     argument: float = 0.0
+    of: Column | None = None  # the table's column, which errors name: the columns of partial results have other names
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +297,7 @@ class _Steps:
             inner = fixed_column("", pa.int64())
         made = self._kernel(
             function, (column.name,), lambda name: (replace(inner, name=name),), merged.get(function, function),
-            wanted.argument,
+            wanted.argument, column,
         )  # fmt: skip
         return Kernel("same", _names(made), output)
 
@@ -318,12 +319,13 @@ class _Steps:
         outputs: Callable[[str], tuple[Column, ...]],
         merged: str,
         argument: float = 0.0,
+        of: Column | None = None,
     ) -> Kernel:
         key = (function, inputs, argument)
         if key not in self.partial:
-            self.partial[key] = kernel = Kernel(function, inputs, outputs(self._new_name(key)), argument)
+            self.partial[key] = kernel = Kernel(function, inputs, outputs(self._new_name(key)), argument, of)
             if merged:
-                self.merge[key] = Kernel(merged, _names(kernel), kernel.outputs)
+                self.merge[key] = Kernel(merged, _names(kernel), kernel.outputs, of=of)
         return self.partial[key]
 
     def _new_name(self, key: tuple[Any, ...]) -> str:
@@ -343,8 +345,30 @@ def _total(name: str) -> tuple[Column, ...]:
 
 
 def _moments(name: str) -> tuple[Column, ...]:
+    """The count, the mean in two numbers as sums are, and the sum of the squared distances from it."""
     count = fixed_column(name + " n", pa.int64())
-    return count, fixed_column(name + " mean", pa.float64()), fixed_column(name + " squares", pa.float64())
+    return count, *(fixed_column(name + part, pa.float64()) for part in (" mean", " mean rest", " squares"))
+
+
+def sum_beyond(kernel: Kernel, column: Column, about: float, holder: str) -> UnsupportedDtype:
+    """The error for a sum that its type does not hold.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    column : Column
+        That was added up: the table's, or one of partial results.
+    about : float
+        The sum.
+    holder : str
+        The type.
+    """
+    of = kernel.of or column
+    return UnsupportedDtype(
+        f"a sum of column {of.name!r} ({of.describe()}) is about {about:.6g}, which {holder} does not hold",
+        advice=f"Convert the column before: astype({{{of.name!r}: 'float64'}}) has sums of that size, rounded.",
+        column=of.name,
+    )
 
 
 def partial_schema(schema: Schema, steps: Aggregations) -> Schema:

@@ -11,7 +11,7 @@ import pylibcudf as plc
 
 from .casting import cast_columns
 from .column import Column
-from .cudf_data import Array, DeviceColumns, as_column, current_stream, empty_array
+from .cudf_data import Array, DeviceColumns, as_column, converted, current_stream, empty_array
 from .cudf_transfer import all_null, to_device, to_host, uploaded
 from .cudf_types import device_type, fixed_type, item_dtype, require_device_form
 from .schema import Schema
@@ -88,7 +88,7 @@ def _widened(source: Column, target: Column, array: Array) -> Array | None:
     if not _always_fits(before, after) or (source.fixed is False and target.fixed):
         return None
     if target.fixed:
-        return array.astype(after)
+        return converted(array, after)
     if source.fixed and source.kind == "float":
         return None  # NaN becomes null
     plain = as_column(source, array) if source.fixed else array

@@ -107,6 +107,18 @@ def as_array(column: Any, dtype: Any, items: int = 1) -> Any:
     return cupy.ndarray((column.size() * items,), dtype, start)
 
 
+def converted(values: Any, dtype: Any) -> Any:
+    """A cupy array of numbers in another type; itself where it has it.
+
+    cupy compiles its kernels so that float32 values below 1.2e-38 are zeros; libcudf does not.
+    """
+    if values.dtype != np.float32 or np.dtype(dtype) != np.float64 or not values.size:
+        return values.astype(dtype, copy=False)
+    narrow = cupy.ascontiguousarray(values)
+    plain = plc.Column(plc.DataType(plc.TypeId.FLOAT32), narrow.size, plc.gpumemoryview(narrow), None, 0, 0, [])
+    return as_array(plc.unary.cast(plain, plc.DataType(plc.TypeId.FLOAT64), stream=current_stream()), np.float64)
+
+
 def empty_columns(schema: Schema) -> DeviceColumns:
     """No rows of a schema.
 

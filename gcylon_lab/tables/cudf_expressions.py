@@ -5,14 +5,17 @@ The dtype of what an expression makes is asked of pandas, with columns without r
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import cudf
 import cupy
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ..errors import ArgumentError
 from . import interop
@@ -22,9 +25,10 @@ from .cudf_data import Array, DeviceColumns
 from .cudf_frames import _order_after_cudf, _schema, _taken, _to_series
 from .cudf_rows import take
 from .cudf_types import require_device_form
-from .data import empty_array
+from .data import empty_columns
 from .expressions import Expression, compute
-from .interop import _to_values
+from .pandas_rows import value_of
+from .promotion import fixed_column
 from .schema import Schema
 from .time_texts import with_times
 
@@ -73,9 +77,41 @@ def _series(expression: Expression, data: DeviceColumns) -> Any:
     """The series of an expression, made on cuDF's own stream."""
     cupy.cuda.get_current_stream().synchronize()
     computing = _Computing(data)
-    timed = with_times(expression, data.schema, days=False)
+    timed = _dates_as_times(with_times(expression, data.schema, days=False), data.schema)
     value = compute(timed, computing.column, computing.as_pandas)
     return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
+
+
+def _dates_as_times(expression: Any, schema: Schema) -> Any:
+    """An expression in which the dates beside columns of dates are times at midnight, as cuDF holds those columns.
+
+    Beside columns of times they stay dates, which pandas and cuDF take for something else.
+    """
+    if not isinstance(expression, Expression) or expression.operation == "col":
+        return expression
+    kinds = {schema[name].kind for name in expression.columns() if name in schema}
+    arguments = [_dates_as_times(argument, schema) for argument in expression.arguments]
+    if "date" in kinds and "datetime" not in kinds:
+        arguments = [_as_time(argument) for argument in arguments]
+    return Expression(expression.operation, *arguments)
+
+
+def _as_time(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_time(one) for one in value]
+    if isinstance(value, Expression) and value.operation == "lit":
+        return Expression("lit", *map(_as_time, value.arguments))
+    return pd.Timestamp(value) if isinstance(value, datetime.date) else value
+
+
+def _column_of_dates(expression: Expression, schema: Schema) -> Column | None:
+    """The column of dates whose dtype the values of an expression have, which are times to cuDF."""
+    if expression.operation in ("fillna", "where", "clip") and isinstance(expression.arguments[0], Expression):
+        return _column_of_dates(expression.arguments[0], schema)
+    if expression.operation != "col":
+        return None
+    column = schema[expression.arguments[0]]
+    return column if column.kind == "date" else None
 
 
 class _Computing:
@@ -134,23 +170,24 @@ def _combined(operation: str, left: Any, right: Any) -> Any:
 
 
 def _by_pandas(expression: Expression, schema: Schema) -> pd.Series[Any]:
-    """What pandas makes of columns without rows."""
-
-    def column(name: Label) -> pd.Series[Any]:
-        return pd.Series(_to_values(schema[name], empty_array(schema[name])))
-
-    value: Any = compute(with_times(expression, schema), column)
+    """What CPU engines make of columns without rows."""
+    value = value_of(expression, empty_columns(schema))
     return value if isinstance(value, pd.Series) else pd.Series([value]).iloc[:0]
 
 
 def _column(name: Label, expression: Expression, data: DeviceColumns) -> tuple[Column, Array]:
     series = _series(expression, data)
-    schema = _schema([name], [series])
+    dates = _column_of_dates(expression, data.schema)
+    schema = _schema([name], [series]) if dates is None else Schema([replace(dates, name=name)])
     require_device_form(schema)
     _order_after_cudf()
     made = DeviceColumns(schema, len(series), (_taken(schema[name], series),))
     cupy.cuda.get_current_stream().synchronize()
+    if dates is not None:
+        return made.schema[name], made.arrays[0]
     wanted, _ = interop._from_series(name, _by_pandas(expression, data.schema))
+    if wanted.fixed and wanted.kind == "int" and not made.schema[name].fixed:
+        wanted = fixed_column(name, pa.float64())  # of pandas' own dtypes that of ints with missing ones
     if wanted.kind not in ("null", "category") and wanted != schema[name]:
         made = cast(_without_nulls(made, wanted), Schema([wanted]))
     return made.schema[name], made.arrays[0]

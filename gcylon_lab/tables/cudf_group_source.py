@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .cudf_hash_source import WIDENED
+
 EMPTY = 0x8000000000000001  # of a place of the table; the key that looks like it has a place of its own, the last
 # What the table says of itself: whether it was full, how many groups there are and were found, and for each step how
 # far from zero the values were.
@@ -68,7 +70,7 @@ AFTER
 """
 _ADD = """
         {
-            const TYPE value = here ? (TYPE)in_PLACE[row] : (TYPE)0;
+            const TYPE value = here ? (TYPE)READ(in_PLACE[row]) : (TYPE)0;
             LOOKS
             TYPE mine = SKIPS ? (TYPE)0 : value;
             if (together) {
@@ -165,6 +167,7 @@ class Step(NamedTuple):
             looks = _LARGEST_LOOKS.replace("SIZE", "(long long)value < 0 ? 0ull - value : value" if signed else "value")
             text = _ADD.replace("LOOKS", looks if self.how == "whole" else "")
             text = text.replace("SKIPS", nan).replace("TYPE", "double" if self.how == "float" else "u64")
+            text = text.replace("READ", "widened" if self.c_type == "float" else "")
         return text.replace("PLACE", str(place))
 
     def after(self, place: int) -> str:
@@ -193,4 +196,4 @@ def source(key_type: str, steps: Sequence[Step], results: Sequence[int | None]) 
         for i, step in enumerate(results)
     )
     reading = _READING.replace("GROUPS_AT", str(GROUPS)).replace("FOUND_AT", str(FOUND)).replace("RESULTS", lines)
-    return _HEAD + (body + reading).replace("KEY", key_type)
+    return _HEAD + WIDENED + (body + reading).replace("KEY", key_type)

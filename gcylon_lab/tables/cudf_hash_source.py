@@ -27,6 +27,16 @@ CONSTANTS = "\n".join(
     }.items()
 )
 
+# cupy compiles with -ftz=true, by which a plain conversion of a float32 value below 1.2e-38 gives zero.
+WIDENED = r"""
+static __device__ __forceinline__ double widened(double value) { return value; }
+static __device__ __forceinline__ double widened(float value) {
+    double wide;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(wide) : "f"(value));
+    return wide;
+}
+"""
+
 NUMBERS = r"""
 typedef unsigned long long u64;
 typedef long long i64;
@@ -46,6 +56,7 @@ static __device__ __forceinline__ u64 hash_uint64(u64 value) {
     return value >> 63 ? hash ^ ABOVE_INT64 : hash;
 }
 
+WIDENED
 static __device__ __forceinline__ u64 hash_float(double value) {
     if (value != value) return NULL_HASH;
     if (trunc(value) == value) {
@@ -63,7 +74,7 @@ static __device__ __forceinline__ bool valid(const u32* mask, i64 item) {
 static __device__ __forceinline__ u32 reduced(u64 hash, u64 n, int shift) {
     return (u32)(shift ? hash >> shift : ((hash >> 32) * n) >> 32);
 }
-"""
+""".replace("WIDENED", WIDENED)
 
 DECIMALS = r"""
 static __device__ u64 scaled(i64 units, int scale) {

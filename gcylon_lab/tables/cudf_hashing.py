@@ -117,7 +117,7 @@ def _label_table(column: Column) -> np.ndarray[Any, Any]:
 def number(value: str, c_type: str) -> str:
     """The expression that hashes a number of a C type."""
     if c_type in ("float", "double"):
-        return f"hash_float((double){value})"
+        return f"hash_float(widened({value}))"
     return f"hash_uint64({value})" if c_type == "u64" else f"hash_int((i64){value})"
 
 

@@ -15,7 +15,7 @@ from ..errors import SchemaMismatch
 from .casting import as_fixed
 from .column import Column, Label
 from .cudf_casting import cast
-from .cudf_data import Array, DeviceColumns, as_array, as_column, current_stream, empty_array
+from .cudf_data import Array, DeviceColumns, as_array, as_column, converted, current_stream, empty_array
 from .cudf_gather import take_fixed
 from .cudf_join_table import FOUND_ROW_BYTES, TABLE_ROW_BYTES, JoinTable, TableMatches
 from .cudf_rows import from_result, gathered, item_type, masked, null_item, over, validity
@@ -185,13 +185,13 @@ def _comparable(form: KeyForm, column: Column, array: Array) -> tuple[Any, Any |
         return _as_values(form, column, array), None, None
     values = array if column.fixed else as_array(array, item_type(array))
     if form.kind == "float":
-        return over(values.astype(np.float64) + 0.0), valid, None  # -0.0 + 0.0 is 0.0
+        return over(converted(values, np.float64) + 0.0), valid, None  # -0.0 + 0.0 is 0.0
     if form.kind == "ticks":
         ticks, able = _in_unit(values.astype(np.int64, copy=False), column.unit or _unit(column), form.unit)
         return over(ticks), valid, able
     wanted = np.dtype(np.uint64 if form.kind == "uint" else np.int64)
     if values.dtype.kind == "f":
-        wide = values.astype(np.float64)
+        wide = converted(values, np.float64)
         low, high = (0.0, 2.0**64) if form.kind == "uint" else (-(2.0**63), 2.0**63)
         able = (cupy.trunc(wide) == wide) & (wide >= low) & (wide < high)
         return over(cupy.where(able, wide, 0.0).astype(wanted)), valid, able

@@ -13,7 +13,7 @@ import numpy as np
 import pylibcudf as plc
 
 from .column import Column, Label
-from .cudf_data import Array, DeviceColumns, as_array, as_column, current_stream, empty_array
+from .cudf_data import Array, DeviceColumns, as_array, as_column, converted, current_stream, empty_array
 from .cudf_gather import take_fixed
 from .cudf_types import device_type, item_dtype
 
@@ -84,12 +84,12 @@ def numbers(column: Column, array: Array, dtype: Any) -> tuple[Any, Any | None]:
     """A column's values as numbers of a type, and which are valid (None: all)."""
     valid = validity(column, array)
     if column.fixed:
-        return array.astype(dtype, copy=False), valid
+        return converted(array, dtype), valid
     if column.kind == "null":
         return cupy.zeros(array.size(), dtype), valid
     if column.kind == "decimal":
         array = plc.unary.cast(array, plc.DataType(plc.TypeId.FLOAT64), stream=current_stream())
-    return as_array(array, item_type(array)).astype(dtype, copy=False), valid
+    return converted(as_array(array, item_type(array)), dtype), valid
 
 
 def from_result(column: Column, result: Any) -> Array:

@@ -16,6 +16,7 @@ import pylibcudf as plc
 
 from .column import Column
 from .cudf_data import Array, DeviceColumns, as_array, current_stream
+from .cudf_hash_source import WIDENED
 from .cudf_rows import gathered, nullable, over
 from .cudf_transfer import to_device, uploaded
 from .data import Columns
@@ -25,7 +26,7 @@ from .sorting import SortKey, device_scratch_bytes, require_sortable
 Int64s = npt.NDArray[np.int64]
 
 _FLOAT = """
-    double number = (double)value + 0.0;
+    double number = widened(value) + 0.0;
     unsigned long long bits = __double_as_longlong(number);
     word = bits ^ (bits >> 63 ? ~0ull : 1ull << 63);
     if (!ascending) word = ~word;
@@ -49,9 +50,10 @@ _LEAST = """
 
 def _kernels(name: str, code: str) -> tuple[Any, Any]:
     """What gives the word of a key, and what compares it with the words of splitters at once."""
+    preamble = WIDENED if code is _FLOAT else ""
     word = cupy.ElementwiseKernel(
         "T value, bool ascending, bool nulls_first, uint64 shift", "uint64 out",
-        f"unsigned long long word; {code} out = word;", f"key_word_{name}",
+        f"unsigned long long word; {code} out = word;", f"key_word_{name}", preamble=preamble,
     )  # fmt: skip
     between = cupy.ElementwiseKernel(
         "T value, bool ascending, bool nulls_first, uint64 shift, raw uint64 splitters, raw int64 cuts, int32 count",
@@ -67,6 +69,7 @@ def _kernels(name: str, code: str) -> tuple[Any, Any]:
         id = low;
         """,
         f"between_{name}",
+        preamble=preamble,
     )  # fmt: skip
     return word, between
 

@@ -93,4 +93,8 @@ def plain_arrow(column: Column, array: Any) -> Any:
 
 def all_null(column: Column, rows: int) -> Any:
     """A variable column of nulls."""
+    if pa.types.is_nested(column.arrow):  # libcudf takes the first row of the template's children, which has none
+        made = _from_arrow(pa.nulls(rows, column.arrow))
+        cupy.cuda.get_current_stream().synchronize()
+        return made
     return plc.Column.all_null_like(empty_array(column), rows, stream=current_stream())

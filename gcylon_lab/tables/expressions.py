@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError
 from .column import Label
-from .single_values import check_single_values
+from .single_values import check_single_values, listed_values
 
 _SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -142,8 +142,8 @@ class Expression:
         return Expression("notna", self)
 
     def isin(self, values: Iterable[Any]) -> Expression:
-        """Whether a value is among some."""
-        return Expression("isin", self, list(values))
+        """Whether a value is among some, of a list; text is one value, and an error."""
+        return Expression("isin", self, listed_values("values", values))
 
     def between(self, left: Any, right: Any) -> Expression:
         """Whether a value is in [left, right]."""
@@ -154,7 +154,7 @@ class Expression:
         return of_single_values("fillna", self, value)
 
     def astype(self, dtype: Any) -> Expression:
-        """The value in another dtype."""
+        """The value in another dtype; a timedelta as a float is how many of its unit it is."""
         return Expression("astype", self, dtype)
 
     def where(self, condition: Expression, other: Any) -> Expression:
@@ -370,4 +370,13 @@ def compute(
         return values[0].str.replace(*values[1:], regex=False)
     if operation.startswith("str."):
         return getattr(values[0].str, operation[4:])(*values[1:])
+    if operation == "astype" and _are_timedeltas_to_floats(*values):
+        return values[0].astype("int64").astype(values[1]).mask(values[0].isna())
     return getattr(values[0], operation)(*values[1:])
+
+
+def _are_timedeltas_to_floats(series: Any, dtype: Any) -> bool:
+    """Whether libraries refuse, or do differently with NaT, what `Expression.astype` promises."""
+    from pandas.api.types import is_float_dtype
+
+    return getattr(getattr(series, "dtype", None), "kind", "") == "m" and is_float_dtype(dtype)

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from ..errors import ArgumentError, GcylonError
+from ..whole_files import create_exclusively
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
 _LOCAL = re.compile(r"(file|local)://")
@@ -122,9 +123,13 @@ class Storage:
             return cast(BinaryIO, _Remote(file, path))
 
     def create(self, path: str) -> Any:
-        """Open a new file for writing, in a folder that is there."""
+        """Open a new file for writing, in a folder that is there; what stands there already is an error."""
         if not is_url(path):
-            return pa.OSFile(path, "wb")
+            descriptor = create_exclusively(path, 0o666)
+            try:
+                return pa.OSFile(f"/proc/self/fd/{descriptor}", "wb")  # Arrow's own file, of just the one made
+            finally:
+                os.close(descriptor)
         with _as_os_error(path):
             files, inner = self._remote(path)
             return files.open(inner, "wb")

@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import UnsupportedDtype
-from .aggregation import Kernel
+from .aggregation import Kernel, sum_beyond
 from .casting import as_arrow
 from .column import Column
 from .data import Array, one_array
+from .decimal_sums import decimal_sums
 from .grouping import Groups, Int64s, first_rows, key_codes, last_rows, plain_values
 from .taking import as_column, gather
 
@@ -80,15 +80,17 @@ def present(column: Column, array: Array) -> Bools | None:
 def _sum(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     column, array = inputs[0]
     if column.kind == "decimal":
-        return [_decimal_sums(groups, array, kernel.outputs[0])]
+        return [decimal_sums(kernel, groups, column, array)]
     ids, values = _values(groups, column, array)
     totals = np.zeros(groups.count, np.uint64 if values.dtype.kind == "u" and column.kind == "int" else np.int64)
     np.add.at(totals, ids, values.astype(totals.dtype, copy=False))
-    _check_sums(column, ids, values, totals)
+    _check_sums(kernel, column, ids, values, totals)
     return [as_column(kernel.outputs[0], totals)]
 
 
-def _check_sums(column: Column, ids: Int64s, values: npt.NDArray[Any], totals: npt.NDArray[Any]) -> None:
+def _check_sums(
+    kernel: Kernel, column: Column, ids: Int64s, values: npt.NDArray[Any], totals: npt.NDArray[Any]
+) -> None:
     """Refuse sums that int64 (uint64) does not hold, which numpy cuts off."""
     limits = np.iinfo(totals.dtype)
     largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
@@ -97,23 +99,7 @@ def _check_sums(column: Column, ids: Int64s, values: npt.NDArray[Any], totals: n
     about = _totals(ids, values, len(totals))
     wrong = np.flatnonzero(np.abs(about - totals.astype(np.longdouble)) > 2.0**60)
     if len(wrong):
-        raise UnsupportedDtype(
-            f"a sum of column {column.name!r} ({column.describe()}) is about {float(about[wrong[0]]):.6g}, which "
-            f"{totals.dtype} does not hold",
-            advice="Convert the column before, for example to float64 or to decimals.",
-            column=column.name,
-        )
-
-
-def _decimal_sums(groups: Groups, array: Array, output: Column) -> Array:
-    ids = pa.array(groups.ids, mask=groups.ids < 0)
-    table = pa.table({"id": ids, "value": one_array(array).cast(output.arrow)}).filter(pc.field("id").is_valid())
-    sums = table.group_by("id", use_threads=False).aggregate([("value", "sum")])
-    place = np.empty(groups.count, np.int64)
-    place[sums["id"].to_numpy()] = np.arange(groups.count)
-    zero = pa.scalar(0, pa.int64()).cast(output.arrow)
-    taken = one_array(sums["value_sum"]).cast(output.arrow).take(pa.array(place))
-    return pa.chunked_array([pc.fill_null(taken, zero)])
+        raise sum_beyond(kernel, column, float(about[wrong[0]]), str(totals.dtype))
 
 
 def _totals(
@@ -162,39 +148,90 @@ def _from_nothing(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]
 
 def _moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     ids, values = _values(groups, *inputs[0])
-    count = np.bincount(ids, minlength=groups.count)
-    if groups.count == 1:
-        return [as_column(c, made) for c, made in zip(kernel.outputs, (count, *_of_all(values)), strict=True)]
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = (_totals(ids, values, groups.count) / count).astype(np.float64)
-        means[count == 0] = 0.0
-        squares = np.bincount(ids, (values - means[ids]) ** 2, minlength=groups.count)
-    return [as_column(c, values) for c, values in zip(kernel.outputs, (count, means, squares), strict=True)]
-
-
-def _of_all(values: npt.NDArray[Any]) -> tuple[Floats, Floats]:
-    """The mean of all values, and the sum of their squared distances from it."""
-    if not len(values):
-        return np.zeros(1), np.zeros(1)
-    with np.errstate(invalid="ignore", over="ignore"):
-        mean = np.float64(values.sum(dtype=np.longdouble) / len(values))
-        apart = values - mean
-        np.square(apart, out=apart)
-        return np.array([mean]), np.array([apart.sum()])
+    return spread(kernel, groups.count, ids, _in_two_floats(values))
 
 
 def _merge_moments(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
-    kept = groups.ids >= 0
-    ids = groups.ids[kept]
-    count, mean, squares = (array[kept] for _, array in inputs)
-    total = np.zeros(groups.count, np.int64)
-    np.add.at(total, ids, count)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = (_totals(ids, count * mean, groups.count) / total).astype(np.float64)
-        means[total == 0] = 0.0
-        apart = np.where(count > 0, count * (mean - means[ids]) ** 2, 0.0)
-        merged = np.bincount(ids, squares + apart, minlength=groups.count)
-    return [as_column(c, values) for c, values in zip(kernel.outputs, (total, means, merged), strict=True)]
+    kept = (groups.ids >= 0) & (inputs[0][1] > 0)
+    count, mean, rest, squares = (array[kept] for _, array in inputs)
+    return spread(kernel, groups.count, groups.ids[kept], (mean, rest), count, squares)
+
+
+def _in_two_floats(values: npt.NDArray[Any]) -> tuple[Floats, Floats | None]:
+    """Numbers as float64, and what it has no digits for (None: nothing), so that their differences are exact."""
+    if values.dtype.itemsize < 8 or values.dtype.kind not in "iu" or not _is_long(values):
+        return values.astype(np.float64, copy=False), None
+    return (values >> 32).astype(np.float64) * 2.0**32, (values & 0xFFFFFFFF).astype(np.float64)
+
+
+def _is_long(values: npt.NDArray[Any]) -> bool:
+    return max(int(values.max(initial=0)), -int(values.min(initial=0))) > 2**53
+
+
+def spread(
+    kernel: Kernel,
+    groups: int,
+    ids: Int64s,
+    means: tuple[Floats, Floats | None],
+    counts: Int64s | None = None,
+    squares: Floats | None = None,
+) -> list[Array]:
+    """Counts, means and squared distances from them of groups, of those of their parts.
+
+    All is computed of distances from one of the group's values. They are small where the spread is, and zero where
+    all values are equal; where means are large beside the spread, sums of squares would have no digits left of it.
+
+    Parameters
+    ----------
+    kernel : Kernel
+    groups : int
+        How many there are.
+    ids : ndarray of int64
+        The group of each part.
+    means : tuple of ndarray of float64
+        Of each part, in two numbers; the second is None where it is zero.
+    counts, squares : ndarray, optional
+        Of each part; where they are not given, parts are single values.
+    """
+    first, rest = means
+    total = _added(ids, counts, groups)
+    centre, centre_rest = np.zeros(groups), np.zeros(groups)
+    centre[ids] = first  # any of them will do
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        apart = first - _of_rows(centre, ids)
+        if rest is not None:
+            centre_rest[ids] = rest  # of the same one: numpy goes through both in one order
+            apart += rest - _of_rows(centre_rest, ids)
+        shift = _added(ids, apart if counts is None else apart * counts, groups) / np.maximum(total, 1)
+        apart -= _of_rows(shift, ids)
+        np.square(apart, out=apart)
+        if counts is not None:
+            apart *= counts
+        if squares is not None:
+            apart += squares
+        made = (total, *two_sum(centre, centre_rest + shift), _added(ids, apart, groups))
+    return [as_column(c, values) for c, values in zip(kernel.outputs, made, strict=True)]
+
+
+def _added(ids: Int64s, values: npt.NDArray[Any] | None, groups: int) -> npt.NDArray[Any]:
+    """Sums of values of each group; how many there are where none are given."""
+    if values is None or values.dtype.kind != "f":
+        total = np.bincount(ids, values, groups)
+        return total.astype(np.int64)
+    return np.array([values.sum()]) if groups == 1 else np.bincount(ids, values, groups)
+
+
+def _of_rows(values: Floats, ids: Int64s) -> Floats:
+    """The value of each row's group."""
+    return values if len(values) == 1 else values[ids]
+
+
+def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
+    """A sum as a number and what rounding took from it; for arrays of any library."""
+    total = a + b
+    part = total - a
+    rest = (a - (total - part)) + (b - part)
+    return total, rest
 
 
 def _taken(end: str, *, skipna: bool = True) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
@@ -376,7 +413,7 @@ def finish(kernel: Kernel, inputs: Inputs) -> Array:
         return as_column(output, inputs[0][1] + inputs[1][1])
     if kernel.function == "mean":
         return _mean(output, *(array for _, array in inputs))
-    count, _, squares = (array for _, array in inputs)
+    count, squares = inputs[0][1], inputs[-1][1]
     with np.errstate(invalid="ignore", divide="ignore"):
         variance = squares / (count - kernel.argument)
         values = np.sqrt(variance) if kernel.function == "std" else variance

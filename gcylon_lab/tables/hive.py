@@ -128,6 +128,16 @@ def _known_types(schema: Any) -> dict[str, tuple[Any, str]]:
 def folder_of(names: Sequence[str], texts: Sequence[str | None]) -> str:
     """The folders of rows that have these values, as text."""
     return "/".join(
-        f"{quote(name, safe=' ')}={NO_VALUE if text is None else quote(text, safe=' :')}"
+        f"{_readable(quote(name, safe=' '))}={NO_VALUE if text is None else _present(quote(text, safe=' :'))}"
         for name, text in zip(names, texts, strict=True)
     )
+
+
+def _readable(name: str) -> str:
+    """A folder's name that does not begin as those do which readers pass over."""
+    return f"%{ord(name[0]):02X}{name[1:]}" if name[:1] in (".", "_") else name
+
+
+def _present(text: str) -> str:
+    """A value's text, other than what stands for a missing one."""
+    return f"%{ord(text[0]):02X}{text[1:]}" if text == NO_VALUE else text

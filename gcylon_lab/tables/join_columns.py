@@ -19,6 +19,7 @@ from .column import Column, Label, code_dtype
 from .key_forms import KeyForm, key_form, labels_column, same_category
 from .promotion import fixed_column, in_one_zone, promote
 from .schema import Schema
+from .single_values import check_choice
 
 HOWS = ("inner", "left", "right", "outer", "semi", "anti", "cross")
 _VALIDATIONS = {
@@ -143,16 +144,14 @@ def join_spec(
     ArgumentError, ColumnMissing
         Saying what there is.
     """
-    if how not in HOWS:
-        given: Any = how
-        meant = given if isinstance(given, list) else [given]
-        hint = f" To join by columns, give on={how!r}." if all(key in left for key in meant) else ""
-        raise ArgumentError(f"how={how!r} is none.", advice=f"It is one of {', '.join(HOWS)}.{hint}")
+    given: Any = how
+    meant = given if isinstance(given, list) else [given]
+    columns = all(isinstance(key, (str, int)) and key in left for key in meant)
+    check_choice("how", how, HOWS, f" To join by columns, give on={how!r}." if columns else "")
     keys_left, keys_right = _keys(left, right, how, on, left_on, right_on)
     if not isinstance(suffixes, (tuple, list)) or len(suffixes) != 2:
         raise ArgumentError(f"suffixes={suffixes!r} are no two.", advice="Give two, for example ('_left', '_right').")
-    if validate is not None and validate not in _VALIDATIONS:
-        raise ArgumentError(f"validate={validate!r} is none.", advice=f"It is one of {', '.join(_VALIDATIONS)}.")
+    check_validate(validate)
     name = indicator if isinstance(indicator, str) else "_merge" if indicator else ""
     spec = JoinSpec(
         how, keys_left, keys_right, (suffixes[0], suffixes[1]), name,
@@ -163,6 +162,17 @@ def join_spec(
     if spec.validate and how == "cross":
         raise ArgumentError("A cross join has no keys to validate.")
     return spec
+
+
+def check_validate(validate: str | None) -> None:
+    """Refuse what says nothing of how often keys may stand on a side.
+
+    Raises
+    ------
+    ArgumentError
+        Naming what there is.
+    """
+    check_choice("validate", validate, (*_VALIDATIONS, None))
 
 
 def _keys(

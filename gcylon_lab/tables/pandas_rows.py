@@ -63,6 +63,12 @@ def _pairs(data: Columns) -> Iterable[tuple[Column, Array]]:
 
 
 def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
+    value = value_of(expression, data)
+    return value if isinstance(value, pd.Series) else pd.Series(value, index=pd.RangeIndex(data.rows))
+
+
+def value_of(expression: Expression, data: Columns) -> Any:
+    """What an expression gives: a series, or a value where no column is in it."""
     kept: dict[Label, pd.Series[Any]] = {}
 
     def column(name: Label) -> pd.Series[Any]:
@@ -75,8 +81,7 @@ def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
             return without_objects(step, data)
         return _combined(step, column, shortcut) if step.operation in _COMBINING else None
 
-    value: Any = compute(with_times(expression, data.schema), column, shortcut)
-    return value if isinstance(value, pd.Series) else pd.Series(value, index=pd.RangeIndex(data.rows))
+    return compute(with_times(expression, data.schema), column, shortcut)
 
 
 def _combined(step: Expression, column: Any, shortcut: Any) -> Any:

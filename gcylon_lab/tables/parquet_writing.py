@@ -140,6 +140,10 @@ class _Folders:
 def _check_keys(schema: Schema, keys: list[str], others: list[Any]) -> None:
     refuse = set(column.kind for column in schema.select(keys)) - set(_KEY_KINDS)
     refuse_kinds(schema.select(keys), sorted(refuse), "the name of a folder", "Leave it out of partition_on.")
+    if "" in keys:
+        raise ArgumentError(
+            "partition_on: the name of a folder cannot say a column without a name.", advice="Rename it before."
+        )
     if not others:
         raise ArgumentError(
             f"partition_on={keys} names all columns, and no column is left for the files.", advice="Leave one out."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -45,10 +46,12 @@ class PartFiles:
         self._size = size
         self._ending = ending
         self._suffixes = suffixes
+        self._tag = secrets.token_hex(8)  # of hidden names, which nobody can foretell
         self._written: dict[str, str] = {}  # hidden name of each file by the name it will have
         self._old: list[str] = []
         self._named: dict[str, str] = {}  # hidden name by the name that a file was given
         self._aside: dict[str, str] = {}  # name of each file of before by the hidden one it has now
+        self.new_folders = 0  # how many of the table's folder and those it is in were made for it, on whatever rank
 
     def target(self, inside: str = "") -> str:
         """The file of this rank in a folder below the table's."""
@@ -66,6 +69,7 @@ class PartFiles:
         with _told(self.folder, "cannot be a folder to write to"):
             if self.storage.is_file(self.folder):
                 raise WriteError(f"{self.folder} cannot be a folder to write to: it is a file", path=self.folder)
+            self.new_folders = self._missing()
             self.storage.make_folder(self.folder)
             there = files_in(self.folder, self._suffixes, self.storage)
         names = [path[len(self.folder) :].strip("/") for path in there]
@@ -82,6 +86,13 @@ class PartFiles:
         mine = (n == self._rank or (self._rank == 0 and (n or 0) >= self._size) for n in numbers)
         self._old = [path for path, is_mine in zip(there, mine, strict=True) if is_mine]
 
+    def _missing(self) -> int:
+        """How many folders are not there yet, from the table's own up."""
+        folder, count = os.path.abspath(self.folder), 0
+        while not is_url(self.folder) and not os.path.lexists(folder):
+            folder, count = os.path.dirname(folder), count + 1
+        return count
+
     def _number(self, name: str) -> int | None:
         """Whose part a file is; None where it is none."""
         *folders, last = name.split("/")
@@ -92,7 +103,7 @@ class PartFiles:
         """Open a new file for writing, in a folder below the table's; the caller closes it."""
         target = self.target(inside)
         folder = target.rpartition("/")[0]
-        hidden = f"{folder}/.part-{self._rank:05d}.{os.getpid()}.unfinished"
+        hidden = f"{folder}/.part-{self._rank:05d}.{self._tag}.unfinished"
         if inside:
             self.storage.make_folder(folder)
         self._written[target] = hidden
@@ -111,7 +122,7 @@ class PartFiles:
         with _told(self.folder, "cannot be cleared of files of before"):
             for path in self._old:
                 folder, _, name = path.rpartition("/")
-                self._move(path, f"{folder}/.{name}.{os.getpid()}.before", self._aside)
+                self._move(path, f"{folder}/.{name}.{self._tag}.before", self._aside)
         for target, hidden in self._written.items():
             with _told(target, "cannot be written"):
                 self._move(hidden, target, self._named)
@@ -129,7 +140,10 @@ class PartFiles:
         self._aside.clear()
 
     def discard(self) -> None:
-        """Remove what was written, under whatever name, and bring back what stood there, as far as that can be done."""
+        """Remove what was written, under whatever name, and bring back what stood there, as far as that can be done.
+
+        Folders that were made for it go too, where nothing else is in them by now.
+        """
         for target in self._named:
             with suppress(OSError):
                 self.storage.remove(target)
@@ -146,6 +160,12 @@ class PartFiles:
                 folder = folder.rpartition("/")[0]
         for known in (self._named, self._aside, self._written):
             known.clear()
+        folder = os.path.abspath(self.folder)
+        for _ in range(self.new_folders):
+            with suppress(OSError):
+                os.rmdir(folder)  # the last of the ranks finds it empty
+            folder = os.path.dirname(folder)
+        self.new_folders = 0
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import ArgumentError
 from .filesystems import Storage, is_url
+from .single_values import check_flags
 
 
 def column_list(option: str, value: str | Iterable[str] | None) -> list[str] | None:
@@ -90,31 +91,6 @@ def check_delimiter(delimiter: str) -> str:
             advice="It is one character of one byte, such as ',', ';' or '\\t'.",
         )
     return delimiter
-
-
-def check_flags(**flags: bool) -> None:
-    """Refuse options that are no bools.
-
-    Raises
-    ------
-    ArgumentError
-        Naming the first one.
-    """
-    for name, value in flags.items():
-        if not isinstance(value, bool):
-            raise ArgumentError(f"{name}={value!r} is no bool.", advice="It is True or False.")
-
-
-def check_choice(option: str, value: Any, choices: Sequence[Any]) -> None:
-    """Refuse what is not among some values.
-
-    Raises
-    ------
-    ArgumentError
-        Naming them.
-    """
-    if value not in choices:
-        raise ArgumentError(f"{option}={value!r} is none.", advice=f"It is one of {', '.join(map(repr, choices))}.")
 
 
 def csv_options(

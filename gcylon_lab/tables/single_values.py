@@ -1,8 +1,8 @@
-"""Whether what an expression is given is one value, which stands for every row."""
+"""What a person gives for one argument: one value or a list, one of some choices; and how errors show it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from ..errors import ArgumentError
@@ -32,3 +32,69 @@ def check_single_values(values: Iterable[Any]) -> None:
                 advice="Give one value or an expression of columns, or bring values in by a key, as in "
                 "t.join(lab.from_pandas(frame), on=key). Whether a value is among several, isin says.",
             )
+
+
+_SHOWN = 80
+
+
+def shown(value: Any) -> str:
+    """A value in the words of an error: as it is written, or what it is where that is long, or many lines."""
+    if not hasattr(value, "columns"):
+        text = repr(value)
+        if len(text) <= _SHOWN and "\n" not in text:
+            return text
+    return several_values(value) or f"a {type(value).__name__}"
+
+
+def listed_values(name: str, given: Any) -> list[Any]:
+    """Several values as a list; those of a set in an order that is the same in every process.
+
+    Parameters
+    ----------
+    name : str
+        Of the argument.
+    given : iterable
+        Text is one value, as it is in pandas.
+
+    Raises
+    ------
+    ArgumentError
+        If it is one value, or what holds columns.
+    """
+    if isinstance(given, Set):
+        return sorted(given, key=repr)
+    one = isinstance(given, (str, bytes, bytearray, Mapping)) or not isinstance(given, Iterable)
+    if one or getattr(given, "ndim", 1) != 1:
+        text = shown(given)
+        single = isinstance(given, (str, bytes)) or not hasattr(given, "__len__")
+        meant = f", as [{text}]" if single and text == repr(given) else ""
+        raise ArgumentError(f"{name}={text} is no list of values.", advice=f"Pass a list{meant}.")
+    return list(given)
+
+
+def check_flags(**flags: bool) -> None:
+    """Refuse options that are no bools.
+
+    Raises
+    ------
+    ArgumentError
+        Naming the first one.
+    """
+    for name, value in flags.items():
+        if type(value).__name__ not in ("bool", "bool_"):  # numpy's too, which need not be loaded
+            raise ArgumentError(f"{name}={shown(value)} is neither True nor False.", advice="Give one of them.")
+
+
+def check_choice(option: str, value: Any, choices: Sequence[Any], hint: str = "") -> None:
+    """Refuse what is not among some values.
+
+    Raises
+    ------
+    ArgumentError
+        Naming them.
+    """
+    if not any(value is one or (isinstance(value, str) and value == one) for one in choices):
+        *others, last = map(repr, choices)
+        raise ArgumentError(
+            f"{option}={shown(value)} is invalid.", advice=f"Expected {', '.join(others)} or {last}.{hint}"
+        )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+import inspect
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
+from ..errors import ArgumentError, GcylonError
 from ..ops.part import Part
 from ..ops.plan import Plan
 from ..ops.planning import plan_verb
+from ..ops.requests import Request
+from ..ops.running import run_verb
 from ..ops.workspace import Workspace
+from .arguments import check_table, checked
 
 if TYPE_CHECKING:
     from ..context import Context
@@ -19,6 +23,27 @@ class Verbs:
     """The base of all rooms. `Table` fills it in."""
 
     _context: Context
+
+    def __init_subclass__(cls) -> None:
+        """Check what public methods are given before they run: a new verb needs no line for it."""
+        super().__init_subclass__()
+        for name, method in list(vars(cls).items()):
+            if name.startswith("_") or not inspect.isfunction(method):
+                continue
+            if len(inspect.signature(method).parameters) > 1:
+                setattr(cls, name, checked(method))
+
+    @property
+    def _table_kind(self) -> type:
+        """What other tables are that verbs are given."""
+        return Verbs
+
+    def _refuse(self, verb: str, error: GcylonError) -> Never:
+        """Raise what an argument is refused with; of a collective, all ranks are told, as they wait for this one."""
+        if verb not in _ALONE:
+            request = Request(verb, {}, self._live(), check=lambda: _raise(error))
+            run_verb(self._workspace, request, _nothing, quiet=True)
+        raise error
 
     def _live(self) -> Part:
         """This rank's part; an error where the table was released."""
@@ -46,6 +71,17 @@ class Verbs:
         return self._context.workspace
 
 
+_ALONE = ("groupby",)  # begins nothing: no rank waits for another
+
+
+def _raise(error: GcylonError) -> Never:
+    raise error
+
+
+def _nothing(operation: Any) -> Part:
+    raise AssertionError("an operation that is refused has no body")
+
+
 def other_table(verb: str, mine: Verbs, value: Any) -> Verbs:
     """A table that was given to a verb of another one.
 
@@ -54,12 +90,7 @@ def other_table(verb: str, mine: Verbs, value: Any) -> Verbs:
     ArgumentError
         If it is none, or its rows lie on the ranks of another context, which need not be the same nor in one order.
     """
-    if not isinstance(value, Verbs):
-        raise ArgumentError(
-            f"{verb} takes another table, but this is a {type(value).__name__}.",
-            advice="Make one of it before: of a frame of the notebook lab.from_pandas(frame), on the ranks "
-            "gl.from_pandas(frame).",
-        )
+    check_table(verb, value, Verbs)
     if value._context is not mine._context:
         where = [f"rank {table._context.rank} of {table._context.size}" for table in (mine, value)]
         raise ArgumentError(

@@ -11,6 +11,7 @@ from ..ops import repartition as _repartition
 from ..ops import shuffle as _shuffle
 from ..ops.keys import listed
 from ..ops.plan import Plan
+from ..tables.schema import Label
 from .base import Verbs
 
 
@@ -19,7 +20,7 @@ class ExchangingVerbs(Verbs):
 
     def shuffle(
         self,
-        on: str | Sequence[str],
+        on: Label | Sequence[Label],
         *,
         keep_order: bool = False,
         strategy: str = "auto",
@@ -30,7 +31,7 @@ class ExchangingVerbs(Verbs):
 
         Parameters
         ----------
-        on : str or sequence of str
+        on : label or sequence of labels
             Key columns.
         keep_order : bool, default False
             Keep (source rank, row) order inside each rank; otherwise it is unspecified.
@@ -165,7 +166,7 @@ class ExchangingVerbs(Verbs):
     # ---- plans
 
     def plan_shuffle(
-        self, on: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+        self, on: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
     ) -> Plan:
         """Collective: all ranks call it. Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
         return self._plan("shuffle", strategy, config, on=listed(on))

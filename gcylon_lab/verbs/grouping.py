@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
+from ..errors import ArgumentError, GcylonError
 from ..ops.groupby import groupby as _groupby
 from ..ops.keys import listed
 from ..ops.ordered_groups import groupby_in_order
 from ..ops.plan import Plan
 from ..tables.aggregation import FUNCTIONS, Aggregation
 from ..tables.schema import Label
+from ..tables.single_values import check_flags, shown
+from .arguments import checked
 from .base import Verbs
 from .otherwise import no_column_of_groups, no_function, no_loop
 
@@ -50,13 +53,22 @@ class GroupBy(Generic[T]):
                 f"as_index={as_index!r} cannot be: keys are columns of the result, as tables have no index.",
                 advice=f"Leave it out, or give as_index=False; to_pandas().set_index({list(by)!r}) makes an index.",
             )
-        if not isinstance(sort, bool):
-            raise ArgumentError(f"sort={sort!r} is neither True nor False.", advice="Give one of them.")
+        check_flags(sort=sort, dropna=dropna)
         self._table = table
         self._by = list(by)
         self._dropna = dropna
         self._sort = sort
 
+    @property
+    def _table_kind(self) -> type:
+        kind: type = self._table._table_kind
+        return kind
+
+    def _refuse(self, verb: str, error: GcylonError) -> Never:
+        self._table._refuse(verb, error)
+        raise error
+
+    @checked
     def agg(
         self,
         spec: Mapping[Label, Any] | None = None,
@@ -104,6 +116,7 @@ class GroupBy(Generic[T]):
         )  # fmt: skip
         return result
 
+    @checked
     def size(self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None) -> T:
         """Collective: all ranks call it. Count the rows of each group, in a column ``size``."""
         result: T = self._table.group_agg(
@@ -112,6 +125,7 @@ class GroupBy(Generic[T]):
         )  # fmt: skip
         return result
 
+    @checked
     def plan(
         self,
         spec: Mapping[Label, Any] | None = None,
@@ -222,7 +236,7 @@ def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> 
     """
     if spec is not None and not isinstance(spec, Mapping):
         raise ArgumentError(
-            f"{spec!r} does not say of which columns.",
+            f"{shown(spec)} does not say of which columns.",
             advice="Give for example {'x': 'sum'}, or total=('x', 'sum').",
         )
     wanted: list[Aggregation] = []
@@ -230,8 +244,8 @@ def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> 
         several = isinstance(functions, list)
         for function in functions if several else [functions]:
             name, argument = _function(function)
-            shown = f"{name}_{argument:g}" if name == "quantile" else name
-            wanted.append(Aggregation(f"{column}_{shown}" if several else column, name, column, argument))
+            called = f"{name}_{argument:g}" if name == "quantile" else name
+            wanted.append(Aggregation(f"{column}_{called}" if several else column, name, column, argument))
     for new, given in named.items():
         if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
             raise ArgumentError(
@@ -247,14 +261,16 @@ def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> 
 def _function(given: Any) -> tuple[str, float]:
     name, argument = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
     name = "list" if name is list else name
-    if name not in FUNCTIONS:
+    if not isinstance(name, str) or name not in FUNCTIONS:
         called = getattr(name, "__name__", "")
         advice = f"Give its name, {called!r}." if called in FUNCTIONS else f"There are {', '.join(FUNCTIONS)}."
         if callable(name) and called not in FUNCTIONS:
             advice += " One of your own runs in shuffle(by).map_parts(f): there a rank has all rows of its groups."
-        raise ArgumentError(f"{given!r} is no function of groups.", advice=advice)
+        raise ArgumentError(f"{shown(given)} is no function of groups.", advice=advice)
     if argument is not None and name not in _ARGUMENTS:
         raise ArgumentError(f"{name} takes no argument, but was given {argument!r}.", advice="Give its name alone.")
+    if argument is not None and (isinstance(argument, bool) or not isinstance(argument, Real)):
+        raise ArgumentError(f"{name} was given {shown(argument)}, which is no number.", advice=f"Give ({name!r}, 0.5).")
     value = float(_ARGUMENTS.get(name, 0.0) if argument is None else argument)
     if name == "quantile" and not 0 <= value <= 1:
         raise ArgumentError(f"quantile {value} is none.", advice="It lies in [0, 1].")

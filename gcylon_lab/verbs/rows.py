@@ -7,7 +7,6 @@ from functools import reduce
 from typing import Any, Self
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
 from ..ops import rowwise
 from ..ops.keys import check_keys, listed
 from ..tables.expressions import Expression, col, lit
@@ -90,8 +89,6 @@ class RowVerbs(Verbs):
         DuplicateColumns
             If two columns would have one name.
         """
-        if not isinstance(columns, Mapping):
-            raise ArgumentError(f"{columns!r} are no new names.", advice="Give old and new ones, as {'x': 'y'}.")
         names = dict(columns)
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:
@@ -162,12 +159,6 @@ class RowVerbs(Verbs):
         Table
             With dtypes as pandas gives them.
         """
-        # A function among the columns of a handle's call arrives in the place of `columns`.
-        if any(callable(one) and not isinstance(one, Expression) for one in (columns, *named.values())):
-            raise ArgumentError(
-                "assign makes columns of expressions, not of functions.",
-                advice="Give for example y=gl.col('x') * 2, or call map_parts(f) with a function of frames.",
-            )
         wanted = [*(columns or {}).items(), *named.items()]
         expressions = [(name, one if isinstance(one, Expression) else lit(one)) for name, one in wanted]
         return self._assigned("assign", expressions, strategy, config, timeout_s)
@@ -250,11 +241,7 @@ class RowVerbs(Verbs):
         """
         names = list(self._live().schema.names) if subset is None else listed(subset)
         there = [col(name).notna() for name in names]
-        condition: Any = None  # told to all ranks as no condition
-        if how in ("any", "all") and there:
-            condition = reduce(lambda a, b: a & b if how == "any" else a | b, there)
-        elif not there:
-            condition = lit(True)
+        condition = reduce(lambda a, b: a & b if how == "any" else a | b, there) if there else lit(True)
         return self.filter(condition, strategy=strategy, config=config, timeout_s=timeout_s)
 
     def isin(

@@ -9,6 +9,7 @@ from ..config import GcylonConfig
 from ..ops import sort as _sort
 from ..ops.keys import listed
 from ..ops.plan import Plan
+from ..tables.schema import Label
 from .base import Verbs
 
 
@@ -17,7 +18,7 @@ class SortingVerbs(Verbs):
 
     def sort_values(
         self,
-        by: str | Sequence[str],
+        by: Label | Sequence[Label],
         *,
         ascending: bool | Sequence[bool] = True,
         na_position: str = "last",
@@ -32,7 +33,7 @@ class SortingVerbs(Verbs):
 
         Parameters
         ----------
-        by : str or sequence of str
+        by : label or sequence of labels
             Key columns, the first one decides first.
         ascending : bool or sequence of bool, default True
             One for all keys, or one for each.
@@ -67,7 +68,7 @@ class SortingVerbs(Verbs):
         return self._made(part, plan)
 
     def plan_sort_values(
-        self, by: str | Sequence[str], *, strategy: str = "auto", config: GcylonConfig | None = None
+        self, by: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
     ) -> Plan:
         """Collective: all ranks call it. Show how `sort_values` would run; no data is read."""
         return self._plan("sort_values", strategy, config, on=listed(by))

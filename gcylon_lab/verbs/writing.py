@@ -11,7 +11,8 @@ from ..ops.requests import Request
 from ..ops.writing import write_files
 from ..tables import io
 from ..tables.filesystems import plain_path
-from ..tables.reader_options import check_choice, check_delimiter, check_flags, column_list, storage_of
+from ..tables.reader_options import check_delimiter, column_list, storage_of
+from ..tables.single_values import check_choice
 from .base import Verbs
 
 
@@ -107,7 +108,6 @@ class WritingVerbs(Verbs):
         with a zone stay text), timedeltas are counts of their unit, decimals are floats, categories are text, and
         text such as ``""``, ``NA`` or ``null`` is missing. Text with line ends needs ``newlines_in_values=True``.
         """
-        check_flags(header=header)
         form = io.csv_format(delimiter=check_delimiter(delimiter), header=header, compression=compression)
         options = {"delimiter": delimiter, "header": header, "compression": compression}
         return self._write("write_csv", path, form, options, overwrite, storage_options, config)
@@ -183,7 +183,6 @@ class WritingVerbs(Verbs):
         WriteError, UnsupportedDtype
             As for `write_parquet`.
         """
-        check_flags(stream=stream)
         check_choice("compression", compression, (None, "lz4", "zstd"))
         form = io.ipc_format(stream=stream, compression=compression)
         options = {"stream": stream, "compression": compression}
@@ -199,7 +198,6 @@ class WritingVerbs(Verbs):
         storage_options: Mapping[str, Any] | None,
         config: GcylonConfig | None,
     ) -> list[str]:
-        check_flags(overwrite=overwrite)
         storage = storage_of(path, storage_options)
         part, folder = self._live(), plain_path(path).rstrip("/") or "/"
         said = {"path": str(path), **options, "overwrite": overwrite}

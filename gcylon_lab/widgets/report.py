@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import __version__
 from ..profiling.report import HIDDEN_MEANS, summary
+from ..whole_files import write_whole
 from .figures import figure_dict
 from .memory_panel import TITLE as MEMORY_TITLE
 from .numbers import (
@@ -70,7 +71,7 @@ def html_report(
     Parameters
     ----------
     path : str or path
-        The file; an existing one is replaced.
+        The file, which only this user reads; an existing one is replaced.
     source : Cluster or list of dict
         A cluster, or its snapshots, one a rank.
     title : str, optional
@@ -86,8 +87,8 @@ def html_report(
         The file, absolute.
     """
     snapshots = source.snapshots() if hasattr(source, "snapshots") else list(source)
-    target = Path(path).expanduser().resolve()
-    target.write_text(report_html(snapshots, title=title, notes=notes, tables=tables), encoding="utf-8")
+    target = Path(path).expanduser().absolute()
+    write_whole(target, report_html(snapshots, title=title, notes=notes, tables=tables))
     return target
 
 

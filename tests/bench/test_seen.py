@@ -1,9 +1,14 @@
-"""When a page first showed what was taken: pure, of readings."""
+"""When a page first showed what was taken, and who may see the page."""
 
 from __future__ import annotations
 
+import urllib.error
+import urllib.request
+
+import psutil
 import pytest
 
+from gcylon_lab.bench.dashboard_page import jupyter as serve
 from gcylon_lab.bench.seen import first_seen, run
 from gcylon_lab.errors import ArgumentError, GcylonError
 
@@ -27,3 +32,15 @@ def test_what_never_showed_is_an_error(draws: list[list[float]]) -> None:
 def test_no_repetition_tells_nothing() -> None:
     with pytest.raises(ArgumentError, match="repeats is 0"):
         run(0)
+
+
+def test_the_server_of_the_pages_lets_nobody_in_without_its_token(tmp_path):
+    with serve(tmp_path, ["1"]) as lab:
+        contents = lab.url.partition("/lab/")[0] + "/api/contents"
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(contents, timeout=30)
+        token = lab.url.rpartition("token=")[2]
+        with urllib.request.urlopen(f"{contents}?token={token}", timeout=30) as answer:
+            assert answer.status == 200
+        assert token not in lab.log
+        assert token not in " ".join(psutil.Process(lab.process.pid).cmdline())

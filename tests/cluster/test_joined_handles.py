@@ -42,9 +42,9 @@ def test_errors_name_what_is_wrong(lab: gl.Cluster, sides: tuple[pd.DataFrame, p
         left.join("right", on="k")
     with pytest.raises(ArgumentError, match=r"lab.from_pandas\(frame\)"):
         left.join(sides[1], on="k")
-    with pytest.raises(ArgumentError, match="how='k' is none. .*To join by columns, give on='k'."):
+    with pytest.raises(ArgumentError, match="how='k' is invalid. .*To join by columns, give on='k'."):
         left.join(right, "k")
-    with pytest.raises(ArgumentError, match="how='inside' is none") as wrong:
+    with pytest.raises(ArgumentError, match="how='inside' is invalid") as wrong:
         left.join(right, "inside", "k")
     assert "give on=" not in str(wrong.value)
     with pytest.raises(ArgumentError, match="rows of the left side repeat a key"):

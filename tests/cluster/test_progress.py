@@ -52,7 +52,9 @@ def test_the_end_says_how_it_ended() -> None:
     assert "left" not in failed
     assert failed.startswith("shuffle failed after 5 s; it was at: shuffle round 4/8")
     for error in (KeyboardInterrupt(), Revoked("x")):
-        assert str(ending(last, 5.0, error)).startswith("shuffle interrupted after 5 s")
+        assert str(ending(last, 5.0, error)) == "Interrupted: shuffle stopped after 5.0 s; tables are unchanged."
+    told = KeyboardInterrupt("Interrupted: groupby stopped after 4.6 s; tables are unchanged.")
+    assert str(ending(last, 5.0, told)) == str(told)
 
 
 class Terminal(io.StringIO):
@@ -76,7 +78,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-@pytest.mark.parametrize("error, end", [(None, "done in"), (KeyboardInterrupt(), "interrupted after")])
+@pytest.mark.parametrize("error, end", [(None, "done in 2 s"), (KeyboardInterrupt(), "stopped after 2.0 s")])
 def test_a_terminal_shows_a_line_after_a_second_and_ends_it(
     monkeypatch: pytest.MonkeyPatch, clock: list[float], error: BaseException | None, end: str
 ) -> None:
@@ -92,7 +94,8 @@ def test_a_terminal_shows_a_line_after_a_second_and_ends_it(
     assert terminal.getvalue().startswith("\r\x1b[K██") and "round 4/8" in terminal.getvalue()
     clock[0] = 102.0
     waiting.done(error)
-    assert f"\r\x1b[Kshuffle {end} 2 s" in terminal.getvalue() and terminal.getvalue().endswith("\n")
+    assert "\r\x1b[K" in terminal.getvalue() and f"shuffle {end}" in terminal.getvalue()
+    assert terminal.getvalue() and terminal.getvalue().endswith("\n")
     waiting.done()
     assert terminal.getvalue().count("\n") == 1, "it ends once"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -53,18 +54,20 @@ def chromium() -> str:
 
 
 @pytest.fixture
-def jupyter(tmp_path: Path) -> Iterator[str]:
-    """The address of a JupyterLab that ``gcylon-lab lab`` has opened on a copy of the tutorials."""
+def jupyter(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The address and the token of a JupyterLab that ``gcylon-lab lab`` has opened on a copy of the tutorials."""
     port = free_port()
     folder, log = tmp_path / "tutorials", (tmp_path / "jupyter.log").open("w")
-    options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}", "--IdentityProvider.token=", "--ServerApp.password="]
+    options = ["--no-browser", "--ip=127.0.0.1", f"--port={port}"]
     command = [sys.executable, "-m", "gcylon_lab", "lab", "--dir", str(folder), "--", *options]
+    token = secrets.token_urlsafe(24)
+    environment = os.environ | _settings(tmp_path) | {"JUPYTER_TOKEN": token}
     process = subprocess.Popen(
-        command, env=os.environ | _settings(tmp_path), stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
     )
     try:
         wait_for(f"http://127.0.0.1:{port}/api", process, tmp_path / "jupyter.log")
-        yield f"http://127.0.0.1:{port}"
+        yield f"http://127.0.0.1:{port}", token
     finally:
         process.terminate()
         process.wait(60)

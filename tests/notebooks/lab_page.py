@@ -49,9 +49,10 @@ class LabPage:
         self.screenshots = screenshots
         screenshots.mkdir(parents=True, exist_ok=True)
 
-    def open(self, url: str, notebook: str, cells: int) -> None:
+    def open(self, server: tuple[str, str], notebook: str, cells: int) -> None:
         """Open a notebook of so many code cells; wait for its kernel, and for cells further down, which come later."""
-        self.page.goto(f"{url}/lab/tree/{notebook}?reset", wait_until="domcontentloaded")
+        url, token = server
+        self.page.goto(f"{url}/lab/tree/{notebook}?reset&token={token}", wait_until="domcontentloaded")
         self.page.wait_for_selector(".jp-Notebook .jp-Cell")
         self.page.wait_for_selector(".jp-NotebookPanel-toolbar [data-status='idle']", state="attached")
         self.until(lambda: len(self.sources()) == cells and all(self.sources()), "the text of all cells")

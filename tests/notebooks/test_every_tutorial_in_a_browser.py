@@ -22,7 +22,6 @@ pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mar
 FOREIGN_IN_CONSOLE: tuple[str, ...] = ()
 FOREIGN_IN_LOG = (
     r"A `_jupyter_server_extension_points` function was not found in ipyparallel\.",
-    r"All authentication is disabled\.  Anyone who can connect to this server",  # this test's own setting
     r"Notebook [\w.]+ is not trusted",  # it has no outputs that could be
     r"The websocket_ping_timeout \(90000\) cannot be longer than the websocket_ping_interval \(30000\)\.",
     r"\[IPKernelApp\] WARNING \| Kernel is running over TCP without encryption\.",
@@ -55,7 +54,7 @@ def complaints(log: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_its_cells_run(path: Path, chosen: None, jupyter: str, page: Any, tmp_path: Path):
+def test_its_cells_run(path: Path, chosen: None, jupyter: tuple[str, str], page: Any, tmp_path: Path):
     pictures = Path(os.environ.get("GCYLON_SCREENSHOTS", tmp_path / "screenshots")) / path.stem
     page.set_viewport_size({"width": 1366, "height": 768})
     said = Listener(page)

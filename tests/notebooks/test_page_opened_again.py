@@ -26,7 +26,7 @@ _CLOSED = (r"Got events for closed stream", r"Traceback|WebSocketClosedError|Str
 _FOREIGN = (r"reading 'changed'", r"net::ERR_ABORTED")
 
 
-def test_the_figure_comes_back(asked_for: None, jupyter: str, page: Any, tmp_path: Path):
+def test_the_figure_comes_back(asked_for: None, jupyter: tuple[str, str], page: Any, tmp_path: Path):
     page.set_viewport_size({"width": 1366, "height": 768})
     said, lab = Listener(page), LabPage(page, tmp_path / "screenshots")
     count = sum(cell.cell_type == "code" for cell in nbformat.read(_NOTEBOOK, 4).cells)

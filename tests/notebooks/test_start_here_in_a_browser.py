@@ -21,7 +21,7 @@ tuned.release()
 """
 
 
-def test_a_person_goes_through_it(jupyter: str, page: Any, tmp_path: Path):
+def test_a_person_goes_through_it(jupyter: tuple[str, str], page: Any, tmp_path: Path):
     lab = LabPage(page, Path(os.environ.get("GCYLON_SCREENSHOTS", tmp_path / "screenshots")))
     lab.open(jupyter, f"{FIRST}.ipynb", cells=_CODE_CELLS)
     cells = lab.code_cells()

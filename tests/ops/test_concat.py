@@ -106,8 +106,8 @@ def refused() -> None:
     large = gl.from_local(pd.DataFrame({"k": [2**53 + 1]}))
     for tables, how, error, words in (
         ([one, one, text], {}, SchemaMismatch, "'k' cannot be brought to one dtype: int64 in table 0, table 1; str in"),
-        ([one, one], {"join": "left"}, ArgumentError, "join='left' is none"),
-        ([one, one], {"order": "any"}, ArgumentError, "order='any' is none"),
+        ([one, one], {"join": "left"}, ArgumentError, "join='left' is invalid. Expected 'outer' or 'inner'."),
+        ([one, one], {"order": "any"}, ArgumentError, "order='any' is invalid. Expected 'global' or 'local'."),
         ([one, None], {}, ArgumentError, "takes another table, but this is a NoneType"),
         ([], {}, ArgumentError, "an empty list"),
         ([large, gl.from_local(pd.DataFrame({"k": [0.5]}))], {"order": "local"}, SchemaMismatch, "9007199254740993"),

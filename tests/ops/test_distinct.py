@@ -138,7 +138,7 @@ def failing(name: str, *args: Any, **kwargs: Any) -> None:
         ((), {}, UnsupportedDtype, "'l'"),
         (("l",), {}, UnsupportedDtype, "'l'"),
         (("nope",), {}, ColumnMissing, "'nope'"),
-        (("k",), {"keep": "none"}, ArgumentError, "keep='none' is none. It is 'first', 'last' or False"),
+        (("k",), {"keep": "none"}, ArgumentError, "keep='none' is invalid. Expected 'first', 'last' or False"),
         (("k",), {"keep": True}, ArgumentError, "keep=True"),
         (("k",), {"keep": 0}, ArgumentError, "keep=0"),
     ],

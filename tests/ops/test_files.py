@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from full_disk import fill_the_disk_for
 from worlds import World
 
 import gcylon_lab as gl
@@ -126,7 +127,9 @@ def test_what_stands_there_is_replaced_only_where_asked_for(tmp_path: Path, kind
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "ipc"])
-def test_a_disk_that_is_full_on_one_rank_changes_nothing(tmp_path: Path, kind: str) -> None:
+def test_a_disk_that_is_full_on_one_rank_changes_nothing(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def write(rows: int) -> str:
         table = gl.from_pandas(pd.DataFrame({"a": np.random.default_rng(0).random(rows)}))
         try:
@@ -137,10 +140,29 @@ def test_a_disk_that_is_full_on_one_rank_changes_nothing(tmp_path: Path, kind: s
 
     assert run_threads(2, write, 4) == ["", ""]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    os.symlink("/dev/full", tmp_path / f".part-00001.{os.getpid()}.unfinished")
+    fill_the_disk_for(monkeypatch, "part-00001")
     said = run_threads(2, write, 100_000)
     assert said[0] == said[1] and said[0].startswith("[rank 1]") and "No space left" in said[0]
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_a_failed_write_leaves_no_new_folder(tmp_path: Path, ranks: int) -> None:
+    (tmp_path / "old").mkdir()
+
+    def write(folder: Path) -> str:
+        with pytest.raises(WriteError, match="more than 500 different values") as refused:
+            gl.from_local(FRAME).write_parquet(str(folder), partition_on="i")
+        return str(refused.value)
+
+    run_threads(ranks, write, tmp_path / "old" / "new" / "newer")
+    assert list((tmp_path / "old").iterdir()) == []
+    run_threads(ranks, write, tmp_path / "old")
+    assert (tmp_path / "old").is_dir(), "it was there before"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "kept").touch()
+    run_threads(ranks, write, tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["kept"]
 
 
 @pytest.mark.parametrize("before", [0, 1, 4])
@@ -176,7 +198,7 @@ def test_a_file_that_cannot_get_its_name_takes_the_others_back(tmp_path: Path, b
         ({"partition_on": FRAME.columns.drop("f").tolist() + ["f"]}, UnsupportedDtype, "'f' is float64"),
         ({"partition_on": "i"}, WriteError, "more than 500 different values"),
         ({"compression": "zip"}, ArgumentError, "compression='zip'"),
-        ({"overwrite": 1}, ArgumentError, "overwrite=1 is no bool"),
+        ({"overwrite": 1}, ArgumentError, "overwrite=1 is neither True nor False"),
         ({"storage_options": {"a": 1}}, ArgumentError, "storage_options= is for URLs"),
     ],
 )
@@ -254,3 +276,25 @@ def test_row_groups_are_skipped_and_said(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(got, FRAME.head(0))
     whole = run_threads(1, lambda: gl.read_parquet(str(tmp_path)).explain())[0]
     assert "12 row groups in 2 files" in whole and pq.ParquetFile(tmp_path / "0.parquet").num_row_groups == 6
+
+
+@pytest.mark.parametrize("name", [".k", "_k", "a=b", "k/../..", "%41", " k"])
+def test_names_and_texts_that_folders_mean_otherwise_come_back(tmp_path: Path, name: str) -> None:
+    texts = ["__HIVE_DEFAULT_PARTITION__", ".", "..", "", "_", "a/b", "%2E", "x=y", None]
+    frame = pd.DataFrame({"i": range(len(texts)), name: pd.Series(texts, dtype="str")})
+    folder = str(tmp_path / "in" / "t")
+
+    def there_and_back() -> pd.DataFrame:
+        gl.from_pandas(frame).write_parquet(folder, partition_on=name)
+        return gl.read_parquet(folder).to_pandas()
+
+    for back in run_threads(2, there_and_back):
+        same = back.sort_values("i", ignore_index=True)
+        pd.testing.assert_frame_equal(same[["i", name]], frame, check_dtype=False)
+    assert [path.name for path in tmp_path.iterdir()] == ["in"] and os.listdir(tmp_path / "in") == ["t"]
+
+
+def test_a_column_without_a_name_cannot_be_a_folder(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"i": [1, 2], "": ["a", "b"]})
+    with pytest.raises(ArgumentError, match="a column without a name"):
+        run_threads(1, lambda: gl.from_local(frame).write_parquet(str(tmp_path), partition_on=[""]))

@@ -277,7 +277,7 @@ def failing(verb: Verb) -> Any:
         (Verb("select", ["g", "nope"]), ColumnMissing, "'nope'"),
         (Verb("select", []), ArgumentError, "names no column"),
         (Verb("rename", {"x": "g"}), DuplicateColumns, "'g'"),
-        (Verb("dropna", how="most"), ArgumentError, "None"),
+        (Verb("dropna", how="most"), ArgumentError, "how='most' is invalid. Expected 'any' or 'all'."),
         (Verb("map_parts", broken), RankError, "on rank 1"),
         (Verb("map_parts", len), gl.errors.GcylonError, "DataFrame"),
     ],

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from every_dtype import EVERY_DTYPE
+from full_disk import fill_the_disk_for
 from reading import backend, read_all
 from test_round_trip import mixed_frame, same
 
@@ -241,8 +242,8 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-def test_a_full_disk_is_told(tmp_path: Path) -> None:
-    os.symlink("/dev/full", tmp_path / f".part-00000.{os.getpid()}.unfinished")
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_the_disk_for(monkeypatch, "part-00000")
     data = backend.from_frame(pd.DataFrame({"k": np.arange(100_000)}))
     with pytest.raises(WriteError, match="No space left"):
         write_slices(tmp_path, data.schema, [data])

@@ -60,7 +60,7 @@ def test_they_arrive(tmp_path: Path) -> None:
     [
         ({"parse_dates": True}, "parse_dates=True names no columns"),
         ({"delimiter": ";;"}, "delimiter=';;' cannot be used"),
-        ({"header": 0}, "header=0 is no bool"),
+        ({"header": 0}, "header=0 is neither True nor False"),
         ({"dtype": int}, "does not say for which columns"),
         ({"columns": 3}, "columns=3 names no columns"),
     ],

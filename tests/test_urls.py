@@ -1,0 +1,54 @@
+"""What lets others in does not stand in what is shown, kept or sent."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+import gcylon_lab as gl
+from gcylon_lab.cluster.messages import Request
+from gcylon_lab.cluster.naming import origin_of
+from gcylon_lab.context import current, run_threads
+from gcylon_lab.errors import GcylonError, ReadError, to_message
+from gcylon_lab.profiling.trace import chrome_trace
+from gcylon_lab.urls import without_secrets
+
+SECRET = "s3cr3t"
+
+
+@pytest.mark.parametrize(("text", "shown"), [
+    (f"s3://key:{SECRET}/{SECRET}@bucket/x.parquet", "s3://...@bucket/x.parquet"),
+    (f"https://{SECRET}@host:80/a/b.csv?sig={SECRET}&t=2, and", "https://...@host:80/a/b.csv?..., and"),
+    (f"['https://h/a?x={SECRET}', 'memory://a/b']", "['https://h/a?...', 'memory://a/b']"),
+    (f"(https://h/a#{SECRET})", "(https://h/a#...)"),
+    ("no /a/b?c; what@is ://", "no /a/b?c; what@is ://"),
+    ("https://h/a, s3://b/k=*/y.", "https://h/a, s3://b/k=*/y."),
+])  # fmt: skip
+def test_only_what_lets_others_in_is_left_out(text: str, shown: str) -> None:
+    assert without_secrets(text) == shown
+
+
+def test_errors_show_none_on_any_way() -> None:
+    url = f"https://me:{SECRET}@h/a.csv?sig={SECRET}"
+    error = ReadError(f"{url} cannot be read", advice=f"Is {url} right?", path=url)
+    again = pickle.loads(pickle.dumps(error))
+    for one in (error, again):
+        assert "https://...@h/a.csv?..." in str(one)
+        assert SECRET not in str(one) + repr(one) + json.dumps(to_message(one))
+
+
+def test_records_traces_and_names_show_none() -> None:
+    url = f"memory://{SECRET}@nowhere/a.csv?sig={SECRET}"
+
+    def read() -> str:
+        with pytest.raises(GcylonError) as told:
+            gl.read_csv(url)
+        taken = current().snapshot()
+        assert taken["operations"][-1]["verb"] == "read_csv" and "?..." in taken["operations"][-1]["arguments"]
+        return str(told.value) + json.dumps([taken, chrome_trace([taken])])
+
+    for said in run_threads(2, read):
+        assert SECRET not in said
+    assert origin_of(Request("read_csv", "", "t1", (url,), {})).describe({}) == "read_csv of a.csv?..."
