@@ -17,6 +17,11 @@ def found_in(groups: float, rows: int) -> float:
     return groups * -math.expm1(-rows / groups)
 
 
+def rows_until(groups: float, found: float) -> float:
+    """In how many rows so many of the keys stand, fewer than there are, each as often as the others."""
+    return -groups * math.log1p(-found / groups) if found < groups else math.inf
+
+
 def expected_groups(looked_at: int, found: int) -> float:
     """How many keys there are where so many rows, taken by chance, showed so many, each as often as the others."""
     if found <= 0:

@@ -202,14 +202,12 @@ def _few_groups(operation: Operation, grouping: Grouping, part: Part, *, in_one_
     expected here."""
     looked_at, found = grouping.sample(part)
     groups = min(float(part.rows), expected_groups(looked_at, found))
-    votes = operation.vote(VoteKind.COUNT, (part.rows, looked_at, found, int(grouping.fits_folded(part, groups))))
-    if in_one_go and not votes[:, 3].all():
+    partial = int(min(float(part.rows), grouping.folded_rows(part, groups)))
+    votes = operation.vote(VoteKind.COUNT, (part.rows, partial, int(grouping.fits_folded(part, groups))))
+    if in_one_go and not votes[:, 2].all():
         return False, groups
-    rows, worth = 0, 0.0
-    for there, looked, distinct in votes[:, :3].tolist():
-        rows += there
-        worth += min(float(there), expected_groups(looked, distinct))
-    return rows >= _WORTH * worth, groups
+    rows, left = votes[:, :2].sum(axis=0).tolist()
+    return rows >= _WORTH * left, groups
 
 
 def _folded_note(together: bool) -> str:
