@@ -11,8 +11,8 @@ from ..profiling import span
 from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
 from ..tables.backend import Data
 from ..tables.schema import Schema
-from .buckets import MOST_BUCKETS, split_in_buckets
-from .group_counts import KeysSeen, found_in, is_growing
+from .buckets import MOST_BUCKETS, fan_out, split_in_buckets, writes_runs
+from .group_counts import KeysSeen, found_in, is_growing, rows_until
 from .group_samples import sample_keys
 from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .local import LocalWork
@@ -24,6 +24,7 @@ _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one k
 _APART = 16
 _MOST_IDS = 1 << 32  # of a hash: keys that have the same one are not told apart by it
 _TELLING = 4  # pieces tell how many keys are still to come, while they are such a part of the rows at the most
+_STATE_IN_LIMIT = 2  # of partial results while a piece is added to them
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 
 
@@ -102,7 +103,6 @@ class Grouping:
                 part.release()
             return made, True
         folding = _Folding(self, self.work.new_part(self.partial_schema))
-        record, ahead = self.work.operation.record, part.rows
         record, budget = self.work.operation.record, self.work.workspace.budget
         before, total, done = record.predicted_peak_bytes, part.rows, 0
         self._expect_fold(part, min(groups, total), rows, work_row_bytes)
@@ -154,7 +154,14 @@ class Grouping:
     def fits_folded(self, part: Part, groups: float) -> bool:
         """Whether the partial results of so many keys fit, and a piece of rows beside them."""
         limit = self.work.workspace.budget.limit_bytes
-        return groups * self._state_row_bytes(self._row_bytes(part, self.rows_schema)) <= limit / 2
+        return groups * self._state_row_bytes(self._row_bytes(part, self.rows_schema)) <= limit / _STATE_IN_LIMIT
+
+    def folded_rows(self, part: Part, groups: float) -> float:
+        """How many partial results there will be of so many keys: of a key several, where those of all do not fit, are
+        put aside and begun anew."""
+        limit = self.work.workspace.budget.limit_bytes
+        held = limit / _STATE_IN_LIMIT / self._state_row_bytes(self._row_bytes(part, self.rows_schema))
+        return groups if groups <= held else part.rows * held / rows_until(groups, held)
 
     @staticmethod
     def _row_bytes(part: Part, schema: Schema) -> float:
@@ -193,11 +200,15 @@ class Grouping:
         """
         self._whole(part, kernels, result, using_up, self._size, 0)
 
-    def _whole(self, part: Part, kernels: Sequence[Kernel], result: Part, using_up: bool, ids: int, depth: int) -> None:
+    def _whole(
+        self, part: Part, kernels: Sequence[Kernel], result: Part, using_up: bool, ids: int, depth: int,
+        *, apart: bool = False,
+    ) -> None:  # fmt: skip
         if not part.rows:
             return
         schema = self.rows_schema if kernels is self.steps.partial else self.partial_schema
         rows = part.rows
+        # What may be in memory at once of many rows: themselves, and once more while they are brought together.
         needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
         limit = self.work.workspace.budget.limit_bytes
         # Where the rows of a key need not fit, those of others are split off until it stands alone.
@@ -220,15 +231,18 @@ class Grouping:
                 self.work.forget(part)
             return
         # Where a key's rows may not fit, few keys are told apart at once; after a split it is one of many rows.
-        least = _APART if depth or 2 * needed > limit * keys > 0 else 2
+        least = _APART if apart or 2 * needed > limit * keys > 0 else 2
         # Half of the limit, as they are not even, or most of what is free once all are staged: an input may stay there.
-        free = self.work.room_beside(part) + using_up * (part.nbytes - part.staged_bytes)
+        free = self.work.room_beside(part) + using_up * part.device_bytes
         most = max(1, min(limit // 2, free * 3 // 4))
-        buckets = min(max(least, min(MOST_BUCKETS, -(-needed // most))), _MOST_IDS // ids)
+        wanted = -(-needed // most)
+        variable = bool(schema.variable)
+        split = fan_out(wanted, variable=variable) if writes_runs(self.work) else min(MOST_BUCKETS, wanted)
+        buckets = min(max(least, split), _MOST_IDS // ids)
         for bucket in split_in_buckets(
             self.work, part, list(self.steps.keys), buckets, apart=ids, using_up=using_up, schema=schema
         ):
-            self._whole(bucket, kernels, result, True, ids * buckets, depth + 1)
+            self._whole(bucket, kernels, result, True, ids * buckets, depth + 1, apart=wanted <= buckets)
             self.work.forget(bucket)
 
     def _large(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> tuple[bool, int]:

@@ -310,8 +310,10 @@ class Operation:
         advise(error, self.enough(), stages=self.stages)
 
     def enough(self) -> int:
-        """A limit under which exchanges work that were planned, or the one that is to come, the same on all ranks; 0 where
-        there is none."""
+        """A limit under which exchanges work that were planned, or the one that is to come; 0 where there is none.
+
+        It is the same on all ranks.
+        """
         exchanges = list(self.exchanges.values())
         if not exchanges and self.verb in SHUFFLING and self._sizes.any():
             limits = (self.workspace.limit_for(self.config),) * self.size
