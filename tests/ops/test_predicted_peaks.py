@@ -1,4 +1,4 @@
-"""Predicted peaks are near the measured ones, on every rank: neither too low nor too high, whatever the rows are like."""
+"""Predicted peaks are near the measured ones on every rank: neither too low nor too high, whatever rows are like."""
 
 from __future__ import annotations
 
