@@ -60,7 +60,7 @@ class LocalJoin:
         self.key_schemas = {side: schemas[side].select(self.keys[side]) for side in schemas}
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
-        self.result = work.new_part(columns.schema(False, False))
+        self.result = work.new_result(columns.schema(False, False))
         self._fixed_row_bytes = columns.schema(True, True).row_bytes
         self._layouts = Layouts(columns)
         self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
