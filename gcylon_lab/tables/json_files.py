@@ -121,7 +121,7 @@ def _names(place: Place, block: bytes) -> list[str]:
     names: dict[str, None] = {}
     for row, line in enumerate(filter(bytes.strip, block.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]), 1):
         try:
-            one = loads(line)
+            one = loads(line, strict=False)
         except ValueError as error:
             reason = error if isinstance(error, UnicodeError) else f"it is no JSON object by itself: {error}"
             raise unreadable(place.path, reason, _ONE_A_LINE, line=place.line(block, row, None)) from None
@@ -216,7 +216,9 @@ def _with_texts(block: bytes, names: Sequence[str]) -> bytes:
     """Lines in which values of some columns are their JSON texts, where they are no texts already."""
     lines = []
     for line in block.split(b"\n"):
-        one = loads(line, parse_int=_written(_Int), parse_float=_written(_Float)) if line.strip() else None
+        one = (
+            loads(line, strict=False, parse_int=_written(_Int), parse_float=_written(_Float)) if line.strip() else None
+        )
         for name in names:
             value = one.get(name) if isinstance(one, dict) else None
             if isinstance(one, dict) and value is not None and not isinstance(value, str):
@@ -227,7 +229,7 @@ def _with_texts(block: bytes, names: Sequence[str]) -> bytes:
 
 def _column_of(reason: str) -> str:
     """The column whose kind changed, as arrow says it; "" where it says another thing."""
-    changed = re.search(r"Column\(/([^)/]+)", reason)
+    changed = re.search(r"Column\(/([^)/]+)[^)]*\) changed", reason)
     return "" if changed is None else changed[1]
 
 
