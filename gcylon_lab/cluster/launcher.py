@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -181,7 +181,12 @@ class Launcher:
         """End everything, and remove the folder. Idempotent."""
         with contextlib.suppress(OSError):
             self.lease.claim(closed=True)
-        for stop in (lambda: self.stop_engines(client), self._stop_controller, self._kill_the_rest):
+        steps: list[Callable[[], None]] = [
+            partial(self.stop_engines, client),
+            self._stop_controller,
+            self._kill_the_rest,
+        ]
+        for stop in steps:
             with contextlib.suppress(Exception):
                 stop()
         leftovers.remove(self.home)

@@ -29,7 +29,7 @@ def is_running(process: psutil.Process) -> bool:
 def is_stopped(process: psutil.Process) -> bool:
     """Whether it is there but does not run, by SIGSTOP or a debugger."""
     try:
-        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        return bool(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP))
     except psutil.Error:
         return False
 
@@ -37,7 +37,7 @@ def is_stopped(process: psutil.Process) -> bool:
 def belongs_to(pid: int, home: str) -> bool:
     """Whether a process of this host belongs to the cluster of a folder."""
     try:
-        return psutil.Process(pid).environ().get(HOME_VARIABLE) == home
+        return bool(psutil.Process(pid).environ().get(HOME_VARIABLE) == home)
     except psutil.Error:
         return False
 

@@ -41,7 +41,12 @@ ROWS = 5_000
 @contextmanager
 def stopped(*pids: int, after_s: float = 0.0) -> Iterator[None]:
     """Processes are stopped inside the block, at once or a moment later."""
-    timer = threading.Timer(after_s, lambda: [os.kill(pid, signal.SIGSTOP) for pid in pids])
+
+    def stop() -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    timer = threading.Timer(after_s, stop)
     timer.start()
     if not after_s:
         timer.join()
