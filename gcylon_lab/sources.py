@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import GcylonConfig
 from .context import current
-from .errors import ArgumentError, ReadError
+from .errors import ArgumentError, ReadError, SchemaMismatch
 from .ops.foresight import check_root
 from .ops.intake import empty_part, take_in
 from .ops.reading import read_files
@@ -350,8 +350,21 @@ class _Reading:
             return chunks(share, columns=self.columns, max_bytes=max_bytes)
 
         workspace = self._context.workspace
-        part, made = read_files(workspace, self._request, plan, read, self.condition, self._asked)
+        try:
+            part, made = read_files(workspace, self._request, plan, read, self.condition, self._asked)
+        except SchemaMismatch as error:
+            _advise_reader(error, has_dtypes="dtype" in self._request.arguments)
+            raise
         return Table(part, self._context, made)
+
+
+def _advise_reader(error: SchemaMismatch, *, has_dtypes: bool) -> None:
+    """Say what a reader can do where pieces do not go together: nobody can convert them before."""
+    name = error.numbers.get("column")
+    if "columns=" in error.advice or name is None:
+        return
+    text = f"Pass dtype={{{name!r}: 'str'}}, or another dtype that all its values have."
+    error.advice = text if has_dtypes else "Read the files one by one, or leave the column out with columns=[...]."
 
 
 def _listed(paths: str | Sequence[str]) -> list[str]:

@@ -36,7 +36,7 @@ _LATE_REVOKE_S = 1.0
 _FINALIZE_S = 3
 
 # What staging changes of `Table.info`.
-_PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes")
+_PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes", "evicted")
 
 
 class Engine:

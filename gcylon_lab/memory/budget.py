@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -81,11 +81,14 @@ class MemoryBudget:
     ----------
     limit_bytes : int
         The ceiling, at least 1.
+    on_limit : callable, optional
+        Called with each limit that begins to hold.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, on_limit: Callable[[int], None] | None = None) -> None:
         if limit_bytes < 1:
             raise ValueError(f"a budget of {limit_bytes} bytes holds nothing")
+        self._on_limit = on_limit
         # Re-entrant: a reservation collected inside a call comes back through `_give` on the same thread.
         self._lock = threading.RLock()
         self.ceiling_bytes = limit_bytes
@@ -191,6 +194,8 @@ class MemoryBudget:
             raise ValueError(f"{limit_bytes} is above the ceiling of {self.ceiling_bytes} bytes")
         with self._lock:
             before, self._limit = self._limit, limit_bytes
+        if self._on_limit is not None:
+            self._on_limit(limit_bytes)
         try:
             yield
         finally:

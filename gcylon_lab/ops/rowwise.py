@@ -175,7 +175,7 @@ def _each_piece(
     """
     work = LocalWork(operation, operation.verb.capitalize())
     work.make_room(part.nbytes / max(part.rows, 1) + made_row_bytes, part.rows)
-    result = work.new_part(schema or operation.schema)
+    result = work.new_result(schema or operation.schema)
     schemas: dict[Schema, int] = {}
 
     def needed(data: Data) -> int:
@@ -186,14 +186,16 @@ def _each_piece(
     result_bytes = part.rows * made_row_bytes if shared is not None and not part.staged_bytes else part.nbytes
     at_once = min(rows, part.rows) * (2 * row_bytes + temporary + made_row_bytes) + part.largest_staged_bytes
     work.expect(at_once + (0 if operation.request.strategy == "staged" else result_bytes))
-    for piece, held in _pieces_with_claims(work, part, operation.schema, rows, apart=shared is not None):
-        for made, claim in work.apply(piece, needed, function):
-            schemas[made.schema] = schemas.get(made.schema, 0) + made.rows
-            if shared is not None and held is not None:
-                own = operation.workspace.backend.select(made, [name for name in made.schema.names if name in shared])
-                work.keep(result, made, claim, own_bytes=own.nbytes, shared=held)
-            else:
-                work.keep(result, made, claim)
+    with work.holding(part, part.nbytes + part.rows * made_row_bytes):
+        for piece, held in _pieces_with_claims(work, part, operation.schema, rows, apart=shared is not None):
+            for made, claim in work.apply(piece, needed, function):
+                schemas[made.schema] = schemas.get(made.schema, 0) + made.rows
+                if shared is not None and held is not None:
+                    names = [name for name in made.schema.names if name in shared]
+                    own = operation.workspace.backend.select(made, names)
+                    work.keep(result, made, claim, own_bytes=own.nbytes, shared=held)
+                else:
+                    work.keep(result, made, claim)
     if schema is None:
         if not schemas:
             none = operation.workspace.backend.empty(operation.schema)

@@ -45,7 +45,7 @@ class Step(Operation):
         self._outer = outer
         self._rounds_before = outer.record.rounds_done
         self._predicted_before = outer.record.predicted_peak_bytes
-        outer.steps.append(self)
+        self.exchanges, self._exchange = outer.exchanges, len(outer.exchanges) + 1
         self.open()
 
     def open(self) -> None:
@@ -128,11 +128,12 @@ def local_plan(operation: Operation, part: Part, result: Part, reason: str) -> P
     """The plan of an operation that exchanged nothing, as this rank has it: where its result went to is known."""
     peak = operation.record.predicted_peak_bytes
     limit = operation.workspace.limit_for(operation.config)
-    staged = result.staged_bytes > 0
-    operation.record.strategy, operation.record.reason = ("staged" if staged else "direct"), reason
+    asked = operation.request.strategy
+    strategy = asked if asked != "auto" else "staged" if result.staged_bytes else "direct"
+    operation.record.strategy, operation.record.reason = strategy, reason
     return Plan(
         verb=operation.verb,
-        strategy="staged" if staged else "direct",
+        strategy=strategy,
         rounds=0,
         chunk_rows=part.rows,
         round_bytes=0,

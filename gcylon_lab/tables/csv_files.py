@@ -170,7 +170,8 @@ def _header(path: str, storage: Storage, delimiter: str, *, header: bool, quotes
         names = tuple(table.schema.names) if header else tuple(map(str, range(table.num_columns)))
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise unreadable(path, error) from None
-    require_distinct(names)
+    with reading(path):
+        require_distinct(names)
     return start + len(line), names
 
 

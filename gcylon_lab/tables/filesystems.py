@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from ..errors import ArgumentError, GcylonError, ReadError
+from ..errors import ArgumentError, DuplicateColumns, GcylonError, ReadError, UnsupportedDtype
 from ..whole_files import create_exclusively
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
@@ -278,6 +278,9 @@ def reading(path: str, advice: str = "") -> Iterator[None]:
     """Raise what goes wrong while a file is read as a `ReadError` that names it; our own errors as they are."""
     try:
         yield
+    except (DuplicateColumns, UnsupportedDtype) as error:
+        error.message = error.message if path in error.message else f"{path}: {error.message}"
+        raise
     except GcylonError:
         raise
     except (OSError, pa.ArrowException, UnicodeError) as error:

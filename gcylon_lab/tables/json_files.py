@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from json import dumps, loads
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import json
 
 from ..errors import ReadError
@@ -174,13 +174,21 @@ def _read(block: bytes, types: Types) -> Any:
 def _times(place: Place, block: bytes, texts: Any, name: str, type_: Any) -> Any:
     try:
         return texts.cast(type_)
-    except pa.ArrowInvalid as error:
-        wrong = re.search(r"Failed to parse string: '(.*)' as a scalar of type", str(error), re.DOTALL)
-        row = pc.index(texts, wrong[1]).as_py() if wrong else -1
-        line = place.line(block, row + 1, None) if row >= 0 else None
-        failed = unreadable(place.path, error, advice_on_times(name, type_, str(error)), line=line)
+    except pa.ArrowInvalid:
+        row = bisect_left(range(1, len(texts)), True, key=lambda rows: _cast_error(texts.slice(0, rows), type_) != "")
+        reason = _cast_error(texts.slice(row, 1), type_)
+        line = place.line(block, row + 1, None)
+        failed = unreadable(place.path, reason, advice_on_times(name, type_, reason), line=line)
         failed.numbers["column"] = name
         raise failed from None
+
+
+def _cast_error(texts: Any, type_: Any) -> str:
+    try:
+        texts.cast(type_)
+    except pa.ArrowInvalid as error:
+        return str(error)
+    return ""
 
 
 class _Int(int):

@@ -107,6 +107,7 @@ def _raw_batches(plan: ParquetPlan, wanted: list[str], max_bytes: int) -> Iterat
                 file = _OpenFile(plan, piece.path, wanted)
             for start, batch in file.batches(piece.group, max_bytes):
                 low, high = max(piece.start - start, 0), min(piece.stop - start, batch.num_rows)
+                batch.validate(full=True)  # pyarrow takes bytes that are no UTF-8 for text
                 if low < high:
                     first = file.first_rows[piece.group] + start
                     yield piece.path, file.completed(batch.slice(low, high - low), first + low)

@@ -147,7 +147,8 @@ def plan_parquet(
         for place, group in enumerate(file.groups)
         if condition is None or _may_hold(file, group, condition, folders)
     ]
-    dtypes = _dtypes(files) | dict(folders.dtypes)
+    with reading_parquet(files[0].path):
+        dtypes = _dtypes(files) | dict(folders.dtypes)
     notes = _notes(files, weighed, condition)
     return [
         ParquetPlan(

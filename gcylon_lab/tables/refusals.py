@@ -1,6 +1,7 @@
-"""What GPU engines refuse and CPU engines do: one table, of which errors, the documentation and tests take their text.
+"""Where engines differ: one table of what GPU engines refuse and CPU engines do, of which errors, the documentation and
+tests take their text, and one of answers that differ.
 
-What both refuse, such as a mean of texts, is not in it.
+What both refuse, such as a mean of texts, is in neither.
 """
 
 from __future__ import annotations
@@ -68,6 +69,18 @@ GPU_REFUSALS = (
         f"Convert the column before it is distributed, {_CPU}.",
     ),
 )
+# (of what, on GPU engines, on CPU engines)
+DIFFERENCES = (
+    (
+        "sums, means, var and std of floats",
+        "the last digits may differ from run to run",
+        "the same bits for the same input and number of ranks; sums carry 64 bits",
+    ),
+    ("means of times", "rounded as float64 is: 256 ns today", "to the tick"),
+    ("str.upper of letters that become several", "as Python has it: 'ß' is 'SS'", "as Arrow has it: 'ß' is 'ẞ'"),
+    ("str.contains with regex=True, case=False", "upper and lower case of ASCII", "of Unicode"),
+    ("order of groups and of rows after a shuffle", "not specified", "that of the first rows"),
+)
 _BY_NAME = {one.name: one for one in GPU_REFUSALS}
 
 
@@ -103,7 +116,11 @@ def is_refused_on_gpus(error: BaseException) -> bool:
     return isinstance(error, GcylonError) and error.numbers.get("refusal") in _BY_NAME
 
 
-def as_markdown() -> str:
-    """The table as documentation shows it."""
-    rows = [f"| {one.dtypes} | {one.verbs} | {one.why} | {one.instead} |" for one in GPU_REFUSALS]
-    return "\n".join(["| dtypes | in | why | instead |", "| --- | --- | --- | --- |", *rows])
+def as_text() -> str:
+    """Both tables, as ``gcylon-lab doctor --engines`` and the documentation show them."""
+    lines = ["GPU engines refuse what CPU engines do:"]
+    for one in GPU_REFUSALS:
+        lines += [f"- {one.verbs}; of {one.dtypes}: {one.why}.", f"  {one.instead}"]
+    lines.append("Answers that differ:")
+    lines += [f"- {what}: on GPU engines {gpu}; on CPU engines {cpu}." for what, gpu, cpu in DIFFERENCES]
+    return "\n".join(lines)

@@ -9,9 +9,10 @@ import pytest
 
 import gcylon_lab as gl
 from gcylon_lab.cluster.cells import fold_entries
-from gcylon_lab.cluster.failures import fold, name_ranks
+from gcylon_lab.cluster.failures import fold, freed, name_ranks
 from gcylon_lab.cluster.messages import Reply
 from gcylon_lab.cluster.tracebacks import shorten
+from gcylon_lab.comm.transport import INTERRUPTED
 from gcylon_lab.errors import BudgetExceeded, ColumnMissing, DeadlineExceeded, RankError, Revoked, to_message
 
 
@@ -45,6 +46,14 @@ def test_the_cause_stands_before_its_echoes() -> None:
     assert "bad value" in error.message
     assert error.remote_traceback == "traceback of rank 1"
     assert any(note.startswith("Ranks 0, 2 left with Revoked") for note in error.__notes__)
+
+
+def test_of_ranks_that_were_interrupted_the_one_that_knows_is_named() -> None:
+    replies = [failed(0, Revoked(INTERRUPTED, rank=0)), failed(1, Revoked("Rank 1 was interrupted in 'run'.", rank=1))]
+    error = fold(replies)
+    assert error is not None and error.rank == 1 and error.message == "Rank 1 was interrupted in 'run'."
+    told = fold([freed(failed(0, Revoked("Rank 0 was interrupted in 'run'.", rank=0))), replies[1]])
+    assert told is not None and told.rank == 1
 
 
 def test_messages_that_differ_by_their_rank_are_the_same() -> None:

@@ -242,6 +242,11 @@ def test_the_person_reads_what_stopped_and_that_tables_are_as_they_were(hurt: gl
     with pytest.raises(KeyboardInterrupt, match="Interrupted: the cell stopped after 0"):
         threading.Timer(0.7, interrupt_here).start()
         hurt.view.execute("import time; time.sleep(60)", silent=False)
+    future = table.map_parts_async(_slow)
+    with pytest.raises(KeyboardInterrupt, match=r"Interrupted: .*map_parts\(.* stopped after 0\.\d s; tables are unch"):
+        threading.Timer(0.7, interrupt_here).start()
+        future.result()
+    assert future.cancelled()
     assert table.shuffle("k").num_rows == 1000
 
 
@@ -256,6 +261,7 @@ def wait_for(sleeper: int) -> None:
 @pytest.mark.parametrize(("rank", "sleeper"), [(0, 0), (1, 1), (0, 1), (1, 0)])
 def test_a_rank_that_somebody_interrupts_is_named(hurt: gl.Cluster, rank: int, sleeper: int) -> None:
     """Whether it works by itself or waits for the other."""
+    hurt.run(wait_for, -1)
     threading.Timer(0.7, os.kill, (hurt.ranks[rank].pid, signal.SIGINT)).start()
     with pytest.raises(Revoked, match=f"Rank {rank} was interrupted in 'run'") as caught:
         hurt.run(wait_for, sleeper)

@@ -102,7 +102,9 @@ def test_int96_in_lists_and_structs(tmp_path: Path) -> None:
     write_int96(tmp_path / "0.parquet", USUAL + [None, None], l=listed, s=structs)
 
     got = run_threads(2, lambda: gl.read_parquet(str(tmp_path)).to_pandas())[0]
-    assert [None if v is None else [pd.Timestamp(v[0])] for v in got["l"]] == [v and [pd.Timestamp(v[0])] for v in values]
+    assert [None if v is None else [pd.Timestamp(v[0])] for v in got["l"]] == [
+        v and [pd.Timestamp(v[0])] for v in values
+    ]
     assert [v["x"] and pd.Timestamp(v["x"]) for v in got["s"]] == [time and pd.Timestamp(time) for time in FAR]
     plain = run_threads(2, lambda: gl.read_parquet(str(tmp_path), ["t"]).to_pandas())[0]
     assert plain["t"].dtype == "datetime64[ns]"  # of the columns that are read alone

@@ -41,7 +41,7 @@ def exactly(values: Any) -> float:
 @pytest.mark.parametrize("value", CONSTANTS)
 def test_equal_values_have_none(backend: Any, value: Any, rows: int) -> None:
     frame = pd.DataFrame({"k": np.arange(2500) % 3, "v": [value] * 2500})
-    frame = frame if rows != 1 else frame.head(60)
+    frame = frame.head({1: 60, 7: 700}.get(rows, 2500))  # many pieces take long
     for keys in (("k",), ()):
         made = aggregated(backend, frame, {"var": 1.0, "std": 1.0}, rows, keys)
         assert (made["var"] == 0).all() and (made["std"] == 0).all()
@@ -80,7 +80,7 @@ def test_many_groups_of_equal_values_have_none(backend: Any) -> None:
     ],
 )
 def test_twelve_digits_are_right_however_large_the_mean_is(backend: Any, values: Any, rows: int) -> None:
-    count = 60 if rows == 1 else 3000
+    count = {1: 60, 7: 700}.get(rows, 3000)
     frame = pd.DataFrame({"k": np.arange(count) % 4, "v": values(np.random.default_rng(2), count)})
     rel = 1e-7 if frame["v"].dtype == "float32" else 1e-12  # the result has its dtype
     made = aggregated(backend, frame, {"var": 1.0, "std": 1.0}, rows)
