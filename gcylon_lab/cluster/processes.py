@@ -96,23 +96,11 @@ def wait_until(condition: Callable[[], bool], seconds: float, every_s: float = 0
 
 def _role(process: psutil.Process) -> str:
     """Which part of a cluster a process is, by its command; "" for none."""
-<<<<<<< HEAD
     try:
         words = process.cmdline()
     except psutil.Error:  # it has just ended
         return ""
-    modules = [after for word, after in zip(words, words[1:], strict=False) if word == "-m"]
-    if any(module.startswith(_NANNY) for module in modules):
-        return _NANNY
-    if any(module.startswith(_ENGINE) for module in modules):
-        return "launcher" if os.path.basename(words[0]) in _LAUNCHERS else _ENGINE
-    if _CONTROLLER in modules:
-        return _CONTROLLER
-    return "launcher" if words and os.path.basename(words[0]) in _LAUNCHERS else ""
-=======
-    words = process.cmdline()
     modules = {after for word, after in zip(words, words[1:], strict=False) if word == "-m"}
     if words and os.path.basename(words[0]) in _LAUNCHERS:
         return "launcher"  # its command holds that of the engines
     return next((module for module in (_ENGINE, _CONTROLLER, *_NANNIES) if module in modules), "")
->>>>>>> stuck
