@@ -112,8 +112,7 @@ class Table(
             largest_staged_bytes, evicted (of chunks that come back when the table is next used: the limit that they
             were staged for, bytes, slices), widest_row_bytes (of the variable columns, in the row in which they take
             most, 0 where that is not known), partitioning, row_bytes (of the fixed columns), fixed_column_bytes (of
-            each, 0
-            for a variable one), column_row_bytes (mean bytes a row of each column), fixed (whether no column is
+            each, 0 for a variable one), column_row_bytes (mean bytes a row of each column), fixed (whether no column is
             variable), texts (how many columns hold them),
             null_columns (how many lack values, -1 where kernels write no rows with texts or missing values), ready
             (whether all chunks have the table's dtypes, and are not too small to be sent one by one), and of the rank:

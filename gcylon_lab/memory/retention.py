@@ -1,7 +1,7 @@
 """How much freed memory this process keeps: an allocator's pool is in no budget, so it is to be small beside one.
 
-Arrow's own allocator keeps tens of megabytes of what was freed, and glibc's keeps up to twice the largest block that was
-ever freed, if that is below 32 MiB. Both were most of what processes grew by beyond small budgets.
+Arrow's own allocator keeps tens of megabytes of what was freed, and glibc's up to twice the largest block that was ever
+freed, if that is below 32 MiB. Both were most of what processes grew by beyond small budgets.
 """
 
 from __future__ import annotations

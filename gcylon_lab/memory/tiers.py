@@ -8,6 +8,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -25,12 +26,13 @@ _MAX_VECTORS = 512  # below IOV_MAX everywhere
 class SpillRegion:
     """Consecutive buffers in a spill file. The file is closed when its last region is collected."""
 
-    __slots__ = ("__weakref__", "_file", "_offset", "lengths", "nbytes")
+    __slots__ = ("__weakref__", "_begins", "_file", "_offset", "lengths", "nbytes")
     tier = "disk"
 
     def __init__(self, file: SpillFile, offset: int, lengths: tuple[int, ...], nbytes: int) -> None:
         self._file = file
         self._offset = offset
+        self._begins: list[int] = []  # of each buffer in the file, once parts of them are read
         self.lengths = lengths
         self.nbytes = nbytes
         store = file.store
@@ -46,6 +48,19 @@ class SpillRegion:
         """Bytes that `read` makes of some buffers."""
         return sum(_padded(self.lengths[number]) for number in only)
 
+    def read_parts(self, parts: Sequence[tuple[int, int, memoryview]]) -> None:
+        """Read parts of buffers: of each the number of the buffer, the byte to begin at, and the memory to fill.
+
+        Raises
+        ------
+        SpillError
+            If the file cannot be read.
+        """
+        if not self._begins:
+            self._begins = list(accumulate(map(_padded, self.lengths), initial=self._offset))
+        for number, begin, block in parts:
+            self._file.read_into(self._begins[number] + begin, block)
+
     def read(self, only: Sequence[int] | None = None) -> list[memoryview]:
         """Read buffers back, into one new block of memory: all, of ``nbytes`` bytes, or some.
 
@@ -54,6 +69,10 @@ class SpillRegion:
         SpillError
             If the file cannot be read.
         """
+        if only is not None and len(only) == 1:
+            block = np.empty(self.lengths[only[0]], np.uint8).data
+            self.read_parts([(only[0], 0, block)])
+            return [block]
         ranges = ranges_of(list(map(_padded, self.lengths)), only)
         block, start = np.empty(sum(one.nbytes for one in ranges), dtype=np.uint8).data, 0
         for one in ranges:

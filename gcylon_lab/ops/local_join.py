@@ -60,7 +60,7 @@ class LocalJoin:
         self.key_schemas = {side: schemas[side].select(self.keys[side]) for side in schemas}
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
-        self.result = work.new_part(columns.schema(False, False))
+        self.result = work.new_result(columns.schema(False, False))
         self._fixed_row_bytes = columns.schema(True, True).row_bytes
         self._layouts = Layouts(columns)
         self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
@@ -189,15 +189,10 @@ class LocalJoin:
                 waiting = [piece]
                 del piece
                 while waiting:
-                    some, claim = waiting.pop(), None
+                    some = waiting.pop()
                     try:
-                        claim = self._claim_match(some.rows)
-                        matches = self._match(index, block, some, keep=whole and self._keep_probe)
-                        self._claim_pairs(claim, matches)
+                        matches, claim = self._looked_up(index, block, some, keep=whole and self._keep_probe)
                     except self.work.workspace.out_of_memory:
-                        if claim is not None:
-                            claim.release()
-                        matches = None
                         if some.rows <= 1:
                             if not self.work.evict_all():
                                 raise
@@ -227,12 +222,19 @@ class LocalJoin:
         claim.resize(need)
         return claim
 
-    def _claim_pairs(self, claim: Reservation, matches: Matches) -> None:
-        """Count the pairs that were found, where they are in memory: nobody knows before how many there are."""
-        held = int(getattr(matches, "held_bytes", 0))
-        if held > self.work.workspace.budget.remaining_bytes:
-            self.work.give_way(held)
-        claim.resize(claim.nbytes + held)
+    def _looked_up(self, index: KeyIndex | None, block: Data, some: Data, *, keep: bool) -> tuple[Matches, Reservation]:
+        """The pairs of some rows, and a claim on what they take: nobody knows before how many there are."""
+        claim = self._claim_match(some.rows)
+        try:
+            matches = self._match(index, block, some, keep=keep)
+            held = int(getattr(matches, "held_bytes", 0))
+            if held > self.work.workspace.budget.remaining_bytes:
+                self.work.give_way(held)
+            claim.resize(claim.nbytes + held)
+        except self.work.workspace.out_of_memory:
+            claim.release()
+            raise
+        return matches, claim
 
     def _rows_made(self, matches: Matches, index: KeyIndex | None, block: Data) -> int:
         """How many rows of the result a piece stands for: its pairs, or of a filter the rows that it says are kept."""

@@ -84,6 +84,8 @@ class Sorter:
         """Sort a staged part, which is given up, into staged chunks; a sample of its keys, sorted, saves reading it."""
         pieces = part.chunks
         part.release()
+        if pieces and self._fits(joining := self._joining_bytes(pieces)):
+            self._expect(joining)
         chunks = self._sort(pieces, sample)
         self._workspace.spill.flush()
         return chunks
@@ -122,14 +124,16 @@ class Sorter:
 
     def _expect_buckets(self, pieces: list[Chunk], buckets: Buckets, sample: Columns) -> None:
         """Predict what the largest run takes, and the largest bucket, as far as the sample tells."""
-        budget, record = self._workspace.budget, self._workspace.recorder.active
-        if record is None:
-            return
         runs = max(self._run_bytes(run) for run in self._runs(list(pieces)))
         share = buckets.largest_share(sample, self._keys)
         bucket = largest_bucket(self._joining_bytes(pieces), share, sample.rows)
-        most = min(max(runs, bucket), ALL_SHARE * budget.remaining_bytes)
-        record.predicted_peak_bytes = max(record.predicted_peak_bytes, budget.used_bytes + int(most))
+        self._expect(min(max(runs, bucket), ALL_SHARE * self._workspace.budget.remaining_bytes))
+
+    def _expect(self, nbytes: float) -> None:
+        """Predict that sorting takes so many bytes beside what is in use."""
+        used, record = self._workspace.budget.used_bytes, self._workspace.recorder.active
+        if record is not None:
+            record.predicted_peak_bytes = max(record.predicted_peak_bytes, used + int(nbytes))
 
     def _add_run(self, run: list[Chunk], buckets: Buckets, parts: list[list[Chunk]], file: LowerFile) -> None:
         """Sort chunks together into the buckets; where that takes more than was expected, half of them at a time."""

@@ -61,7 +61,9 @@ class Operation:
         self._planned: Shapes | None = None
         self._results: tuple[int, ...] = ()
         self._pieces: Pieces | None = None
-        self.steps: list[Operation] = []  # exchanges of it
+        # Exchanges as they were planned last: each has a key of its own, and no more of it is kept.
+        self.exchanges: dict[int, tuple[Shapes, str, tuple[int, ...]]] = {}
+        self._exchange = 0
         # What a plan says beside its numbers: steps taken, or left out. The same on all ranks.
         self.notes: list[str] = []
         # Claims on what the last round sent, where an exchange goes on after it has returned.
@@ -263,6 +265,7 @@ class Operation:
             raise agreed(error) from None
         self.plan, self._planned = plan, shapes
         self._results = expected_results(shapes) if counted is None else counted
+        self.exchanges[self._exchange] = shapes, plan.strategy, self._results
         record = self.record
         record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
         record.predicted_peak_bytes = plan.predicted_peaks[self.rank]
@@ -304,21 +307,21 @@ class Operation:
 
     def advise(self, error: BudgetExceeded) -> None:
         """Let an error advise a limit under which all that is known of this operation works."""
-        advise(error, max((one.enough() for one in (self, *self.steps)), default=0), stages=self.stages)
+        advise(error, self.enough(), stages=self.stages)
 
     def enough(self) -> int:
-        """A limit under which the exchange that was planned works, or that which is to come, the same on all ranks; 0
-        where there is none."""
-        shapes = self._planned
-        if shapes is not None and self.plan is not None:
-            strategy, results = self.plan.strategy, self._results
-        elif self.verb in SHUFFLING and self._sizes.any():
+        """A limit under which exchanges work that were planned, or the one that is to come; 0 where there is none.
+
+        It is the same on all ranks.
+        """
+        exchanges = list(self.exchanges.values())
+        if not exchanges and self.verb in SHUFFLING and self._sizes.any():
             limits = (self.workspace.limit_for(self.config),) * self.size
             shapes = self._shapes((0,) * self.size, limits, {"verb": "shuffle"})
-            strategy, results = ("staged" if self.stages else "direct"), expected_results(shapes)
-        else:
-            return 0
-        return limit_that_does(shapes, self.config, strategy, results, may_stage=self.may_stage, least=self.stages)
+            exchanges = [(shapes, "staged" if self.stages else "direct", expected_results(shapes))]
+        how = {"may_stage": self.may_stage, "least": self.stages}
+        enough = (limit_that_does(shapes, self.config, kind, sizes, **how) for shapes, kind, sizes in exchanges)
+        return max(enough, default=0)
 
     def predict(self, peak: int) -> None:
         """Note what this rank will have in use at the most."""

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from ..errors import BudgetExceeded, CommError, GcylonError
+from ..memory.budget import exceeded
 from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ..profiling import OperationRecord
 from ..profiling import operation as recorded
@@ -136,6 +137,7 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: 
     operation.record.budget_bytes = limit
     with operation.workspace.budget.limited(limit):
         result = body(operation)
+        _check_held(operation, result)
     one_limit = limit < operation.workspace.live_limit_bytes
     numbers = (*giving_way.count(), operation.record.predicted_peak_bytes, int(one_limit))
     votes = operation.vote(VoteKind.CLOSING, numbers)
@@ -148,6 +150,16 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: 
     )
     operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
     return result
+
+
+def _check_held(operation: Operation, result: Part) -> None:
+    """A strategy that was named is honoured, or refused: one that holds the result, which gave way, is not another."""
+    request, staged = operation.request, result.staged_bytes
+    if request.strategy not in ("direct", "chunked") or result is request.part or not staged:
+        return
+    budget, limit = operation.workspace.budget, operation.workspace.limit_for(operation.config)
+    what = f"Holding the result of {operation.verb} with strategy={request.strategy!r}"
+    raise exceeded(what, staged, budget.used_bytes, limit, would_do=limit + 2 * staged)
 
 
 def _let_go(error: BaseException | None) -> None:

@@ -62,7 +62,10 @@ class SortCosts(Costs):
         return work
 
     def of_pieces(self, rank: int, pieces: Pieces, incoming_bytes: float | None = None) -> int:
-        """As for a shuffle, and of the sorting that follows."""
+        """As for a shuffle, and of the sorting that follows; where that is of staged rows, it is seen to once they are
+        there."""
+        if self._staged:
+            return super().of_pieces(rank, pieces, incoming_bytes)
         return max(super().of_pieces(rank, pieces, incoming_bytes), int(self._sorting[rank] - self.kept[rank]))
 
     def _round_bytes(self, chunk_rows: int) -> Numbers:

@@ -45,7 +45,7 @@ class Step(Operation):
         self._outer = outer
         self._rounds_before = outer.record.rounds_done
         self._predicted_before = outer.record.predicted_peak_bytes
-        outer.steps.append(self)
+        self.exchanges, self._exchange = outer.exchanges, len(outer.exchanges) + 1
         self.open()
 
     def open(self) -> None:

@@ -156,8 +156,13 @@ class _Computing:
             made = _contains(*values[:2], **dict(*values[2:]))
         else:
             made = compute(Expression(step.operation, *values), self.column)
-        if isinstance(made, cudf.Series) and made.has_nulls and _by_pandas(step, self._data.schema).dtype == np.bool_:
+        open_times = _times_with_nulls(values)
+        if not isinstance(made, cudf.Series) or not (made.has_nulls or open_times):
+            return made
+        if _by_pandas(step, self._data.schema).dtype == np.bool_:
             return made.fillna(step.operation == "ne")
+        for times in open_times:  # cuDF has answered for them as of numpy's dtypes
+            made = made.where(times.notna(), None)
         return made
 
 
@@ -168,6 +173,10 @@ def _contains(texts: Any, pattern: str, *, regex: bool = False, case: bool = Tru
     else:
         found = texts.str.contains(pattern, regex=False, case=case)
     return found.where(texts.notna(), na)
+
+
+def _times_with_nulls(values: Sequence[Any]) -> list[Any]:
+    return [one for one in values if isinstance(one, cudf.Series) and one.dtype.kind in "mM" and one.has_nulls]
 
 
 def _is_condition(value: Any) -> bool:

@@ -109,8 +109,8 @@ def _require_one_kind(path: str, column: Any, known_path: str, known: Any) -> No
         merge_types(held_type(known), held_type(column.type))
     except TypeClash:
         raise SchemaMismatch(
-            f"column {column.name!r} is {known} in {known_path} and {column.type} in {path}, which have no "
-            "common dtype",
+            f"column {column.name!r} is {known} in {known_path} and {column.type} in {path}, which have no common "
+            "dtype",
             advice="Read the files one by one, or leave the column out with columns=[...].",
             column=column.name,
             paths=[known_path, path],

@@ -76,6 +76,7 @@ DIFFERENCES = (
         "the last digits may differ from run to run",
         "the same bits for the same input and number of ranks; sums carry 64 bits",
     ),
+    ("means of times", "rounded as float64 is: 256 ns today", "to the tick"),
     ("str.upper of letters that become several", "as Python has it: 'ß' is 'SS'", "as Arrow has it: 'ß' is 'ẞ'"),
     ("str.contains with regex=True, case=False", "upper and lower case of ASCII", "of Unicode"),
     ("order of groups and of rows after a shuffle", "not specified", "that of the first rows"),
