@@ -22,7 +22,7 @@ from .messages import Reply, Request, deliver
 from .stop_detector import Stop, StopDetector
 from .turns import Turns
 from .views import OrderedView
-from .waiting import FREED_S, Waiter, parts_of
+from .waiting import AGAIN_S, FREED_S, Waiter, parts_of
 
 _IDLE_S = 10.0
 _IDLE_AGAIN_S = 2.0
@@ -31,7 +31,6 @@ _NEWS_S = 1.0
 _RECOVER_S = 30.0
 # An interrupt that comes so soon after a request, and so soon before the next, is meant for the loop around them.
 _BETWEEN_S = 1.0
-_AGAIN_S = 1.0
 
 
 class Channel:
@@ -415,7 +414,7 @@ class Channel:
         """Interrupt all ranks, and wait until what was sent is over; again where it had not begun at the first."""
         deadline = time.monotonic() + FREED_S
         self.interrupt()
-        while not sent.wait(_AGAIN_S) and time.monotonic() < deadline:
+        while not sent.wait(AGAIN_S) and time.monotonic() < deadline:
             self.interrupt()
 
     def _wait_idle(self) -> None:

@@ -96,7 +96,10 @@ def wait_until(condition: Callable[[], bool], seconds: float, every_s: float = 0
 
 def _role(process: psutil.Process) -> str:
     """Which part of a cluster a process is, by its command; "" for none."""
-    words = process.cmdline()
+    try:
+        words = process.cmdline()
+    except psutil.Error:  # it has just ended
+        return ""
     modules = {after for word, after in zip(words, words[1:], strict=False) if word == "-m"}
     if words and os.path.basename(words[0]) in _LAUNCHERS:
         return "launcher"  # its command holds that of the engines
