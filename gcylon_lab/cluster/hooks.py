@@ -10,7 +10,7 @@ from jupyter_client.session import DELIM
 from ..config import GcylonConfig
 from ..errors import GcylonError, to_message
 from .messages import CONTROL_REPLY, CONTROL_REQUEST
-from .tracebacks import shown_folded
+from .tracebacks import shorten, shown_folded
 
 if TYPE_CHECKING:
     from .engine import Engine
@@ -41,6 +41,7 @@ def _wrap_showtraceback(engine: Engine, shell: Any) -> None:
         error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
         # Making a traceback for people can take a second: the peers do not wait for that.
         engine.failed(error)
+        shorten(error)
         if isinstance(error, GcylonError):
             shown_folded(error)
         return original(exc_tuple, *args, **kwargs)

@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from ..config import GcylonConfig
+from ..errors import ArgumentError
 from ..tables.column import Column
 from ..tables.schema import Schema
 from ..tables.single_values import check_choice
+from ..units import format_bytes
 from .chunk import Chunk
 from .exchange import exchange_table
 from .foresight import target_rows
@@ -111,10 +113,25 @@ def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Par
     work.expect_now(0)
     check_values(workspace, chunks, schema)
     result = Part(workspace, schema, chunks, spread_of(parts, operation.size))
+    _check_place(operation, result)
     operation.plan = local_plan(operation, result, result, APPENDED)
     if operation.size == 1:
         operation.plan = replace(operation.plan, reason=ONE_RANK)
     return result
+
+
+def _check_place(operation: Operation, result: Part) -> None:
+    """Refuse a strategy that names another place for the result than where the tables' rows are."""
+    strategy, staged = operation.request.strategy, result.staged_bytes
+    there = staged if strategy in ("direct", "chunked") else result.nbytes - staged if strategy == "staged" else 0
+    if there:
+        where = "staged" if strategy != "staged" else "on the device tier"
+        back = ", or bring them back before with unstage()" if strategy != "staged" else ""
+        raise ArgumentError(
+            f"{operation.verb} copies nothing here: its rows stay where the tables have them, and "
+            f"{format_bytes(there)} are {where}, so that strategy={strategy!r} cannot be.",
+            advice=f"Leave strategy out{back}.",
+        )
 
 
 def _shown(work: LocalWork, part: Part, schema: Schema) -> ShownPart:

@@ -99,8 +99,10 @@ def writes_runs(work: LocalWork) -> bool:
 
 
 def runs_row_bytes(schema: Schema, row_bytes: float) -> float:
-    """What splitting takes of a row beside the row, where pieces are written in order of their buckets: its copy in that
-    order, ids and the order, and once more what is packed."""
+    """What splitting takes of a row beside the row, where pieces are written in order of their buckets.
+
+    That is its copy in that order, ids and the order, and once more what is packed.
+    """
     return row_bytes + max(0.0, row_bytes - schema.row_bytes) + _RUN_ROW_BYTES
 
 

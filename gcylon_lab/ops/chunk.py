@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -19,13 +20,21 @@ if TYPE_CHECKING:
     from .workspace import Workspace
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Eviction:
+    """Why slices of one chunk are staged: for an operation whose limit was lower than the live one. They come back
+    when the table is next used under a larger limit."""
+
+    limit_bytes: int
+
+
 class Chunk:
     """Rows of one part, on the device tier (with their reservation) or below. Never changed once made.
 
     The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
     """
 
-    __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
+    __slots__ = ("_data", "_region", "_reservation", "_widest", "eviction", "nbytes", "rows", "schema")
 
     def __init__(
         self,
@@ -36,6 +45,7 @@ class Chunk:
         data: Data | None = None,
         reservation: object = None,
         region: LowerRegion | None = None,
+        widest_row_bytes: int | None = None,
     ) -> None:
         self.schema = schema
         self.rows = rows
@@ -43,6 +53,15 @@ class Chunk:
         self._data = data
         self._reservation = reservation
         self._region = region
+        self._widest = widest_row_bytes
+        self.eviction: Eviction | None = None
+
+    def widest_row_bytes(self, workspace: Workspace) -> int:
+        """About how many bytes the variable columns of that row take in which they take most: 0 if it is not known."""
+        if self._widest is None:
+            looked = self._data is not None and bool(self.schema.variable)
+            self._widest = workspace.backend.widest_row_bytes(self.data) if looked else 0
+        return self._widest
 
     @property
     def tier(self) -> str:
@@ -114,7 +133,7 @@ class Chunk:
         return (columns or hasattr(region, "read_parts")) and all(self.schema[name].fixed for name in names)
 
     def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
-        """Put the rows of fixed columns into arrays, from a row on: without a reservation, as nothing else is needed."""
+        """Put the rows of fixed columns into arrays, from a row on, without a reservation: nothing else is needed."""
         stop, region = start + self.rows, self._region
         if region is None:
             for name, array in zip(names, arrays, strict=True):
@@ -199,7 +218,8 @@ def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None
     record = workspace.recorder.active
     if record is not None:
         record.staged_bytes += region.nbytes
-    return Chunk(data.schema, data.rows, region.nbytes, region=region)
+    widest = workspace.backend.widest_row_bytes(data) if data.schema.variable else 0
+    return Chunk(data.schema, data.rows, region.nbytes, region=region, widest_row_bytes=widest)
 
 
 def fill_together(chunks: Sequence[Chunk], names: Sequence[Label]) -> bool:

@@ -12,7 +12,7 @@ from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_sc
 from ..tables.backend import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, fan_out, split_in_buckets, writes_runs
-from .group_counts import found_in, is_growing, rows_until
+from .group_counts import KeysSeen, found_in, is_growing, rows_until
 from .group_samples import sample_keys
 from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .local import LocalWork
@@ -23,6 +23,7 @@ from .pieces import pieces_ahead, reading_bytes
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key, or nearly all of them
 _APART = 16
 _MOST_IDS = 1 << 32  # of a hash: keys that have the same one are not told apart by it
+_TELLING = 4  # pieces tell how many keys are still to come, while they are such a part of the rows at the most
 _STATE_IN_LIMIT = 2  # of partial results while a piece is added to them
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 
@@ -46,6 +47,7 @@ class Grouping:
         self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool, as_sets: bool = False
     ) -> None:
         self._as_sets = as_sets
+        self._seen: KeysSeen | None = None
         self.work = work
         self.steps = steps
         self.dropna = dropna
@@ -62,10 +64,11 @@ class Grouping:
 
     # ---- how many groups there are
 
-    def sample(self, part: Part) -> tuple[int, int]:
-        """Look at some rows of a part in many places: how many, and how many different keys they have."""
+    def sample(self, part: Part) -> KeysSeen:
+        """Look at some rows of a part in many places; what they tell is kept."""
         keys = Schema([self.rows_schema[key] for key in self.steps.keys])
-        return sample_keys(self.work, part, keys, self._scratch)
+        self._seen = sample_keys(self.work, part, keys, self._scratch)
+        return self._seen
 
     # ---- partial results
 
@@ -100,19 +103,34 @@ class Grouping:
                 part.release()
             return made, True
         folding = _Folding(self, self.work.new_part(self.partial_schema))
-        self._expect_fold(part, min(groups, part.rows), rows, work_row_bytes)
+        record, budget = self.work.operation.record, self.work.workspace.budget
+        before, total, done = record.predicted_peak_bytes, part.rows, 0
+        self._expect_fold(part, min(groups, total), rows, work_row_bytes)
+        found: list[int] = []
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
+            done += piece.rows
             folding.add(piece)
             del piece  # before the next one is read back
+            found.append(folding.state_rows)
+            count = len(found)
+            if folding.aside or using_up or count < _TELLING or count & (count - 1) or done > total // _TELLING:
+                continue
+            # These tell more of the others than a sample did: it is predicted anew.
+            self._seen = KeysSeen(done, found[-1], found[count // 2 - 1], found[count // 4 - 1])
+            record.predicted_peak_bytes = max(before, budget.window_peak_bytes)
+            self._expect_fold(part, self._seen.expected(total), rows, work_row_bytes, held=folding.held_bytes)
         return folding.close(), not folding.aside
 
-    def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float) -> None:
-        """Predict folding: beside a piece stands what the rows before it gave, and that once more, if it fits."""
+    def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float, held: int = 0) -> None:
+        """Predict folding: beside a piece stands what the rows before it gave, and that once more, if it fits.
+
+        Of what is in use now so much is held by rows that are folded already.
+        """
         if not part.rows or not groups:
             return
         row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
         state_row_bytes = self._state_row_bytes(row_bytes)
-        room, most, seen = work.room_beside(part), 0.0, 0
+        room, most, seen = work.room_beside(part) + held, 0.0, 0
         table = work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
         for ahead in pieces_ahead(part, self.rows_schema, rows):
             piece = ahead.rows * (row_bytes + work_row_bytes)
@@ -126,11 +144,12 @@ class Grouping:
                 seen += ahead.rows
                 if is_growing(self._found(groups, seen), before, ahead.rows):
                     seen = 0
-        work.expect_now(most)
+        work.expect_now(min(most, room) - held)
 
     def _state_row_bytes(self, row_bytes: float) -> float:
-        """Of partial results, while a piece is added to them."""
-        return 4 * (row_bytes + self._made_row_bytes(self.steps.partial)) + self._scratch
+        """Of partial results, while a piece is added to them; their variable columns are about as wide as the rows'."""
+        variable = max(0.0, row_bytes - self.rows_schema.row_bytes) if self.partial_schema.variable else 0.0
+        return 4 * (self.partial_schema.row_bytes + variable) + self._scratch
 
     def fits_folded(self, part: Part, groups: float) -> bool:
         """Whether the partial results of so many keys fit, and a piece of rows beside them."""
@@ -150,7 +169,9 @@ class Grouping:
         return _row_bytes(part) if schema.variable else schema.row_bytes
 
     def _found(self, groups: float, rows: int) -> float:
-        return min(groups, rows) if self._as_sets else found_in(groups, rows)
+        if self._as_sets:
+            return min(groups, rows)
+        return found_in(groups, rows) if self._seen is None else min(groups, self._seen.found_in(rows))
 
     def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
         """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""
@@ -227,9 +248,10 @@ class Grouping:
     def _large(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> tuple[bool, int]:
         """Compute a group that does not fit at once, if rows are one: whether they were, and how many keys are seen."""
         try:
-            looked_at, keys = self.sample(part)
+            seen = self.sample(part)
+            keys = seen.found
             if self.steps.merge is not None:
-                return fold_large_groups(self, part, kernels, result, looked_at, keys), 0
+                return fold_large_groups(self, part, kernels, result, seen.looked_at, keys), 0
             return keys == 1 and may_be_large(self.steps) and reduce_large_group(self, part, result), keys
         except BudgetExceeded:
             raise self._too_many(part, schema, kernels) from None
@@ -365,6 +387,16 @@ class _Folding:
         state, held, self._state, self._held = self._state, self._held, None, None
         self._work.put_down(self._partial, state, held)
         self.aside = True
+
+    @property
+    def state_rows(self) -> int:
+        """Keys of the rows since the state was begun."""
+        return 0 if self._state is None else self._state.rows
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the state."""
+        return 0 if self._held is None else self._held.nbytes
 
     def close(self) -> Part:
         """All partial results."""

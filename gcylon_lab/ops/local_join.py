@@ -62,11 +62,12 @@ class LocalJoin:
         self.key_schemas = {side: schemas[side].select(self.keys[side]) for side in schemas}
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
-        self.result = work.new_part(columns.schema(False, False))
+        self.result = work.new_result(columns.schema(False, False))
         self._fixed_row_bytes = columns.schema(True, True).row_bytes
         self._layouts = Layouts(columns)
         self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
         self._in_buckets = False
+        self._counting = False  # rows are looked up, and none is made
         self.coming_bytes = 0  # of the result, which are left free for it
         self.apart = work.operation.size  # into how many the hash of keys has told rows apart before
         keeps = {"left": ("left",), "right": ("right",), "outer": ("left", "right")}.get(self.spec.how, ())
@@ -124,6 +125,28 @@ class LocalJoin:
             self.work.forget(one)
             self.work.forget(other)
 
+    def count(self, left: Part, right: Part) -> int:
+        """How many rows the result of two parts has, which are not made; exactly, but for rows of an indexed side that
+        nobody looks up: of these all are counted."""
+        self._counting, rows = True, 0
+        try:
+            for looked in self._join(left, right):
+                rows += looked.pairs
+        finally:
+            self._counting = False
+        build, probe = (left, right) if self.build == "left" else (right, left)
+        if self.spec.filters:
+            return min(left.rows, rows if self._filters_probe else left.rows)
+        return rows + build.rows * self._keep_build + probe.rows * self._keep_probe
+
+    def enough(self, left: Part, right: Part, result_bytes: int, rows: int, used_bytes: int) -> int:
+        """A limit under which a result of so many bytes and rows is held, with so much in use beside both sides."""
+        build, probe = (left, right) if self.build == "left" else (right, left)
+        looking_up = probe.rows * (self.work.backend.match_row_bytes(self.key_schemas[self.probe]) + _loading(probe))
+        fixed = used_bytes + self.build_bytes(build) + result_bytes + self.block_bytes(rows)
+        longest = left.widest_row_bytes(self.work.workspace) + right.widest_row_bytes(self.work.workspace)
+        return int(fixed + min(looking_up, fixed / (PIECE_SHARE - 1)) + 2 * longest) + 1
+
     def split(self, left: Part, right: Part, buckets: int) -> list[tuple[Part, Part]]:
         """Both sides in buckets of equal keys."""
         made = self.work.made
@@ -172,11 +195,13 @@ class LocalJoin:
                 while waiting:
                     some = waiting.pop()
                     try:
-                        claim = self._claim_match(some.rows)
-                        matches = self._match(index, block, some, keep=whole and self._keep_probe)
+                        matches, claim = self._looked_up(index, block, some, keep=whole and self._keep_probe)
                     except self.work.workspace.out_of_memory:
                         if some.rows <= 1:
-                            raise
+                            if not self.work.evict_all():
+                                raise
+                            waiting.append(some)
+                            continue
                         half = some.rows // 2
                         waiting += [backend.slice(some, half, some.rows), backend.slice(some, 0, half)]
                         continue
@@ -200,6 +225,20 @@ class LocalJoin:
         claim = self.work.claim(need + self._emitted_bytes(1))
         claim.resize(need)
         return claim
+
+    def _looked_up(self, index: KeyIndex | None, block: Data, some: Data, *, keep: bool) -> tuple[Matches, Reservation]:
+        """The pairs of some rows, and a claim on what they take: nobody knows before how many there are."""
+        claim = self._claim_match(some.rows)
+        try:
+            matches = self._match(index, block, some, keep=keep)
+            held = int(getattr(matches, "held_bytes", 0))
+            if held > self.work.workspace.budget.remaining_bytes:
+                self.work.give_way(held)
+            claim.resize(claim.nbytes + held)
+        except self.work.workspace.out_of_memory:
+            claim.release()
+            raise
+        return matches, claim
 
     def _rows_made(self, matches: Matches, index: KeyIndex | None, block: Data) -> int:
         """How many rows of the result a piece stands for: its pairs, or of a filter the rows that it says are kept."""
@@ -294,6 +333,8 @@ class LocalJoin:
 
     def _emit(self, count: int, some: Callable[[int, int], Data]) -> None:
         """Make rows of the result block by block; where one does not fit, its halves."""
+        if self._counting:
+            return
         step = self._block_rows()
         waiting = [(start, min(start + step, count)) for start in range(0, count, step)][::-1]
         while waiting:
@@ -313,7 +354,7 @@ class LocalJoin:
         except self.work.workspace.out_of_memory:
             if claim is not None:
                 claim.release()
-            if stop - start <= 1:
+            if stop - start <= 1 and not self.work.evict_all():
                 raise
             return False
         return True

@@ -41,7 +41,8 @@ class Runs:
     def add(self, data: Columns, offsets: npt.NDArray[np.int64]) -> None:
         """Write rows; those of bucket b are [offsets[b], offsets[b + 1])."""
         schema, edges = self.schema, offsets.tolist()
-        views = [(byte_view(array, 0, data.rows), array.itemsize) for array in data.arrays if hasattr(array, "itemsize")]
+        arrays = [array for column, array in zip(schema, data.arrays, strict=True) if column.fixed]
+        views = [(byte_view(array, 0, data.rows), array.itemsize) for array in arrays]
         begins = offsets * schema.row_bytes
         vectors: list[memoryview] = []
         sizes: list[int] = []

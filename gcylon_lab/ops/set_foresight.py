@@ -12,7 +12,7 @@ import numpy as np
 from ..config import GcylonConfig
 from ..errors import GcylonError
 from .appending import APPENDED, NO_ROWS, ONE_RANK, cuts_of, one_after_the_other, require_choices, tables_note
-from .foresight import foresee
+from .foresight import as_used, foresee
 from .operation import Operation
 from .part import Part
 from .plan import Plan, check_strategy
@@ -63,6 +63,7 @@ def foresee_sets(
         As the verb itself would: a column that a table lacks, a budget that is too small.
     """
     check_strategy(strategy)
+    tables = as_used(tables, config)
     if verb == "concat":
         require_choices(join=join, order=order)
     else:

@@ -209,7 +209,8 @@ def spread(
             apart *= counts
         if squares is not None:
             apart += squares
-        made = (total, *two_sum(centre, centre_rest + shift), _added(ids, apart, groups))
+        whole, part = two_sum(centre, centre_rest)  # only what is left of the second is as small as distances are
+        made = (total, *two_sum(whole, part + shift), _added(ids, apart, groups))
     return [as_column(c, values) for c, values in zip(kernel.outputs, made, strict=True)]
 
 

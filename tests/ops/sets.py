@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pandas as pd
+from exchanges import held
 from joins import rows, whole
 from same_frames import assert_frames_equal
 
@@ -46,7 +47,7 @@ def set_verb(
     context = current()
     left, right = two(lefts, rights, staged, before)
     inputs = left.local(), right.local()
-    used = context.budget.used_bytes + context.spill.used_bytes
+    used = sum(held(context))
     result = getattr(left, verb)(right, **how, config=config)
     record = context.recorder.operations[-1]
     found = {
@@ -68,7 +69,7 @@ def set_verb(
         found["value"] = result
     for table, frame in zip((left, right), inputs, strict=True):
         assert_frames_equal(table.local(), frame)
-    after = context.budget.used_bytes + context.spill.used_bytes
+    after = sum(held(context))
     # What gave way for room takes other bytes below.
     found["left"] = 0 if staged or config is not None else after - used
     return found
