@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
+from ..tables.data import Columns
+from ..tables.packing import byte_view
 from ..tables.schema import Label, Schema
 
 if TYPE_CHECKING:
@@ -65,6 +69,11 @@ class Chunk:
         return "device" if self._region is None else self._region.tier
 
     @property
+    def is_held(self) -> bool:
+        """Whether it is on the device tier."""
+        return self._region is None
+
+    @property
     def copy_bytes(self) -> int:
         """What a copy of the rows takes, at the most."""
         return self.nbytes
@@ -117,6 +126,27 @@ class Chunk:
             return
         with workspace.budget.reserve(self.loaded_bytes(names), "Reading a staged chunk"):
             yield self.read(workspace, names)
+
+    def fills(self, names: Sequence[Label]) -> bool:
+        """Whether `fill` can be called: on CPU engines, where the columns are fixed."""
+        region, columns = self._region, isinstance(self._data, Columns)
+        return (columns or hasattr(region, "read_parts")) and all(self.schema[name].fixed for name in names)
+
+    def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
+        """Put the rows of fixed columns into arrays, from a row on, without a reservation: nothing else is needed."""
+        stop, region = start + self.rows, self._region
+        if region is None:
+            for name, array in zip(names, arrays, strict=True):
+                array[start:stop] = self.data.array(name)
+            return
+        numbers = {column.name: place for place, column in enumerate(self.schema.fixed)}
+        nbytes = sum(self.rows * array.dtype.itemsize for array in arrays)
+        with span("unstage", "io", bytes=nbytes, tier=region.tier):
+            views = [(numbers[name], 0, byte_view(a, start, stop)) for name, a in zip(names, arrays, strict=True)]
+            cast("Any", region).read_parts(views)
+        record = workspace.recorder.active
+        if record is not None:
+            record.unstaged_bytes += nbytes
 
     def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
         """Give the rows, perhaps of some columns only, without a reservation: for rows that leave the budget."""
@@ -190,3 +220,19 @@ def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None
         record.staged_bytes += region.nbytes
     widest = workspace.backend.widest_row_bytes(data) if data.schema.variable else 0
     return Chunk(data.schema, data.rows, region.nbytes, region=region, widest_row_bytes=widest)
+
+
+def fill_together(chunks: Sequence[Chunk], names: Sequence[Label]) -> bool:
+    """Whether several chunks can be read straight into one array a column: no chunk is in memory twice then."""
+    schema = chunks[0].schema
+    return all(chunk.fills(names) and chunk.schema == schema for chunk in chunks)
+
+
+def filled(workspace: Workspace, chunks: Sequence[Chunk], names: Sequence[Label]) -> Data:
+    """The rows of chunks that `fill_together`, one after the other, without a reservation."""
+    schema, rows, start = chunks[0].schema.select(names), sum(chunk.rows for chunk in chunks), 0
+    arrays = tuple(np.empty(rows, column.dtype) for column in schema)
+    for chunk in chunks:
+        chunk.fill(workspace, names, arrays, start)
+        start += chunk.rows
+    return Columns(schema, rows, arrays)

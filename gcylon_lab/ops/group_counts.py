@@ -21,6 +21,11 @@ def found_in(groups: float, rows: float) -> float:
     return groups * -math.expm1(-rows / groups)
 
 
+def rows_until(groups: float, found: float) -> float:
+    """In how many rows so many of the keys stand, fewer than there are, each as often as the others."""
+    return -groups * math.log1p(-found / groups) if found < groups else math.inf
+
+
 @dataclass(frozen=True, slots=True)
 class KeysSeen:
     """What some rows, taken by chance, tell of the keys of all.

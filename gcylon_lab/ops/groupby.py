@@ -10,7 +10,6 @@ from ..errors import GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
 from ..tables.refusals import refused_argument
 from ..tables.schema import Label, Schema
-from .group_counts import KeysSeen
 from .groups import Grouping
 from .keys import check_columns, check_keys
 from .local import LocalWork
@@ -192,16 +191,13 @@ def check_determinism(operation: Operation, steps: Aggregations, deterministic: 
 def _few_groups(operation: Operation, grouping: Grouping, part: Part, *, in_one_go: bool) -> tuple[bool, float]:
     """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows, and how many are
     expected here."""
-    seen = grouping.sample(part)
-    groups, looked = seen.expected(part.rows), (seen.looked_at, seen.found, seen.in_half, seen.in_quarter)
-    votes = operation.vote(VoteKind.COUNT, (part.rows, *looked, int(grouping.fits_folded(part, groups))))
-    if in_one_go and not votes[:, 5].all():
+    groups = grouping.sample(part).expected(part.rows)
+    partial = int(min(float(part.rows), grouping.folded_rows(part, groups)))
+    votes = operation.vote(VoteKind.COUNT, (part.rows, partial, int(grouping.fits_folded(part, groups))))
+    if in_one_go and not votes[:, 2].all():
         return False, groups
-    rows, worth = 0, 0.0
-    for there, *some in votes[:, :5].tolist():
-        rows += there
-        worth += KeysSeen(*some).expected(there)
-    return rows >= _WORTH * worth, groups
+    rows, left = votes[:, :2].sum(axis=0).tolist()
+    return rows >= _WORTH * left, groups
 
 
 def _folded_note(together: bool) -> str:

@@ -11,8 +11,8 @@ from ..profiling import span
 from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
 from ..tables.backend import Data
 from ..tables.schema import Schema
-from .buckets import MOST_BUCKETS, split_in_buckets
-from .group_counts import KeysSeen, found_in, is_growing
+from .buckets import MOST_BUCKETS, fan_out, split_in_buckets, writes_runs
+from .group_counts import KeysSeen, found_in, is_growing, rows_until
 from .group_samples import sample_keys
 from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .local import LocalWork
@@ -24,6 +24,7 @@ _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one k
 _APART = 16
 _MOST_IDS = 1 << 32  # of a hash: keys that have the same one are not told apart by it
 _TELLING = 4  # pieces tell how many keys are still to come, while they are such a part of the rows at the most
+_STATE_IN_LIMIT = 2  # of partial results while a piece is added to them
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 
 
@@ -102,10 +103,11 @@ class Grouping:
                 part.release()
             return made, True
         folding = _Folding(self, self.work.new_part(self.partial_schema))
-        record, ahead = self.work.operation.record, part.rows
         record, budget = self.work.operation.record, self.work.workspace.budget
-        before, total, done = record.predicted_peak_bytes, part.rows, 0
-        self._expect_fold(part, min(groups, total), rows, work_row_bytes)
+        before, total, done, beside = record.predicted_peak_bytes, part.rows, 0, budget.used_bytes
+        room = self.work.room_beside(part)
+        most = self._fold_bytes(part, min(groups, total), rows, work_row_bytes, room)
+        self.work.expect_now(most)
         found: list[int] = []
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             done += piece.rows
@@ -117,20 +119,19 @@ class Grouping:
                 continue
             # These tell more of the others than a sample did: it is predicted anew.
             self._seen = KeysSeen(done, found[-1], found[count // 2 - 1], found[count // 4 - 1])
-            record.predicted_peak_bytes = max(before, budget.window_peak_bytes)
-            self._expect_fold(part, self._seen.expected(total), rows, work_row_bytes, held=folding.held_bytes)
+            most = self._fold_bytes(part, self._seen.expected(total), rows, work_row_bytes, room)
+            peak = min(budget.limit_bytes, beside + int(most))
+            record.predicted_peak_bytes = max(before, budget.window_peak_bytes, peak)
         return folding.close(), not folding.aside
 
-    def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float, held: int = 0) -> None:
-        """Predict folding: beside a piece stands what the rows before it gave, and that once more, if it fits.
-
-        Of what is in use now so much is held by rows that are folded already.
-        """
+    def _fold_bytes(self, part: Part, groups: float, rows: int, work_row_bytes: float, room: int) -> float:
+        """What folding takes in so much room: beside a piece stands what the rows before it gave, and that once more,
+        if it fits."""
         if not part.rows or not groups:
-            return
+            return 0.0
         row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
         state_row_bytes = self._state_row_bytes(row_bytes)
-        room, most, seen = work.room_beside(part) + held, 0.0, 0
+        most, seen = 0.0, 0
         table = work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
         for ahead in pieces_ahead(part, self.rows_schema, rows):
             piece = ahead.rows * (row_bytes + work_row_bytes)
@@ -144,7 +145,7 @@ class Grouping:
                 seen += ahead.rows
                 if is_growing(self._found(groups, seen), before, ahead.rows):
                     seen = 0
-        work.expect_now(min(most, room) - held)
+        return min(most, room)
 
     def _state_row_bytes(self, row_bytes: float) -> float:
         """Of partial results, while a piece is added to them; their variable columns are about as wide as the rows'."""
@@ -154,7 +155,14 @@ class Grouping:
     def fits_folded(self, part: Part, groups: float) -> bool:
         """Whether the partial results of so many keys fit, and a piece of rows beside them."""
         limit = self.work.workspace.budget.limit_bytes
-        return groups * self._state_row_bytes(self._row_bytes(part, self.rows_schema)) <= limit / 2
+        return groups * self._state_row_bytes(self._row_bytes(part, self.rows_schema)) <= limit / _STATE_IN_LIMIT
+
+    def folded_rows(self, part: Part, groups: float) -> float:
+        """How many partial results there will be of so many keys: of a key several, where those of all do not fit, are
+        put aside and begun anew."""
+        limit = self.work.workspace.budget.limit_bytes
+        held = limit / _STATE_IN_LIMIT / self._state_row_bytes(self._row_bytes(part, self.rows_schema))
+        return groups if groups <= held else part.rows * held / rows_until(groups, held)
 
     @staticmethod
     def _row_bytes(part: Part, schema: Schema) -> float:
@@ -193,11 +201,15 @@ class Grouping:
         """
         self._whole(part, kernels, result, using_up, self._size, 0)
 
-    def _whole(self, part: Part, kernels: Sequence[Kernel], result: Part, using_up: bool, ids: int, depth: int) -> None:
+    def _whole(
+        self, part: Part, kernels: Sequence[Kernel], result: Part, using_up: bool, ids: int, depth: int,
+        *, apart: bool = False,
+    ) -> None:  # fmt: skip
         if not part.rows:
             return
         schema = self.rows_schema if kernels is self.steps.partial else self.partial_schema
         rows = part.rows
+        # What may be in memory at once of many rows: themselves, and once more while they are brought together.
         needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
         limit = self.work.workspace.budget.limit_bytes
         # Where the rows of a key need not fit, those of others are split off until it stands alone.
@@ -220,15 +232,18 @@ class Grouping:
                 self.work.forget(part)
             return
         # Where a key's rows may not fit, few keys are told apart at once; after a split it is one of many rows.
-        least = _APART if depth or 2 * needed > limit * keys > 0 else 2
+        least = _APART if apart or 2 * needed > limit * keys > 0 else 2
         # Half of the limit, as they are not even, or most of what is free once all are staged: an input may stay there.
-        free = self.work.room_beside(part) + using_up * (part.nbytes - part.staged_bytes)
+        free = self.work.room_beside(part) + using_up * part.device_bytes
         most = max(1, min(limit // 2, free * 3 // 4))
-        buckets = min(max(least, min(MOST_BUCKETS, -(-needed // most))), _MOST_IDS // ids)
+        wanted = -(-needed // most)
+        variable = bool(schema.variable)
+        split = fan_out(wanted, variable=variable) if writes_runs(self.work) else min(MOST_BUCKETS, wanted)
+        buckets = min(max(least, split), _MOST_IDS // ids)
         for bucket in split_in_buckets(
             self.work, part, list(self.steps.keys), buckets, apart=ids, using_up=using_up, schema=schema
         ):
-            self._whole(bucket, kernels, result, True, ids * buckets, depth + 1)
+            self._whole(bucket, kernels, result, True, ids * buckets, depth + 1, apart=wanted <= buckets)
             self.work.forget(bucket)
 
     def _large(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> tuple[bool, int]:
@@ -378,11 +393,6 @@ class _Folding:
     def state_rows(self) -> int:
         """Keys of the rows since the state was begun."""
         return 0 if self._state is None else self._state.rows
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the state."""
-        return 0 if self._held is None else self._held.nbytes
 
     def close(self) -> Part:
         """All partial results."""

@@ -11,7 +11,7 @@ from ..memory.lower import LowerFile
 from ..profiling import span
 from ..tables.backend import Backend, Data
 from ..tables.schema import Label, Schema
-from .chunk import Chunk, hold
+from .chunk import Chunk, fill_together, filled, hold
 from .leaving import Leaving
 from .operation import Operation
 from .part import Part
@@ -68,7 +68,7 @@ class LocalWork:
         """Bytes that a claim for work on a part may take: what was made before gives way to it, the part does not."""
         if not self.operation.may_stage:
             return self.room()
-        return self.room() + sum(one.nbytes - one.staged_bytes for one in self._made if one is not part)
+        return self.room() + sum(one.device_bytes for one in self._made if one is not part)
 
     def make_room(self, row_bytes: float, rows: int) -> None:
         """Before the work: stage tables that are not in use, so that its result and a piece of work fit, and the
@@ -272,6 +272,8 @@ class LocalWork:
         if len(chunks) == 1:
             return self._cast(self._loaded(chunks[0], schema.names, held), schema, held)
         held.enter_context(self.claim(sum(columns_bytes(chunk, schema.names) for chunk in chunks)))
+        if chunks and chunks[0].schema.select(schema.names) == schema and fill_together(chunks, schema.names):
+            return filled(self.workspace, chunks, schema.names)
         with ExitStack() as loaded:
             return self.backend.concat(
                 [self._cast(self._loaded(chunk, schema.names, loaded), schema, loaded) for chunk in list(chunks)]
@@ -346,6 +348,9 @@ class LocalWork:
         with ExitStack() as copied:
             try:
                 copied.enter_context(self.claim(sum(columns_bytes(chunk, names) for chunk in group)))
+                if fill_together(group, names):
+                    held.enter_context(copied.pop_all())
+                    return filled(self.workspace, group, names)
                 with ExitStack() as loaded:  # only the copy is needed afterwards
                     whole = self.backend.concat([self._loaded(chunk, names, loaded) for chunk in group])
             except self.workspace.out_of_memory:

@@ -75,6 +75,11 @@ class Part:
         return sizes
 
     @property
+    def device_bytes(self) -> int:
+        """Bytes on this rank on the device tier: asked for before each piece of work."""
+        return sum([chunk.nbytes for chunk in self.chunks if chunk.is_held])
+
+    @property
     def staged_bytes(self) -> int:
         """Bytes on this rank below the device tier."""
         return sum(chunk.nbytes for chunk in self.chunks if chunk.tier != "device")
