@@ -24,6 +24,7 @@ from .memory.budget import MemoryBudget
 from .memory.checks import Checks
 from .memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from .memory.lower import LowerTiers
+from .memory.retention import bound_retention
 from .memory.tiers import SpillStore
 from .profiling import GpuProbe, GpuSample, Recorder
 from .routes import DEVICE_TRANSPORTS, choose_route, name_host_route
@@ -212,9 +213,8 @@ def _cpu(means: _Means, reason: str) -> Equipment:
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
     tiers = SpillStore(config.spill_dir, means.checks)
     route = f"{name_host_route(transport)}, because they are in ordinary memory"
-    return Equipment(
-        "cpu", "cpu", reason, route, transport, PandasBackend(), MemoryBudget(ceiling), tiers, free, means.around
-    )
+    budget = MemoryBudget(ceiling, bound_retention)
+    return Equipment("cpu", "cpu", reason, route, transport, PandasBackend(), budget, tiers, free, means.around)
 
 
 def _open_together(means: _Means) -> tuple[Any, int, str]:

@@ -110,7 +110,8 @@ class Table(
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
             largest_staged_bytes, evicted (of chunks that come back when the table is next used: the limit that they
-            were staged for, bytes, slices), partitioning, row_bytes (of the fixed columns), fixed_column_bytes (of
+            were staged for, bytes, slices), widest_row_bytes (of the variable columns, in the row in which they take
+            most, 0 where that is not known), partitioning, row_bytes (of the fixed columns), fixed_column_bytes (of
             each, 0 for a variable one), column_row_bytes (mean bytes a row of each column), fixed (whether no column is
             variable), texts (how many columns hold them),
             null_columns (how many lack values, -1 where kernels write no rows with texts or missing values), ready
@@ -133,6 +134,7 @@ class Table(
             "chunks": len(part.chunks),
             "device_chunk_bytes": [chunk.nbytes for chunk in part.chunks if chunk.tier == "device"],
             "largest_staged_bytes": part.largest_staged_bytes,
+            "widest_row_bytes": part.widest_row_bytes(context.workspace),
             "evicted": [
                 (one.limit_bytes, sum(chunk.nbytes for chunk in slices), len(slices))
                 for one, slices in part.evictions.items()

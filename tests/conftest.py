@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from typing import Any
 
 import pytest
+from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background by a script; tests interrupt themselves all the same.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 EVERY_WORLD = [
     World("single", 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 
@@ -81,11 +81,14 @@ class MemoryBudget:
     ----------
     limit_bytes : int
         The ceiling, at least 1.
+    on_limit : callable, optional
+        Called with each limit that begins to hold.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, on_limit: Callable[[int], None] | None = None) -> None:
         if limit_bytes < 1:
             raise ValueError(f"a budget of {limit_bytes} bytes holds nothing")
+        self._on_limit = on_limit
         # Re-entrant: a reservation collected inside a call comes back through `_give` on the same thread.
         self._lock = threading.RLock()
         self.ceiling_bytes = limit_bytes
@@ -191,6 +194,8 @@ class MemoryBudget:
             raise ValueError(f"{limit_bytes} is above the ceiling of {self.ceiling_bytes} bytes")
         with self._lock:
             before, self._limit = self._limit, limit_bytes
+        if self._on_limit is not None:
+            self._on_limit(limit_bytes)
         try:
             yield
         finally:
@@ -214,9 +219,11 @@ class MemoryBudget:
             self._used -= nbytes
 
 
-def advised(limit_bytes: int, would_do: int, *, staged: bool) -> str:
-    """What to change, where something did not fit; see `exceeded`."""
+def advised(limit_bytes: int, would_do: int, *, staged: bool, gave_way: bool = False) -> str:
+    """What to change, where something did not fit; see `exceeded`. ``gave_way``: whatever may be staged has been."""
     limit = f"gpu_memory_limit is {limit_bytes} bytes now; {would_do} ({format_bytes(would_do)}) would do."
+    if gave_way:
+        return f"{limit} All that may give way has done so already: this much is needed at once."
     return f"{limit} Or release tables" + ("." if staged else STAGE_IT)
 
 

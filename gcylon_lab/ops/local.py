@@ -11,7 +11,7 @@ from ..memory.lower import LowerFile
 from ..profiling import span
 from ..tables.backend import Backend, Data
 from ..tables.schema import Label, Schema
-from .chunk import Chunk, hold
+from .chunk import Chunk, fill_together, filled, hold
 from .leaving import Leaving
 from .operation import Operation
 from .part import Part
@@ -68,7 +68,7 @@ class LocalWork:
         """Bytes that a claim for work on a part may take: what was made before gives way to it, the part does not."""
         if not self.operation.may_stage:
             return self.room()
-        return self.room() + sum(one.nbytes - one.staged_bytes for one in self._made if one is not part)
+        return self.room() + sum(one.device_bytes for one in self._made if one is not part)
 
     def make_room(self, row_bytes: float, rows: int) -> None:
         """Before the work: stage tables that are not in use, so that its result and a piece of work fit, and the
@@ -187,6 +187,17 @@ class LocalWork:
                 if missing > 0:
                     part.stage(self.workspace, missing, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
 
+    def evict_all(self) -> bool:
+        """Stage all that was made, where memory ended that no claim counted; whether any of it was in memory."""
+        held = sum(part.nbytes - part.staged_bytes for part in self._made)
+        if not held or not self.operation.may_stage:
+            return False
+        budget = self.workspace.budget
+        for part in self._made:
+            part.stage(self.workspace, part.nbytes, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
+        budget.renew_limit()
+        return sum(part.nbytes - part.staged_bytes for part in self._made) < held
+
     def keep(
         self, part: Part, data: Data, claim: Reservation, *, own_bytes: int | None = None, shared: object = None
     ) -> None:
@@ -261,6 +272,8 @@ class LocalWork:
         if len(chunks) == 1:
             return self._cast(self._loaded(chunks[0], schema.names, held), schema, held)
         held.enter_context(self.claim(sum(columns_bytes(chunk, schema.names) for chunk in chunks)))
+        if chunks and chunks[0].schema.select(schema.names) == schema and fill_together(chunks, schema.names):
+            return filled(self.workspace, chunks, schema.names)
         with ExitStack() as loaded:
             return self.backend.concat(
                 [self._cast(self._loaded(chunk, schema.names, loaded), schema, loaded) for chunk in list(chunks)]
@@ -335,6 +348,9 @@ class LocalWork:
         with ExitStack() as copied:
             try:
                 copied.enter_context(self.claim(sum(columns_bytes(chunk, names) for chunk in group)))
+                if fill_together(group, names):
+                    held.enter_context(copied.pop_all())
+                    return filled(self.workspace, group, names)
                 with ExitStack() as loaded:  # only the copy is needed afterwards
                     whole = self.backend.concat([self._loaded(chunk, names, loaded) for chunk in group])
             except self.workspace.out_of_memory:
@@ -375,10 +391,13 @@ class LocalWork:
         except self.workspace.out_of_memory:
             if claim is not None:
                 claim.release()
-            if data.rows <= 1:
+            if data.rows <= 1 and not self.evict_all():
                 raise
         else:
             yield result, claim
+            return
+        if data.rows <= 1:
+            yield from self.apply(data, needed, work)
             return
         half = data.rows // 2
         yield from self.apply(self.backend.slice(data, 0, half), needed, work)

@@ -75,6 +75,11 @@ class Part:
         return sizes
 
     @property
+    def device_bytes(self) -> int:
+        """Bytes on this rank on the device tier: asked for before each piece of work."""
+        return sum([chunk.nbytes for chunk in self.chunks if chunk.is_held])
+
+    @property
     def staged_bytes(self) -> int:
         """Bytes on this rank below the device tier."""
         return sum(chunk.nbytes for chunk in self.chunks if chunk.tier != "device")
@@ -88,6 +93,12 @@ class Part:
     def largest_staged_bytes(self) -> int:
         """Size of the largest chunk that would have to be read back whole."""
         return max((chunk.nbytes for chunk in self.chunks if chunk.tier != "device"), default=0)
+
+    def widest_row_bytes(self, workspace: Workspace) -> int:
+        """About how many bytes the variable columns of that row take in which they take most; 0 where all are fixed."""
+        if not self.schema.variable:
+            return 0
+        return max((chunk.widest_row_bytes(workspace) for chunk in self.chunks), default=0)
 
     def places(self, rows: Collection[int]) -> list[tuple[Chunk, list[int]]]:
         """Some rows by the chunk that they are in, as rows of that."""
@@ -199,6 +210,28 @@ class Part:
             edges += [first + rows * (i + 1) // count for i in range(count)]
             first += rows
         return edges
+
+    def piece_sizes(self, workspace: Workspace, chunk_rows: int) -> Iterator[tuple[int, int, int, int]]:
+        """Of each piece that `pieces` will give: its rows and bytes, and what it takes to have it and to make it."""
+        for group in self._groups(chunk_rows):
+            chunks = [self.chunks[i] for i in group]
+            if len(chunks) == 1:
+                yield from self._slice_sizes(workspace, chunks[0], chunk_rows)
+            else:
+                copy = sum(chunk.copy_bytes for chunk in chunks)
+                yield sum(chunk.rows for chunk in chunks), copy, copy, copy + sum(c.loaded_bytes() for c in chunks)
+
+    def _slice_sizes(self, workspace: Workspace, chunk: Chunk, chunk_rows: int) -> Iterator[tuple[int, int, int, int]]:
+        count, read = -(-chunk.rows // chunk_rows), chunk.loaded_bytes()
+        looks = chunk.tier == "device" and bool(self.schema.variable) and not workspace.backend.on_gpu
+        longer = 0.0 if looks else chunk.widest_row_bytes(workspace) * (1 - 1 / count)
+        for i in range(count):
+            start, stop = chunk.rows * i // count, chunk.rows * (i + 1) // count
+            if looks:
+                nbytes = workspace.backend.slice(chunk.data, start, stop).nbytes
+            else:
+                nbytes = int(min(chunk.nbytes, chunk.nbytes * (stop - start) / chunk.rows + longer))
+            yield stop - start, nbytes, read, 0
 
     def gives_views(self, chunk_rows: int) -> bool:
         """Whether all pieces are views of what this part holds on the device tier."""

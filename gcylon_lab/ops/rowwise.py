@@ -11,6 +11,7 @@ from ..errors import ArgumentError, BudgetExceeded, GcylonError, UnsupportedDtyp
 from ..memory.budget import exceeded
 from ..tables.backend import Backend, Data
 from ..tables.expressions import Expression
+from ..tables.refusals import is_refused_on_gpus
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
 from ..tables.single_values import several_values, shown
 from ..units import format_bytes
@@ -132,6 +133,8 @@ def computed(work: Callable[[], Data], what: Callable[[], str]) -> Data:
     try:
         return work()
     except UnsupportedDtype as error:
+        if is_refused_on_gpus(error):
+            raise
         # There is no frame whose column could be converted.
         error.advice = (
             "Give each column values of its own type, as in fillna({'x': 0}), or convert the column by astype."

@@ -12,7 +12,6 @@ from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ..profiling import OperationRecord
 from ..profiling import operation as recorded
 from ..urls import without_secrets
-from .advice import with_leeway
 from .giving_way import GivingWay, giving_way_notes
 from .operation import Operation
 from .part import Part
@@ -124,21 +123,11 @@ def _named(operation: Operation, error: Exception) -> Exception:
     """Give an error of a library that ran out of memory the numbers and the option to change."""
     on_gpu = operation.workspace.backend.on_gpu
     if isinstance(error, BudgetExceeded):
-        _with_leeway(error)
+        operation.advise(error)
     if isinstance(error, GcylonError) or not on_gpu or not is_out_of_memory(error):
         return error  # an ordinary MemoryError is the machine's limit, not the budget's
     limit = operation.record.budget_bytes  # a lower one, of this operation, holds no longer
     return as_budget_exceeded(error, operation.workspace.budget, operation.verb, limit_bytes=limit)
-
-
-def _with_leeway(error: BudgetExceeded) -> None:
-    """Where one step did not fit, and nobody has reckoned what all of them take: a next one may take a little more."""
-    numbers = error.numbers
-    did = numbers.get("would_do")
-    if did is None or did != numbers["used_bytes"] + numbers["needed_bytes"]:
-        return
-    if error.advice.startswith("gpu_memory_limit"):  # not where there is other advice
-        with_leeway(error)
 
 
 def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ VARIABLE_KINDS = ("null", "str", "bytes", "decimal", "date", "time", "list", "st
 
 # What stands in `Column.pandas` for columns whose dtype is an ArrowDtype; the type itself is in `restore`.
 ARROW_DTYPE = "ArrowDtype"
+_LABELS_AT_ONCE = 8192
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,8 +116,8 @@ def code_dtype(labels: int) -> np.dtype[Any]:
     return np.dtype(np.int8 if labels <= 2**7 else np.int16 if labels <= 2**15 else np.int32)
 
 
-def to_plain(column: Column) -> dict[str, Any]:
-    """Describe a column in JSON values, the same for equal columns."""
+def to_plain(column: Column, labels_text: Callable[[Any], str] | None = None) -> dict[str, Any]:
+    """Describe a column in JSON values, the same for equal columns; its labels by a text of their own."""
     plain: dict[str, Any] = {"name": column.name, "kind": column.kind, "pandas": column.pandas}
     if column.dtype is not None:
         plain["dtype"] = column.dtype.str
@@ -124,7 +126,8 @@ def to_plain(column: Column) -> dict[str, Any]:
     if column.tz:
         plain["tz"] = column.tz
     if column.labels is not None:
-        plain |= {"labels": _array_text(column.labels), "label_pandas": column.label_pandas, "ordered": column.ordered}
+        text = (labels_text or _array_text)(column.labels)
+        plain |= {"labels": text, "label_pandas": column.label_pandas, "ordered": column.ordered}
     if column.restore is not None:
         plain["restore"] = _type_text(column.restore)
     return plain
@@ -162,6 +165,15 @@ def _array_text(array: Any) -> str:
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return base64.b64encode(sink.getvalue()).decode()
+
+
+def labels_digest(labels: Any) -> str:
+    """A text that is the same for equal labels, made of a few at a time: all of them as text take many times their
+    size."""
+    made = hashlib.blake2b(_type_text(labels.type).encode(), digest_size=16)
+    for start in range(0, len(labels), _LABELS_AT_ONCE):
+        made.update(_array_text(labels.slice(start, _LABELS_AT_ONCE)).encode())
+    return made.hexdigest()
 
 
 def _text_array(text: str) -> Any:

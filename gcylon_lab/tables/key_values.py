@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ Bools = npt.NDArray[np.bool_]
 
 _TO_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _MOST = 2**62
+# Of the latest pairs of labels: ranks that are threads of one process each have their own.
+_tables: deque[tuple[KeyForm, Any, Any, Int64s]] = deque(maxlen=8)
 NULL, NEVER = 0, -1  # ids of a missing key, and of one that equals none of the other side
 
 
@@ -118,6 +121,7 @@ class KeyEncoder:
         self._form = form
         self._table: CodeTable | None = None
         self._known: Any = None
+        self._labels: Any = None  # where that side is a category of values that Arrow compares
         self.count = 1
         self.own = self._ids(column, array)  # to be taken once
 
@@ -128,9 +132,23 @@ class KeyEncoder:
     def _ids(self, column: Column, array: Array) -> Int64s:
         if column.kind != "category":
             return self._encoded(comparable(self._form, column, array))
+        if self._form.arrow is not None and (self._known is None or self._labels is not None):
+            return self._label_ids(column, array)
         ids = self._encoded(comparable(self._form, *labels_of(column)))
         table: Int64s = np.append(ids, NULL)  # code -1 finds the last
         return table[array]
+
+    def _label_ids(self, column: Column, array: Array) -> Int64s:
+        """Ids of a category where that side is one: its codes, and those of the other side by what its labels are."""
+        if self._labels is None:
+            self._labels = column.labels
+            self._known = comparable(self._form, *labels_of(column)).values
+            self.count = len(self._known) + 1
+        if column.labels is self._labels or column.labels.equals(self._labels):
+            ids: Int64s = array.astype(np.int64)
+            ids += 1  # code -1 is NULL
+            return ids
+        return _label_table(self._form, self._labels, column.labels, self._known, column)[array]
 
     def _encoded(self, given: Values) -> Int64s:
         ids = self._known_ids(given.values) if self._form.arrow is not None else self._number_ids(given)
@@ -169,6 +187,19 @@ class KeyEncoder:
             ids = pc.index_in(values, value_set=self._known, skip_nulls=True)
         numbers: Int64s = pc.fill_null(ids.cast(pa.int64()), -2).to_numpy(zero_copy_only=False) + 1
         return numbers
+
+
+def _label_table(form: KeyForm, labels: Any, others: Any, known: Any, column: Column) -> Int64s:
+    """The id of each label of the other side, and at the end of a missing one: made once for all pieces of rows."""
+    for kept in _tables:
+        if kept[0] == form and kept[1] is labels and kept[2] is others:
+            return kept[3]
+    values = comparable(form, *labels_of(column)).values
+    # Arrow looks up nothing in nothing.
+    places = pc.index_in(values, value_set=known, skip_nulls=True) if len(known) else pa.nulls(len(values), pa.int32())
+    table: Int64s = np.append(pc.fill_null(places.cast(pa.int64()), NEVER - 1).to_numpy(zero_copy_only=False) + 1, NULL)
+    _tables.append((form, labels, others, table))
+    return table
 
 
 class JointKeys:

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from ..errors import ColumnMissing, DuplicateColumns
-from .column import Column, Label, from_plain, to_plain
+from .column import Column, Label, from_plain, labels_digest, to_plain
 from .promotion import promote
 
 __all__ = ["Column", "Label", "Schema", "agree_schemas"]
@@ -26,12 +26,13 @@ class Schema:
         Naming the repeated label.
     """
 
-    __slots__ = ("_bytes", "_index", "columns", "fixed", "row_bytes", "variable")
+    __slots__ = ("_bytes", "_digest", "_index", "columns", "fixed", "row_bytes", "variable")
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.columns = tuple(columns)
         self._index = {column.name: place for place, column in enumerate(self.columns)}
         self._bytes: bytes | None = None
+        self._digest: int | None = None
         # Asked for in every round: the columns held as numpy arrays, as Arrow arrays, and bytes of a row of the former.
         self.fixed = tuple(column for column in self.columns if column.fixed)
         self.variable = tuple(column for column in self.columns if not column.fixed)
@@ -108,7 +109,11 @@ class Schema:
 
     def digest(self) -> int:
         """A signed 64-bit number, equal where schemas are equal."""
-        return int.from_bytes(hashlib.blake2b(self.to_bytes(), digest_size=8).digest(), "little", signed=True)
+        if self._digest is None:
+            plain = json.dumps([to_plain(column, labels_digest) for column in self.columns], separators=(",", ":"))
+            made = hashlib.blake2b(plain.encode(), digest_size=8).digest()
+            self._digest = int.from_bytes(made, "little", signed=True)
+        return self._digest
 
 
 def require_distinct(names: Sequence[object]) -> None:

@@ -1,0 +1,78 @@
+"""What is freed goes back to the system: in a process of its own, as allocators are set for all of one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gcylon_lab.memory.budget import MemoryBudget
+from gcylon_lab.memory.retention import kept_bytes
+
+MIB = 2**20
+
+# Strings of pieces are made, encoded and freed many times, as operations do it.
+_GROWTH = """
+import sys
+import numpy as np, pyarrow as pa, pyarrow.compute as pc
+import gcylon_lab as gl
+from gcylon_lab.bench.high_water import high_water_bytes, reset_high_water
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+def work():
+    for i in range(20):
+        rows = 2 ** (10 + i % 8)
+        numbers = np.arange(rows * 8) % (7 + i)
+        words = pa.array(numbers[:rows]).cast(pa.string())
+        pc.sort_indices(words.dictionary_encode().dictionary)
+        np.add.accumulate(numbers)
+
+context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=2**31), engine="cpu", sample_hz=0)
+with context.budget.limited(int(sys.argv[1])):
+    work()
+    reset_high_water()
+    before = resident()
+    large = [np.ones(2**17 + 64 * i) for i in range(24)]
+    strings = [pa.array(np.arange(2**18)).cast(pa.string()) for _ in range(8)]
+    held = resident()
+    del large, strings
+    print(resident() - before, held - before, pa.default_memory_pool().backend_name)
+"""
+
+
+def _run(limit_bytes, monkeypatch, pool=""):
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", pool)
+    done = subprocess.run([sys.executable, "-c", _GROWTH, str(limit_bytes)], capture_output=True, text=True, check=True)
+    kept, held, name = done.stdout.split()
+    return int(kept), int(held), name
+
+
+def test_freed_memory_goes_back(monkeypatch):
+    kept, held, pool = _run(8 * MIB, monkeypatch)
+    assert pool == "system" and held > 24 * MIB
+    assert kept <= 4 * MIB
+
+
+def test_a_pool_that_the_environment_names_is_used(monkeypatch):
+    assert _run(8 * MIB, monkeypatch, "mimalloc")[2] == "mimalloc"
+
+
+def test_beside_an_ample_limit_arrow_has_its_own_pool(monkeypatch):
+    assert _run(2**30, monkeypatch)[2] == _run(2**30, monkeypatch, "mimalloc")[2]
+
+
+@pytest.mark.parametrize(
+    ("limit", "kept"), [(1, MIB), (16 * MIB, MIB), (64 * MIB, 4 * MIB), (512 * MIB, 32 * MIB), (2**40, 32 * MIB)]
+)
+def test_what_may_be_kept_is_a_small_part_of_the_limit(limit, kept):
+    assert kept_bytes(limit) == kept
+
+
+def test_each_limit_is_told():
+    told: list[int] = []
+    budget = MemoryBudget(1000, told.append)
+    with budget.limited(300), budget.limited(200):
+        assert told == [300, 200]
