@@ -160,7 +160,8 @@ class LiveWidget:
 
     def draw(self) -> None:
         """Bring everything shown up to date with the latest snapshots; runs on the worker."""
-        if not self._closed:
+        # What was asked for before it went off the screen is not drawn after.
+        if not self._closed and self.page.visible:
             self._draw()
             self.draws += 1
 
