@@ -10,6 +10,7 @@ import ctypes
 import os
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from ..units import MIB
 
@@ -19,23 +20,40 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers, of malloc.h
 # of their pages: with less than 1 MiB work took up to twice the time, above 32 MiB glibc has it so anyway.
 _KEPT_IN_LIMIT = 16
 _LEAST, _MOST = MIB, 32 * MIB
-
-
-def use_system_pool() -> None:
-    """Let Arrow allocate with malloc, as numpy does, unless the environment names another pool."""
-    if not os.environ.get(_ARROW_VARIABLE):
-        import pyarrow as pa
-
-        pa.set_memory_pool(pa.system_memory_pool())
+# Beside such a limit what Arrow's own allocator keeps is little, and a shuffle of strings takes it less time.
+_AMPLE = 1024 * MIB
 
 
 def bound_retention(limit_bytes: int) -> None:
-    """Let malloc keep of freed memory what is a small part of a limit; nothing where it is not glibc's."""
+    """Let this process keep of freed memory what is a small part of a limit, as far as its allocators can be told.
+
+    Below 1 GiB Arrow allocates with malloc, as numpy does, unless the environment names a pool.
+    """
     mallopt = _mallopt()
-    if mallopt is not None:
-        kept = kept_bytes(limit_bytes)
-        mallopt(_MMAP_THRESHOLD, kept)
-        mallopt(_TRIM_THRESHOLD, kept)
+    if mallopt is None:
+        return
+    kept = kept_bytes(limit_bytes)
+    mallopt(_MMAP_THRESHOLD, kept)
+    mallopt(_TRIM_THRESHOLD, kept)
+    if not os.environ.get(_ARROW_VARIABLE):
+        _choose_pool(small=limit_bytes < _AMPLE)
+
+
+def _choose_pool(*, small: bool) -> None:
+    import pyarrow as pa
+
+    own, system = _own_pool(), pa.system_memory_pool()
+    if small != (pa.default_memory_pool().backend_name == system.backend_name):
+        pa.set_memory_pool(system if small else own)
+        if small:
+            own.release_unused()
+
+
+@cache
+def _own_pool() -> Any:
+    import pyarrow as pa
+
+    return pa.default_memory_pool()
 
 
 def kept_bytes(limit_bytes: int) -> int:

@@ -9,6 +9,7 @@ from typing import cast
 import numpy as np
 
 from ..memory.budget import Reservation
+from ..memory.tiers import SpillFile
 from ..profiling import span
 from ..tables.backend import Data, Ids
 from ..tables.data import Columns
@@ -20,7 +21,7 @@ from .part import Part
 from .partition import HashRoute, Int64s, key_pieces
 from .pieces import pieces_ahead
 from .rounds import Outgoing
-from .runs import Run, chunks_of, stage_run
+from .runs import Runs
 from .shapes import id_bytes
 from .workspace import Workspace
 
@@ -126,8 +127,8 @@ def _split_in_runs(
     work_row_bytes = runs_row_bytes(schema, max(row_bytes, schema.row_bytes))
     rows = run_rows(work.room(), max(part.rows, 1), row_bytes, work_row_bytes)
     work.expect_pieces(part, schema, rows, work_row_bytes)
-    dtype, file = backend.new_ids(0, buckets).dtype, workspace.spill.new_file()
-    runs: list[Run] = []
+    dtype = backend.new_ids(0, buckets).dtype
+    runs = Runs(workspace, cast("SpillFile", workspace.spill.new_file()), schema, buckets)
 
     def needed(data: Data) -> int:
         packed = max(0, data.nbytes - data.rows * schema.row_bytes)
@@ -136,7 +137,7 @@ def _split_in_runs(
     def written(data: Data) -> Data:
         ids = backend.partition_ids(data, keys, apart * buckets) % buckets
         ordered, offsets = backend.partition(data, ids.astype(dtype), buckets)
-        runs.append(stage_run(workspace, file, cast("Columns", ordered), offsets.tolist()))
+        runs.add(cast("Columns", ordered), offsets)
         return data
 
     for piece in work.pieces(part, schema, rows, using_up=using_up):
@@ -144,7 +145,7 @@ def _split_in_runs(
             claim.release()
         del piece  # before the next one is read back
     most = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
-    return [Part(workspace, schema, chunks_of(runs, bucket, schema, most)) for bucket in range(buckets)]
+    return [Part(workspace, schema, chunks) for chunks in runs.chunks(most)]
 
 
 def _waiting_bytes(work: LocalWork, part: Part, schema: Schema, rows: int, work_row_bytes: float, buckets: int) -> int:

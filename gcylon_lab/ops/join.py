@@ -14,7 +14,7 @@ from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
 from ..tables.schema import Label
-from .buckets import MOST_BUCKETS
+from .buckets import MOST_BUCKETS, MOST_RUN_BUCKETS, writes_runs
 from .exchange import exchange_table
 from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
 from .join_memory import join_memory
@@ -265,6 +265,9 @@ class _Join:
             return 1
         wanted = int(np.ceil(2 * votes[:, 0] / votes[:, 1]).max())
         buckets = 1 if wanted <= 1 else min(MOST_BUCKETS, 2 * wanted)
+        if buckets > 1 and writes_runs(self.work):  # smaller indexes leave room for larger pieces that are looked up
+            variable = any(schema.variable for schema in self.schemas.values())
+            buckets = max(buckets, min(MOST_BUCKETS if variable else MOST_RUN_BUCKETS, 4 * wanted))
         if buckets > 1:
             operation.notes.append(
                 f"the indexed side ({local.build}) does not fit: both sides are split into {buckets} buckets"

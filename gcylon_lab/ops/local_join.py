@@ -14,6 +14,7 @@ from ..tables.joining import KeyIndex, Matches
 from ..tables.key_forms import key_form
 from ..tables.schema import Label, Schema
 from .buckets import split_in_buckets
+from .chunk import fill_together
 from .join_blocks import Layouts
 from .join_passes import BUILD_SHARE, PIECE_SHARE, JoinCosts, join_costs, looking_up_bytes, worth_scattering
 from .local import LocalWork
@@ -21,6 +22,7 @@ from .part import Part
 
 _ONLY = {"left": 0, "right": 1}
 _BOTH = 2
+_PIECE_OF_BUCKET = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,7 @@ class LocalJoin:
         self._fixed_row_bytes = columns.schema(True, True).row_bytes
         self._layouts = Layouts(columns)
         self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
+        self._in_buckets = False
         self._counting = False  # rows are looked up, and none is made
         self.coming_bytes = 0  # of the result, which are left free for it
         self.apart = work.operation.size  # into how many the hash of keys has told rows apart before
@@ -114,6 +117,7 @@ class LocalJoin:
         if buckets == 1:
             yield from self._join(left, right)
             return
+        self._in_buckets = True
         pairs = self.split(left, right, buckets)
         while pairs:
             one, other = pairs.pop(0)
@@ -274,6 +278,8 @@ class LocalJoin:
         # As many as fit: each piece goes through the whole index. On GPUs, where that stays, chunks are not joined.
         backend, loading = self.work.backend, _loading(probe)
         most = looking_up_bytes(self._room, self._index_bytes, hashes_anew=backend.on_gpu)
+        if self._in_buckets and not backend.on_gpu:  # of small indexes: beside a piece stands the block that it makes
+            most = max(most, (self._room - self._index_bytes) * _PIECE_OF_BUCKET)
         rows = most / (backend.match_row_bytes(self.key_schemas[self.probe]) + loading)
         if backend.on_gpu and loading and not anew:
             rows = min(rows, self.work.fast_chunk_bytes / loading)
@@ -432,4 +438,7 @@ def _row_bytes(part: Part) -> float:
 def _loading(part: Part) -> float:
     """Bytes a row to have a part's rows at hand: nothing where they are one chunk in memory."""
     alone = len(part.chunks) == 1 and part.chunks[0].tier == "device" and part.chunks[0].schema == part.schema
-    return 0.0 if alone else _row_bytes(part) * (2 if part.staged_bytes else 1)
+    if alone:
+        return 0.0
+    filled = bool(part.chunks) and fill_together(part.chunks, part.schema.names)
+    return _row_bytes(part) * (2 if part.staged_bytes and not filled else 1)

@@ -61,6 +61,7 @@ class Operation:
         self._planned: Shapes | None = None
         self._results: tuple[int, ...] = ()
         self._pieces: Pieces | None = None
+        self._before_peak = 0  # that was predicted of steps before the exchange
         # Exchanges as they were planned last: each has a key of its own, and no more of it is kept.
         self.exchanges: dict[int, tuple[Shapes, str, tuple[int, ...]]] = {}
         self._exchange = 0
@@ -268,7 +269,7 @@ class Operation:
         self.exchanges[self._exchange] = shapes, plan.strategy, self._results
         record = self.record
         record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
-        record.predicted_peak_bytes = plan.predicted_peaks[self.rank]
+        record.predicted_peak_bytes = max(plan.predicted_peaks[self.rank], self._before_peak)
         record.budget_bytes = self.limits[self.rank]
         return plan
 
@@ -325,7 +326,12 @@ class Operation:
 
     def predict(self, peak: int) -> None:
         """Note what this rank will have in use at the most."""
-        self.record.predicted_peak_bytes = peak
+        self.record.predicted_peak_bytes = max(peak, self._before_peak)
+
+    def expect_before(self, nbytes: int) -> None:
+        """Predict that a step before the exchange takes so many bytes beside what is in use."""
+        used = self.workspace.budget.used_bytes + nbytes
+        self._before_peak = max(self._before_peak, min(used, self.limits[self.rank]))
 
     @contextmanager
     def cast(self, piece: Data) -> Iterator[Data]:

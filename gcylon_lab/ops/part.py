@@ -76,7 +76,7 @@ class Part:
 
     @property
     def device_bytes(self) -> int:
-        """Bytes on this rank on the device tier: asked for before each piece of work, of thousands of chunks at times."""
+        """Bytes on this rank on the device tier: asked for before each piece of work."""
         return sum([chunk.nbytes for chunk in self.chunks if chunk.is_held])
 
     @property

@@ -121,7 +121,7 @@ def _names(place: Place, block: bytes) -> list[str]:
     names: dict[str, None] = {}
     for row, line in enumerate(filter(bytes.strip, block.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]), 1):
         try:
-            one = loads(line)
+            one = loads(line, strict=False)
         except ValueError as error:
             reason = error if isinstance(error, UnicodeError) else f"it is no JSON object by itself: {error}"
             raise unreadable(place.path, reason, _ONE_A_LINE, line=place.line(block, row, None)) from None
@@ -131,11 +131,15 @@ def _names(place: Place, block: bytes) -> list[str]:
 
 def _require_utf8(place: Place, block: bytes) -> None:
     """Refuse other encodings: Arrow takes bytes as they are for text."""
+    ends = pa.array([0, len(block)], pa.int64())
+    text = pa.LargeStringArray.from_buffers(1, ends.buffers()[1], pa.py_buffer(block))
     try:
-        if not block.isascii():
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        try:
             block.decode()
-    except UnicodeDecodeError as error:
-        raise unreadable(place.path, error, line=place.line_at(block, error.start)) from None
+        except UnicodeDecodeError as error:
+            raise unreadable(place.path, error, line=place.line_at(block, error.start)) from None
 
 
 def _parse(place: Place, block: bytes, types: Types, asked: Types) -> Any:
@@ -216,7 +220,9 @@ def _with_texts(block: bytes, names: Sequence[str]) -> bytes:
     """Lines in which values of some columns are their JSON texts, where they are no texts already."""
     lines = []
     for line in block.split(b"\n"):
-        one = loads(line, parse_int=_written(_Int), parse_float=_written(_Float)) if line.strip() else None
+        one = (
+            loads(line, strict=False, parse_int=_written(_Int), parse_float=_written(_Float)) if line.strip() else None
+        )
         for name in names:
             value = one.get(name) if isinstance(one, dict) else None
             if isinstance(one, dict) and value is not None and not isinstance(value, str):
@@ -227,7 +233,7 @@ def _with_texts(block: bytes, names: Sequence[str]) -> bytes:
 
 def _column_of(reason: str) -> str:
     """The column whose kind changed, as arrow says it; "" where it says another thing."""
-    changed = re.search(r"Column\(/([^)/]+)", reason)
+    changed = re.search(r"Column\(/([^)/]+)[^)]*\) changed", reason)
     return "" if changed is None else changed[1]
 
 

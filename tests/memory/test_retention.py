@@ -30,7 +30,7 @@ def work():
         pc.sort_indices(words.dictionary_encode().dictionary)
         np.add.accumulate(numbers)
 
-context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=64 * 2**20), engine="cpu", sample_hz=0)
+context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=2**31), engine="cpu", sample_hz=0)
 with context.budget.limited(int(sys.argv[1])):
     work()
     reset_high_water()
@@ -58,6 +58,10 @@ def test_freed_memory_goes_back(monkeypatch):
 
 def test_a_pool_that_the_environment_names_is_used(monkeypatch):
     assert _run(8 * MIB, monkeypatch, "mimalloc")[2] == "mimalloc"
+
+
+def test_beside_an_ample_limit_arrow_has_its_own_pool(monkeypatch):
+    assert _run(2**30, monkeypatch)[2] == _run(2**30, monkeypatch, "mimalloc")[2]
 
 
 @pytest.mark.parametrize(
