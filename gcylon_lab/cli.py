@@ -51,10 +51,16 @@ def _parser() -> argparse.ArgumentParser:
 def _add_doctor(commands: Commands) -> None:
     parser = commands.add_parser("doctor", help="say what is installed, what will be used, and why")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--engines", action="store_true", help="say what GPU engines refuse or answer otherwise")
     parser.set_defaults(run=_doctor)
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
+    if arguments.engines:
+        from .tables.refusals import as_text
+
+        print(as_text())
+        return 0
     from .doctor import as_json, examine, format_findings, healthy
 
     findings = examine()

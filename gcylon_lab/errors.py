@@ -18,6 +18,7 @@
     ├── CommError
     │   ├── Revoked                                 the exchange was cut short; `recover` makes it usable again
     │   ├── RankLost                                a rank's process is gone
+    │   ├── RankStopped                             a rank's process is stopped, and may go on
     │   └── DeadlineExceeded         (TimeoutError) an operation ran past its `timeout_s`
     └── ClusterError
         ├── ClusterStartError                       the engines did not come up
@@ -141,6 +142,13 @@ class Revoked(CommError):
 
 class RankLost(CommError):
     """A rank's process is gone."""
+
+
+class RankStopped(CommError):
+    """A rank's process is stopped, by a signal or a debugger; it may go on.
+
+    ``numbers`` holds stopped_ranks.
+    """
 
 
 class DeadlineExceeded(CommError, TimeoutError):

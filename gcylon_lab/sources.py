@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import GcylonConfig
 from .context import current
-from .errors import ArgumentError
+from .errors import ArgumentError, ReadError, SchemaMismatch
 from .ops.foresight import check_root
 from .ops.intake import empty_part, take_in
 from .ops.reading import read_files
@@ -72,10 +72,19 @@ def read_parquet(
     """
     storage = storage_of(paths, storage_options)
     read = _Reading("read_parquet", paths, columns, filters, storage, config)
-    return read.table(
-        lambda size: io.plan_parquet(paths, size, columns=read.columns, condition=read.condition, storage=storage),
-        io.read_parquet_chunks,
-    )
+
+    def plan(size: int, int96_unit: str = "ns") -> list[io.ParquetPlan]:
+        return io.plan_parquet(
+            paths, size, columns=read.columns, condition=read.condition, storage=storage, int96_unit=int96_unit
+        )
+
+    try:
+        return read.table(plan, io.read_parquet_chunks)
+    except ReadError as error:  # the same on all ranks
+        unit = error.numbers.get("read_as")
+        if unit is None:
+            raise
+    return read.table(lambda size: plan(size, unit), io.read_parquet_chunks)
 
 
 def read_csv(
@@ -105,12 +114,13 @@ def read_csv(
     header : bool, default True
         Whether the first line of each file names the columns.
     dtype : mapping of str to dtype, optional
-        Dtypes of columns, as text or as Python's and numpy's types; those of others come from the first
-        megabytes of the first file.
+        Dtypes of columns, as text or as Python's and numpy's types, such as ``"datetime64[us, UTC]"`` for times with
+        offsets; those of others come from the first megabytes of the first file.
     parse_dates : str or sequence of str, optional
-        Columns to read as datetimes.
+        Columns to read as datetimes: of UTC where they have offsets from it.
     newlines_in_values : bool, default False
-        Whether quoted values may hold line ends; such files each go to one rank whole.
+        Whether each file goes to one rank whole. Line ends inside quotes need it only where a quoted value of more
+        than a MiB lies where a file is split over the ranks, which is an error otherwise.
     quotes : bool, default True
         Whether double quotes enclose values.
     filters : Expression or list, optional
@@ -163,7 +173,7 @@ def read_json(
     columns : str or sequence of str, optional
         Only these.
     dtype, parse_dates
-        As for `read_csv`.
+        As for `read_csv`. Where ``"str"`` is asked for, values that are no text are read as their JSON text.
     filters : Expression or list, optional
         Only rows of which it holds; see `read_parquet`.
     storage_options : mapping, optional
@@ -341,8 +351,21 @@ class _Reading:
             return chunks(share, columns=self.columns, max_bytes=max_bytes)
 
         workspace = self._context.workspace
-        part, made = read_files(workspace, self._request, plan, read, self.condition, self._asked)
+        try:
+            part, made = read_files(workspace, self._request, plan, read, self.condition, self._asked)
+        except SchemaMismatch as error:
+            _advise_reader(error, has_dtypes="dtype" in self._request.arguments)
+            raise
         return Table(part, self._context, made)
+
+
+def _advise_reader(error: SchemaMismatch, *, has_dtypes: bool) -> None:
+    """Say what a reader can do where pieces do not go together: nobody can convert them before."""
+    name = error.numbers.get("column")
+    if "columns=" in error.advice or name is None:
+        return
+    text = f"Pass dtype={{{name!r}: 'str'}}, or another dtype that all its values have."
+    error.advice = text if has_dtypes else "Read the files one by one, or leave the column out with columns=[...]."
 
 
 def _listed(paths: str | Sequence[str]) -> list[str]:

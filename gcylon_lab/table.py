@@ -109,8 +109,10 @@ class Table(
         -------
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
-            largest_staged_bytes, partitioning, row_bytes (of the fixed columns), fixed_column_bytes (of each, 0
-            for a variable one), column_row_bytes (mean bytes a row of each column), fixed (whether no column is
+            largest_staged_bytes, evicted (of chunks that come back when the table is next used: the limit that they
+            were staged for, bytes, slices), widest_row_bytes (of the variable columns, in the row in which they take
+            most, 0 where that is not known), partitioning, row_bytes (of the fixed columns), fixed_column_bytes (of
+            each, 0 for a variable one), column_row_bytes (mean bytes a row of each column), fixed (whether no column is
             variable), texts (how many columns hold them),
             null_columns (how many lack values, -1 where kernels write no rows with texts or missing values), ready
             (whether all chunks have the table's dtypes, and are not too small to be sent one by one), and of the rank:
@@ -132,6 +134,11 @@ class Table(
             "chunks": len(part.chunks),
             "device_chunk_bytes": [chunk.nbytes for chunk in part.chunks if chunk.tier == "device"],
             "largest_staged_bytes": part.largest_staged_bytes,
+            "widest_row_bytes": part.widest_row_bytes(context.workspace),
+            "evicted": [
+                (one.limit_bytes, sum(chunk.nbytes for chunk in slices), len(slices))
+                for one, slices in part.evictions.items()
+            ],
             "partitioning": None if spread is None else {"keys": list(spread.keys), "size": spread.size},
             "row_bytes": part.schema.row_bytes,
             "fixed_column_bytes": [0 if c.dtype is None else c.dtype.itemsize for c in part.schema],
@@ -173,6 +180,7 @@ class Table(
 
     def _whole(self) -> Any:
         part, workspace = self._live(), self._context.workspace
+        part.return_evicted(workspace, workspace.live_limit_bytes)
         backend = workspace.backend
         pieces = [backend.cast(chunk.read(workspace), part.schema) for chunk in part.chunks]
         return pieces[0] if len(pieces) == 1 else backend.concat(pieces) if pieces else backend.empty(part.schema)

@@ -16,10 +16,13 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
 
+import gcylon_lab as gl
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import Context, initialize, run_threads, set_current
-from gcylon_lab.errors import GcylonError
+from gcylon_lab.errors import BudgetExceeded, GcylonError
+from gcylon_lab.tables.interop import to_frame
+from gcylon_lab.tables.refusals import is_refused_on_gpus
 
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -27,6 +30,10 @@ MPI_ENVIRONMENT = {
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
     "OMPI_MCA_btl": "^ofi",  # as for engines: it would sleep for a second
 }
+
+
+LEAST_GPU_LIMIT = 4 * 2**20  # below it, tests of small budgets are those of CPU engines alone
+ENGINE = "cpu"  # what worlds work with; see `engines`
 
 
 class Outcome:
@@ -57,10 +64,12 @@ class World:
 
     def outcomes(self, function: Callable[..., Any], *args: Any, config: GcylonConfig | None = None) -> list[Outcome]:
         """Run a module-level function on every rank, each with a fresh context; errors are returned, not raised."""
+        if ENGINE == "gpu":
+            return on_gpu_ranks(self.size, function, args, config)
         if self.kind == "mpi":
             return mpi_pool(self.size).run(function, args, config)
         if self.kind == "single":
-            context = initialize(config, sample_hz=0)
+            context = initialize(config, sample_hz=0, engine="cpu")
             try:
                 return [attempt(function, args)]
             finally:
@@ -108,15 +117,17 @@ def run_over(
 class MpiPool:
     """Real MPI ranks that run one function after the other."""
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, engine: str = "cpu") -> None:
+        self.size, self.engine = size, engine
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-")
         address = str(Path(self._folder.name) / "socket")
         listener = Listener(address, family="AF_UNIX")
         mpiexec = Path(sys.executable).with_name("mpiexec")
         self._process = subprocess.Popen(
             [str(mpiexec), "--with-ft", "ulfm", "-n", str(size), sys.executable, __file__, address],
-            env=os.environ | MPI_ENVIRONMENT | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+            env=os.environ
+            | MPI_ENVIRONMENT
+            | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "GCYLON_ENGINE": engine},
             stdin=subprocess.DEVNULL,
         )
         self._link: Connection = listener.accept()
@@ -139,18 +150,38 @@ class MpiPool:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
             self._process.kill()
-        _pools.pop(self.size, None)
+        _pools.pop((self.size, self.engine), None)
         self._folder.cleanup()
 
 
-_pools: dict[int, MpiPool] = {}
+_pools: dict[tuple[int, str], MpiPool] = {}
 
 
-def mpi_pool(size: int) -> MpiPool:
-    if size not in _pools:
-        _pools[size] = MpiPool(size)
-        atexit.register(lambda pool=_pools[size]: pool.stop())
-    return _pools[size]
+def mpi_pool(size: int, engine: str = "cpu") -> MpiPool:
+    key = size, engine
+    if key not in _pools:
+        _pools[key] = MpiPool(size, engine)
+        atexit.register(lambda pool=_pools[key]: pool.stop())
+    return _pools[key]
+
+
+def on_gpu_ranks(
+    size: int, function: Callable[..., Any], args: tuple[Any, ...], config: GcylonConfig | None
+) -> list[Outcome]:
+    """Run a function on processes that share the GPUs there are; a body that cannot be sent to them is skipped."""
+    import pytest
+
+    try:
+        pickle.dumps((function, args, config))
+    except Exception as error:
+        pytest.skip(f"the body cannot be sent to another process: {error}")
+    outcomes = mpi_pool(size, "gpu").run(function, args, config)
+    for outcome in outcomes:
+        if outcome.error is not None and is_refused_on_gpus(outcome.error):
+            pytest.skip(str(outcome.error))
+        if isinstance(outcome.error, BudgetExceeded) and outcome.error.numbers["limit_bytes"] < LEAST_GPU_LIMIT:
+            pytest.skip(f"a budget that libcudf's own temporaries fill: {outcome.error}")
+    return outcomes
 
 
 def serve(address: str) -> None:
@@ -158,6 +189,8 @@ def serve(address: str) -> None:
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
+    if os.environ["GCYLON_ENGINE"] == "gpu":
+        gl.Table.local = _local_by_host
     link = Client(address, family="AF_UNIX") if world.rank == 0 else None
     while True:
         try:
@@ -180,6 +213,11 @@ def serve(address: str) -> None:
         outcomes = world.gather(picklable(outcome))
         if link is not None:
             link.send(outcomes)
+
+
+def _local_by_host(table: gl.Table) -> Any:
+    """A GPU rank's rows as a CPU rank has them: the dtypes that tests compare, some of which cuDF has not."""
+    return to_frame(table._context.workspace.backend.to_host(table._whole()))
 
 
 def _told(world: Any, order: Any) -> Any:

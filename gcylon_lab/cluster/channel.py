@@ -12,22 +12,25 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, Revoked
+from ..errors import ClusterDegraded, ClusterError, GcylonError, RankLost, RankStopped, Revoked
 from .control import CONTROL_S, Control
 from .failures import dress, fold, name_ranks
+from .given_up import GivenUp
 from .interrupts import as_revoked, stopped, tell, undisturbed
 from .lookout import Lookout
 from .messages import Reply, Request, deliver
+from .stop_detector import Stop, StopDetector
 from .turns import Turns
 from .views import OrderedView
-from .waiting import FREED_S, Waiter, parts_of
+from .waiting import AGAIN_S, FREED_S, Waiter, parts_of
 
 _IDLE_S = 10.0
+_IDLE_AGAIN_S = 2.0
+_LOOK_S = 0.25
 _NEWS_S = 1.0
 _RECOVER_S = 30.0
 # An interrupt that comes so soon after a request, and so soon before the next, is meant for the loop around them.
 _BETWEEN_S = 1.0
-_AGAIN_S = 1.0
 
 
 class Channel:
@@ -42,6 +45,7 @@ class Channel:
         Says for a rank whose process is gone which it was and how it ended.
     is_cut_off : callable
         Whether the engines cannot be reached any more, because the controller is gone.
+    stops : StopDetector
     revocable : bool
         Whether the MPI library can free ranks from a collective.
     turns : Turns, optional
@@ -55,6 +59,7 @@ class Channel:
         *,
         describe_loss: Callable[[int], str],
         is_cut_off: Callable[[], bool],
+        stops: StopDetector,
         revocable: bool,
         turns: Turns | None = None,
     ) -> None:
@@ -62,7 +67,8 @@ class Channel:
         self.lock = self.turns.lock
         self.client = client
         self.engine_ids = list(engine_ids)
-        self.control = Control(client, self.engine_ids)
+        self.stops = stops
+        self.control = Control(client, self.engine_ids, stops)
         self.lost: dict[int, float] = {}
         self.needs_recovery = False
         self.unsettled: dict[str, Any] | None = None
@@ -77,6 +83,9 @@ class Channel:
         self._is_cut_off = is_cut_off
         self._revocable = revocable
         self._broken = ""
+        self._stuck: tuple[Any, str] | None = None
+        self._stopped = False
+        self._idle_s = _IDLE_S
         self._closed_as: tuple[str, str] | None = None
         self._drops: deque[str] = deque()
         self._dropping: list[str] = []  # told with a request, which not every rank may have begun
@@ -87,7 +96,12 @@ class Channel:
         client._registration_callbacks.append(self._on_registration)
         client.send_signal = self._send_signal
         self.view = OrderedView(client, self)
-        self._lookout = Lookout(lambda: self.control.states(1.0), self.is_busy, self._free_stranded)
+        self._lookout = Lookout(
+            lambda: self.control.states(1.0),
+            self.is_busy,
+            self._free_stranded,
+            lambda: self._give_up_cells(stops.look()),
+        )
 
     @property
     def size(self) -> int:
@@ -118,6 +132,8 @@ class Channel:
         ------
         GcylonError
             What the ranks raised, folded into one.
+        RankStopped
+            If a rank's process is stopped. The others are freed; once it goes on the next request works.
         ClusterDegraded
             If a rank is gone since an earlier call.
         """
@@ -172,6 +188,11 @@ class Channel:
     def prepare(self) -> None:
         """Make sure that a request can be sent; under the lock."""
         self.check_usable()
+        if self._stopped:  # as was said before: nobody waits again
+            stop = self.stops.now()
+            if stop is not None:
+                raise stop.error()
+            self._stopped = False
         if self.needs_recovery:
             self.recover()
         if self.unsettled is not None:
@@ -190,8 +211,11 @@ class Channel:
             raise ClusterDegraded(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
         if self._is_cut_off():
             self._broken = "The process of the controller, through which all requests go, is gone."
-        if self._broken:
-            raise ClusterDegraded(self._broken, advice="Call restart(): it starts new engines.")
+        if self._stuck is not None and self._stuck[0].ready():
+            self._stuck = None  # it came back after all
+        broken = self._broken or (self._stuck[1] if self._stuck is not None else "")
+        if broken:
+            raise ClusterDegraded(broken, advice="Call restart(): it starts new engines.")
 
     def raise_if_lost(self) -> None:
         """Raise `RankLost` if a rank is gone; what others raised then follows from that."""
@@ -288,6 +312,8 @@ class Channel:
         for _ in range(tries):
             silent -= {rank for rank, answer in enumerate(self.control.ask(content, each_s)) if answer is not None}
             self.check_usable()
+            if silent:
+                self._refuse_stopped(self.stops.look())
             if not silent:
                 self.unsettled = None
                 return
@@ -317,14 +343,18 @@ class Channel:
         waiter = Waiter(
             sent, what, timeout_s, is_lost=lambda: bool(self.lost),
             is_cut_off=lambda: self.is_closed or self._is_cut_off(),
-            is_unwanted=lambda: what != "recover" and self.is_unwanted(), free=self.interrupt,
+            is_unwanted=lambda: what != "recover" and self.is_unwanted(), free=self.interrupt, stops=self.stops,
         )  # fmt: skip
         replies = waiter.replies(None if what == "recover" else self.on_wait)
         if self.is_closed or (waiter.stuck and self._is_cut_off()):
             self.check_usable()
         if waiter.stuck and not self.lost:
+            if waiter.stop is not None:
+                self._stopped = True
+                self.interrupt()  # the others now, and the one that is stopped when it goes on
+                raise waiter.given_up(waiter.stop)
             cannot = "" if self._revocable else " This MPI library has no revoke."
-            self._broken = f"{name_ranks(waiter.stuck).capitalize()} cannot be freed from {what}.{cannot}"
+            self._stuck = sent, f"{name_ranks(waiter.stuck).capitalize()} cannot be freed from {what}.{cannot}"
         return replies
 
     def _checked(self, request: Request, replies: list[Reply], started: float) -> list[Reply]:
@@ -368,34 +398,42 @@ class Channel:
             time.sleep(0.02)
 
     def _recover_if_possible(self) -> None:
-        if not self.needs_recovery or self.lost or self._broken:
+        if not self.needs_recovery or self.lost or self._broken or self._stuck is not None:
             return
         try:
             self.recover()
-        except ClusterError:
+        except (ClusterError, RankStopped):
             pass  # the next request says so; what is raised now is the cause
+
+    def _refuse_stopped(self, stop: Stop | None) -> None:
+        if stop is not None:
+            self._stopped = True
+            raise stop.error()
 
     def _free_all(self, sent: Any) -> None:
         """Interrupt all ranks, and wait until what was sent is over; again where it had not begun at the first."""
         deadline = time.monotonic() + FREED_S
         self.interrupt()
-        while not sent.wait(_AGAIN_S) and time.monotonic() < deadline:
+        while not sent.wait(AGAIN_S) and time.monotonic() < deadline:
             self.interrupt()
 
     def _wait_idle(self) -> None:
         """Wait until no engine has anything left to do, freeing those that are stuck."""
-        deadline = time.monotonic() + _IDLE_S
+        deadline = time.monotonic() + self._idle_s
         reminded = time.monotonic() + 1.0
         while not self._all_idle():
             now = time.monotonic()
             self.check_usable()
+            self._refuse_stopped(self.stops.look())
             if now > deadline:
-                self._broken = "An engine does not become idle, although it was interrupted."
-                self.check_usable()
+                self._idle_s = _IDLE_AGAIN_S  # whoever asks again learns soon whether it still is so
+                text = "An engine does not become idle, although it was interrupted."
+                raise ClusterDegraded(text, advice="Call restart(): it starts new engines.")
             if now > reminded:
                 self.interrupt()
                 reminded = now + 2.0
             time.sleep(0.02)
+        self._idle_s = _IDLE_S
 
     def _settle_signals(self) -> None:
         """A signal that is still under way would strike in the middle of the recovery, or after it."""
@@ -412,10 +450,16 @@ class Channel:
         message = self.client._send(
             self.client._query_stream, "queue_request", content={"targets": None, "verbose": False}
         )
-        try:
-            queues = message.result(CONTROL_S)["content"]
-        except FutureTimeout:
-            return False
+        deadline = time.monotonic() + CONTROL_S
+        while True:
+            try:
+                queues = message.result(_LOOK_S)["content"]
+                break
+            except FutureTimeout:
+                self.check_usable()
+                self._refuse_stopped(self.stops.look())
+                if time.monotonic() > deadline:
+                    return False
         return all(not queue["queue"] and not queue["tasks"] for queue in queues.values() if isinstance(queue, dict))
 
     def _take_drops(self) -> list[str]:
@@ -436,6 +480,18 @@ class Channel:
         """A rank failed and told so by MPI's means; now the others are told by ours. Local work goes on."""
         if not sent.done() and not self.client._closed:
             self.revoke()
+
+    def _give_up_cells(self, stop: Stop | None) -> None:
+        """Let cells that a rank has which is stopped end in an error that says so, and free the other ranks."""
+        waiting = [sent for sent in self._outstanding if not sent.ready()]
+        if stop is None or not waiting or self.is_closed:
+            return
+        self._stopped = True
+        self.interrupt()
+        stopped_ranks = stop.ranks or range(self.size)
+        for sent in waiting:
+            engines = [self.engine_ids[rank] for rank in stopped_ranks]
+            GivenUp.of(self.client).give_up(sent.msg_ids, engines, stop.error("The cell"))
 
     def _free_stranded(self, ranks: Sequence[int], why: str, advice: str) -> None:
         if self.is_closed:

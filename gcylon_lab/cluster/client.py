@@ -252,18 +252,21 @@ class Cluster(Readers, NamesInstead):
         Returns
         -------
         list of dict
-            rank, host, pid, state ("idle", "busy", "silent" or "gone", or "waiting" in an operation that an idle
-            rank has not begun), running (an action's name), operation (the verb that it is in, or ""), progress.
+            rank, host, pid, state ("idle", "busy", "stopped" by a signal or a debugger, "silent" or "gone", or
+            "waiting" in an operation that an idle rank has not begun), running (an action's name), operation (the
+            verb that it is in, or ""), progress.
         """
         session = self._session
         session.check_open()
         answers = session.channel.control.ask({"ask": "state"}, timeout_s=1.0)
+        stop = session.channel.stops.now()
         stranded = find_stranded(answers)
         waiting = () if stranded is None else stranded.waiting
         rows = []
         for record, answer in zip(session.ranks, answers, strict=True):
             if answer is None:
-                state = "gone" if record.rank in session.channel.lost else "silent"
+                state = "stopped" if stop is not None and record.rank in stop.ranks else "silent"
+                state = "gone" if record.rank in session.channel.lost else state
                 answer = {"running": "", "progress": None}
             else:
                 state = "waiting" if record.rank in waiting else "busy" if answer["running"] else "idle"

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import wait
 from typing import Any
 
 from ..errors import from_message
-from .messages import CONTROL_REQUEST
+from .messages import CONTROL_REQUEST, LOOK_REQUEST
+from .stop_detector import StopDetector
 
 CONTROL_S = 5.0
 """How long to wait for an answer, which takes milliseconds where a rank's process runs at all."""
 
 _FRESH_S = 0.5
+_LOOK_S = 0.25
 
 
 class Control:
@@ -24,11 +27,13 @@ class Control:
     client : ipyparallel.Client
     engine_ids : list of int
         In the order of their MPI ranks.
+    stops : StopDetector
     """
 
-    def __init__(self, client: Any, engine_ids: list[int]) -> None:
+    def __init__(self, client: Any, engine_ids: list[int], stops: StopDetector) -> None:
         self._client = client
         self._engine_ids = engine_ids
+        self._stops = stops
         self._told: tuple[float, list[dict[str, Any] | None]] = (-_FRESH_S, [])
 
     def ask(self, content: dict[str, Any], timeout_s: float = CONTROL_S) -> list[dict[str, Any] | None]:
@@ -45,7 +50,12 @@ class Control:
         """
         futures = [self.send(*pair) for pair in zip(self._engine_ids, contents, strict=True)]
         deadline = time.monotonic() + timeout_s
-        return [_reply_of(future, deadline - time.monotonic()) for future in futures]
+        sent = [future for future in futures if future is not None]
+        # Nobody waits longer for a rank that is stopped.
+        while not wait(sent, max(min(_LOOK_S, deadline - time.monotonic()), 0.0)).not_done == set():
+            if time.monotonic() > deadline or self._stops.look() is not None:
+                break
+        return [_reply_of(future, 0.0) for future in futures]
 
     def states(self, timeout_s: float) -> list[dict[str, Any] | None]:
         """What every rank is doing, by `Engine.state`: asked for, unless the ranks have told it with something else."""
@@ -62,6 +72,14 @@ class Control:
             return None
         ident = self._client._engines[engine].encode()
         return self._client._send(self._client._control_stream, CONTROL_REQUEST, content=content, ident=ident)
+
+
+def ask_nanny(client: Any, engine: int) -> Any:
+    """Ask the nanny of an engine whether that is stopped; the future of its answer, None where the engine is gone."""
+    if engine not in client.ids or client._closed:
+        return None
+    ident = client._engines[engine].encode()
+    return client._send(client._control_stream, LOOK_REQUEST, content={}, ident=ident)
 
 
 def _reply_of(future: Any, timeout_s: float) -> dict[str, Any] | None:

@@ -17,10 +17,9 @@ import time
 from pathlib import Path
 
 from . import leftovers
-from .lease import Lease, Vigil
+from .lease import LEASE_FILE, Lease, Vigil
+from .processes import HOME_VARIABLE
 
-LEASE_FILE = "lease.json"
-HOME_VARIABLE = "GCYLON_LAB_HOME"
 GRACE_VARIABLE = "GCYLON_LAB_GRACE_S"
 
 # Engines get this long to end after the owner is gone, before the launcher and the folder go.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import os
 import platform
+import signal
 import sys
 import threading
 import traceback
@@ -20,9 +22,8 @@ from .. import __version__
 from ..config import GcylonConfig
 from ..errors import ClusterError, ConfigError, Revoked, to_message
 from . import actions, leftovers
-from .controller import LEASE_FILE
 from .hooks import install_hooks
-from .lease import Lease, Vigil
+from .lease import LEASE_FILE, Lease, Vigil
 from .messages import Reply, Request
 from .watcher import InterruptGuard, Watcher
 
@@ -32,8 +33,10 @@ _start_error = "gcylon_lab.cluster.engine.start was never called here"
 # An error that every rank raises needs no revoke, unless a rank catches it and goes on alone.
 _LATE_REVOKE_S = 1.0
 
+_FINALIZE_S = 3
+
 # What staging changes of `Table.info`.
-_PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes")
+_PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes", "evicted")
 
 
 class Engine:
@@ -57,7 +60,7 @@ class Engine:
         self.running = ""
         self.requests = 0
         self.freed_because: tuple[str, str] | None = None
-        self.revoked = False
+        self.revoked = self._signalled = False
         self.last_id = 0
         self._late: threading.Timer | None = None
         # Held while ranks are revoked or recovered: what is decided before a recovery must not strike after it.
@@ -98,6 +101,7 @@ class Engine:
     def begin(self, what: str) -> None:
         """A request of the shell channel begins."""
         self.running = what
+        self._signalled = False
         self.requests += 1
 
     def free(self, why: str, advice: str) -> None:
@@ -132,8 +136,13 @@ class Engine:
                 with contextlib.suppress(Exception):
                     self.context.transport.revoke()
 
+    def signalled(self) -> None:
+        """A SIGINT came, here and perhaps nowhere else."""
+        self._signalled = True
+        self.interrupted()
+
     def interrupted(self) -> None:
-        """A SIGINT came. An idle rank keeps nobody waiting, and those that wait get a signal of their own."""
+        """Free all ranks, if this one is at work: an idle one keeps nobody waiting."""
         with self._turn:
             if self.running not in ("", "recover"):
                 self.revoke()
@@ -248,13 +257,15 @@ class Engine:
 
     def _failed(self, error: BaseException, request: Request) -> Reply:
         self._explain(error)
-        text = "".join(traceback.format_exception(error))
-        self.forget_frames(error)
+        # First of all: to write a long traceback down takes a while.
         if not getattr(error, "agreed", False):
             self.revoke()
         elif request.action == "run":
             self.failed(error)
-        if isinstance(error, (KeyboardInterrupt, SystemExit)):
+        text = "".join(traceback.format_exception(error))
+        self.forget_frames(error)
+        here = self._signalled and isinstance(error, Revoked) and self.freed_because is None
+        if here or isinstance(error, (KeyboardInterrupt, SystemExit)):
             error = Revoked(f"Rank {self.rank} was interrupted in {request.action!r}.", rank=self.rank)
         message = to_message(error, self.rank)
         revoked = self.revoked or self._late is not None
@@ -356,10 +367,21 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     # On hosts that do not see the cluster's folder the launcher ends the engines.
     vigil = Vigil(Lease(home / LEASE_FILE), grace_s) if home.is_dir() else None
     engine.guard.install()
-    watcher = Watcher(engine.interrupted, engine.revoke, engine.spread, vigil)
+    # Ended by its default: ipyparallel's handler would have this process finalize MPI, which waits for all other ranks,
+    # and none of them would know why.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    atexit.register(_end_in_time)
+    watcher = Watcher(engine.signalled, engine.revoke, engine.spread, vigil)
     watcher.start()
     install_hooks(engine, kernel, watcher)
     return engine
+
+
+def _end_in_time() -> None:
+    """Where this process ends in any other way, MPI's finalization may wait for ranks that never come to theirs."""
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_FINALIZE_S)
 
 
 def _mpi_library() -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from ..comm.transport import INTERRUPTED
 from ..errors import ClusterError, GcylonError, RankError, RankLost, Revoked, from_message, to_message
 from .messages import Reply
 from .tracebacks import shown_folded
@@ -85,10 +87,18 @@ def unreadable(rank: int, error: BaseException) -> Reply:
     return Reply(rank, error=to_message(told, rank), traceback=text, revoked=True)
 
 
-def _weight(reply: Reply) -> tuple[int, int]:
+def freed(reply: Reply) -> Reply:
+    """The reply of a rank that was interrupted only because another one had failed, which it did not know."""
+    if reply.error is None or reply.error["kind"] != "Revoked":
+        return reply
+    return replace(reply, error=reply.error | {"message": INTERRUPTED})
+
+
+def _weight(reply: Reply) -> tuple[int, bool, int]:
     assert reply.error is not None
     kind = reply.error["kind"]
-    return (1 + _CONSEQUENCES.index(kind) if kind in _CONSEQUENCES else 0, reply.rank)
+    follows = 1 + _CONSEQUENCES.index(kind) if kind in _CONSEQUENCES else 0
+    return follows, reply.error["message"] == INTERRUPTED, reply.rank
 
 
 def _alike(one: dict[str, Any] | None, other: dict[str, Any]) -> bool:

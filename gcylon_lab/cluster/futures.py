@@ -14,7 +14,9 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..units import format_seconds
+from .interrupts import not_sent, stopped, tell
 from .progress import ProgressLine
+from .waiting import FREED_S
 
 if TYPE_CHECKING:
     from .session import Session
@@ -88,7 +90,7 @@ class VerbFuture(Generic[T]):
             return True
 
     def result(self, timeout: float | None = None) -> T:
-        """Wait for the result, and return it or raise what went wrong.
+        """Wait for the result, and return it or raise what went wrong. Interrupting the wait cancels the request.
 
         Parameters
         ----------
@@ -105,6 +107,18 @@ class VerbFuture(Generic[T]):
             As the verb itself.
         """
         start = time.monotonic()
+        try:
+            self._await_done(start, timeout)
+        except KeyboardInterrupt as error:
+            took = time.monotonic() - (self._began_at or start)
+            tell(error, stopped(self._what, took) if self.running() else not_sent(self._what))
+            self.cancel()
+            with contextlib.suppress(KeyboardInterrupt):  # whoever cannot wait goes on
+                concurrent.futures.wait([self._future], FREED_S)
+            raise
+        return self._outcome()
+
+    def _await_done(self, start: float, timeout: float | None) -> None:
         with self._progress() as show:
             while not self.done():
                 left = _TICK_S if timeout is None else timeout - (time.monotonic() - start)
@@ -112,7 +126,6 @@ class VerbFuture(Generic[T]):
                     raise TimeoutError(f"{self._what} is not done after {timeout:g} s; it goes on.")
                 concurrent.futures.wait([self._future], min(left, _TICK_S))
                 show()
-        return self._outcome()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait as `result` does, and return what it would raise; None where it would not."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..config import GcylonConfig
 from ..ops.keys import listed
 from ..tables.schema import Label
+from ..verbs.arguments import checked
 from ..verbs.distinct import DistinctVerbs
 from ..verbs.exchanging import ExchangingVerbs
 from ..verbs.grouping import GroupBy, GroupingVerbs
@@ -63,6 +64,7 @@ class HandleVerbs(Forwarding):
     isin = forwarded(RowVerbs.isin)
     map_parts = forwarded(RowVerbs.map_parts)
 
+    @checked
     def groupby(
         self, by: Label | Sequence[Label], *, dropna: bool = True, sort: bool = False, as_index: bool = False
     ) -> HandleGroupBy:

@@ -14,8 +14,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 
 from ..errors import ClusterError
 from . import leftovers
-from .controller import LEASE_FILE
-from .lease import Lease, write_private
+from .lease import LEASE_FILE, Lease, write_private
 
 STATE_FILE = "cluster.json"
 

@@ -7,9 +7,12 @@ import logging
 import os
 import secrets
 import shutil
+import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,15 @@ from traitlets.config import Config
 from ..config import GcylonConfig
 from ..errors import ClusterStartError
 from ..units import format_seconds
-from . import leftovers
-from .controller import GRACE_VARIABLE, HOME_VARIABLE, LEASE_FILE
+from . import guard, leftovers
+from .control import ask_nanny
+from .controller import GRACE_VARIABLE
 from .homes import new_home, sweep
-from .lease import Lease
+from .identity import RankRecord
+from .lease import LEASE_FILE, Lease
 from .mpiexec import MpiExec, exit_of_rank, without_chatter
+from .processes import HOME_VARIABLE, end, engines_of, is_running, is_stopped, kill, of_home, wait_until
+from .stop_detector import StopDetector
 
 _MISSED_BEATS = 300  # a minute: a busy machine is slow
 _CONTROLLER_ARGUMENTS = [
@@ -38,6 +45,10 @@ _CONTROLLER_ARGUMENTS = [
 ]
 _POLL_S = 0.03
 _LOOK_S = 5.0
+_ITSELF_S = 1.5  # so long mpiexec takes, at most, to see that all ranks have ended
+_ASKED_S = 1.5
+_NOTICED_S = 2.0
+_LEFT_EVERY_S = 0.1
 _DIGESTS = 4096
 _TAIL_LINES = 40
 
@@ -82,6 +93,7 @@ class Launcher:
         self.environment = environment
         self.config = config
         self._last_output = ""
+        self._guard: subprocess.Popen[bytes] | None = None
         if home is None:
             sweep()
             self.home = new_home(f"{name}-{secrets.token_hex(4)}")
@@ -101,6 +113,7 @@ class Launcher:
         """
         try:
             self._forget_controller()
+            self._start_guard()
             self._processes.start_controller_sync()
             self._processes.start_engines_sync(self.n)
             client = self.connect()
@@ -144,31 +157,63 @@ class Launcher:
         ClusterStartError
             As `start`.
         """
-        deadline = time.monotonic() + 10
-        while client.ids and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
-        leftovers.remove(self.home)
         self._processes.start_engines_sync(self.n)
         self._wait_for_engines(client)
 
     def stop_engines(self, client: Any | None) -> None:
-        """End all engines. Their state is given up, so nothing waits for a stuck one."""
+        """End all engines. Their state is given up, so nothing waits for a stuck or a stopped one."""
         if client is not None and client.ids:
             with contextlib.suppress(Exception):
-                client.send_signal("SIGKILL", block=False)
-                time.sleep(0.1)
+                client.send_signal("SIGKILL", block=False)  # to those on other hosts, as far as the controller runs
+        kill(engines_of(str(self.home)))
+        # mpiexec ends when all engines have, and takes away what MPI made for them.
+        for process in self._alive("engine_set"):
+            end(process, by_itself_s=_ITSELF_S, asked_s=_ASKED_S)
+        leftovers.remove(self.home)
         self._last_output = self.output()
         self._processes.stop_engines_sync()
+
+    def forgets_engines(self, client: Any) -> bool:
+        """Whether the controller works, and has noticed that all engines are gone; waits a moment for that."""
+        return wait_until(lambda: not client.ids or not self.has_working_controller(), _NOTICED_S) and not client.ids
 
     def stop(self, client: Any | None) -> None:
         """End everything, and remove the folder. Idempotent."""
         with contextlib.suppress(OSError):
             self.lease.claim(closed=True)
-        for stop in (lambda: self.stop_engines(client), self._processes.stop_controller_sync):
+        steps: list[Callable[[], None]] = [
+            partial(self.stop_engines, client),
+            self._stop_controller,
+            self._kill_the_rest,
+        ]
+        for stop in steps:
             with contextlib.suppress(Exception):
                 stop()
         leftovers.remove(self.home)
         shutil.rmtree(self.home, ignore_errors=True)
+
+    def _stop_controller(self) -> None:
+        for process in self._alive("controller"):
+            end(process, by_itself_s=0.0, asked_s=_ASKED_S)
+        self._processes.stop_controller_sync()
+
+    def _kill_the_rest(self) -> None:
+        """What is left of it on this host: nannies and the like, which end by themselves where nothing stops them."""
+        home = str(self.home)
+        if not wait_until(lambda: not of_home(home), _ITSELF_S, _LEFT_EVERY_S):
+            kill(of_home(home))
+        if self._guard is not None:
+            kill([psutil.Process(self._guard.pid)])
+            self._guard.wait(_ASKED_S)
+
+    def _alive(self, part: str) -> list[psutil.Process]:
+        """The process of a part of ipyparallel's, as long as it runs."""
+        launched = getattr(self._processes, part)
+        try:
+            found = [psutil.Process(launched.pid)] if launched is not None else []
+        except psutil.Error:
+            return []
+        return [process for process in found if is_running(process)]
 
     def output(self) -> str:
         """What the engines' launcher wrote."""
@@ -197,15 +242,23 @@ class Launcher:
             "controller_pid": self._processes.controller.pid,
         }
 
+    def stop_detector(self, client: Any, ranks: Sequence[RankRecord]) -> StopDetector:
+        """What looks whether processes of this cluster are stopped."""
+        controller = self._processes.controller
+        pid = None if controller is None else controller.pid
+        return StopDetector(ranks, pid, str(self.home), partial(ask_nanny, client))
+
     def is_running(self) -> bool:
-        """Whether the engines' launcher still runs."""
-        engines = self._processes.engine_set
-        return engines is not None and _is_live(engines.pid)
+        """Whether the engines' launcher is still there."""
+        return bool(self._alive("engine_set"))
 
     def has_controller(self) -> bool:
-        """Whether the controller still runs."""
-        controller = self._processes.controller
-        return controller is not None and _is_live(controller.pid)
+        """Whether the controller is still there; it may be stopped."""
+        return bool(self._alive("controller"))
+
+    def has_working_controller(self) -> bool:
+        """Whether the controller is there, and not stopped."""
+        return any(not is_stopped(process) for process in self._alive("controller"))
 
     def _wait_for_engines(self, client: Any) -> None:
         deadline = time.monotonic() + self.start_timeout_s
@@ -221,9 +274,16 @@ class Launcher:
     def _forget_controller(self) -> None:
         """Clear away what is left of one that died: its files would be taken for those of the next one."""
         if self._processes.controller is not None:
+            for process in self._alive("controller"):
+                kill([process])  # it is stopped, or does not know that its engines are gone
+                wait_until(lambda process=process: not is_running(process), _ASKED_S)  # type: ignore[misc]
             self._processes.stop_controller_sync()
         for file in self.home.glob("security/ipcontroller-*.json"):
             file.unlink()
+
+    def _start_guard(self) -> None:
+        if not guard.is_there(self.home):
+            self._guard = guard.start(self.home, self.grace_s)
 
     def _start_error(self, message: str) -> ClusterStartError:
         tail = _tail(without_chatter(self.output()))
@@ -256,6 +316,7 @@ class Launcher:
         config.LocalControllerLauncher.controller_cmd = [sys.executable, "-m", "gcylon_lab.cluster.controller"]
         config.LocalControllerLauncher.environment = self._variables()
         engines = config.MPIEngineSetLauncher
+        engines.engine_cmd = [sys.executable, "-m", "gcylon_lab.cluster.engine_process"]
         engines.mpi_cmd = [self.mpi.path]
         engines.mpi_args = list(self.mpi.arguments)
         engines.environment = self.mpi.environment | self.environment | self._variables()
@@ -291,10 +352,3 @@ def _init(home: Path, grace_s: float, config: GcylonConfig) -> str:
 
 def _tail(output: str) -> str:
     return "\n".join(output.splitlines()[-_TAIL_LINES:])
-
-
-def _is_live(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False

@@ -19,6 +19,8 @@ import psutil
 
 from ..whole_files import write_whole
 
+LEASE_FILE = "lease.json"
+
 _JOIN_S = 2.0  # to write a small file
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,13 +11,15 @@ from typing import Any
 
 from .failures import name_ranks
 
-IDLE_S = 10.0  # so long others have been idle, with nothing queued, before those that wait for them are freed
-_EVERY_S = 1.0
+IDLE_S = 3.5  # so long others have been idle, with nothing queued, before those that wait for them are freed
+_EVERY_S = 0.5
 
 ADVICE = (
     "An operation needs all ranks: run its cell on all of them (%%px without --targets), "
     "and call it outside of `if rank == ...`."
 )
+
+log = logging.getLogger(__name__)
 
 States = Sequence[dict[str, Any] | None]
 
@@ -71,6 +73,8 @@ class Lookout:
         Whether any rank has work.
     free : callable
         Frees ranks that wait, with an error of the text and advice given.
+    give_up : callable, optional
+        Ends what is waited for in vain because a rank is stopped.
     """
 
     def __init__(
@@ -78,10 +82,12 @@ class Lookout:
         ask: Callable[[], States],
         is_busy: Callable[[], bool],
         free: Callable[[Sequence[int], str, str], None],
+        give_up: Callable[[], None] = lambda: None,
     ) -> None:
         self._ask = ask
         self._is_busy = is_busy
         self._free = free
+        self._give_up = give_up
         self._work = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -102,6 +108,7 @@ class Lookout:
 
     def look(self, now: float) -> None:
         """Look once, at a time in seconds; free those that have waited too long."""
+        self._give_up()
         states = self._ask()
         if any(state is None for state in states):
             return  # one that does not answer may be about to join
@@ -117,8 +124,12 @@ class Lookout:
         while self._work.wait() and not self._closed:
             time.sleep(_EVERY_S)
             self._work.clear()
-            # A cluster that is just being restarted has nothing to say.
-            with contextlib.suppress(Exception):
+            try:
                 if not self._closed and self._is_busy():
                     self._work.set()
                     self.look(time.monotonic())
+            except Exception:
+                # Without this thread nobody frees ranks that wait in vain, so nothing may end it.
+                # A cluster that is just being restarted has nothing to say.
+                if not self._closed:
+                    log.exception("Looking for ranks that wait in vain failed; it goes on.")

@@ -131,7 +131,7 @@ class Session:
         # Not under the lock: whoever holds it waits for engines that this ends.
         self.launcher.stop_engines(self.client)
         with self.channel.lock:
-            if self.launcher.has_controller():
+            if self.launcher.forgets_engines(self.client):
                 self.launcher.start_engines(self.client)
             else:
                 self.client.close()
@@ -377,6 +377,7 @@ class Session:
             engines,
             describe_loss=self._describe_loss,
             is_cut_off=lambda: not self.launcher.has_controller(),
+            stops=self.launcher.stop_detector(self.client, self.ranks),
             revocable=self.launcher.mpi.revocable,
             turns=self.turns,
         )
@@ -406,7 +407,7 @@ class Session:
             self.channel.view.execute(self._prelude, block=True)
 
     def _describe_loss(self, rank: int) -> str:
-        how = self._exit_of(rank, self.channel.lost[rank])
+        how = self._exit_of(rank, self.channel.lost.get(rank, 0.0))  # a new channel has none, the one before may ask
         return (
             f"The process of {self.ranks[rank].describe()} is gone: {how or 'its launcher does not say how it ended'}."
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import GcylonError
 
+_ENDS = 15
 _OURS = __name__.partition(".")[0]
 
 
@@ -27,6 +28,19 @@ def headline(name: str, message: str, advice: str, who: str = "") -> str:
     """What stands on top: the error and who raised it, and what to change."""
     first = f"{name}{f' on {who}' if who else ''}: {message}"
     return f"{first}\n  What helps: {advice}\n" if advice else f"{first}\n"
+
+
+def shorten(error: BaseException | None) -> None:
+    """Leave the first and the last frames of a very long traceback, changed in place.
+
+    IPython takes seconds for the thousand frames of a RecursionError, to show five of them.
+    """
+    frames, traceback = [], None if error is None else error.__traceback__
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    if len(frames) > 4 * _ENDS:
+        frames[_ENDS - 1].tb_next = frames[-_ENDS]
 
 
 def persons_frames(traceback: TracebackType | None) -> TracebackType | None:

@@ -154,7 +154,7 @@ class Watcher:
         return True
 
     def _leave(self) -> None:
-        """Free the main thread, which then ends on the SIGTERM; end the process if it does not."""
+        """Somebody else handles SIGTERM here: free the main thread for that, and end the process if it does not end."""
         self._revoke()
         time.sleep(_LEAVE_S)
-        os._exit(0)
+        os.kill(os.getpid(), signal.SIGKILL)

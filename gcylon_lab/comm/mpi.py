@@ -15,7 +15,7 @@ from mpi4py import MPI
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
 from .mpi_leaving import Leaving
 from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
-from .transport import Int64s, Receive, Send, Window
+from .transport import INTERRUPTED, Int64s, Receive, Send, Window
 from .windows import PlainWindows
 
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
@@ -290,7 +290,7 @@ class MpiTransport(PlainWindows):
             return DeadlineExceeded(message, advice="Give a larger timeout_s.", rank=self.rank)
         # A wait for several messages says only that one of them failed, so the communicator is asked as well.
         if revoked or error is None or error.Get_error_class() == getattr(MPI, "ERR_REVOKED", -1):
-            return Revoked("The operation was interrupted, on this rank or another.", rank=self.rank)
+            return Revoked(INTERRUPTED, rank=self.rank)
         failures = [getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING")]
         if error.Get_error_class() in failures:
             return RankLost("A rank's process is gone.", advice="Restart the ranks.", rank=self.rank, lost_ranks=[])

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import CommError, DeadlineExceeded, Revoked
 from .splitting import copy_to_self, share_by_exchange, split_view
-from .transport import Int64s, Receive, Send, Window
+from .transport import INTERRUPTED, Int64s, Receive, Send, Window
 from .windows import PlainWindows
 
 
@@ -125,4 +125,4 @@ class ThreadsTransport(PlainWindows):
             if self._deadline is not None and time.monotonic() >= self._deadline - 0.05:
                 message = f"Rank {self.rank} waited for the other ranks past the operation's deadline."
                 raise DeadlineExceeded(message, advice="Give a larger timeout_s.", rank=self.rank) from None
-            raise Revoked("The operation was interrupted, on this rank or another.", rank=self.rank) from None
+            raise Revoked(INTERRUPTED, rank=self.rank) from None

@@ -18,6 +18,10 @@ import numpy.typing as npt
 
 Int64s = npt.NDArray[np.int64]
 
+INTERRUPTED = "The operation was interrupted, on this rank or another."
+"""What a rank says that was told to leave; the one that was interrupted knows more."""
+
+
 
 @dataclass(frozen=True, slots=True)
 class Send:

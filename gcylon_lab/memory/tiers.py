@@ -8,6 +8,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
@@ -25,12 +26,13 @@ _MAX_VECTORS = 512  # below IOV_MAX everywhere
 class SpillRegion:
     """Consecutive buffers in a spill file. The file is closed when its last region is collected."""
 
-    __slots__ = ("__weakref__", "_file", "_offset", "lengths", "nbytes")
+    __slots__ = ("__weakref__", "_begins", "_file", "_offset", "lengths", "nbytes")
     tier = "disk"
 
     def __init__(self, file: SpillFile, offset: int, lengths: tuple[int, ...], nbytes: int) -> None:
         self._file = file
         self._offset = offset
+        self._begins: list[int] = []  # of each buffer in the file, once parts of them are read
         self.lengths = lengths
         self.nbytes = nbytes
         store = file.store
@@ -45,6 +47,29 @@ class SpillRegion:
     def bytes_of(self, only: Sequence[int]) -> int:
         """Bytes that `read` makes of some buffers."""
         return sum(_padded(self.lengths[number]) for number in only)
+
+    def read_parts(self, parts: Sequence[tuple[int, int, memoryview]]) -> None:
+        """Read parts of buffers: of each the number of the buffer, the byte to begin at, and the memory to fill.
+
+        Raises
+        ------
+        SpillError
+            If the file cannot be read.
+        """
+        if not self._begins:
+            self._begins = list(accumulate(map(_padded, self.lengths), initial=self._offset))
+        for number, begin, block in parts:
+            self._file.read_into(self._begins[number] + begin, block)
+
+    def read_into(self, begin: int, blocks: Sequence[memoryview]) -> None:
+        """Fill blocks one after the other with the bytes from ``begin`` on.
+
+        Raises
+        ------
+        SpillError
+            If the file cannot be read.
+        """
+        self._file.read_blocks(self._offset + begin, blocks)
 
     def read(self, only: Sequence[int] | None = None) -> list[memoryview]:
         """Read buffers back, into one new block of memory: all, of ``nbytes`` bytes, or some.
@@ -88,13 +113,28 @@ class SpillFile:
         SpillError
             If the disk is full or cannot be written, with the folder and its free bytes.
         """
-        offset = self._end
         vectors: list[memoryview | bytes] = []
         for buffer in buffers:
             if buffer.nbytes:
                 vectors.append(buffer)
                 if (pad := _padded(buffer.nbytes) - buffer.nbytes) > 0:
                     vectors.append(bytes(pad))
+        offset, nbytes = self._append(vectors)
+        return SpillRegion(self, offset, tuple(b.nbytes for b in buffers), nbytes)
+
+    def append_as_one(self, buffers: Sequence[memoryview]) -> SpillRegion:
+        """Write buffers one after the other without gaps: to be read by bytes.
+
+        Raises
+        ------
+        SpillError
+            If the disk is full or cannot be written, with the folder and its free bytes.
+        """
+        offset, nbytes = self._append([buffer for buffer in buffers if buffer.nbytes])
+        return SpillRegion(self, offset, (nbytes,), nbytes)
+
+    def _append(self, vectors: list[memoryview | bytes]) -> tuple[int, int]:
+        offset = self._end
         nbytes = sum(v.nbytes if isinstance(v, memoryview) else len(v) for v in vectors)
         if self._live is not None:
             self._live.add(offset, nbytes, purpose())
@@ -108,7 +148,20 @@ class SpillFile:
             os.ftruncate(self._fd, offset)  # a disk that is full gets back what was written in vain
             raise _spill_error(error, self.store.folder, nbytes) from error
         self._end = offset + nbytes
-        return SpillRegion(self, offset, tuple(b.nbytes for b in buffers), nbytes)
+        return offset, nbytes
+
+    def read_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
+        """Fill blocks one after the other from ``offset`` on: by one call where they are few."""
+        if len(blocks) <= _MAX_VECTORS:
+            try:
+                got = os.preadv(self._fd, blocks, offset)
+            except OSError as error:
+                raise _reading_error(error, sum(block.nbytes for block in blocks)) from error
+            if got == sum([block.nbytes for block in blocks]):
+                return
+        for block in blocks:
+            self.read_into(offset, block)
+            offset += block.nbytes
 
     def read_into(self, offset: int, block: memoryview) -> None:
         """Fill ``block`` from ``offset`` on."""

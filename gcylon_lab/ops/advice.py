@@ -21,7 +21,13 @@ _EVEN_BYTES = 64 * 1024
 
 
 def limit_that_does(
-    shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...], *, may_stage: bool
+    shapes: Shapes,
+    config: GcylonConfig,
+    strategy: str,
+    results: tuple[int, ...],
+    *,
+    may_stage: bool,
+    least: bool = False,
 ) -> int:
     """A limit under which an operation works at the first try: surely with fixed columns, nearly always with text.
 
@@ -37,6 +43,8 @@ def limit_that_does(
         Bytes of every rank's result, as far as they are known.
     may_stage : bool
         Whether inputs may give way.
+    least : bool, default False
+        Whether it shall do in chunks of few rows, or of so many as are worth it.
 
     Returns
     -------
@@ -51,23 +59,33 @@ def limit_that_does(
     limit = 1
     for _ in range(_TRIES):
         limited = replace(shapes, limits=(limit,) * shapes.size)
-        needed = _needed(limited, config, strategy, results, varied=varied, may_stage=may_stage)
+        needed = _needed(limited, config, strategy, results, varied=varied, may_stage=may_stage, least=least)
         if needed <= limit:
             break
         limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
     return limit + limit // 8 if varied or max(shapes.largest_staged_bytes) else limit
 
 
-def with_leeway(error: BudgetExceeded) -> None:
-    """Let an error advise a limit that is larger by a part of it.
+def advise(error: BudgetExceeded, enough: int, *, stages: bool) -> None:
+    """Let an error advise a limit that is enough for all of an operation, not only for the step that did not fit.
 
-    Of work that takes its pieces as shares of the limit, the one that did not fit takes more of a larger one too.
+    Parameters
+    ----------
+    error : BudgetExceeded
+    enough : int
+        As far as it is known what the operation needs; 0 where nobody has reckoned that: of work that takes its
+        pieces as shares of the limit, the one that did not fit takes more of a larger one too.
+    stages : bool
+        Whether whatever may give way to the operation is staged: then that is no advice.
     """
     numbers = error.numbers
+    if numbers.get("would_do") is None or not error.advice.startswith("gpu_memory_limit"):
+        return  # there is other advice
     limit, did = numbers["limit_bytes"], numbers["would_do"]
-    numbers["would_do"] = max(did, limit + limit // _LEEWAY)
-    staged = STAGE_IT not in error.advice
-    error.advice = advised(limit, numbers["would_do"], staged=staged)
+    if did == numbers["used_bytes"] + numbers["needed_bytes"]:  # what does not fit is no part of what is reckoned
+        did = enough if enough > did else max(did, limit + limit // _LEEWAY)
+    numbers["would_do"] = did
+    error.advice = advised(limit, did, staged=STAGE_IT not in error.advice, gave_way=stages)
 
 
 def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ...]:
@@ -78,12 +96,19 @@ def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ..
 
 
 def _needed(
-    shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...], *, varied: bool, may_stage: bool
+    shapes: Shapes,
+    config: GcylonConfig,
+    strategy: str,
+    results: tuple[int, ...],
+    *,
+    varied: bool,
+    may_stage: bool,
+    least: bool,
 ) -> int:
     rows = wished_rows(shapes, config)
     if strategy != "direct":
         even = max(1, min(_EVEN_ROWS, int(_EVEN_BYTES / shapes.bytes_per_row))) if varied else 1
-        rows = min(rows, max(config.min_chunk_rows, even))
+        rows = min(rows, even if least else max(config.min_chunk_rows, even))
     if varied:
         shapes = _with_longer_rows(shapes, rows)
     kept = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)

@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from ..config import GcylonConfig
+from ..errors import ArgumentError
 from ..tables.column import Column
 from ..tables.schema import Schema
 from ..tables.single_values import check_choice
+from ..units import format_bytes
 from .chunk import Chunk
 from .exchange import exchange_table
 from .foresight import target_rows
@@ -111,10 +113,29 @@ def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Par
     work.expect_now(0)
     check_values(workspace, chunks, schema)
     result = Part(workspace, schema, chunks, spread_of(parts, operation.size))
+    check_place(operation.verb, operation.request.strategy, result.staged_bytes)
+    if operation.request.strategy == "staged" and operation.may_stage:
+        slice_bytes = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
+        result.stage(workspace, result.nbytes, slice_bytes)  # a copy: the tables stay as they are
     operation.plan = local_plan(operation, result, result, APPENDED)
     if operation.size == 1:
         operation.plan = replace(operation.plan, reason=ONE_RANK)
     return result
+
+
+def check_place(verb: str, strategy: str, staged_bytes: int) -> None:
+    """Refuse a strategy that holds the result, where rows of the tables are staged: they stay where they are.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if strategy in ("direct", "chunked") and staged_bytes:
+        raise ArgumentError(
+            f"{verb} copies nothing here: its rows stay where the tables have them, and {format_bytes(staged_bytes)} "
+            f"are staged, so that strategy={strategy!r} cannot be.",
+            advice="Leave strategy out, or bring them back before with unstage().",
+        )
 
 
 def _shown(work: LocalWork, part: Part, schema: Schema) -> ShownPart:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 
 from ..memory.budget import Reservation
+from ..memory.tiers import SpillFile
 from ..profiling import span
 from ..tables.backend import Data, Ids
+from ..tables.data import Columns
 from ..tables.scattering import Scattering, Scatters, scatter_bytes
 from ..tables.schema import Label, Schema
 from .local import LocalWork
@@ -17,10 +21,15 @@ from .part import Part
 from .partition import HashRoute, Int64s, key_pieces
 from .pieces import pieces_ahead
 from .rounds import Outgoing
+from .runs import Runs
 from .shapes import id_bytes
 from .workspace import Workspace
 
 MOST_BUCKETS = 64
+MOST_RUN_BUCKETS = 256  # where parts of pieces are read: ids of one byte
+# Of a piece that is written in order of its buckets: of what is free so much, and rows at the most.
+_RUN_SHARE, _MOST_RUN_ROWS = 0.8, 1 << 20
+_RUN_ROW_BYTES = 8 + 64  # ids, and beside them hashing keys, or ordering rows
 # A chunk of fewer bytes takes far longer to be written and read back than to be joined to others before.
 LEAST_CHUNK_BYTES = 64 * 1024
 MASK_ROW_BYTES = 3  # of rows among which some are chosen: two masks and what they give
@@ -58,6 +67,8 @@ def split_in_buckets(
         One a bucket.
     """
     backend, schema = work.backend, part.schema if schema is None else schema
+    if writes_runs(work):
+        return _split_in_runs(work, part, schema, keys, buckets, apart, using_up=using_up)
     parts = [Part(work.workspace, schema, ()) for _ in range(buckets)]  # nothing of them is left to give way
     dtype = backend.new_ids(0, buckets).dtype
     row_bytes = part.nbytes / max(part.rows, 1)
@@ -80,6 +91,61 @@ def split_in_buckets(
             del piece, ids, data  # before the next one is read back
         together.put_down()
     return parts
+
+
+def writes_runs(work: LocalWork) -> bool:
+    """Whether pieces are written in order of their buckets, many at once: to a disk, of which parts can be read."""
+    return work.operation.may_stage and not work.backend.on_gpu
+
+
+def runs_row_bytes(schema: Schema, row_bytes: float) -> float:
+    """What splitting takes of a row beside the row, where pieces are written in order of their buckets.
+
+    That is its copy in that order, ids and the order, and once more what is packed.
+    """
+    return row_bytes + max(0.0, row_bytes - schema.row_bytes) + _RUN_ROW_BYTES
+
+
+def run_rows(room: float, rows: int, loaded_row_bytes: float, work_row_bytes: float) -> int:
+    """Rows of a piece: the larger it is, the longer are the parts of it that are read later."""
+    return max(1, min(rows, int(room * _RUN_SHARE / (loaded_row_bytes + work_row_bytes)), _MOST_RUN_ROWS))
+
+
+def fan_out(buckets: int, *, variable: bool) -> int:
+    """Into how many buckets rows are split at once where so many are wanted: with more, parts are too small to be read
+    one by one, and two splits of a root each write larger ones."""
+    most = MOST_BUCKETS if variable else MOST_RUN_BUCKETS
+    return buckets if buckets <= most else min(most, math.isqrt(buckets - 1) + 1)
+
+
+def _split_in_runs(
+    work: LocalWork, part: Part, schema: Schema, keys: Sequence[Label], buckets: int, apart: int, *, using_up: bool
+) -> list[Part]:
+    """Split a part whose pieces are written in order of their buckets; of these each reads its own rows."""
+    backend, workspace = work.backend, work.workspace
+    row_bytes = max(1.0, part.nbytes / max(part.rows, 1))
+    work_row_bytes = runs_row_bytes(schema, max(row_bytes, schema.row_bytes))
+    rows = run_rows(work.room(), max(part.rows, 1), row_bytes, work_row_bytes)
+    work.expect_pieces(part, schema, rows, work_row_bytes)
+    dtype = backend.new_ids(0, buckets).dtype
+    runs = Runs(workspace, cast("SpillFile", workspace.spill.new_file()), schema, buckets)
+
+    def needed(data: Data) -> int:
+        packed = max(0, data.nbytes - data.rows * schema.row_bytes)
+        return data.nbytes + packed + 8 * data.rows + backend.partition_scratch_bytes(data.rows, buckets)
+
+    def written(data: Data) -> Data:
+        ids = backend.partition_ids(data, keys, apart * buckets) % buckets
+        ordered, offsets = backend.partition(data, ids.astype(dtype), buckets)
+        runs.add(cast("Columns", ordered), offsets)
+        return data
+
+    for piece in work.pieces(part, schema, rows, using_up=using_up):
+        for _, claim in work.apply(piece, needed, written):
+            claim.release()
+        del piece  # before the next one is read back
+    most = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
+    return [Part(workspace, schema, chunks) for chunks in runs.chunks(most)]
 
 
 def _waiting_bytes(work: LocalWork, part: Part, schema: Schema, rows: int, work_row_bytes: float, buckets: int) -> int:

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
 from ..tables.backend import Data
+from ..tables.data import Columns
+from ..tables.packing import byte_view
 from ..tables.schema import Label, Schema
 
 if TYPE_CHECKING:
     from .workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eviction:
+    """Why slices of one chunk are staged: for an operation whose limit was lower than the live one. They come back
+    when the table is next used under a larger limit."""
+
+    limit_bytes: int
 
 
 class Chunk:
@@ -21,7 +34,7 @@ class Chunk:
     The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
     """
 
-    __slots__ = ("_data", "_region", "_reservation", "nbytes", "rows", "schema")
+    __slots__ = ("_data", "_region", "_reservation", "_widest", "eviction", "nbytes", "rows", "schema")
 
     def __init__(
         self,
@@ -32,6 +45,7 @@ class Chunk:
         data: Data | None = None,
         reservation: object = None,
         region: LowerRegion | None = None,
+        widest_row_bytes: int | None = None,
     ) -> None:
         self.schema = schema
         self.rows = rows
@@ -39,11 +53,25 @@ class Chunk:
         self._data = data
         self._reservation = reservation
         self._region = region
+        self._widest = widest_row_bytes
+        self.eviction: Eviction | None = None
+
+    def widest_row_bytes(self, workspace: Workspace) -> int:
+        """About how many bytes the variable columns of that row take in which they take most: 0 if it is not known."""
+        if self._widest is None:
+            looked = self._data is not None and bool(self.schema.variable)
+            self._widest = workspace.backend.widest_row_bytes(self.data) if looked else 0
+        return self._widest
 
     @property
     def tier(self) -> str:
         """``device``, ``pinned`` or ``disk``."""
         return "device" if self._region is None else self._region.tier
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is on the device tier."""
+        return self._region is None
 
     @property
     def copy_bytes(self) -> int:
@@ -98,6 +126,27 @@ class Chunk:
             return
         with workspace.budget.reserve(self.loaded_bytes(names), "Reading a staged chunk"):
             yield self.read(workspace, names)
+
+    def fills(self, names: Sequence[Label]) -> bool:
+        """Whether `fill` can be called: on CPU engines, where the columns are fixed."""
+        region, columns = self._region, isinstance(self._data, Columns)
+        return (columns or hasattr(region, "read_parts")) and all(self.schema[name].fixed for name in names)
+
+    def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
+        """Put the rows of fixed columns into arrays, from a row on, without a reservation: nothing else is needed."""
+        stop, region = start + self.rows, self._region
+        if region is None:
+            for name, array in zip(names, arrays, strict=True):
+                array[start:stop] = self.data.array(name)
+            return
+        numbers = {column.name: place for place, column in enumerate(self.schema.fixed)}
+        nbytes = sum(self.rows * array.dtype.itemsize for array in arrays)
+        with span("unstage", "io", bytes=nbytes, tier=region.tier):
+            views = [(numbers[name], 0, byte_view(a, start, stop)) for name, a in zip(names, arrays, strict=True)]
+            cast("Any", region).read_parts(views)
+        record = workspace.recorder.active
+        if record is not None:
+            record.unstaged_bytes += nbytes
 
     def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
         """Give the rows, perhaps of some columns only, without a reservation: for rows that leave the budget."""
@@ -169,4 +218,21 @@ def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None
     record = workspace.recorder.active
     if record is not None:
         record.staged_bytes += region.nbytes
-    return Chunk(data.schema, data.rows, region.nbytes, region=region)
+    widest = workspace.backend.widest_row_bytes(data) if data.schema.variable else 0
+    return Chunk(data.schema, data.rows, region.nbytes, region=region, widest_row_bytes=widest)
+
+
+def fill_together(chunks: Sequence[Chunk], names: Sequence[Label]) -> bool:
+    """Whether several chunks can be read straight into one array a column: no chunk is in memory twice then."""
+    schema = chunks[0].schema
+    return all(chunk.fills(names) and chunk.schema == schema for chunk in chunks)
+
+
+def filled(workspace: Workspace, chunks: Sequence[Chunk], names: Sequence[Label]) -> Data:
+    """The rows of chunks that `fill_together`, one after the other, without a reservation."""
+    schema, rows, start = chunks[0].schema.select(names), sum(chunk.rows for chunk in chunks), 0
+    arrays = tuple(np.empty(rows, column.dtype) for column in schema)
+    for chunk in chunks:
+        chunk.fill(workspace, names, arrays, start)
+        start += chunk.rows
+    return Columns(schema, rows, arrays)

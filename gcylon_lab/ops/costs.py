@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from operator import add
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from ..tables.scattering import scatter_bytes
 from .shapes import FAST_CHUNK_BYTES, Shapes, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
+
+_LONG_ROWS_IN_FREE = 2  # of what is free a longest row takes so much of what a round may take, at the most
 
 
 def expected_results(shapes: Shapes) -> tuple[int, ...]:
@@ -37,20 +39,44 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
     return (-(-total // size),) * size
 
 
-def costs_of(shapes: Shapes, strategy: str) -> Costs:
-    """The costs of one strategy; kept, as an operation plans again once it has counted."""
-    if shapes.verb != "sort_values":  # what is in use does not matter
-        shapes = replace(shapes, used=(0,) * shapes.size)
-    return _costs_of(shapes, strategy)
+def costs_of(shapes: Shapes, strategy: str, results: tuple[int, ...] | None = None) -> Costs:
+    """The costs of one strategy, with each rank's result where it is known; kept, as an operation plans again once it
+    has counted."""
+    if shapes.verb != "sort_values":  # neither what is in use nor the result matters
+        shapes, results = replace(shapes, used=(0,) * shapes.size), None
+    return _costs_of(shapes, strategy, results)
 
 
 @lru_cache(maxsize=32)
-def _costs_of(shapes: Shapes, strategy: str) -> Costs:
+def _costs_of(shapes: Shapes, strategy: str, results: tuple[int, ...] | None) -> Costs:
     if shapes.verb == "sort_values":
         from .sort_costs import SortCosts  # which stands on this file
 
-        return SortCosts(shapes, strategy)
+        return SortCosts(shapes, strategy, results)
     return Costs(shapes, strategy)
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """Pieces in which a rank's rows travel, one a round.
+
+    Attributes
+    ----------
+    rows, nbytes : ndarray
+        Of each.
+    read, joining : ndarray
+        Bytes that each takes to have, and to make, where it is read back or joined of smaller chunks.
+    """
+
+    rows: Numbers
+    nbytes: Numbers
+    read: Numbers
+    joining: Numbers
+
+    @property
+    def largest_percent(self) -> int:
+        """How large the largest one is, in percent of the first one."""
+        return int(100 * self.nbytes.max() / max(self.nbytes[0], 1.0)) if len(self.nbytes) else 100
 
 
 class Costs:
@@ -107,7 +133,11 @@ class Costs:
         self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / self._read_row)), 1.0)
         self._paths = _paths(shapes)
         self._worked: dict[int, Numbers] = {}
-        self._read: dict[int, tuple[Numbers, Numbers, Numbers]] = {}
+        self._row = np.array(shapes.row_bytes_of_ranks)
+        self._variable = self._row - shapes.fixed_row_bytes
+        widest = np.array(shapes.widest_bytes or (0,) * shapes.size, dtype=np.float64)
+        self._longer = np.where(self._sent > 0, np.maximum(widest - self._variable, 0.0), 0.0)
+        self._read: dict[int, tuple[Numbers, Numbers, Numbers, Numbers]] = {}
         # Fixed columns that are received in place need just what was counted.
         self._usable = 0.9 if self._staged or (shapes.variable_row_bytes and self._packs) else 0.98
 
@@ -117,36 +147,82 @@ class Costs:
             self._worked[chunk_rows] = self._work(chunk_rows)
         return self._worked[chunk_rows]
 
-    def work_with(self, chunk_rows: int, incoming_bytes: Sequence[int]) -> Numbers:
-        """As `work`, where it is known what a round brings to each rank; shape (size,)."""
-        return self._work(chunk_rows, np.array(incoming_bytes, dtype=np.float64))
+    def most(self, chunk_rows: int) -> Numbers:
+        """As `work`, in the round in which a chunk has the longest row; shape (size,)."""
+        return self._work(chunk_rows, self._longer) if self._longer.any() else self.work(chunk_rows)
 
-    def _work(self, chunk_rows: int, known_incoming: Numbers | None = None) -> Numbers:
-        row, variable = self._shapes.bytes_per_row, self._shapes.variable_row_bytes
-        piece, read, joining = self._reading(chunk_rows)
-        packed = piece * (variable if self._packs else self._valid)
-        incoming = self._incoming(piece) * (row + variable) if self._staged else np.zeros_like(piece)
-        if known_incoming is not None:
-            incoming = known_incoming
-        several = (piece < self._sent) if self._shapes.overlaps else np.zeros(len(piece), dtype=bool)
-        incoming *= np.where(several, 2, 1)  # one is on its way down while the next one comes
+    def of_pieces(self, rank: int, pieces: Pieces, incoming_bytes: float | None = None) -> int:
+        """Bytes in use at the most on a rank within rounds of these pieces of its rows.
+
+        Parameters
+        ----------
+        rank : int
+        pieces : Pieces
+        incoming_bytes : float, optional
+            What a round brings to the rank at the most, where it is known.
+        """
+        if not len(pieces.rows):
+            none = np.zeros(1)
+            pieces = Pieces(none, none, none, none)
+        variable = np.maximum(pieces.nbytes - pieces.rows * self._shapes.fixed_row_bytes, 0.0)
+        incoming = np.zeros_like(variable)
+        if self._staged:
+            known = incoming_bytes
+            incoming += self._incoming(np.minimum(pieces.rows.max(), self._sent))[rank] if known is None else known
+        alone = np.full(len(variable), len(variable) == 1)
+        return int(
+            self._round(pieces.rows, pieces.nbytes, variable, incoming, pieces.read, pieces.joining, alone).max()
+        )
+
+    def _work(self, chunk_rows: int, longer: Numbers | float = 0.0) -> Numbers:
+        """What a round takes, with a row in it that takes so many bytes more than the mean."""
+        piece, read, joining, joined = self._reading(chunk_rows)
+        longer = longer * (1 - piece / np.maximum(self._sent, 1.0))  # in all rows it is part of the mean
+        incoming = np.zeros_like(piece)
+        if self._staged:
+            incoming = self._incoming(piece) + 2 * np.max(longer)
+        nbytes, variable = piece * self._row + longer, piece * self._variable + longer
+        read, joining = read + joined * longer, joining + 2 * joined * longer
+        return self._round(piece, nbytes, variable, incoming, read, joining, piece >= self._sent)
+
+    def _round(
+        self,
+        rows: Numbers,
+        nbytes: Numbers,
+        variable: Numbers,
+        incoming: Numbers,
+        read: Numbers,
+        joining: Numbers,
+        alone: npt.NDArray[np.bool_],
+    ) -> Numbers:
+        """What rounds take.
+
+        Each has a piece of so many rows and bytes, some of them of variable columns; what it brings; what it takes to
+        have the piece, and to make it; and whether the piece is a rank's only one.
+        """
+        packed = variable if self._packs else rows * self._valid
+        several = ~alone if self._shapes.overlaps else np.zeros(len(rows), dtype=bool)
+        incoming = incoming * np.where(several, 2, 1)  # one is on its way down while the next one comes
         exchanging = packed + incoming
         if self._copies:
             # The copy is claimed together with what follows it, so that it never leaves too little for that.
-            scratch = np.array([self._scratch_bytes(int(n)) if n else 0 for n in piece])
-            exchanging = piece * row + packed + np.maximum(scratch, incoming)
+            pieces = zip(rows.tolist(), variable.tolist(), strict=True)
+            scratch = np.array([self._scratch_bytes(int(n), int(v)) if n else 0 for n, v in pieces])
+            exchanging = nbytes + packed + np.maximum(scratch, incoming)
             if self._shapes.overlaps:
                 # The next piece is partitioned while the last one is exchanged and what came before it is staged.
-                exchanging = piece * row * np.where(several, 2, 1) + packed + scratch + incoming
+                exchanging = nbytes * np.where(several, 2, 1) + packed + scratch + incoming
         return np.ceil(np.maximum(joining, read + exchanging))
 
     def rows_in(self, room: Numbers, most: int) -> int:
         """Rows, at most ``most``, of about the largest chunk that works within each rank's room; 0 where none does."""
         # A part is left alone: strings vary in length, and keys are not spread evenly in every round.
-        free = self._largest + np.maximum(room - self._largest, 0.0) * self._usable
+        free = np.maximum(room - self._largest, 0.0) * self._usable
 
         def fits(rows: int) -> bool:
-            return bool((self._round_bytes(rows) <= free).all())
+            # Where the longest row takes most of it, rounds of other rows are not cut down to little for it.
+            beside = np.maximum(free - self._longest_round_bytes(rows), free / _LONG_ROWS_IN_FREE)
+            return bool((self._round_bytes(rows) <= self._largest + beside).all())
 
         if most < 1 or fits(most):
             return most
@@ -169,9 +245,13 @@ class Costs:
         """What of `work` depends on the size of a chunk."""
         return self.work(chunk_rows)
 
+    def _longest_round_bytes(self, chunk_rows: int) -> Numbers:
+        """What a round takes more that has the longest row."""
+        return self.most(chunk_rows) - self.work(chunk_rows)
+
     def room_for(self, chunk_rows: int) -> Numbers:
         """Bytes in which chunks of so many rows work; shape (size,)."""
-        return np.ceil(self._largest + np.maximum(self.work(chunk_rows) - self._largest, 0.0) / self._usable) + 1
+        return np.ceil(self._largest + np.maximum(self.most(chunk_rows) - self._largest, 0.0) / self._usable) + 1
 
     def rounds(self, chunk_rows: int) -> int:
         """How many rounds chunks of at most so many rows take: chunks are cut evenly, and joined whole."""
@@ -183,18 +263,19 @@ class Costs:
         )
         return max(1, int(np.minimum(np.ceil(self._sent / piece), most).max()))
 
-    def _scratch_bytes(self, rows: int) -> int:
+    def _scratch_bytes(self, rows: int, variable_bytes: int) -> int:
         """Temporary bytes of reordering a piece, beside the piece and its copy."""
         return partition_scratch_bytes(rows, self._shapes.size)
 
-    def _reading(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers]:
-        """Rows of a piece, and what it takes to have it and to make it, where chunks are of equal size."""
+    def _reading(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        """Rows of a piece, what it takes to have it and to make it, where chunks are of equal size, and whether it is a
+        copy of several."""
         if chunk_rows not in self._read:
             self._read[chunk_rows] = self._reads(chunk_rows)
         return self._read[chunk_rows]
 
-    def _reads(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers]:
-        row = self._shapes.bytes_per_row
+    def _reads(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
+        row = self._row
         slices = np.ceil(self._chunk_rows / chunk_rows)
         together = np.floor(chunk_rows / self._chunk_rows)
         joined = (together >= 2) & (np.array(self._shapes.chunks) >= 2)
@@ -202,16 +283,18 @@ class Costs:
         piece = np.where(joined, whole, np.ceil(self._chunk_rows / slices))
         piece = np.minimum(piece, self._sent)
         if not self._joins:
-            return piece, np.zeros_like(piece), np.zeros_like(piece)
+            return piece, np.zeros_like(piece), np.zeros_like(piece), np.zeros_like(piece)
         read = np.where(joined, piece * row, self._largest)
         joining = np.where(joined, piece * (row + np.where(self._largest > 0, self._read_row, 0.0)), 0.0)
-        return piece, read, joining
+        return piece, read, joining, joined.astype(np.float64)
 
     def _incoming(self, piece: Numbers) -> Numbers:
-        """Rows that reach each rank in a round, with keys spread evenly where they decide."""
+        """Bytes of rows that reach each rank in a round, variable columns twice, with keys spread evenly where they
+        decide."""
+        row = self._row + self._variable
         if self._paths is None:
-            return np.full(len(piece), piece.sum() / len(piece))
-        arriving: Numbers = np.minimum(piece[:, None], self._paths).sum(axis=0)
+            return np.full(len(piece), (piece * row).sum() / len(piece))
+        arriving: Numbers = (np.minimum(piece[:, None], self._paths) * row[:, None]).sum(axis=0)
         return arriving
 
 
@@ -313,11 +396,11 @@ def never_fits(shapes: Shapes, strategy: str) -> npt.NDArray[np.bool_]:
 def all_staged(shapes: Shapes) -> Shapes:
     """The sizes once all inputs have given way."""
     each = [-(-n // max(c, 1)) for n, c in zip(shapes.nbytes, shapes.chunks, strict=True)]
-    large = shapes.large_slices
+    large, widest = shapes.large_slices, shapes.widest_bytes or (0,) * shapes.size
     slices = [min(n, stage_slice_bytes(limit, large=large)) for n, limit in zip(each, shapes.limits, strict=True)]
     return replace(
         shapes,
         staged_bytes=shapes.nbytes,
-        largest_staged_bytes=tuple(map(max, shapes.largest_staged_bytes, slices)),
+        largest_staged_bytes=tuple(map(max, shapes.largest_staged_bytes, map(add, slices, widest))),
         chunks=tuple(max(c, -(-n // max(s, 1))) for c, n, s in zip(shapes.chunks, shapes.nbytes, slices, strict=True)),
     )

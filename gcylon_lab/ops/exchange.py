@@ -134,5 +134,6 @@ def _run(
     operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int, partitioning: Partitioning | None
 ) -> Part:
     meet(operation, [sink])
+    operation.see_pieces()
     exchange_rounds(operation, part, route, sink, chunk_rows)
     return Part(operation.workspace, operation.schema, sink.finish(), partitioning)

@@ -69,6 +69,7 @@ def foresee(
     GcylonError
         As the verb itself would: a missing column, a root out of range, a budget that is too small.
     """
+    (infos,) = as_used([infos], config)
     if verb == "groupby":
         from .groupby_foresight import foresee_groupby  # which stands on this file
 
@@ -110,6 +111,33 @@ def shapes_ahead(
 def limits_of(infos: Sequence[Mapping[str, Any]], config: GcylonConfig) -> list[int]:
     """The limit of each rank."""
     return [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in infos]
+
+
+def as_used(tables: Sequence[Sequence[Mapping[str, Any]]], config: GcylonConfig) -> list[Sequence[Mapping[str, Any]]]:
+    """What ranks tell of some tables, as it will be once an operation uses them: what was staged for another one's own
+    limit has come back, as far as there is room."""
+    if not any(info.get("evicted") for infos in tables for info in infos):
+        return list(tables)
+    limits = limits_of(tables[0], config)
+    used = [max(infos[rank]["used_bytes"] for infos in tables) for rank in range(len(limits))]
+    found: list[list[dict[str, Any]]] = [[] for _ in tables]
+    for rank, limit in enumerate(limits):
+        for place, infos in enumerate(tables):
+            info, back = dict(infos[rank]), 0
+            for low, nbytes, slices in info.pop("evicted", ()):
+                if low < limit and used[rank] + back + nbytes <= limit:
+                    back += nbytes
+                    info["chunks"] -= slices - 1
+                    info["device_chunk_bytes"] = [*info["device_chunk_bytes"], nbytes]
+            below = {tier: n for tier, n in info["tiers"].items() if tier != "device"}
+            left = back
+            for tier, n in below.items():
+                below[tier], left = max(0, n - left), max(0, left - n)
+            info["tiers"] = {"device": info["tiers"]["device"] + back, **below}
+            info["largest_staged_bytes"] = min(info["largest_staged_bytes"], sum(below.values()))
+            used[rank] += back
+            found[place].append(info)
+    return [[{**info, "used_bytes": n} for info, n in zip(infos, used, strict=True)] for infos in found]
 
 
 def require_known(infos: Sequence[Mapping[str, Any]], on: Sequence[Label]) -> None:

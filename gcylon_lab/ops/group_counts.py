@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
+_SPREAD = 0.8  # of the rows that have keys of which many more are found, where all are taken to be as often
 _AS_NEAR = 1 + 1e-12  # bounds of a number of groups that is guessed
 
 
@@ -12,9 +14,64 @@ def is_growing(state: float, before: float, rows: int) -> bool:
     return state > 4 * rows and state - before > rows // 2
 
 
-def found_in(groups: float, rows: int) -> float:
+def found_in(groups: float, rows: float) -> float:
     """How many of so many keys, each as often as the others, stand in so many rows."""
+    if math.isinf(groups):
+        return rows
     return groups * -math.expm1(-rows / groups)
+
+
+def rows_until(groups: float, found: float) -> float:
+    """In how many rows so many of the keys stand, fewer than there are, each as often as the others."""
+    return -groups * math.log1p(-found / groups) if found < groups else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class KeysSeen:
+    """What some rows, taken by chance, tell of the keys of all.
+
+    Attributes
+    ----------
+    looked_at, found, in_half, in_quarter : int
+        How many rows, and how many keys they have; and how many the first half of them has, and the first quarter.
+    """
+
+    looked_at: int
+    found: int
+    in_half: int
+    in_quarter: int
+
+    def found_in(self, rows: float) -> float:
+        """How many keys so many rows have."""
+        if rows <= 0 or self.found <= 0:
+            return 0.0
+        groups, share = self._pool
+        pooled = found_in(groups, rows * share)
+        if share == 1 or rows <= self.looked_at:
+            return pooled
+        grown = self.found * (rows / self.looked_at) ** math.log2(self.found / self.in_half)
+        # A quarter of the rows tells whether ever fewer are found, as of a pool, or as many of each doubling.
+        more, before = self.found / self.in_half - 1, self.in_half / max(self.in_quarter, 1) - 1
+        least = more**0.5
+        grows = min(max((least - before) / max(least - more, 1e-9), 0.0), 1.0) if least > more else 0.0
+        return min(float(rows), pooled ** (1 - grows) * grown**grows)
+
+    def expected(self, rows: int) -> float:
+        """How many keys so many rows have at the most."""
+        groups, share = self._pool
+        return min(float(rows), groups) if share == 1 else self.found_in(rows)
+
+    @property
+    def _pool(self) -> tuple[float, float]:
+        """How many keys there are, and the share of rows that have them, each as often as the others; other rows have
+        few keys, each of them so often that more rows show no more of them."""
+        more = self.found / max(self.in_half, 1) - 1  # of a half again
+        if 0 < more < 1:
+            groups = self.in_half / (1 - more)
+            share = -2 * groups * math.log(more) / self.looked_at
+        else:
+            groups, share = float("inf"), self.found / max(self.looked_at, 1)
+        return (groups, share) if more > 0 and share < _SPREAD else (expected_groups(self.looked_at, self.found), 1.0)
 
 
 def expected_groups(looked_at: int, found: int) -> float:

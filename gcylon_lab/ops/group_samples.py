@@ -8,15 +8,17 @@ from contextlib import ExitStack
 from ..tables.backend import Data
 from ..tables.schema import Schema
 from .chunk import Chunk
+from .group_counts import KeysSeen
 from .local import LocalWork
 from .part import Part
 
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
+_FEW, _NEARLY_ALL = 8, 0.95  # keys: half of the rows are taken to have as many, or half of them
 _LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
 
 
-def sample_keys(work: LocalWork, part: Part, keys: Schema, scratch: int) -> tuple[int, int]:
+def sample_keys(work: LocalWork, part: Part, keys: Schema, scratch: int) -> KeysSeen:
     """Look at some rows of a part in many places.
 
     Parameters
@@ -30,12 +32,11 @@ def sample_keys(work: LocalWork, part: Part, keys: Schema, scratch: int) -> tupl
 
     Returns
     -------
-    int, int
-        How many rows were looked at, and how many different keys they have.
+    KeysSeen
     """
     rows = part.rows
     if not rows:
-        return 0, 0
+        return KeysSeen(0, 0, 0, 0)
     backend, row_bytes = work.backend, part.nbytes / max(part.rows, 1)
     # Fewer rows of each place where that would take much of the budget.
     share = work.workspace.budget.limit_bytes // _LOOKS_IN_LIMIT
@@ -56,7 +57,12 @@ def sample_keys(work: LocalWork, part: Part, keys: Schema, scratch: int) -> tupl
         whole = backend.concat(pieces)
         del pieces, places, chunk  # chunks that give way now shall be free
         with work.claim(whole.rows * scratch):
-            return whole.rows, backend.count_distinct(whole, list(keys.names))
+            names, looked_at = list(keys.names), whole.rows
+            found = backend.count_distinct(whole, names)
+            if found < _FEW or found > _NEARLY_ALL * looked_at:  # it is known what some of them have
+                return KeysSeen(looked_at, found, min(found, looked_at // 2), min(found, looked_at // 4))
+            some = (backend.slice(whole, 0, looked_at // parts) for parts in (2, 4))
+            return KeysSeen(looked_at, found, *(backend.count_distinct(one, names) for one in some))
 
 
 def _looked_at(

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError, BudgetExceeded, GcylonError
+from ..errors import GcylonError
 from ..tables.aggregation import Aggregation, Aggregations, plan_aggregations
+from ..tables.refusals import refused_argument
 from ..tables.schema import Label, Schema
-from .advice import with_leeway
-from .group_counts import expected_groups
 from .groups import Grouping
 from .keys import check_columns, check_keys
 from .local import LocalWork
@@ -84,12 +83,7 @@ def groupby(
         with shared_checks():
             steps = plan_aggregations(operation.schema, keys, aggregations)
             check_determinism(operation, steps, deterministic)
-        try:
-            return group_rows(operation, part, steps, dropna=dropna)
-        except BudgetExceeded as error:
-            if operation.may_stage and operation.request.strategy in ("auto", "staged"):
-                with_leeway(error)
-            raise
+        return group_rows(operation, part, steps, dropna=dropna)
 
     return run_operation(workspace, request, body)
 
@@ -191,25 +185,19 @@ def check_determinism(operation: Operation, steps: Aggregations, deterministic: 
         return
     floats = sorted({str(name) for k in steps.partial if k.function in ("total", "moments") for name in k.inputs})
     if floats:
-        raise ArgumentError(
-            f"deterministic=True is not to be had on GPU engines for sums, means and the like of {', '.join(floats)}.",
-            advice="Leave it out, sum integers or decimals, or use CPU engines, where all results are.",
-        )
+        raise refused_argument("same bits", f"deterministic=True for sums, means and the like of {', '.join(floats)}")
 
 
 def _few_groups(operation: Operation, grouping: Grouping, part: Part, *, in_one_go: bool) -> tuple[bool, float]:
     """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows, and how many are
     expected here."""
-    looked_at, found = grouping.sample(part)
-    groups = min(float(part.rows), expected_groups(looked_at, found))
-    votes = operation.vote(VoteKind.COUNT, (part.rows, looked_at, found, int(grouping.fits_folded(part, groups))))
-    if in_one_go and not votes[:, 3].all():
+    groups = grouping.sample(part).expected(part.rows)
+    partial = int(min(float(part.rows), grouping.folded_rows(part, groups)))
+    votes = operation.vote(VoteKind.COUNT, (part.rows, partial, int(grouping.fits_folded(part, groups))))
+    if in_one_go and not votes[:, 2].all():
         return False, groups
-    rows, worth = 0, 0.0
-    for there, looked, distinct in votes[:, :3].tolist():
-        rows += there
-        worth += min(float(there), expected_groups(looked, distinct))
-    return rows >= _WORTH * worth, groups
+    rows, left = votes[:, :2].sum(axis=0).tolist()
+    return rows >= _WORTH * left, groups
 
 
 def _folded_note(together: bool) -> str:

@@ -11,8 +11,8 @@ from ..profiling import span
 from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
 from ..tables.backend import Data
 from ..tables.schema import Schema
-from .buckets import MOST_BUCKETS, split_in_buckets
-from .group_counts import found_in, is_growing
+from .buckets import MOST_BUCKETS, fan_out, split_in_buckets, writes_runs
+from .group_counts import KeysSeen, found_in, is_growing, rows_until
 from .group_samples import sample_keys
 from .large_groups import fold_large_groups, may_be_large, reduce_large_group, rows_do_not_fit
 from .local import LocalWork
@@ -23,6 +23,8 @@ from .pieces import pieces_ahead, reading_bytes
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key, or nearly all of them
 _APART = 16
 _MOST_IDS = 1 << 32  # of a hash: keys that have the same one are not told apart by it
+_TELLING = 4  # pieces tell how many keys are still to come, while they are such a part of the rows at the most
+_STATE_IN_LIMIT = 2  # of partial results while a piece is added to them
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 
 
@@ -45,6 +47,7 @@ class Grouping:
         self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool, as_sets: bool = False
     ) -> None:
         self._as_sets = as_sets
+        self._seen: KeysSeen | None = None
         self.work = work
         self.steps = steps
         self.dropna = dropna
@@ -61,10 +64,11 @@ class Grouping:
 
     # ---- how many groups there are
 
-    def sample(self, part: Part) -> tuple[int, int]:
-        """Look at some rows of a part in many places: how many, and how many different keys they have."""
+    def sample(self, part: Part) -> KeysSeen:
+        """Look at some rows of a part in many places; what they tell is kept."""
         keys = Schema([self.rows_schema[key] for key in self.steps.keys])
-        return sample_keys(self.work, part, keys, self._scratch)
+        self._seen = sample_keys(self.work, part, keys, self._scratch)
+        return self._seen
 
     # ---- partial results
 
@@ -99,19 +103,35 @@ class Grouping:
                 part.release()
             return made, True
         folding = _Folding(self, self.work.new_part(self.partial_schema))
-        self._expect_fold(part, min(groups, part.rows), rows, work_row_bytes)
+        record, budget = self.work.operation.record, self.work.workspace.budget
+        before, total, done, beside = record.predicted_peak_bytes, part.rows, 0, budget.used_bytes
+        room = self.work.room_beside(part)
+        most = self._fold_bytes(part, min(groups, total), rows, work_row_bytes, room)
+        self.work.expect_now(most)
+        found: list[int] = []
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
+            done += piece.rows
             folding.add(piece)
             del piece  # before the next one is read back
+            found.append(folding.state_rows)
+            count = len(found)
+            if folding.aside or using_up or count < _TELLING or count & (count - 1) or done > total // _TELLING:
+                continue
+            # These tell more of the others than a sample did: it is predicted anew.
+            self._seen = KeysSeen(done, found[-1], found[count // 2 - 1], found[count // 4 - 1])
+            most = self._fold_bytes(part, self._seen.expected(total), rows, work_row_bytes, room)
+            peak = min(budget.limit_bytes, beside + int(most))
+            record.predicted_peak_bytes = max(before, budget.window_peak_bytes, peak)
         return folding.close(), not folding.aside
 
-    def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float) -> None:
-        """Predict folding: beside a piece stands what the rows before it gave, and that once more, if it fits."""
+    def _fold_bytes(self, part: Part, groups: float, rows: int, work_row_bytes: float, room: int) -> float:
+        """What folding takes in so much room: beside a piece stands what the rows before it gave, and that once more,
+        if it fits."""
         if not part.rows or not groups:
-            return
+            return 0.0
         row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
         state_row_bytes = self._state_row_bytes(row_bytes)
-        room, most, seen = work.room_beside(part), 0.0, 0
+        most, seen = 0.0, 0
         table = work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
         for ahead in pieces_ahead(part, self.rows_schema, rows):
             piece = ahead.rows * (row_bytes + work_row_bytes)
@@ -125,16 +145,24 @@ class Grouping:
                 seen += ahead.rows
                 if is_growing(self._found(groups, seen), before, ahead.rows):
                     seen = 0
-        work.expect_now(most)
+        return min(most, room)
 
     def _state_row_bytes(self, row_bytes: float) -> float:
-        """Of partial results, while a piece is added to them."""
-        return 4 * (row_bytes + self._made_row_bytes(self.steps.partial)) + self._scratch
+        """Of partial results, while a piece is added to them; their variable columns are about as wide as the rows'."""
+        variable = max(0.0, row_bytes - self.rows_schema.row_bytes) if self.partial_schema.variable else 0.0
+        return 4 * (self.partial_schema.row_bytes + variable) + self._scratch
 
     def fits_folded(self, part: Part, groups: float) -> bool:
         """Whether the partial results of so many keys fit, and a piece of rows beside them."""
         limit = self.work.workspace.budget.limit_bytes
-        return groups * self._state_row_bytes(self._row_bytes(part, self.rows_schema)) <= limit / 2
+        return groups * self._state_row_bytes(self._row_bytes(part, self.rows_schema)) <= limit / _STATE_IN_LIMIT
+
+    def folded_rows(self, part: Part, groups: float) -> float:
+        """How many partial results there will be of so many keys: of a key several, where those of all do not fit, are
+        put aside and begun anew."""
+        limit = self.work.workspace.budget.limit_bytes
+        held = limit / _STATE_IN_LIMIT / self._state_row_bytes(self._row_bytes(part, self.rows_schema))
+        return groups if groups <= held else part.rows * held / rows_until(groups, held)
 
     @staticmethod
     def _row_bytes(part: Part, schema: Schema) -> float:
@@ -142,7 +170,9 @@ class Grouping:
         return _row_bytes(part) if schema.variable else schema.row_bytes
 
     def _found(self, groups: float, rows: int) -> float:
-        return min(groups, rows) if self._as_sets else found_in(groups, rows)
+        if self._as_sets:
+            return min(groups, rows)
+        return found_in(groups, rows) if self._seen is None else min(groups, self._seen.found_in(rows))
 
     def _needed(self, data: Data, kernels: Sequence[Kernel]) -> int:
         """Bytes for grouping rows: temporaries, the keys and what is made, if every row had a key of its own."""
@@ -171,11 +201,15 @@ class Grouping:
         """
         self._whole(part, kernels, result, using_up, self._size, 0)
 
-    def _whole(self, part: Part, kernels: Sequence[Kernel], result: Part, using_up: bool, ids: int, depth: int) -> None:
+    def _whole(
+        self, part: Part, kernels: Sequence[Kernel], result: Part, using_up: bool, ids: int, depth: int,
+        *, apart: bool = False,
+    ) -> None:  # fmt: skip
         if not part.rows:
             return
         schema = self.rows_schema if kernels is self.steps.partial else self.partial_schema
         rows = part.rows
+        # What may be in memory at once of many rows: themselves, and once more while they are brought together.
         needed = 2 * part.nbytes + rows * (self._scratch + self._made_row_bytes(kernels))
         limit = self.work.workspace.budget.limit_bytes
         # Where the rows of a key need not fit, those of others are split off until it stands alone.
@@ -198,23 +232,27 @@ class Grouping:
                 self.work.forget(part)
             return
         # Where a key's rows may not fit, few keys are told apart at once; after a split it is one of many rows.
-        least = _APART if depth or 2 * needed > limit * keys > 0 else 2
+        least = _APART if apart or 2 * needed > limit * keys > 0 else 2
         # Half of the limit, as they are not even, or most of what is free once all are staged: an input may stay there.
-        free = self.work.room_beside(part) + using_up * (part.nbytes - part.staged_bytes)
+        free = self.work.room_beside(part) + using_up * part.device_bytes
         most = max(1, min(limit // 2, free * 3 // 4))
-        buckets = min(max(least, min(MOST_BUCKETS, -(-needed // most))), _MOST_IDS // ids)
+        wanted = -(-needed // most)
+        variable = bool(schema.variable)
+        split = fan_out(wanted, variable=variable) if writes_runs(self.work) else min(MOST_BUCKETS, wanted)
+        buckets = min(max(least, split), _MOST_IDS // ids)
         for bucket in split_in_buckets(
             self.work, part, list(self.steps.keys), buckets, apart=ids, using_up=using_up, schema=schema
         ):
-            self._whole(bucket, kernels, result, True, ids * buckets, depth + 1)
+            self._whole(bucket, kernels, result, True, ids * buckets, depth + 1, apart=wanted <= buckets)
             self.work.forget(bucket)
 
     def _large(self, part: Part, schema: Schema, kernels: Sequence[Kernel], result: Part) -> tuple[bool, int]:
         """Compute a group that does not fit at once, if rows are one: whether they were, and how many keys are seen."""
         try:
-            looked_at, keys = self.sample(part)
+            seen = self.sample(part)
+            keys = seen.found
             if self.steps.merge is not None:
-                return fold_large_groups(self, part, kernels, result, looked_at, keys), 0
+                return fold_large_groups(self, part, kernels, result, seen.looked_at, keys), 0
             return keys == 1 and may_be_large(self.steps) and reduce_large_group(self, part, result), keys
         except BudgetExceeded:
             raise self._too_many(part, schema, kernels) from None
@@ -350,6 +388,11 @@ class _Folding:
         state, held, self._state, self._held = self._state, self._held, None, None
         self._work.put_down(self._partial, state, held)
         self.aside = True
+
+    @property
+    def state_rows(self) -> int:
+        """Keys of the rows since the state was begun."""
+        return 0 if self._state is None else self._state.rows
 
     def close(self) -> Part:
         """All partial results."""

@@ -14,8 +14,7 @@ from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
 from ..tables.schema import Label
-from .advice import with_leeway
-from .buckets import MOST_BUCKETS
+from .buckets import MOST_BUCKETS, MOST_RUN_BUCKETS, writes_runs
 from .exchange import exchange_table
 from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
 from .join_memory import join_memory
@@ -44,6 +43,8 @@ from .votes import VoteKind, agreed
 from .workspace import Workspace
 
 AnyNumbers = npt.NDArray[Any]
+
+_UNEVEN = 8  # a result with texts may be larger than expected by such a part of it
 
 
 def join(
@@ -83,12 +84,7 @@ def join(
     )  # fmt: skip
 
     def body(operation: Operation) -> Part:
-        try:
-            return _Join(operation, left, right, specs[0]).run()
-        except BudgetExceeded as error:
-            if operation.may_stage and operation.request.strategy in ("auto", "staged"):
-                with_leeway(error)
-            raise
+        return _Join(operation, left, right, specs[0]).run()
 
     return run_operation(workspace, request, body)
 
@@ -269,6 +265,9 @@ class _Join:
             return 1
         wanted = int(np.ceil(2 * votes[:, 0] / votes[:, 1]).max())
         buckets = 1 if wanted <= 1 else min(MOST_BUCKETS, 2 * wanted)
+        if buckets > 1 and writes_runs(self.work):  # smaller indexes leave room for larger pieces that are looked up
+            variable = any(schema.variable for schema in self.schemas.values())
+            buckets = max(buckets, min(MOST_BUCKETS if variable else MOST_RUN_BUCKETS, 4 * wanted))
         if buckets > 1:
             operation.notes.append(
                 f"the indexed side ({local.build}) does not fit: both sides are split into {buckets} buckets"
@@ -316,19 +315,54 @@ class _Join:
 
     def _produce(self, local: LocalJoin, buckets: int) -> None:
         """Make the result; where it is to be held, its size is known to all ranks first."""
-        work = local.run(self.parts["left"], self.parts["right"], buckets)
+        left, right = self.parts["left"], self.parts["right"]
+        used = self.workspace.budget.used_bytes
+        work = local.run(left, right, buckets)
         first = next(work, Looked(0, 0))
         probe = self.parts[local.probe]
         pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
         if self.spec.filters:
-            pairs = min(pairs, self.parts["left"].rows)
+            pairs = min(pairs, left.rows)
         least = 0 if self.spec.filters else least_bytes(first.pairs, local.result.schema)  # the first pairs' alone
-        self._plan(local, int(pairs), exact=first.rows == probe.rows, buckets=buckets, least=least)
-        for _ in work:
-            pass
+        exact = first.rows == probe.rows
+        if not self._plan(local, int(pairs), exact=exact, buckets=buckets, least=least):
+            work.close()
+            self._refuse(local, local.count(left, right), used)
+            work = local.run(left, right, buckets)
+        try:
+            for _ in work:
+                pass
+        except BudgetExceeded:
+            if self.operation.may_stage:
+                raise
+            self.work.forget(local.result)
+            raise self._too_large(local, local.count(left, right), used) from None
 
-    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int, least: int) -> None:
-        """Agree on what the result will be, and plan with it."""
+    def _refuse(self, local: LocalJoin, rows: int, used: int) -> None:
+        """Collective: all ranks call it. Refuse a result that has to be held, and does not fit."""
+        error = self._too_large(local, rows, used)
+        enough, limits = error.numbers["would_do"], self.limits
+        votes = self.operation.vote(VoteKind.COUNT, (enough, error.numbers["needed_bytes"], used))
+        beside = 0 if self.operation.may_stage else votes[:, 2]
+        if (votes[:, 1] + beside > limits).any():
+            worst = int(np.argmax(votes[:, 0] - limits))
+            asked = self.operation.request.strategy
+            what = "The result of a join" + (f" with strategy={asked!r}" if asked != "auto" else "")
+            would_do, needed, in_use, limit = (int(n[worst]) for n in (*votes[:, :3].T, limits))
+            raise agreed(exceeded(what, needed, in_use, limit, rank=worst, would_do=would_do))
+
+    def _too_large(self, local: LocalJoin, rows: int, used: int) -> BudgetExceeded:
+        """The error of a result of so many rows that has to be held, with so much in use before it."""
+        left, right, limit = self.parts["left"], self.parts["right"], self.workspace.budget.limit_bytes
+        result = min(MOST_BYTES, int(rows * local.out_row_bytes(left, right)))
+        enough = local.enough(left, right, result, rows, used)
+        if local.result.schema.variable:
+            enough += result // _UNEVEN  # rows with many partners may be long ones
+        return exceeded("The result of a join", result, used, limit, would_do=enough)
+
+    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int, least: int) -> bool:
+        """Collective: all ranks call it. Agree on what the result will be, and plan with it; whether it fits where it
+        has to be held, as far as it is known."""
         operation, budget = self.operation, self.workspace.budget
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
         result = min(MOST_BYTES, int(pairs * row_bytes))
@@ -340,7 +374,8 @@ class _Join:
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         result += local.result.nbytes  # of passes before
-        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least))
+        too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
+        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large))
         refuse_too_large(operation, self.limits, votes[:, 5].tolist())
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
@@ -350,14 +385,22 @@ class _Join:
         if held:  # and nothing else follows
             self.work.kept_free_bytes = 2 * local.block_bytes(pairs)
         strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
-        if strategy in ("direct", "chunked") and bool((results > limits).any()):
-            worst = int(np.argmax(results - limits))
-            what = f"The result of a join with strategy={strategy!r}"
-            needed, used, limit = (int(numbers[worst]) for numbers in (results, votes[:, 3], limits))
-            raise agreed(exceeded(what, needed, used, limit, rank=worst))
-        self._record(strategy, reason, results, np.minimum(peaks if held else votes[:, 4], limits))
+        if not operation.may_stage and strategy == "staged":
+            strategy, reason = "direct", "because nothing may be staged"
+        holds = held or not operation.may_stage
+        self._record(strategy, reason, results, np.minimum(peaks if holds else votes[:, 4], limits))
         if not votes[:, 2].all():
             operation.notes.append("the result was foreseen by the pairs that its first rows make")
+        if not operation.may_stage:
+            return fits
+        if strategy == "staged" or (results <= limits).all():
+            return True
+        if buckets > 1:  # some are done already: no more is known
+            worst = int(np.argmax(results - limits))
+            needed, used, would_do, limit = (int(n[worst]) for n in (results, votes[:, 3], votes[:, 6], limits))
+            what = f"The result of a join with strategy={strategy!r}"
+            raise agreed(exceeded(what, needed, used, limit, rank=worst, would_do=would_do))
+        return False
 
     def _record(self, strategy: str, reason: str, results: AnyNumbers, peaks: AnyNumbers, passes: int = 1) -> None:
         """Note the plan: here, where the operation's record is, and for whoever asks the result."""

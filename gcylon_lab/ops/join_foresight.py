@@ -13,7 +13,7 @@ from ..config import GcylonConfig
 from ..errors import GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
-from .foresight import foresee
+from .foresight import as_used, foresee
 from .join_alternatives import Foreseen, join_alternatives
 from .join_memory import JoinMemory, join_memory
 from .join_passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
@@ -54,6 +54,7 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
         If an exchange, or the result that was asked to be held, does not fit.
     """
     check_strategy(strategy)
+    left, right = as_used([left, right], config)
     plan, _ = _foreseen(spec, left, right, config, strategy)
     may_stage = config.may_stage(pinned_tier=bool(left[0].get("pinned_tier", False)))
     others = join_alternatives(

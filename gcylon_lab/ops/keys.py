@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import ArgumentError, ColumnMissing
 from ..tables.schema import Label, Schema
-from ..tables.single_values import shown
+from ..tables.single_values import has_columns, shown
 from .part import Part
 
 
@@ -39,7 +39,7 @@ def listed(names: Label | Sequence[Label], argument: str = "columns") -> list[La
     advice = "Give a label, or a list of labels."
     if unordered:
         advice = "A set has no order: give a list of labels."
-    elif hasattr(given, "columns"):
+    elif has_columns(given):
         advice = "Give a label, or a list of labels, as list(frame.columns)."
     raise ArgumentError(f"{argument}={shown(given)} names no column.", advice=advice)
 

@@ -14,7 +14,6 @@ from ..tables.data import Array, Columns
 from ..tables.order_values import array_at
 from ..tables.schema import Label
 from ..tables.taking import as_column
-from .group_counts import expected_groups
 from .part import Part
 from .selecting import quantile_positions, select_words
 from .sides import new_label
@@ -167,8 +166,7 @@ def _distinct(grouping: Grouping, part: Part, kernel: Kernel) -> int:
     work, name = grouping.work, kernel.inputs[0]
     values = view_of(work.workspace, part, [name])
     inner = grouping.beside(whole_rows(grouping.rows_schema.select([name]), [name], "first"), dropna=True)
-    looked_at, found = inner.sample(values)
-    groups = min(float(part.rows), expected_groups(looked_at, found))
+    groups = inner.sample(values).expected(part.rows)
     found_here = work.new_part(inner.result_schema)
     try:
         if part.rows < _WORTH * groups:

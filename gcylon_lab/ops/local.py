@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
-from ..memory.budget import Reservation
+from ..errors import BudgetExceeded
+from ..memory.budget import Reservation, exceeded
 from ..memory.lower import LowerFile
 from ..profiling import span
 from ..tables.backend import Backend, Data
 from ..tables.schema import Label, Schema
-from .chunk import Chunk, hold
+from .chunk import Chunk, fill_together, filled, hold
 from .leaving import Leaving
 from .operation import Operation
 from .part import Part
@@ -45,6 +46,8 @@ class LocalWork:
         # What stays free beside results that are held: None for a part of the budget, as it is not known what follows.
         self.kept_free_bytes: int | None = None
         self._always_staged = operation.request.strategy == "staged"
+        # Who names a strategy that holds the result is given it, or an error.
+        self.holds_result = operation.request.strategy in ("direct", "chunked")
 
     @property
     def backend(self) -> Backend:
@@ -65,7 +68,7 @@ class LocalWork:
         """Bytes that a claim for work on a part may take: what was made before gives way to it, the part does not."""
         if not self.operation.may_stage:
             return self.room()
-        return self.room() + sum(one.nbytes - one.staged_bytes for one in self._made if one is not part)
+        return self.room() + sum(one.device_bytes for one in self._made if one is not part)
 
     def make_room(self, row_bytes: float, rows: int) -> None:
         """Before the work: stage tables that are not in use, so that its result and a piece of work fit, and the
@@ -130,6 +133,26 @@ class LocalWork:
         self._made.append(part)
         return part
 
+    def new_result(self, schema: Schema) -> Part:
+        """As `new_part`, for what a verb gives: where its strategy says that it is held, it does not give way."""
+        return Part(self.workspace, schema, ()) if self.holds_result else self.new_part(schema)
+
+    @contextmanager
+    def holding(self, part: Part, result_bytes: float) -> Iterator[None]:
+        """Around work on an input whose result is made by `new_result`: that it does not fit is told with a limit that
+        holds so many bytes of a result beside the input, and pieces of work."""
+        try:
+            yield
+        except BudgetExceeded:
+            if not self.holds_result:
+                raise
+            operation, limit = self.operation, self.workspace.budget.limit_bytes
+            used, needed = operation.record.used_before_bytes, int(result_bytes)
+            beside = used + operation.gave_way_bytes + part.largest_staged_bytes
+            would_do = -(-(beside + needed) * PIECES_IN_LIMIT // (PIECES_IN_LIMIT - 3))
+            what = f"The result of {operation.verb} with strategy={operation.request.strategy!r}"
+            raise exceeded(what, needed, used, limit, would_do=would_do) from None
+
     def adopt(self, part: Part) -> Part:
         """Let a part that the operation has made give way too."""
         self._made.append(part)
@@ -163,6 +186,17 @@ class LocalWork:
                 missing = nbytes - budget.remaining_bytes
                 if missing > 0:
                     part.stage(self.workspace, missing, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
+
+    def evict_all(self) -> bool:
+        """Stage all that was made, where memory ended that no claim counted; whether any of it was in memory."""
+        held = sum(part.nbytes - part.staged_bytes for part in self._made)
+        if not held or not self.operation.may_stage:
+            return False
+        budget = self.workspace.budget
+        for part in self._made:
+            part.stage(self.workspace, part.nbytes, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
+        budget.renew_limit()
+        return sum(part.nbytes - part.staged_bytes for part in self._made) < held
 
     def keep(
         self, part: Part, data: Data, claim: Reservation, *, own_bytes: int | None = None, shared: object = None
@@ -238,6 +272,8 @@ class LocalWork:
         if len(chunks) == 1:
             return self._cast(self._loaded(chunks[0], schema.names, held), schema, held)
         held.enter_context(self.claim(sum(columns_bytes(chunk, schema.names) for chunk in chunks)))
+        if chunks and chunks[0].schema.select(schema.names) == schema and fill_together(chunks, schema.names):
+            return filled(self.workspace, chunks, schema.names)
         with ExitStack() as loaded:
             return self.backend.concat(
                 [self._cast(self._loaded(chunk, schema.names, loaded), schema, loaded) for chunk in list(chunks)]
@@ -312,6 +348,9 @@ class LocalWork:
         with ExitStack() as copied:
             try:
                 copied.enter_context(self.claim(sum(columns_bytes(chunk, names) for chunk in group)))
+                if fill_together(group, names):
+                    held.enter_context(copied.pop_all())
+                    return filled(self.workspace, group, names)
                 with ExitStack() as loaded:  # only the copy is needed afterwards
                     whole = self.backend.concat([self._loaded(chunk, names, loaded) for chunk in group])
             except self.workspace.out_of_memory:
@@ -352,10 +391,13 @@ class LocalWork:
         except self.workspace.out_of_memory:
             if claim is not None:
                 claim.release()
-            if data.rows <= 1:
+            if data.rows <= 1 and not self.evict_all():
                 raise
         else:
             yield result, claim
+            return
+        if data.rows <= 1:
+            yield from self.apply(data, needed, work)
             return
         half = data.rows // 2
         yield from self.apply(self.backend.slice(data, 0, half), needed, work)

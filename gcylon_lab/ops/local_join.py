@@ -14,6 +14,7 @@ from ..tables.joining import KeyIndex, Matches
 from ..tables.key_forms import key_form
 from ..tables.schema import Label, Schema
 from .buckets import split_in_buckets
+from .chunk import fill_together
 from .join_blocks import Layouts
 from .join_passes import BUILD_SHARE, PIECE_SHARE, JoinCosts, join_costs, looking_up_bytes, worth_scattering
 from .local import LocalWork
@@ -21,6 +22,7 @@ from .part import Part
 
 _ONLY = {"left": 0, "right": 1}
 _BOTH = 2
+_PIECE_OF_BUCKET = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,12 @@ class LocalJoin:
         self.key_schemas = {side: schemas[side].select(self.keys[side]) for side in schemas}
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
-        self.result = work.new_part(columns.schema(False, False))
+        self.result = work.new_result(columns.schema(False, False))
         self._fixed_row_bytes = columns.schema(True, True).row_bytes
         self._layouts = Layouts(columns)
         self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
+        self._in_buckets = False
+        self._counting = False  # rows are looked up, and none is made
         self.coming_bytes = 0  # of the result, which are left free for it
         self.apart = work.operation.size  # into how many the hash of keys has told rows apart before
         keeps = {"left": ("left",), "right": ("right",), "outer": ("left", "right")}.get(self.spec.how, ())
@@ -113,12 +117,35 @@ class LocalJoin:
         if buckets == 1:
             yield from self._join(left, right)
             return
+        self._in_buckets = True
         pairs = self.split(left, right, buckets)
         while pairs:
             one, other = pairs.pop(0)
             yield from self._join(one, other)
             self.work.forget(one)
             self.work.forget(other)
+
+    def count(self, left: Part, right: Part) -> int:
+        """How many rows the result of two parts has, which are not made; exactly, but for rows of an indexed side that
+        nobody looks up: of these all are counted."""
+        self._counting, rows = True, 0
+        try:
+            for looked in self._join(left, right):
+                rows += looked.pairs
+        finally:
+            self._counting = False
+        build, probe = (left, right) if self.build == "left" else (right, left)
+        if self.spec.filters:
+            return min(left.rows, rows if self._filters_probe else left.rows)
+        return rows + build.rows * self._keep_build + probe.rows * self._keep_probe
+
+    def enough(self, left: Part, right: Part, result_bytes: int, rows: int, used_bytes: int) -> int:
+        """A limit under which a result of so many bytes and rows is held, with so much in use beside both sides."""
+        build, probe = (left, right) if self.build == "left" else (right, left)
+        looking_up = probe.rows * (self.work.backend.match_row_bytes(self.key_schemas[self.probe]) + _loading(probe))
+        fixed = used_bytes + self.build_bytes(build) + result_bytes + self.block_bytes(rows)
+        longest = left.widest_row_bytes(self.work.workspace) + right.widest_row_bytes(self.work.workspace)
+        return int(fixed + min(looking_up, fixed / (PIECE_SHARE - 1)) + 2 * longest) + 1
 
     def split(self, left: Part, right: Part, buckets: int) -> list[tuple[Part, Part]]:
         """Both sides in buckets of equal keys."""
@@ -168,11 +195,13 @@ class LocalJoin:
                 while waiting:
                     some = waiting.pop()
                     try:
-                        claim = self._claim_match(some.rows)
-                        matches = self._match(index, block, some, keep=whole and self._keep_probe)
+                        matches, claim = self._looked_up(index, block, some, keep=whole and self._keep_probe)
                     except self.work.workspace.out_of_memory:
                         if some.rows <= 1:
-                            raise
+                            if not self.work.evict_all():
+                                raise
+                            waiting.append(some)
+                            continue
                         half = some.rows // 2
                         waiting += [backend.slice(some, half, some.rows), backend.slice(some, 0, half)]
                         continue
@@ -196,6 +225,20 @@ class LocalJoin:
         claim = self.work.claim(need + self._emitted_bytes(1))
         claim.resize(need)
         return claim
+
+    def _looked_up(self, index: KeyIndex | None, block: Data, some: Data, *, keep: bool) -> tuple[Matches, Reservation]:
+        """The pairs of some rows, and a claim on what they take: nobody knows before how many there are."""
+        claim = self._claim_match(some.rows)
+        try:
+            matches = self._match(index, block, some, keep=keep)
+            held = int(getattr(matches, "held_bytes", 0))
+            if held > self.work.workspace.budget.remaining_bytes:
+                self.work.give_way(held)
+            claim.resize(claim.nbytes + held)
+        except self.work.workspace.out_of_memory:
+            claim.release()
+            raise
+        return matches, claim
 
     def _rows_made(self, matches: Matches, index: KeyIndex | None, block: Data) -> int:
         """How many rows of the result a piece stands for: its pairs, or of a filter the rows that it says are kept."""
@@ -235,6 +278,8 @@ class LocalJoin:
         # As many as fit: each piece goes through the whole index. On GPUs, where that stays, chunks are not joined.
         backend, loading = self.work.backend, _loading(probe)
         most = looking_up_bytes(self._room, self._index_bytes, hashes_anew=backend.on_gpu)
+        if self._in_buckets and not backend.on_gpu:  # of small indexes: beside a piece stands the block that it makes
+            most = max(most, (self._room - self._index_bytes) * _PIECE_OF_BUCKET)
         rows = most / (backend.match_row_bytes(self.key_schemas[self.probe]) + loading)
         if backend.on_gpu and loading and not anew:
             rows = min(rows, self.work.fast_chunk_bytes / loading)
@@ -288,6 +333,8 @@ class LocalJoin:
 
     def _emit(self, count: int, some: Callable[[int, int], Data]) -> None:
         """Make rows of the result block by block; where one does not fit, its halves."""
+        if self._counting:
+            return
         step = self._block_rows()
         waiting = [(start, min(start + step, count)) for start in range(0, count, step)][::-1]
         while waiting:
@@ -307,7 +354,7 @@ class LocalJoin:
         except self.work.workspace.out_of_memory:
             if claim is not None:
                 claim.release()
-            if stop - start <= 1:
+            if stop - start <= 1 and not self.work.evict_all():
                 raise
             return False
         return True
@@ -391,4 +438,7 @@ def _row_bytes(part: Part) -> float:
 def _loading(part: Part) -> float:
     """Bytes a row to have a part's rows at hand: nothing where they are one chunk in memory."""
     alone = len(part.chunks) == 1 and part.chunks[0].tier == "device" and part.chunks[0].schema == part.schema
-    return 0.0 if alone else _row_bytes(part) * (2 if part.staged_bytes else 1)
+    if alone:
+        return 0.0
+    filled = bool(part.chunks) and fill_together(part.chunks, part.schema.names)
+    return _row_bytes(part) * (2 if part.staged_bytes and not filled else 1)

@@ -16,7 +16,7 @@ from ..tables.sorting import SortKey
 from .chunk import Chunk
 from .leaving import Leaving
 from .part import Part
-from .sort_costs import ORDER_BYTES, RUN_SHARE, bucket_count
+from .sort_costs import ALL_SHARE, ORDER_BYTES, RUN_SHARE, bucket_count, largest_bucket
 from .splitters import Buckets, make_buckets, sample_positions, take_sample
 from .workspace import Workspace
 
@@ -84,6 +84,8 @@ class Sorter:
         """Sort a staged part, which is given up, into staged chunks; a sample of its keys, sorted, saves reading it."""
         pieces = part.chunks
         part.release()
+        if pieces and self._fits(joining := self._joining_bytes(pieces)):
+            self._expect(joining)
         chunks = self._sort(pieces, sample)
         self._workspace.spill.flush()
         return chunks
@@ -109,6 +111,8 @@ class Sorter:
         buckets = make_buckets(
             self._sample(pieces, count) if sample is None else sample, self._keys, count, apart=sample is None
         )
+        if sample is not None:  # not of buckets that are cut again
+            self._expect_buckets(pieces, buckets, sample)
         parts: list[list[Chunk]] = [[] for _ in buckets.equal]
         file = workspace.spill.new_file()
         for run in self._runs(pieces):
@@ -117,6 +121,19 @@ class Sorter:
         for same, part in zip(buckets.equal, parts, strict=True):
             chunks += part if same else self._sort(part)
         return chunks
+
+    def _expect_buckets(self, pieces: list[Chunk], buckets: Buckets, sample: Columns) -> None:
+        """Predict what the largest run takes, and the largest bucket, as far as the sample tells."""
+        runs = max(self._run_bytes(run) for run in self._runs(list(pieces)))
+        share = buckets.largest_share(sample, self._keys)
+        bucket = largest_bucket(self._joining_bytes(pieces), share, sample.rows)
+        self._expect(min(max(runs, bucket), ALL_SHARE * self._workspace.budget.remaining_bytes))
+
+    def _expect(self, nbytes: float) -> None:
+        """Predict that sorting takes so many bytes beside what is in use."""
+        used, record = self._workspace.budget.used_bytes, self._workspace.recorder.active
+        if record is not None:
+            record.predicted_peak_bytes = max(record.predicted_peak_bytes, used + int(nbytes))
 
     def _add_run(self, run: list[Chunk], buckets: Buckets, parts: list[list[Chunk]], file: LowerFile) -> None:
         """Sort chunks together into the buckets; where that takes more than was expected, half of them at a time."""

@@ -12,18 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ..config import GcylonConfig
-from ..errors import GcylonError, RanksDisagree
+from ..errors import BudgetExceeded, ConfigError, GcylonError, RanksDisagree
 from ..memory.budget import Reservation
 from ..profiling import OperationRecord
 from ..tables.backend import Data
 from ..tables.planes import text_places
 from ..tables.schema import Schema, agree_schemas
 from ..urls import without_secrets
-from .costs import all_staged, costs_of, never_fits, room_wanted
+from .advice import advise, limit_that_does
+from .costs import Pieces, all_staged, costs_of, expected_results, never_fits, room_wanted
 from .part import Part
 from .plan import Plan, check_strategy, make_plan
 from .requests import Request, check_settings, digest
-from .shapes import Shapes, after_cutting
+from .shapes import VERBS, Shapes, after_cutting
 from .shared_memory import claimed_bytes
 from .views import ShownPart
 from .votes import VoteKind, Votes, agreed
@@ -31,6 +32,8 @@ from .workspace import Workspace
 from .written import ColumnsSeen, columns_seen, columns_told, null_columns
 
 Int64s = npt.NDArray[np.int64]
+
+SHUFFLING = ("drop_duplicates", "join")  # verbs, beside those of `Shapes`, of which whole rows travel
 
 
 class Operation:
@@ -49,12 +52,19 @@ class Operation:
         self.config: GcylonConfig = workspace.config
         self.limits: tuple[int, ...] = ()
         self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
+        self._widest: tuple[int, ...] = (0,) * self.size
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self._columns = ColumnsSeen(writable=False, nulls=0, ready=False)
         self.lacking: list[bool] | None = None  # see `lacks_values`
         self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever gives way
         self.plan: Plan | None = None
         self._planned: Shapes | None = None
+        self._results: tuple[int, ...] = ()
+        self._pieces: Pieces | None = None
+        self._before_peak = 0  # that was predicted of steps before the exchange
+        # Exchanges as they were planned last: each has a key of its own, and no more of it is kept.
+        self.exchanges: dict[int, tuple[Shapes, str, tuple[int, ...]]] = {}
+        self._exchange = 0
         # What a plan says beside its numbers: steps taken, or left out. The same on all ranks.
         self.notes: list[str] = []
         # Claims on what the last round sent, where an exchange goes on after it has returned.
@@ -118,21 +128,39 @@ class Operation:
         if self.request.check is not None:
             self.request.check()
         local = self.request.config or workspace.config
+        self._return_evicted(local)
         self.lacking, ready = columns_told(workspace, part, self.verb)
         votes = self.vote(
             VoteKind.OPENING,
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
                 part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
-                null_columns(self.lacking), ready,
+                null_columns(self.lacking), ready, self._widest_row_bytes(),
             ),
         )  # fmt: skip
         self._agree_arguments(votes[:, 0])
         self._agree_config(votes[:, 2], local)
         workspace.spill.follow(self.config)
         self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
-        self._sizes = votes[:, 3:8]
+        self._sizes, self._widest = votes[:, 3:8], tuple(votes[:, 10].tolist())
         self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, votes[:, 8], votes[:, 9], votes[:, 1])
+
+    def _widest_row_bytes(self) -> int:
+        """Of the variable columns of this rank's rows, where they travel."""
+        travels = self.verb in VERBS or self.verb in SHUFFLING
+        return self.request.part.widest_row_bytes(self.workspace) if travels else 0
+
+    def _return_evicted(self, config: GcylonConfig) -> None:
+        """Before sizes are told: what another operation's own limit has staged of the inputs comes back."""
+        if self.verb.startswith("plan_"):
+            return  # nothing changes by a plan
+        try:
+            limit = self.workspace.limit_for(config)
+        except ConfigError:
+            return  # `make_room` tells it
+        for part in (self.request.part, *self.request.others):
+            part.return_evicted(self.workspace, limit)
+        self.workspace.budget.start_window()  # of which this is no part
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. Stage what is not in use, if the plan needs its memory; learn what is free.
@@ -222,8 +250,10 @@ class Operation:
             "null_columns": seen.nulls,
             "ready": seen.ready,
             "fixed": not self.schema.variable,
+            "widest_bytes": self._widest,
         }
-        return Shapes(self.verb, rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
+        known.setdefault("verb", self.verb)
+        return Shapes(known.pop("verb"), rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
     def make_plan(
         self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
@@ -235,23 +265,73 @@ class Operation:
         except GcylonError as error:
             raise agreed(error) from None
         self.plan, self._planned = plan, shapes
+        self._results = expected_results(shapes) if counted is None else counted
+        self.exchanges[self._exchange] = shapes, plan.strategy, self._results
         record = self.record
         record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
-        record.predicted_peak_bytes = plan.predicted_peaks[self.rank]
+        record.predicted_peak_bytes = max(plan.predicted_peaks[self.rank], self._before_peak)
         record.budget_bytes = self.limits[self.rank]
         return plan
 
-    def see_needs(self, needs: Int64s) -> None:
-        """Predict again once the first vote has told what a round brings to each rank, where that decides."""
-        if self.record.rounds_done or self.plan is None or self.plan.strategy != "staged" or self._planned is None:
+    @property
+    def largest_piece_percent(self) -> int:
+        """How large the largest piece of this rank's rows is, in percent of the first one."""
+        return 100 if self._pieces is None else self._pieces.largest_percent
+
+    def see_pieces(self) -> None:
+        """Predict again with the pieces in which this rank's rows will travel: rows may be of unlike lengths."""
+        plan, part, shapes = self.plan, self.request.part, self._planned
+        if plan is None or shapes is None or any(chunk.schema != self.schema for chunk in part.chunks):
             return
-        shapes, plan = self._planned, self.plan
-        work = costs_of(shapes, "staged").work_with(plan.chunk_rows, [int(n) for n in needs])
-        self.record.predicted_peak_bytes = int(shapes.used[self.rank] + work[self.rank])
+        sizes = part.piece_sizes(self.workspace, plan.chunk_rows) if shapes.sent_rows[self.rank] else ()
+        self._pieces = Pieces(*np.array(list(sizes), np.float64).reshape(-1, 4).T)
+        self._predict_pieces(None)
+
+    def see_needs(self, needs: Int64s) -> None:
+        """Predict again once the first vote has told what a round brings to each rank at the most."""
+        if self.plan is not None and self.plan.strategy == "staged":
+            self._predict_pieces(float(needs[self.rank]))
+
+    def _predict_pieces(self, incoming_bytes: float | None) -> None:
+        plan, shapes, rank = self.plan, self._planned, self.rank
+        if plan is None or shapes is None or self._pieces is None:
+            return
+        costs = costs_of(shapes, plan.strategy, self._results)
+        result = 0 if plan.strategy == "staged" else self._results[rank] + costs.kept[rank]
+        peak = shapes.used[rank] + result + costs.of_pieces(rank, self._pieces, incoming_bytes)
+        self.predict(min(peak, self.limits[rank]))
+
+    @property
+    def stages(self) -> bool:
+        """Whether whatever may give way to the operation is staged for it."""
+        return self.may_stage and self.request.strategy in ("auto", "staged")
+
+    def advise(self, error: BudgetExceeded) -> None:
+        """Let an error advise a limit under which all that is known of this operation works."""
+        advise(error, self.enough(), stages=self.stages)
+
+    def enough(self) -> int:
+        """A limit under which exchanges work that were planned, or the one that is to come; 0 where there is none.
+
+        It is the same on all ranks.
+        """
+        exchanges = list(self.exchanges.values())
+        if not exchanges and self.verb in SHUFFLING and self._sizes.any():
+            limits = (self.workspace.limit_for(self.config),) * self.size
+            shapes = self._shapes((0,) * self.size, limits, {"verb": "shuffle"})
+            exchanges = [(shapes, "staged" if self.stages else "direct", expected_results(shapes))]
+        how = {"may_stage": self.may_stage, "least": self.stages}
+        enough = (limit_that_does(shapes, self.config, kind, sizes, **how) for shapes, kind, sizes in exchanges)
+        return max(enough, default=0)
 
     def predict(self, peak: int) -> None:
         """Note what this rank will have in use at the most."""
-        self.record.predicted_peak_bytes = peak
+        self.record.predicted_peak_bytes = max(peak, self._before_peak)
+
+    def expect_before(self, nbytes: int) -> None:
+        """Predict that a step before the exchange takes so many bytes beside what is in use."""
+        used = self.workspace.budget.used_bytes + nbytes
+        self._before_peak = max(self._before_peak, min(used, self.limits[self.rank]))
 
     @contextmanager
     def cast(self, piece: Data) -> Iterator[Data]:

@@ -13,13 +13,14 @@ from ..memory.lower import LowerFile
 from ..tables.backend import Data
 from ..tables.cudf_partition_source import TILE_ROWS
 from ..tables.schema import Label, Schema
-from .chunk import Chunk, stage_slices
+from .chunk import Chunk, Eviction, stage_slices
 from .shapes import slices_of
 
 if TYPE_CHECKING:
     from .workspace import Workspace
 
 _FEW_CHUNKS = 64  # however small they are
+_RETURNING = "Bringing back what one operation had staged"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,11 @@ class Part:
         return sizes
 
     @property
+    def device_bytes(self) -> int:
+        """Bytes on this rank on the device tier: asked for before each piece of work."""
+        return sum([chunk.nbytes for chunk in self.chunks if chunk.is_held])
+
+    @property
     def staged_bytes(self) -> int:
         """Bytes on this rank below the device tier."""
         return sum(chunk.nbytes for chunk in self.chunks if chunk.tier != "device")
@@ -87,6 +93,12 @@ class Part:
     def largest_staged_bytes(self) -> int:
         """Size of the largest chunk that would have to be read back whole."""
         return max((chunk.nbytes for chunk in self.chunks if chunk.tier != "device"), default=0)
+
+    def widest_row_bytes(self, workspace: Workspace) -> int:
+        """About how many bytes the variable columns of that row take in which they take most; 0 where all are fixed."""
+        if not self.schema.variable:
+            return 0
+        return max((chunk.widest_row_bytes(workspace) for chunk in self.chunks), default=0)
 
     def places(self, rows: Collection[int]) -> list[tuple[Chunk, list[int]]]:
         """Some rows by the chunk that they are in, as rows of that."""
@@ -103,8 +115,11 @@ class Part:
         """Drop all chunks; their memory and disk go with the last one that refers to them."""
         self.chunks = []
 
-    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
-        """Move chunks from the device tier down, in slices, until so many bytes are free; returns how many were."""
+    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int, *, one_limit: int | None = None) -> int:
+        """Move chunks from the device tier down, in slices, until so many bytes are free; returns how many were.
+
+        Where ``one_limit`` gives a limit, of one operation alone, they come back by `return_evicted`.
+        """
         freed = 0
         file: LowerFile | None = None
         for chunk in list(self.chunks):
@@ -113,6 +128,9 @@ class Part:
             if chunk.tier == "device":
                 file = file or workspace.spill.new_file()
                 slices = list(stage_slices(workspace, file, chunk.data, -(-chunk.nbytes // slice_bytes)))
+                eviction = None if one_limit is None else Eviction(one_limit)
+                for one in slices:
+                    one.eviction = eviction
                 at = self.chunks.index(chunk)
                 self.chunks[at : at + 1] = slices
                 freed += chunk.nbytes
@@ -137,8 +155,39 @@ class Part:
                     workspace.spill.flush()  # before the next one is read
             except (SpillError, MemoryError):
                 return
+            for one in slices:
+                one.eviction = chunk.eviction
             at = self.chunks.index(chunk)
             self.chunks[at : at + 1] = slices
+
+    @property
+    def evictions(self) -> dict[Eviction, list[Chunk]]:
+        """Slices that were staged for one operation alone, together those of one chunk."""
+        found: dict[Eviction, list[Chunk]] = {}
+        for chunk in self.chunks:
+            if chunk.eviction is not None:
+                found.setdefault(chunk.eviction, []).append(chunk)
+        return found
+
+    def return_evicted(self, workspace: Workspace, limit_bytes: int) -> None:
+        """Bring back what was staged for one operation alone, as far as a limit has room that is larger than that
+        operation's: a setting of one operation ends with it. What cannot be read, or has no room, stays staged."""
+        evicted = {one: slices for one, slices in self.evictions.items() if one.limit_bytes < limit_bytes}
+        if not evicted:
+            return
+        budget = workspace.budget
+        workspace.spill.flush()
+        with budget.limited(min(limit_bytes, budget.limit_bytes)):
+            budget.renew_limit()
+            for slices in evicted.values():
+                if sum(chunk.nbytes for chunk in slices) > budget.remaining_bytes:
+                    continue
+                try:
+                    back = _back(workspace, slices)
+                except (SpillError, MemoryError):  # a budget that is exceeded is one too
+                    continue
+                at = self.chunks.index(slices[0])
+                self.chunks[at : at + len(slices)] = back
 
     def pieces(self, workspace: Workspace, chunk_rows: int) -> Iterator[Data]:
         """Give all rows in order, in pieces of at most ``chunk_rows``.
@@ -161,6 +210,28 @@ class Part:
             edges += [first + rows * (i + 1) // count for i in range(count)]
             first += rows
         return edges
+
+    def piece_sizes(self, workspace: Workspace, chunk_rows: int) -> Iterator[tuple[int, int, int, int]]:
+        """Of each piece that `pieces` will give: its rows and bytes, and what it takes to have it and to make it."""
+        for group in self._groups(chunk_rows):
+            chunks = [self.chunks[i] for i in group]
+            if len(chunks) == 1:
+                yield from self._slice_sizes(workspace, chunks[0], chunk_rows)
+            else:
+                copy = sum(chunk.copy_bytes for chunk in chunks)
+                yield sum(chunk.rows for chunk in chunks), copy, copy, copy + sum(c.loaded_bytes() for c in chunks)
+
+    def _slice_sizes(self, workspace: Workspace, chunk: Chunk, chunk_rows: int) -> Iterator[tuple[int, int, int, int]]:
+        count, read = -(-chunk.rows // chunk_rows), chunk.loaded_bytes()
+        looks = chunk.tier == "device" and bool(self.schema.variable) and not workspace.backend.on_gpu
+        longer = 0.0 if looks else chunk.widest_row_bytes(workspace) * (1 - 1 / count)
+        for i in range(count):
+            start, stop = chunk.rows * i // count, chunk.rows * (i + 1) // count
+            if looks:
+                nbytes = workspace.backend.slice(chunk.data, start, stop).nbytes
+            else:
+                nbytes = int(min(chunk.nbytes, chunk.nbytes * (stop - start) / chunk.rows + longer))
+            yield stop - start, nbytes, read, 0
 
     def gives_views(self, chunk_rows: int) -> bool:
         """Whether all pieces are views of what this part holds on the device tier."""
@@ -210,6 +281,26 @@ class Part:
         with chunk.load(workspace) as data:
             for i in range(count):
                 yield workspace.backend.slice(data, chunk.rows * i // count, chunk.rows * (i + 1) // count)
+
+
+def _back(workspace: Workspace, slices: list[Chunk]) -> list[Chunk]:
+    """Staged slices of one chunk on the device tier: joined again, if both they and the whole fit for a moment."""
+    back = [_unstaged(workspace, chunk) for chunk in slices]
+    if len(back) == 1 or sum(chunk.nbytes for chunk in back) > workspace.budget.remaining_bytes:
+        return back
+    try:
+        claim = workspace.budget.reserve(sum(chunk.copy_bytes for chunk in back), _RETURNING)
+        data = workspace.backend.concat([chunk.data for chunk in back])
+    except MemoryError:
+        return back
+    claim.resize(min(claim.nbytes, data.nbytes))
+    return [Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)]
+
+
+def _unstaged(workspace: Workspace, chunk: Chunk) -> Chunk:
+    claim = workspace.budget.reserve(chunk.nbytes, _RETURNING)
+    data = chunk.read(workspace)
+    return Chunk(chunk.schema, chunk.rows, data.nbytes, data=data, reservation=claim)
 
 
 def group_chunks(

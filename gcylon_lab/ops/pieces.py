@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..tables.schema import Label, Schema
-from .chunk import Chunk
+from .chunk import Chunk, fill_together
 from .part import Part
 
 
@@ -62,6 +62,8 @@ def reading_bytes(chunks: Sequence[Chunk], names: Sequence[Label] | None = None)
     if len(chunks) == 1:
         return below, below
     whole = sum(columns_bytes(chunk, names) for chunk in chunks)
+    if fill_together(chunks, chunks[0].schema.names if names is None else names):
+        return whole, whole
     return whole, whole + below
 
 

@@ -12,7 +12,7 @@ from ..errors import ArgumentError
 from ..memory.budget import exceeded
 from ..tables.single_values import check_choice
 from ..units import format_bytes, format_count
-from .advice import limit_that_does
+from .advice import advise, limit_that_does
 from .costs import Costs, Numbers, costs_of, expected_results
 from .shapes import Shapes, wished_rows
 
@@ -230,6 +230,7 @@ def make_plan(
 class _Candidate:
     strategy: str
     fits: bool
+    fits_longest: bool  # also a round that has the longest row
     chunk_rows: int
     rounds: int
     peaks: tuple[int, ...]
@@ -252,7 +253,7 @@ class _Candidates(dict[str, _Candidate]):
 
 
 def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
-    costs = costs_of(shapes, strategy)
+    costs = costs_of(shapes, strategy, results)
     results_here = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
     always = results_here + costs.kept + shapes.used
     rows = wished_rows(shapes, config, placed=strategy != "staged")
@@ -260,13 +261,16 @@ def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tup
     if strategy != "direct":
         rows = costs.rows_in(np.maximum(np.array(shapes.limits) - always, 0.0), rows)
         rows = max(1, costs.in_whole_chunks(rows))
-    peaks = always + costs.work(rows)
+    peaks, most = always + costs.work(rows), always + costs.most(rows)
+    limits = np.array(shapes.limits)
+    fits = bool((peaks <= limits).all())
     return _Candidate(
         strategy,
-        fits=bool((peaks <= shapes.limits).all()),
+        fits=fits,
+        fits_longest=bool((most <= limits).all()),
         chunk_rows=rows,
         rounds=costs.rounds(rows),
-        peaks=tuple(int(n) for n in peaks),
+        peaks=tuple(int(n) for n in (np.minimum(most, limits) if fits else most)),
         costs=costs,
         always=always,
         worth_rows=worth_rows,
@@ -293,11 +297,11 @@ def _choose(
                 what += ", even if all tables gave way,"
             raise _too_small(candidates[strategy], shapes, config, results, what, may_stage=may_stage)
         return strategy, "because you asked for it"
-    if candidates["direct"].fits:
+    if candidates["direct"].fits_longest:
         return "direct", "because the result and the fastest chunk fit beside what is in use"
     chunked = candidates["chunked"]
     worth_it = min(config.min_chunk_rows, max(shapes.rows))
-    if chunked.fits and (chunked.chunk_rows >= worth_it or not may_stage):
+    if chunked.fits and (not may_stage or (chunked.chunk_rows >= worth_it and chunked.fits_longest)):
         return "chunked", "because the result and a smaller chunk fit, the fastest chunk does not"
     if may_stage and candidates["staged"].fits:
         return "staged", "because the result does not fit on the device beside what is in use"
@@ -321,10 +325,13 @@ def _too_small(
 ) -> Exception:
     costs, always = candidate.costs, candidate.always
     smallest = candidate.worth_rows if candidate.strategy == "direct" else 1
-    needed = always + costs.work(smallest) - shapes.used
+    needed = always + costs.most(smallest) - shapes.used
     worst = int(np.argmax(needed + shapes.used - shapes.limits))
     would_do = limit_that_does(shapes, config, candidate.strategy, results, may_stage=may_stage)
-    return exceeded(
+    error = exceeded(
         what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do,
         staged=candidate.strategy == "staged",
     )  # fmt: skip
+    if candidate.strategy == "staged":
+        advise(error, would_do, stages=True)
+    return error

@@ -83,7 +83,8 @@ def read_files(
             max_bytes = piece_bytes(workspace.budget.limit_bytes)
             if condition is not None:
                 max_bytes = max(1, max_bytes // 2)  # the other half is for what the condition makes of a piece
-            pieces = filtered(_watched(operation, mine, read(mine, max_bytes)), condition, columns)
+            computed = getattr(mine, "condition", condition)  # a plan may know how a format's columns are compared
+            pieces = filtered(_watched(operation, mine, read(mine, max_bytes)), computed, columns)
             return reserved(workspace, (workspace.backend.from_host(piece) for piece in pieces), max_bytes)
 
         result = taken(operation, make)

@@ -15,7 +15,6 @@ from ..memory.budget import Reservation, exceeded
 from ..profiling import span
 from ..tables.backend import Data
 from ..tables.scattering import Scattering
-from .advice import with_leeway
 from .operation import Operation
 from .part import Part
 from .placement import Arrivals, Sink, WritableSink
@@ -231,7 +230,7 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
         messages.clear()  # all ranks will split this round
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
-        numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes))
+        numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes, [operation.largest_piece_percent]))
         votes = operation.vote(VoteKind.ROUND, numbers, completes=not ahead)
         failure = _take_in(sink) if operation.overlaps and not ahead else None
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
@@ -241,7 +240,11 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
             if failure is not None:
                 raise failure
             return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
-        operation.see_needs(needs)
+        if not operation.record.rounds_done:
+            growing = np.maximum(votes[:, 2 + 2 * size, None], 100) / 100
+            operation.see_needs(
+                sink.needs(np.ceil(rows * growing).astype(np.int64), np.ceil(message_matrix * growing).astype(np.int64))
+            )
         arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
         if failure is not None:
@@ -293,15 +296,15 @@ def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> i
         worst = int(np.argmax(needs - free))
         limit = operation.limits[worst]
         # Made elsewhere: an error that its own frame holds is there until the next gc, with all that was exchanged.
-        raise agreed(_no_room(operation.verb, int(needs[worst]), limit - int(free[worst]), limit, worst))
+        raise agreed(_no_room(operation, int(needs[worst]), limit - int(free[worst]), limit, worst))
     # Where nothing is free, or less than nothing once the messages are packed, halving finds what fits.
     wanted = int(np.ceil(np.where(free > 0, needs / np.maximum(free, 1), 2).max()))
     return max(2, min(wanted, int(rows.max()), _MOST_PARTS))
 
 
-def _no_room(verb: str, needed: int, used: int, limit: int, rank: int) -> BudgetExceeded:
-    error = exceeded(f"A round of {verb}", needed, used, limit, rank=rank)
-    with_leeway(error)  # a next round may take a little more
+def _no_room(operation: Operation, needed: int, used: int, limit: int, rank: int) -> BudgetExceeded:
+    error = exceeded(f"A round of {operation.verb}", needed, used, limit, rank=rank)
+    operation.advise(error)
     return error
 
 

@@ -11,6 +11,7 @@ from ..errors import ArgumentError, BudgetExceeded, GcylonError, UnsupportedDtyp
 from ..memory.budget import exceeded
 from ..tables.backend import Backend, Data
 from ..tables.expressions import Expression
+from ..tables.refusals import is_refused_on_gpus
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct
 from ..tables.single_values import several_values, shown
 from ..units import format_bytes
@@ -132,6 +133,8 @@ def computed(work: Callable[[], Data], what: Callable[[], str]) -> Data:
     try:
         return work()
     except UnsupportedDtype as error:
+        if is_refused_on_gpus(error):
+            raise
         # There is no frame whose column could be converted.
         error.advice = (
             "Give each column values of its own type, as in fillna({'x': 0}), or convert the column by astype."
@@ -172,7 +175,7 @@ def _each_piece(
     """
     work = LocalWork(operation, operation.verb.capitalize())
     work.make_room(part.nbytes / max(part.rows, 1) + made_row_bytes, part.rows)
-    result = work.new_part(schema or operation.schema)
+    result = work.new_result(schema or operation.schema)
     schemas: dict[Schema, int] = {}
 
     def needed(data: Data) -> int:
@@ -183,14 +186,16 @@ def _each_piece(
     result_bytes = part.rows * made_row_bytes if shared is not None and not part.staged_bytes else part.nbytes
     at_once = min(rows, part.rows) * (2 * row_bytes + temporary + made_row_bytes) + part.largest_staged_bytes
     work.expect(at_once + (0 if operation.request.strategy == "staged" else result_bytes))
-    for piece, held in _pieces_with_claims(work, part, operation.schema, rows, apart=shared is not None):
-        for made, claim in work.apply(piece, needed, function):
-            schemas[made.schema] = schemas.get(made.schema, 0) + made.rows
-            if shared is not None and held is not None:
-                own = operation.workspace.backend.select(made, [name for name in made.schema.names if name in shared])
-                work.keep(result, made, claim, own_bytes=own.nbytes, shared=held)
-            else:
-                work.keep(result, made, claim)
+    with work.holding(part, part.nbytes + part.rows * made_row_bytes):
+        for piece, held in _pieces_with_claims(work, part, operation.schema, rows, apart=shared is not None):
+            for made, claim in work.apply(piece, needed, function):
+                schemas[made.schema] = schemas.get(made.schema, 0) + made.rows
+                if shared is not None and held is not None:
+                    names = [name for name in made.schema.names if name in shared]
+                    own = operation.workspace.backend.select(made, names)
+                    work.keep(result, made, claim, own_bytes=own.nbytes, shared=held)
+                else:
+                    work.keep(result, made, claim)
     if schema is None:
         if not schemas:
             none = operation.workspace.backend.empty(operation.schema)

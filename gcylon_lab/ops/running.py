@@ -7,11 +7,11 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from ..errors import BudgetExceeded, CommError, GcylonError
+from ..memory.budget import exceeded
 from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ..profiling import OperationRecord
 from ..profiling import operation as recorded
 from ..urls import without_secrets
-from .advice import with_leeway
 from .giving_way import GivingWay, giving_way_notes
 from .operation import Operation
 from .part import Part
@@ -123,21 +123,11 @@ def _named(operation: Operation, error: Exception) -> Exception:
     """Give an error of a library that ran out of memory the numbers and the option to change."""
     on_gpu = operation.workspace.backend.on_gpu
     if isinstance(error, BudgetExceeded):
-        _with_leeway(error)
+        operation.advise(error)
     if isinstance(error, GcylonError) or not on_gpu or not is_out_of_memory(error):
         return error  # an ordinary MemoryError is the machine's limit, not the budget's
     limit = operation.record.budget_bytes  # a lower one, of this operation, holds no longer
     return as_budget_exceeded(error, operation.workspace.budget, operation.verb, limit_bytes=limit)
-
-
-def _with_leeway(error: BudgetExceeded) -> None:
-    """Where one step did not fit, and nobody has reckoned what all of them take: a next one may take a little more."""
-    numbers = error.numbers
-    did = numbers.get("would_do")
-    if did is None or did != numbers["used_bytes"] + numbers["needed_bytes"]:
-        return
-    if error.advice.startswith("gpu_memory_limit"):  # not where there is other advice
-        with_leeway(error)
 
 
 def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:
@@ -147,14 +137,29 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: 
     operation.record.budget_bytes = limit
     with operation.workspace.budget.limited(limit):
         result = body(operation)
-    votes = operation.vote(VoteKind.CLOSING, (*giving_way.count(), operation.record.predicted_peak_bytes))
+        _check_held(operation, result)
+    one_limit = limit < operation.workspace.live_limit_bytes
+    numbers = (*giving_way.count(), operation.record.predicted_peak_bytes, int(one_limit))
+    votes = operation.vote(VoteKind.CLOSING, numbers)
     own, others = votes[:, :2].max(axis=0)
     if operation.plan is not None and votes[:, 2].all():  # of all steps, not of an exchange among them alone
         peaks = tuple(votes[:, 2].tolist())
         operation.plan = replace(operation.plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
-    operation.notes += giving_way_notes(int(own), int(others), inputs=giving_way.inputs, ran=True)
+    operation.notes += giving_way_notes(
+        int(own), int(others), inputs=giving_way.inputs, ran=True, come_back=bool(votes[:, 3].any())
+    )
     operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
     return result
+
+
+def _check_held(operation: Operation, result: Part) -> None:
+    """A strategy that was named is honoured, or refused: one that holds the result, which gave way, is not another."""
+    request, staged = operation.request, result.staged_bytes
+    if request.strategy not in ("direct", "chunked") or result is request.part or not staged:
+        return
+    budget, limit = operation.workspace.budget, operation.workspace.limit_for(operation.config)
+    what = f"Holding the result of {operation.verb} with strategy={request.strategy!r}"
+    raise exceeded(what, staged, budget.used_bytes, limit, would_do=limit + 2 * staged)
 
 
 def _let_go(error: BaseException | None) -> None:

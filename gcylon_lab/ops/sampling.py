@@ -88,7 +88,7 @@ def _taken(operation: Operation, part: Part, first: int, seed: int, last: int) -
     """The rows whose number is at most ``last``."""
     work, backend = LocalWork(operation, "Taking rows"), operation.workspace.backend
     work.make_room(0.0, 0)
-    result = work.new_part(operation.schema)
+    result = work.new_result(operation.schema)
     result.partitioning = part.partitioning
     if last < 0:
         return result
@@ -97,11 +97,12 @@ def _taken(operation: Operation, part: Part, first: int, seed: int, last: int) -
     work.expect(min(rows, part.rows) * (3 * row_bytes + 48) + part.largest_staged_bytes)
     ids = backend.new_ids(0, 2).dtype
 
-    for piece in work.pieces(part, operation.schema, rows):
-        left = chance_words(seed, first, first + piece.rows) > np.uint64(last)
-        first += piece.rows
-        needed = 2 * piece.nbytes + backend.partition_scratch_bytes(piece.rows, 2) + 48 * piece.rows
-        claim = work.claim(needed)
-        data, offsets = backend.partition(piece, left.astype(ids), 2)
-        work.keep(result, backend.concat([backend.slice(data, 0, int(offsets[1]))]), claim)
+    with work.holding(part, part.nbytes):
+        for piece in work.pieces(part, operation.schema, rows):
+            left = chance_words(seed, first, first + piece.rows) > np.uint64(last)
+            first += piece.rows
+            needed = 2 * piece.nbytes + backend.partition_scratch_bytes(piece.rows, 2) + 48 * piece.rows
+            claim = work.claim(needed)
+            data, offsets = backend.partition(piece, left.astype(ids), 2)
+            work.keep(result, backend.concat([backend.slice(data, 0, int(offsets[1]))]), claim)
     return result

@@ -72,6 +72,9 @@ class Shapes:
         Whether tables are counted as given way that have not, as that would be in vain: the plan will be refused.
     fixed : bool
         Whether it is known that no column is variable: what rows take more is then the padding of staged chunks.
+    widest_bytes : tuple of int
+        Of each rank: bytes of the variable columns in the row in which they take most, 0 or left out where it is not
+        known.
     """
 
     verb: str
@@ -95,6 +98,7 @@ class Shapes:
     ready: bool = False
     in_vain: bool = False
     fixed: bool = False
+    widest_bytes: tuple[int, ...] = ()
 
     @property
     def size(self) -> int:
@@ -126,6 +130,14 @@ class Shapes:
         return max(float(self.fixed_row_bytes), sum(self.nbytes) / total) if total else float(self.fixed_row_bytes)
 
     @property
+    def row_bytes_of_ranks(self) -> tuple[float, ...]:
+        """Mean bytes of a row on each rank; that of all where a rank has none."""
+        of_ranks = zip(self.rows, self.nbytes, strict=True)
+        return tuple(
+            max(float(self.fixed_row_bytes), n / count) if count else self.bytes_per_row for count, n in of_ranks
+        )
+
+    @property
     def variable_row_bytes(self) -> float:
         """Mean bytes of a row in the variable columns."""
         return self.bytes_per_row - self.fixed_row_bytes
@@ -148,6 +160,7 @@ class Shapes:
             texts=infos[0].get("texts", 0),
             fixed=infos[0].get("fixed", False),
             null_columns=max(0, *(i.get("null_columns", -1) for i in infos)),
+            widest_bytes=tuple(i.get("widest_row_bytes", 0) for i in infos),
             **infos[0].get("exchange", {}),
             **more,
         )

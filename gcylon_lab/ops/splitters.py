@@ -13,26 +13,19 @@ from ..profiling import span
 from ..tables import packing
 from ..tables.backend import Data
 from ..tables.data import Columns, concat_columns, empty_columns
-from ..tables.pandas_sorting import sort_order, sort_scratch_bytes, starts_of_equal_rows, take_rows
+from ..tables.pandas_sorting import sort_order, sort_scratch_bytes, split_ids, starts_of_equal_rows, take_rows
 from ..tables.schema import Schema
 from ..tables.sorting import SortKey
 from .chunk import Chunk
 from .operation import Operation
 from .part import Part
 from .shapes import Shapes
+from .sort_costs import sample_rows
 from .votes import VoteKind
 from .workspace import Workspace
 
 Int64s = npt.NDArray[np.int64]
 
-# Of so many rows one is looked at, within these numbers for each rank. A rank's share of the result then differs from
-# the mean by about 1/sqrt(rows looked at): 1.6 % with the most.
-_ONE_IN = 128
-_LEAST_A_RANK = 64
-_MOST_A_RANK = 4096
-_MOST_BYTES_A_RANK = 4 * 1024**2  # with long text, fewer
-_SHARE = 0.5  # of the budget, that a sample may take
-_SAMPLED = 1024  # what it costs to order a row is that of so many
 _SEED = 7919  # the same on all ranks: each knows the positions of the others
 _EVERY = np.iinfo(np.int64).max
 
@@ -58,19 +51,6 @@ class Splitters:
     def cuts(self, first: int) -> Int64s:
         """The splitters' rows, counted from row ``first`` of the global order."""
         return np.maximum(self.positions - first, 0)
-
-
-def sample_rows(shapes: Shapes) -> list[int]:
-    """How many rows of each rank are looked at: it does not depend on strategies, so that all of them cut alike."""
-    total, size = sum(shapes.rows), shapes.size
-    wanted = min(max(total // _ONE_IN, _LEAST_A_RANK * size), _MOST_A_RANK * size)
-    if total:
-        table_row = max(1.0, sum(shapes.nbytes) / total)
-        a_row = 2 * table_row + sort_scratch_bytes(_SAMPLED, int(_SAMPLED * table_row)) / _SAMPLED
-        most = min(_MOST_BYTES_A_RANK * size / table_row, _SHARE * min(shapes.limits) / a_row)
-        wanted = min(wanted, max(int(most), 8 * size))
-    wanted = min(wanted, total)
-    return [-(-wanted * n // total) if total else 0 for n in shapes.rows]
 
 
 def sample_positions(rank: int, rows: int, count: int) -> Int64s:
@@ -109,6 +89,7 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
         texts = workspace.transport.share(text)
         shared = sum(map(len, texts))
         needed = 0 if workspace.backend.on_gpu else 2 * shared + sort_scratch_bytes(sum(counts), shared)
+        operation.expect_before(needed)
         with workspace.budget.reserve(needed, "The sample"):
             parts = [_unpacked(schema, count, text) for count, text in zip(counts, texts, strict=True)]
             every = concat_columns(parts)
@@ -165,6 +146,11 @@ class Buckets:
     keys: Columns
     cuts: Int64s
     equal: tuple[bool, ...]
+
+    def largest_share(self, sample: Columns, keys: Sequence[SortKey]) -> float:
+        """The share of a sample, which is sorted, that falls into the largest bucket that has to be sorted."""
+        counts = np.bincount(split_ids(sample, keys, self.keys, self.cuts), minlength=len(self.equal))
+        return float(counts[~np.array(self.equal)].max(initial=0)) / max(sample.rows, 1)
 
     def split(self, workspace: Workspace, data: Data, keys: Sequence[SortKey]) -> list[Data]:
         """Cut sorted rows; views, one a bucket."""

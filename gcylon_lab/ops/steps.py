@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, cast
 
+from ..errors import BudgetExceeded
 from ..tables.schema import Label
 from .costs import costs_of
 from .exchange import exchange_table
-from .operation import Int64s, Operation
+from .operation import Operation
 from .part import Part, Partitioning
 from .partition import HashRoute
 from .plan import Plan
@@ -44,6 +45,7 @@ class Step(Operation):
         self._outer = outer
         self._rounds_before = outer.record.rounds_done
         self._predicted_before = outer.record.predicted_peak_bytes
+        self.exchanges, self._exchange = outer.exchanges, len(outer.exchanges) + 1
         self.open()
 
     def open(self) -> None:
@@ -54,11 +56,11 @@ class Step(Operation):
             VoteKind.COUNT,
             (
                 part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
-                len(part.chunks), null_columns(self.lacking), ready,
+                len(part.chunks), null_columns(self.lacking), ready, self._widest_row_bytes(),
             ),
         )  # fmt: skip
         self.schema = self._agree_schema(part.schema, votes[:, 0], votes[:, 1])
-        self._sizes = votes[:, 1:6]
+        self._sizes, self._widest = votes[:, 1:6], tuple(votes[:, 8].tolist())
         self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, votes[:, 6], votes[:, 7], votes[:, 0])
 
     def make_room(self, **more: Any) -> None:
@@ -88,16 +90,13 @@ class Step(Operation):
         alike = [list(some) for _, some in groupby(chunks, key=lambda chunk: chunk.schema)]
         rows = max(min(plan.chunk_rows, sum(chunk.rows for chunk in some)) for some in alike)
         costs = costs_of(shapes, plan.strategy)
-        less = costs.work(plan.chunk_rows)[self.rank] - costs.work(max(1, rows))[self.rank]
+        less = costs.most(plan.chunk_rows)[self.rank] - costs.most(max(1, rows))[self.rank]
         cast = max(chunk.rows for chunk in chunks if chunk.schema != self.schema)
         return int(min(plan.chunk_rows, cast) * self.schema.row_bytes - less)
 
-    def see_needs(self, needs: Int64s) -> None:
-        """Predict again, once the first vote has told what a round brings."""
-        plan, shapes = self.plan, self._planned
-        super().see_needs(needs)
-        if plan is not None and shapes is not None and plan.strategy == "staged" and not self.record.rounds_done:
-            self.predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
+    def advise(self, error: BudgetExceeded) -> None:
+        """As the whole operation does."""
+        self._outer.advise(error)
 
     def done(self) -> None:
         """Give the plan to the operation, under its name."""
@@ -129,11 +128,12 @@ def local_plan(operation: Operation, part: Part, result: Part, reason: str) -> P
     """The plan of an operation that exchanged nothing, as this rank has it: where its result went to is known."""
     peak = operation.record.predicted_peak_bytes
     limit = operation.workspace.limit_for(operation.config)
-    staged = result.staged_bytes > 0
-    operation.record.strategy, operation.record.reason = ("staged" if staged else "direct"), reason
+    asked = operation.request.strategy
+    strategy = asked if asked != "auto" else "staged" if result.staged_bytes else "direct"
+    operation.record.strategy, operation.record.reason = strategy, reason
     return Plan(
         verb=operation.verb,
-        strategy="staged" if staged else "direct",
+        strategy=strategy,
         rounds=0,
         chunk_rows=part.rows,
         round_bytes=0,

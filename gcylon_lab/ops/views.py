@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..memory.budget import Reservation
 from ..tables.backend import Data
@@ -42,7 +43,9 @@ class ChunkView(Chunk):
             data = workspace.backend.relabel(workspace.backend.select(whole.data, self._names), schema)
             super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=whole.claim)
         else:  # as large as what is read back
-            super().__init__(schema, whole.rows, whole.loaded_bytes(self._names), region=whole.region)
+            widest = whole.widest_row_bytes(workspace) if schema.variable else 0
+            nbytes = whole.loaded_bytes(self._names)
+            super().__init__(schema, whole.rows, nbytes, region=whole.region, widest_row_bytes=widest)
 
     @property
     def copy_bytes(self) -> int:
@@ -52,6 +55,14 @@ class ChunkView(Chunk):
     def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
         """Bytes that `load` reads back: of some columns, or all."""
         return self._whole.loaded_bytes(self._behind(names))
+
+    def fills(self, names: Sequence[Label]) -> bool:
+        """Whether `fill` can be called."""
+        return self._whole.fills(self._behind(names))
+
+    def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
+        """Put the rows of fixed columns into arrays, from a row on."""
+        self._whole.fill(workspace, self._behind(names), arrays, start)
 
     def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
         """Give the rows, perhaps of some columns only, without a reservation."""
@@ -105,11 +116,16 @@ class MarkedChunk(Chunk):
             held.resize(max(0, data.nbytes - whole.nbytes))
             super().__init__(schema, whole.rows, data.nbytes, data=data, reservation=(whole.claim, held))
         else:
-            super().__init__(schema, whole.rows, whole.nbytes + more, region=whole.region)
+            widest = whole.widest_row_bytes(workspace)
+            super().__init__(schema, whole.rows, whole.nbytes + more, region=whole.region, widest_row_bytes=widest)
 
     def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
         """Bytes that `load` reads back and makes: all, whatever columns are asked for."""
         return 0 if self._region is None else self.nbytes
+
+    def fills(self, names: Sequence[Label]) -> bool:
+        """Not before its marks are made."""
+        return self._region is None and super().fills(names)
 
     def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
         """Give the rows, perhaps of some columns only, without a reservation."""
@@ -179,14 +195,19 @@ class ShownPart(Part):
             raise ValueError("a view has no chunks of its own")
         self._seen, self._shown = [[] for _ in self.sources], [[] for _ in self.sources]
 
-    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int) -> int:
+    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int, *, one_limit: int | None = None) -> int:
         """Move chunks of the parts behind down, one part after the other."""
         freed = 0
         for place, source in enumerate(self.sources):
             if freed < wanted_bytes:
                 self._seen[place], self._shown[place] = [], []
-                freed += source.stage(workspace, wanted_bytes - freed, slice_bytes)
+                freed += source.stage(workspace, wanted_bytes - freed, slice_bytes, one_limit=one_limit)
         return freed
+
+    def return_evicted(self, workspace: Workspace, limit_bytes: int) -> None:
+        """Bring back chunks of the parts behind."""
+        for source in self.sources:
+            source.return_evicted(workspace, limit_bytes)
 
     def cut(self, workspace: Workspace) -> None:
         """Cut large staged chunks of the parts behind."""

@@ -21,7 +21,7 @@ from ..profiling import span
 Int64s = npt.NDArray[np.int64]
 
 _HEADER = 3  # kind, operation number, failed
-_FIXED = 8
+_FIXED = 9
 
 
 class VoteKind(IntEnum):

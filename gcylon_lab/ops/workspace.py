@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..comm.transport import Transport, WritableWindows
 from ..config import GcylonConfig
-from ..errors import BudgetExceeded
+from ..errors import BudgetExceeded, ConfigError
 from ..memory.budget import MemoryBudget
 from ..memory.lower import LowerTiers
 from ..profiling import Recorder
@@ -92,6 +92,14 @@ class Workspace:
         """
         return config.limit_bytes(self.budget.ceiling_bytes, self.free_at_start_bytes)
 
+    @property
+    def live_limit_bytes(self) -> int:
+        """The device limit of operations that have no config of their own."""
+        try:
+            return self.limit_for(self.config)
+        except ConfigError:  # it asks for more than this rank has
+            return self.budget.ceiling_bytes
+
     def stages_beside(self, schema: Schema) -> bool:
         """Whether rows of a schema leave the device tier beside what a rank does next: texts, which are packed for that
         in memory that nobody has claimed, are waited for."""
@@ -123,12 +131,13 @@ class Workspace:
         """
         if self._missing(wanted_bytes, limit_bytes) <= 0:
             return
+        one_limit = limit_bytes if limit_bytes < self.live_limit_bytes else None
         for unit in giving_way_together(parts, self.parts, with_views=with_views):
             for part in unit:
                 missing = self._missing(wanted_bytes, limit_bytes)
                 if missing <= 0:
                     return
-                part.stage(self, missing, self.slice_bytes(limit_bytes, part.schema))
+                part.stage(self, missing, self.slice_bytes(limit_bytes, part.schema), one_limit=one_limit)
 
     def _missing(self, wanted_bytes: int, limit_bytes: int) -> int:
         return self.budget.used_bytes + wanted_bytes - limit_bytes

@@ -158,6 +158,10 @@ class Backend(RelationalBackend, Protocol):
         """Bytes that the variable columns of the rows of each id take, about; shape (n,)."""
         ...
 
+    def widest_row_bytes(self, data: Data) -> int:
+        """About how many bytes the variable columns of that row take in which they take most; 0 where nobody looks."""
+        ...
+
     def partition_scratch_bytes(self, rows: int, n: int) -> int:
         """Temporary bytes that `partition_ids` and `partition` use for so many rows, beside their results."""
         ...

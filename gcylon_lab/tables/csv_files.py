@@ -13,23 +13,41 @@ from pyarrow import csv
 from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
-from .exact_numbers import first_rounded, rounded, rounded_columns, type_of_integers
 from .file_columns import require_columns
-from .filesystems import Storage
+from .filesystems import NO_UTF8, Storage, reading, unreadable
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
 from .schema import require_distinct
-from .text_blocks import COMPRESSED, Place, blocks, first_line, first_lines, text_notes, text_size, unreadable
-from .text_types import Types, asked_types, plain_type, settled, widened
+from .text_blocks import (
+    COMPRESSED,
+    Place,
+    blocks,
+    first_record,
+    first_records,
+    require_closed,
+    text_notes,
+    text_size,
+    text_start,
+)
+from .text_types import (
+    Types,
+    advice_on_times,
+    asked_types,
+    first_rounded,
+    plain_type,
+    rounded,
+    rounded_columns,
+    settled,
+    type_of_integers,
+    widened,
+    with_offsets,
+)
 
+_LEAST_BLOCK_BYTES = 4096
 CSV_SUFFIXES = tuple(f"{end}{packed}" for end in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED))
 _NULLS = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
     "NULL", "NaN", "None", "n/a", "nan", "null",
 ]  # fmt: skip
-_QUOTES = (
-    "If values hold line ends inside quotes, pass newlines_in_values=True; if quotes are plain characters, pass "
-    "quotes=False."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,17 @@ class CsvPlan:
     quotes: bool
     storage: Storage = field(default_factory=Storage)
     notes: tuple[str, ...] = ()
+
+    @property
+    def quoting(self) -> bytes | None:
+        """The delimiter, where double quotes enclose values."""
+        return self.delimiter.encode() if self.quotes else None
+
+    def start(self, path: str) -> tuple[int, tuple[str, ...]]:
+        """Where the rows of a file begin, and its names."""
+        if self.header:
+            return _header(path, self.storage, self.delimiter, header=True, quotes=self.quotes)
+        return text_start(path, self.storage), self.names
 
 
 def plan_csv(
@@ -78,9 +107,11 @@ def plan_csv(
     dtype : mapping of column name to dtype text, optional
         Where the first megabytes do not tell.
     parse_dates : sequence of str
-        Columns that are times; they become datetime64[us]. Others that look so stay text, as in pandas.
+        Columns that are times; they become datetime64[us], or datetime64[us, UTC] where the first one has an offset
+        from UTC. Others that look so stay text, as in pandas.
     newlines_in_values : bool
-        Whether quoted values may hold line ends where a file would be cut. Each then goes to one rank whole.
+        Whether each file goes to one rank whole. Line ends inside quotes are known without it, but where a file is
+        split over the ranks inside a quoted value of more than a MiB.
     quotes : bool
         Whether double quotes enclose values; otherwise they are plain characters.
     storage : Storage, optional
@@ -100,18 +131,22 @@ def plan_csv(
     storage = storage or Storage()
     files = expand_paths(paths, CSV_SUFFIXES, storage)
     asked = asked_types(dtype, tuple(parse_dates))
-    names = _names(files[0], storage, delimiter, header, quotes)
+    _, names = _header(files[0], storage, delimiter, header=header, quotes=quotes)
     require_columns(files[0], names, asked)
     plan = CsvPlan((), files[0], names, asked, asked, delimiter, header, quotes, storage)
-    types = _first_types(files, plan) | asked
+    dates = [name for name in parse_dates if name not in (dtype or {})]
+    with reading(files[0]):
+        types = _first_types(files, plan, dates)
     cuttable = [not (newlines_in_values or file.endswith(COMPRESSED)) for file in files]
     sizes = [(file, text_size(file, storage), cut) for file, cut in zip(files, cuttable, strict=True)]
     plan = replace(plan, types=types, notes=text_notes(sizes))
     return [replace(plan, pieces=tuple(share)) for share in spread_bytes(sizes, size)]
 
 
-def _names(path: str, storage: Storage, delimiter: str, header: bool, quotes: bool) -> tuple[str, ...]:
-    line = first_line(path, storage)
+def _header(path: str, storage: Storage, delimiter: str, *, header: bool, quotes: bool) -> tuple[int, tuple[str, ...]]:
+    """Where the first line with something in it ends, and the names of the columns that it tells."""
+    quoting = delimiter.encode() if quotes else None
+    start, line = first_record(path, storage, quoting)
     if not line.strip():
         raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
     if line.startswith((b"PAR1", b"ARROW1")):
@@ -119,6 +154,7 @@ def _names(path: str, storage: Storage, delimiter: str, header: bool, quotes: bo
         raise ReadError(f"{path} is a {kind} file, no text", advice=f"Read it with {reader}.", path=path)
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ReadError(f"{path} is written in UTF-16", advice="Convert it to UTF-8, as iconv does.", path=path)
+    require_closed(Place(path, storage, start), line, quoting)
     if b"\r" in (re.sub(rb'"[^"]*"', b"", line) if quotes else line).rstrip(b"\r\n"):
         raise ReadError(
             f"{path} has lines that end in a carriage return alone, where a rank's share cannot be cut",
@@ -128,33 +164,34 @@ def _names(path: str, storage: Storage, delimiter: str, header: bool, quotes: bo
     try:
         table = csv.read_csv(
             pa.BufferReader(line.rstrip(b"\r\n") + b"\n"),
-            csv.ReadOptions(autogenerate_column_names=not header),
-            csv.ParseOptions(delimiter=delimiter, quote_char='"' if quotes else False),
+            csv.ReadOptions(autogenerate_column_names=not header, block_size=len(line) + 2),
+            csv.ParseOptions(delimiter=delimiter, quote_char='"' if quotes else False, newlines_in_values=quotes),
         )
+        names = tuple(table.schema.names) if header else tuple(map(str, range(table.num_columns)))
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise unreadable(path, error) from None
-    names = tuple(table.schema.names) if header else tuple(map(str, range(table.num_columns)))
-    require_distinct(names)
-    return names
+    with reading(path):
+        require_distinct(names)
+    return start + len(line), names
 
 
-def _first_types(files: Sequence[str], plan: CsvPlan) -> Types:
+def _first_types(files: Sequence[str], plan: CsvPlan, dates: Sequence[str]) -> Types:
     """Types of the columns that the first block with rows tells; those without a value there are left open."""
     for path in files:
-        skip = len(first_line(path, plan.storage)) if plan.header else 0
-        block = first_lines(path, plan.storage, plan.quotes)[skip:]
+        skip, names = plan.start(path)
+        block = first_records(path, plan.storage, skip, plan.quoting)
         if block.strip():
-            names = _names(path, plan.storage, plan.delimiter, True, plan.quotes) if plan.header else plan.names
-            return _types_in(Place(path, plan.storage, skip), block, names, plan)
-    return {}
+            return _types_in(Place(path, plan.storage, skip), block, names, plan, dates)
+    return plan.asked
 
 
-def _types_in(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan) -> Types:
-    found = _parse(place, block, names, plan.types, plan)
+def _types_in(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan, dates: Sequence[str]) -> Types:
+    asked = with_offsets(plan.asked, dates, lambda name: _texts(place, block, names, name, plan))
+    found = _parse(place, block, names, asked, plan)
     types = {field.name: plain_type(field.type) for field in found.schema}
     for name in rounded_columns(found, plan.asked):
         types[name] = type_of_integers(_texts(place, block, names, name, plan)) or types[name]
-    return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
+    return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)} | asked
 
 
 def _texts(place: Place, block: bytes, names: Sequence[str], name: str, plan: CsvPlan) -> Any:
@@ -185,24 +222,25 @@ def _parse(
         )
     except pa.ArrowInvalid as error:
         advice = _advice(str(error), names, types, quoted=plan.quotes and b'"' in block)
-        row = re.search(r"Row #(\d+)", str(error))
-        line = place.line(block, int(row[1]), plan.quotes) if row else None
-        raise unreadable(place.path, error, advice, line=line) from None
+        row, column = re.search(r"Row #(\d+)", str(error)), re.search(r"column #(\d+)", str(error))
+        line = place.line(block, int(row[1]), plan.quoting) if row else None
+        failed = unreadable(place.path, error, advice, line=line)
+        failed.numbers |= {"column": names[int(column[1])]} if column else {}
+        raise failed from None
 
 
 def _advice(reason: str, names: Sequence[str], types: Types, *, quoted: bool) -> str:
     """What to change, by what arrow says went wrong."""
     if "invalid UTF8" in reason:
-        return "It has to be written in UTF-8: convert it before, such as with iconv."
+        return NO_UTF8
     value = re.search(r"column #(\d+).*conversion error", reason)
     if value is not None:
         name = names[int(value[1])]
         if pa.types.is_timestamp(types.get(name, pa.null())):
-            return f"Leave {name!r} out of parse_dates: it is text then, or what its values are."
+            return advice_on_times(name, types[name], reason)
         return f"Pass dtype={{{name!r}: 'str'}}, or another dtype that all its values have."
-    if quoted:
-        return _QUOTES
-    return "Each line has to hold as many values as there are columns; is it the right delimiter?"
+    plain = " If double quotes are plain characters, pass quotes=False." if quoted else ""
+    return f"Each line has to hold as many values as there are columns; is it the right delimiter?{plain}"
 
 
 def read_csv_chunks(
@@ -238,39 +276,30 @@ def read_csv_chunks(
     wanted = require_columns(plan.first, plan.names, columns)
     any_rows = False
     for piece in plan.pieces:
-        for table in _tables(piece, plan, wanted, max(4096, max_bytes // 4)):  # text grows when it becomes numbers
-            any_rows = True
-            yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
+        block_bytes = max(_LEAST_BLOCK_BYTES, max_bytes // 4)  # text grows when it becomes numbers
+        with reading(piece.path):
+            for table in _tables(piece, plan, wanted, block_bytes):
+                any_rows = True
+                yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
     if not any_rows:
         fields = [pa.field(name, plan.types.get(name, pa.null())) for name in wanted]
         yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
 
 
 def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes: int) -> Iterator[Any]:
-    names, skip = plan.names, 0
-    if plan.header:
-        skip = len(first_line(piece.path, plan.storage))
-        names = _names(piece.path, plan.storage, plan.delimiter, True, plan.quotes)
-        if set(names) != set(plan.names):
-            raise ReadError(
-                f"{piece.path} has the columns {list(names)}, but the first file has {list(plan.names)}",
-                advice="Read files with the same columns.",
-                path=piece.path,
-            )
-    for place, block in blocks(piece, plan.storage, skip, block_bytes, plan.quotes):
-        # A block ends outside quotes, if it began there. Where a cut between ranks fell inside quotes, the first such
-        # cut ends a piece that began outside, so the quotes of its last block are odd.
-        if plan.quotes and block.count(b'"') % 2:
-            raise ReadError(
-                f"{piece.path}: a double quote between bytes {piece.start} and {piece.stop} is not closed",
-                advice=_QUOTES,
-                path=piece.path,
-            )
+    skip, names = plan.start(piece.path)
+    if set(names) != set(plan.names):
+        raise ReadError(
+            f"{piece.path} has the columns {list(names)}, but the first file has {list(plan.names)}",
+            advice="Read files with the same columns.",
+            path=piece.path,
+        )
+    for place, block in blocks(piece, plan.storage, skip, block_bytes, plan.quoting):
         table = _typed(place, block, names, plan).select(wanted)
         for name in rounded_columns(table, plan.asked):
             value = first_rounded(_texts(place, block, names, name, plan))
             if value is not None:
-                raise rounded(piece.path, name, value, text_can_be_asked_for=True)
+                raise rounded(piece.path, name, value)
         if table.num_rows:
             yield table
 
@@ -279,6 +308,8 @@ def _typed(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan) -> A
     try:
         table = _parse(place, block, names, plan.types, plan)
     except ReadError as error:
+        if error.numbers.get("column") in plan.asked:
+            raise
         found = {field.name: plain_type(field.type) for field in _parse(place, block, names, {}, plan).schema}
         table = _parse(place, block, names, widened(place.path, plan.types, found, error.message), plan)
     again = settled(table.schema, plan.types)

@@ -112,11 +112,13 @@ def converted(values: Any, dtype: Any) -> Any:
 
     cupy compiles its kernels so that float32 values below 1.2e-38 are zeros; libcudf does not.
     """
-    if values.dtype != np.float32 or np.dtype(dtype) != np.float64 or not values.size:
+    dtype = np.dtype(dtype)
+    if {values.dtype, dtype} != {np.dtype(np.float32), np.dtype(np.float64)} or not values.size:
         return values.astype(dtype, copy=False)
-    narrow = cupy.ascontiguousarray(values)
-    plain = plc.Column(plc.DataType(plc.TypeId.FLOAT32), narrow.size, plc.gpumemoryview(narrow), None, 0, 0, [])
-    return as_array(plc.unary.cast(plain, plc.DataType(plc.TypeId.FLOAT64), stream=current_stream()), np.float64)
+    given, types = cupy.ascontiguousarray(values), (plc.TypeId.FLOAT32, plc.TypeId.FLOAT64)
+    before, after = types if dtype == np.float64 else types[::-1]
+    plain = plc.Column(plc.DataType(before), given.size, plc.gpumemoryview(given), None, 0, 0, [])
+    return as_array(plc.unary.cast(plain, plc.DataType(after), stream=current_stream()), dtype)
 
 
 def empty_columns(schema: Schema) -> DeviceColumns:

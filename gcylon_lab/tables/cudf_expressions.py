@@ -29,8 +29,10 @@ from .data import empty_columns
 from .expressions import Expression, compute
 from .pandas_rows import value_of
 from .promotion import fixed_column
+from .refusals import refused_argument
 from .schema import Schema
 from .time_texts import with_times
+from .unlike_values import check_comparisons
 
 _STEP_ROW_BYTES = 16
 # What pandas' own dtypes answer with no, or yes for "ne", where a value is missing, and cuDF leaves open.
@@ -76,32 +78,42 @@ class CudfRows:
 def _series(expression: Expression, data: DeviceColumns) -> Any:
     """The series of an expression, made on cuDF's own stream."""
     cupy.cuda.get_current_stream().synchronize()
+    check_comparisons(expression, data.schema)
     computing = _Computing(data)
-    timed = _dates_as_times(with_times(expression, data.schema, days=False), data.schema)
+    timed = with_times(expression, data.schema, days=False)
     value = compute(timed, computing.column, computing.as_pandas)
     return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
 
 
-def _dates_as_times(expression: Any, schema: Schema) -> Any:
-    """An expression in which the dates beside columns of dates are times at midnight, as cuDF holds those columns.
+def _with_its_times(step: Expression, schema: Schema) -> Expression:
+    """A step with its dates and times as cuDF takes them; itself where there are none.
 
-    Beside columns of times they stay dates, which pandas and cuDF take for something else.
+    Beside columns of dates, which are times at midnight to cuDF, a date is one too. Beside columns of times it stays a
+    date, which pandas and cuDF take for something else.
     """
-    if not isinstance(expression, Expression) or expression.operation == "col":
-        return expression
-    kinds = {schema[name].kind for name in expression.columns() if name in schema}
-    arguments = [_dates_as_times(argument, schema) for argument in expression.arguments]
-    if "date" in kinds and "datetime" not in kinds:
-        arguments = [_as_time(argument) for argument in arguments]
-    return Expression(expression.operation, *arguments)
+    if step.operation == "col":
+        return step
+    kinds = {schema[name].kind for name in step.columns() if name in schema}
+    dates = "date" in kinds and "datetime" not in kinds
+    arguments = [_as_time(argument, dates=dates, plain=step.operation == "where") for argument in step.arguments]
+    if all(new is old for new, old in zip(arguments, step.arguments, strict=True)):
+        return step
+    return Expression(step.operation, *arguments)
 
 
-def _as_time(value: Any) -> Any:
+def _as_time(value: Any, *, dates: bool, plain: bool) -> Any:
     if isinstance(value, list):
-        return [_as_time(one) for one in value]
-    if isinstance(value, Expression) and value.operation == "lit":
-        return Expression("lit", *map(_as_time, value.arguments))
-    return pd.Timestamp(value) if isinstance(value, datetime.date) else value
+        made = [_as_time(one, dates=dates, plain=plain) for one in value]
+        return value if all(new is old for new, old in zip(made, value, strict=True)) else made
+    if isinstance(value, Expression):
+        inner = value.arguments[0] if value.operation == "lit" else None
+        new = _as_time(inner, dates=dates, plain=plain)
+        return value if new is inner else Expression("lit", new)
+    if dates and isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
+        value = pd.Timestamp(value)
+    if plain and isinstance(value, (pd.Timestamp, pd.Timedelta)) and getattr(value, "tz", None) is None:
+        return value.to_numpy()  # of others cuDF knows no dtype there
+    return value
 
 
 def _column_of_dates(expression: Expression, schema: Schema) -> Column | None:
@@ -132,17 +144,25 @@ class _Computing:
 
     def as_pandas(self, step: Expression) -> Any:
         """A condition where values may be missing, as pandas answers it; None for other steps."""
+        if step.operation == "astype" and getattr(pd.api.types.pandas_dtype(step.arguments[1]), "tz", None):
+            raise refused_argument("to a time zone", f"astype({str(step.arguments[1])!r})")
+        own = _with_its_times(step, self._data.schema)
         if step.operation not in _TESTS and step.operation not in _COMBINED:
-            return None
-        values = [compute(argument, self.column, self.as_pandas) for argument in step.arguments]
+            return None if own is step else compute(own, self.column, self.as_pandas)
+        values = [compute(argument, self.column, self.as_pandas) for argument in own.arguments]
         if step.operation in _COMBINED and all(_is_condition(value) for value in values):
             return _combined(step.operation, *values)
         if step.operation == "str.contains":
             made = _contains(*values[:2], **dict(*values[2:]))
         else:
             made = compute(Expression(step.operation, *values), self.column)
-        if isinstance(made, cudf.Series) and made.has_nulls and _by_pandas(step, self._data.schema).dtype == np.bool_:
+        open_times = _times_with_nulls(values)
+        if not isinstance(made, cudf.Series) or not (made.has_nulls or open_times):
+            return made
+        if _by_pandas(step, self._data.schema).dtype == np.bool_:
             return made.fillna(step.operation == "ne")
+        for times in open_times:  # cuDF has answered for them as of numpy's dtypes
+            made = made.where(times.notna(), None)
         return made
 
 
@@ -153,6 +173,10 @@ def _contains(texts: Any, pattern: str, *, regex: bool = False, case: bool = Tru
     else:
         found = texts.str.contains(pattern, regex=False, case=case)
     return found.where(texts.notna(), na)
+
+
+def _times_with_nulls(values: Sequence[Any]) -> list[Any]:
+    return [one for one in values if isinstance(one, cudf.Series) and one.dtype.kind in "mM" and one.has_nulls]
 
 
 def _is_condition(value: Any) -> bool:
@@ -186,7 +210,7 @@ def _column(name: Label, expression: Expression, data: DeviceColumns) -> tuple[C
     if dates is not None:
         return made.schema[name], made.arrays[0]
     wanted, _ = interop._from_series(name, _by_pandas(expression, data.schema))
-    if wanted.fixed and wanted.kind == "int" and not made.schema[name].fixed:
+    if wanted.fixed and wanted.kind == "int" and not made.schema[name].fixed and expression.operation != "astype":
         wanted = fixed_column(name, pa.float64())  # of pandas' own dtypes that of ints with missing ones
     if wanted.kind not in ("null", "category") and wanted != schema[name]:
         made = cast(_without_nulls(made, wanted), Schema([wanted]))

@@ -11,7 +11,6 @@ import cupy
 import numpy as np
 import pylibcudf as plc
 
-from ..errors import UnsupportedDtype
 from .aggregation import Kernel, sum_beyond
 from .column import Column, Label
 from .cudf_data import (
@@ -30,6 +29,7 @@ from .cudf_rows import from_result, gathered, item_type, made, masked, nullable,
 from .group_kernels import between, two_sum
 from .hashing import require_hashable
 from .order_bits import Words, to_bits
+from .refusals import refused_column
 from .schema import Schema
 
 _EXCLUDE, _INCLUDE = plc.types.NullPolicy.EXCLUDE, plc.types.NullPolicy.INCLUDE
@@ -177,7 +177,7 @@ def _with_keys(keys: DeviceColumns, kernels: Sequence[Kernel], arrays: Sequence[
 
 
 def _is_by_number(kernel: Kernel) -> bool:
-    times = kernel.outputs[0].kind in ("datetime", "timedelta")
+    times = any(column.kind in ("datetime", "timedelta") for column in kernel.outputs)
     return kernel.function in ("moments", "merge_moments") or (kernel.function in ("median", "quantile") and times)
 
 
@@ -361,7 +361,8 @@ def _spread(
         if squares is not None:
             apart += squares
         there = total > 0  # where none is, the first row was taken
-        whole, part = two_sum(centre, centre_rest + shift)
+        whole, part = two_sum(centre, centre_rest)
+        whole, part = two_sum(whole, part + shift)
         parts = (cupy.where(there, whole, 0.0), cupy.where(there, part, 0.0), _added(ids, apart, found))
         made_of = (total, *parts)
     return _Wanted(
@@ -477,19 +478,11 @@ def _nunique(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
 def _list(kernel: Kernel, inputs: Inputs, rows: _Rows) -> _Wanted:
     column, array = inputs[0]
     if column.kind == "category":
-        raise _unsupported(column, "list")
+        raise refused_column("list of labels", column, "list")
     plain = as_column(column, array) if column.fixed else array
     if column.kind in ("datetime", "timedelta"):
         plain = masked(plain, validity(column, array))
     return _Wanted([(plain, [plc.aggregation.collect_list(_INCLUDE)])], lambda found: [found[0]])
-
-
-def _unsupported(column: Column, function: str) -> UnsupportedDtype:
-    return UnsupportedDtype(
-        f"there is no {function} of column {column.name!r} ({column.describe()}) on GPU engines",
-        advice="Convert it before, or use CPU engines.",
-        column=column.name,
-    )
 
 
 _KERNELS: dict[str, Callable[[Kernel, Inputs, _Rows], _Wanted]] = {

@@ -114,6 +114,7 @@ class CudfMatches:
     def __init__(self, rows: int, probe: Any, build: Any, *, keep: bool) -> None:
         self._rows, self._probe, self._build, self._keep = rows, probe, build, keep
         self.pairs = int(probe.size)
+        self.held_bytes = int(probe.nbytes + build.nbytes)
         self.lacking = keep and self.pairs > 0 and bool((build < 0).any())
 
     @property

@@ -97,7 +97,7 @@ def from_result(column: Column, result: Any) -> Array:
     if not column.fixed:
         return result
     dtype = item_dtype(column)
-    values = as_array(result, item_type(result)).astype(dtype, copy=False)
+    values = converted(as_array(result, item_type(result)), dtype)
     if not result.null_count():
         return values
     valid = as_array(plc.unary.is_valid(result, stream=current_stream()), np.bool_)
@@ -124,14 +124,14 @@ def null_item(column: Column) -> Any:
 def made(column: Column, values: Any, valid: Any | None = None) -> Array:
     """Numbers (ticks where it holds times) as the array of a column."""
     if column.fixed:
-        result = values.astype(item_dtype(column), copy=False)
+        result = converted(values, item_dtype(column))
         return result if valid is None else cupy.where(valid, result, cupy.asarray(null_item(column), result.dtype))
     type_ = device_type(column.arrow)
     wanted = plc.DataType.from_arrow(type_)
     if column.kind in ("datetime", "timedelta"):
         plain = plc.Column(wanted, values.size, plc.gpumemoryview(values), None, 0, 0, [])
         return masked(plain, valid)
-    return over(cupy.ascontiguousarray(values.astype(type_.to_pandas_dtype(), copy=False)), valid)
+    return over(cupy.ascontiguousarray(converted(values, type_.to_pandas_dtype())), valid)
 
 
 def take(data: DeviceColumns, rows: Any, names: Sequence[Label]) -> DeviceColumns:

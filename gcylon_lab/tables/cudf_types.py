@@ -9,9 +9,9 @@ import pyarrow as pa
 import pylibcudf as plc
 from pyarrow import types as pat
 
-from ..errors import UnsupportedDtype
 from .arrow_types import TypeClash, kind_of
 from .column import Column
+from .refusals import refused_column
 from .schema import Schema
 
 _UNITS = {"s": "SECONDS", "ms": "MILLISECONDS", "us": "MICROSECONDS", "ns": "NANOSECONDS"}
@@ -31,11 +31,7 @@ def require_device_form(schema: Schema) -> None:
         try:
             _ = item_dtype(column) if column.fixed else device_type(column.arrow)
         except TypeClash:
-            raise UnsupportedDtype(
-                f"column {column.name!r} has dtype {column.describe()}, for which cuDF has no type",
-                advice="Convert it before, or use CPU engines.",
-                column=column.name,
-            ) from None
+            raise refused_column("no cuDF type", column) from None
 
 
 def item_dtype(column: Column) -> np.dtype[Any]:

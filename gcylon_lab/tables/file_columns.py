@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import pyarrow as pa
+
 from ..errors import ReadError, SchemaMismatch
 from .arrow_types import TypeClash, held_type, kind_of, merge_types
+from .filesystems import reading
 
 
 class FileSchema(Protocol):
@@ -26,6 +30,40 @@ class FileSchema(Protocol):
     def rows(self) -> int:
         """How many rows it has."""
         ...
+
+
+def indexes_in_metadata(files: Sequence[FileSchema]) -> dict[str, dict[str, range]]:
+    """Indexes with a name that pandas wrote as a range, of which only a file's metadata know: by path and name.
+
+    They are columns, as other indexes with a name are. A range of another length than the file is not of its rows,
+    and one that a file lacks is no column of all.
+    """
+    found = {}
+    for file in files:
+        with reading(file.path, "What pandas wrote into its metadata is damaged."):
+            found[file.path] = _ranges(file)
+    names = dict.fromkeys(name for ranges in found.values() for name in ranges)
+    shared = [name for name in names if all(name in found[file.path] or name in file.schema.names for file in files)]
+    return {path: {name: ranges[name] for name in shared if name in ranges} for path, ranges in found.items()}
+
+
+def _ranges(file: FileSchema) -> dict[str, range]:
+    entries = (file.schema.pandas_metadata or {}).get("index_columns", [])
+    named = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") is not None]
+    ranges = {str(e["name"]): range(e["start"], e["stop"], e["step"]) for e in named if e.get("kind") == "range"}
+    return {n: values for n, values in ranges.items() if len(values) == file.rows and n not in file.schema.names}
+
+
+def with_indexes(schema: Any, indexes: Iterable[str]) -> Any:
+    """A schema with the columns of such indexes, the last ones."""
+    for name in indexes:
+        schema = schema.append(pa.field(name, pa.int64()))
+    return schema
+
+
+def index_array(values: range, start: int, stop: int) -> Any:
+    """Rows of such an index."""
+    return pa.array(np.arange(start, stop, dtype=np.int64) * values.step + values.start)
 
 
 def require_same_columns(files: Sequence[FileSchema], columns: Sequence[str] | None) -> None:
@@ -58,21 +96,25 @@ def require_types_of_one_kind(files: Sequence[FileSchema], columns: Sequence[str
     """
     first: dict[str, tuple[str, Any]] = {}
     for file in files:
-        for column in file.schema:
-            wanted = columns is None or column.name in columns
-            if not wanted or not file.rows or kind_of(column.type) in (None, "null"):
-                continue  # categories and the like are looked at with their values
-            known_path, known = first.setdefault(column.name, (file.path, column.type))
-            try:
-                merge_types(held_type(known), held_type(column.type))
-            except TypeClash:
-                raise SchemaMismatch(
-                    f"column {column.name!r} is {known} in {known_path} and {column.type} in {file.path}, which have "
-                    "no common dtype",
-                    advice="Read the files one by one, or leave the column out with columns=[...].",
-                    column=column.name,
-                    paths=[known_path, file.path],
-                ) from None
+        with reading(file.path):
+            for column in file.schema:
+                wanted = columns is None or column.name in columns
+                if wanted and file.rows and kind_of(column.type) not in (None, "null"):
+                    _require_one_kind(file.path, column, *first.setdefault(column.name, (file.path, column.type)))
+                # categories and the like are looked at with their values
+
+
+def _require_one_kind(path: str, column: Any, known_path: str, known: Any) -> None:
+    try:
+        merge_types(held_type(known), held_type(column.type))
+    except TypeClash:
+        raise SchemaMismatch(
+            f"column {column.name!r} is {known} in {known_path} and {column.type} in {path}, which have no common "
+            "dtype",
+            advice="Read the files one by one, or leave the column out with columns=[...].",
+            column=column.name,
+            paths=[known_path, path],
+        ) from None
 
 
 def pandas_dtypes(schema: Any) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""Files by path or URL: local ones as they are, all others by way of fsspec, which is loaded only for them."""
+"""Files by path or URL: local ones as they are, all others by way of fsspec, which is loaded only for them. What goes
+wrong in reading one is an error that names it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from ..errors import ArgumentError, GcylonError
+from ..errors import ArgumentError, DuplicateColumns, GcylonError, ReadError, UnsupportedDtype
 from ..whole_files import create_exclusively
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
+NO_UTF8 = "It has to be written in UTF-8: convert it before, such as with iconv."
 _LOCAL = re.compile(r"(file|local)://")
 WHOLE_FIRST = "If it gives no parts of a file, put simplecache:: before the URL: each rank then fetches it whole first."
 
@@ -258,3 +261,29 @@ def fixed_part(pattern: str) -> str:
             break
         kept.append(segment)
     return "/".join(kept)
+
+
+def unreadable(path: str, error: BaseException | str, advice: str = "", *, line: int | None = None) -> ReadError:
+    """The error for a file that cannot be read, with the line where that is known."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    if isinstance(error, UnicodeError):
+        advice = NO_UTF8
+    where = "" if line is None else f" at line {line}"
+    numbers = {} if line is None else {"line": line}
+    return ReadError(f"{path} cannot be read{where}: {reason}", advice=advice, path=path, **numbers)
+
+
+@contextmanager
+def reading(path: str, advice: str = "") -> Iterator[None]:
+    """Raise what goes wrong while a file is read as a `ReadError` that names it; our own errors as they are."""
+    try:
+        yield
+    except (DuplicateColumns, UnsupportedDtype) as error:
+        error.message = error.message if path in error.message else f"{path}: {error.message}"
+        raise
+    except GcylonError:
+        raise
+    except (OSError, pa.ArrowException, UnicodeError) as error:
+        raise unreadable(path, error, advice) from None
+    except Exception as error:
+        raise unreadable(path, f"{type(error).__name__}: {error}", advice) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -13,12 +13,35 @@ import pyarrow as pa
 from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .column import _text_type, _type_text
+from .expressions import Expression
 from .read_plans import FoundFile
+from .unlike_values import kind_of_value
 
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 TYPES_KEY = b"gcylon_lab.folders"  # in a file's metadata: the types of the columns that its folders name
 _INT = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
+
+_NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
+_FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+_HOLDS: dict[str, Callable[[Any, list[Any]], bool]] = {
+    "eq": lambda number, given: bool(number == given[0]),
+    "ne": lambda number, given: bool(number == given[0]),  # and then not
+    "lt": lambda number, given: bool(number < given[0]),
+    "le": lambda number, given: bool(number <= given[0]),
+    "gt": lambda number, given: bool(number > given[0]),
+    "ge": lambda number, given: bool(number >= given[0]),
+    "between": lambda number, given: bool(given[0] <= number <= given[1]),
+    "isin": lambda number, given: number in given,
+}
+
+
+def _is_column(of: Any) -> bool:
+    return isinstance(of, Expression) and of.operation == "col"
+
+
+def _plain(value: Any) -> Any:
+    return value.arguments[0] if isinstance(value, Expression) and value.operation == "lit" else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +70,36 @@ class FolderColumns:
     def value(self, path: str, name: str) -> Any:
         """The value of all rows of a file."""
         return self.values[path][list(self.types).index(name)]
+
+    def by_number(self, condition: Any) -> Any:
+        """A condition in which folders named by numbers with zeros in front, as in ``month=01``, are compared as such.
+
+        They are text, which no number equals; a comparison with numbers becomes one with the texts that it holds of.
+        """
+        if not isinstance(condition, Expression):
+            return condition
+        made = Expression(condition.operation, *map(self.by_number, condition.arguments))
+        operation, arguments = condition.operation, condition.arguments
+        if operation in _FLIPPED and _is_column(arguments[1]):
+            operation, arguments = _FLIPPED[operation], arguments[::-1]
+        if operation not in _HOLDS or not _is_column(arguments[0]):
+            return made
+        texts = self._numbers(arguments[0].arguments[0])
+        given = arguments[1] if operation == "isin" else [_plain(value) for value in arguments[1:]]
+        if not texts or not all(kind_of_value(value) == "number" for value in given):
+            return made
+        found = arguments[0].isin([text for text, number in texts.items() if _HOLDS[operation](number, given)])
+        return ~found if operation == "ne" else found
+
+    def _numbers(self, name: Any) -> dict[str, int | float]:
+        """The texts of a column, and the numbers that they are; empty where not all are."""
+        if name not in self.types or not pa.types.is_large_string(self.types[name]):
+            return {}
+        place = list(self.types).index(name)
+        texts = {values[place] for values in self.values.values()} - {None}
+        if not all(_NUMBER.fullmatch(text) for text in texts):
+            return {}
+        return {text: float(text) if "." in text else int(text) for text in sorted(texts)}
 
     def only(self, paths: set[str]) -> FolderColumns:
         """The same, of some files alone."""

@@ -8,12 +8,20 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..errors import GcylonError, ReadError
+from ..errors import ReadError
 from ..units import format_count
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
-from .file_columns import pandas_dtypes, require_columns, require_same_columns, require_types_of_one_kind
-from .filesystems import Storage, is_url
+from .file_columns import (
+    index_array,
+    indexes_in_metadata,
+    pandas_dtypes,
+    require_columns,
+    require_same_columns,
+    require_types_of_one_kind,
+    with_indexes,
+)
+from .filesystems import Storage, is_url, reading
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
 from .schema import require_distinct
 
@@ -30,6 +38,8 @@ class IpcPlan:
     dtypes: Mapping[str, str] = field(default_factory=dict)
     storage: Storage = field(default_factory=Storage)
     notes: tuple[str, ...] = ()
+    indexes: Mapping[str, Mapping[str, range]] = field(default_factory=dict)  # as of parquet
+    batches: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the rows of each, of files with indexes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +84,18 @@ def plan_ipc(
     """
     storage = storage or Storage()
     files = [_look_at(path, storage) for path in expand_paths(paths, IPC_SUFFIXES, storage)]
+    indexes = indexes_in_metadata(files)
+    files = [replace(file, schema=with_indexes(file.schema, indexes[file.path])) for file in files]
     require_same_columns(files, columns)
     require_types_of_one_kind(files, columns)
     first, count = files[0], sum(len(file.batches) for file in files)
     many = f"{format_count(len(files))} file{'s' * (len(files) != 1)}"
     notes = (f"{format_count(count)} record batch{'es' * (count != 1)} in {many}",)
-    plan = IpcPlan((), first.path, first.schema, _dtypes(first.schema), storage, notes)
+    with _reading(first.path):
+        dtypes = _dtypes(first.schema)
+    indexes = {path: ranges for path, ranges in indexes.items() if ranges}
+    counts = {file.path: file.batches for file in files if file.path in indexes}
+    plan = IpcPlan((), first.path, first.schema, dtypes, storage, notes, indexes, counts)
     batches = [(file.path, place, rows, rows) for file in files for place, rows in enumerate(file.batches)]
     return [replace(plan, pieces=tuple(share)) for share in spread_rows(batches, size)]
 
@@ -100,17 +116,14 @@ def _is_plain(type_: Any) -> bool:
 
 
 def _look_at(path: str, storage: Storage) -> _File:
-    try:
+    with _reading(path):
         schema = _open(path, storage).schema
+        str(schema)  # names of types, such as time zones, that are no UTF-8 are met here
         require_distinct(schema.names)
         # The rows of a batch are those of any column: of the one that is cheapest to look at.
         narrow = min(range(len(schema)), key=lambda i: _width(schema.field(i).type), default=None)
         reader = _open(path, storage, None if narrow is None else [narrow])
         return _File(path, schema, tuple(batch.num_rows for batch in _each(reader)))
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, GcylonError):
-            raise
-        raise _unreadable(path, error) from None
 
 
 def _width(type_: Any) -> int:
@@ -120,8 +133,8 @@ def _width(type_: Any) -> int:
         return 1 << 20
 
 
-def _unreadable(path: str, error: BaseException) -> ReadError:
-    return ReadError(f"{path} cannot be read: {error}", advice="Is it a whole Arrow IPC file or stream?", path=path)
+def _reading(path: str) -> Any:
+    return reading(path, "Is it a whole Arrow IPC file or stream?")
 
 
 def _open(path: str, storage: Storage, fields: list[int] | None = None) -> Any:
@@ -179,13 +192,20 @@ def read_ipc_chunks(
     """
     wanted = require_columns(plan.first, plan.schema.names, columns)
     any_rows = False
-    for batch in _batches(plan, wanted):
+    for path, first, batch in _batches(plan, wanted):
+        indexes = plan.indexes.get(path, {})
         count = min(batch.num_rows, max(1, -(-2 * batch.nbytes // max(1, max_bytes))))
         for i in range(count):
             start, stop = (batch.num_rows * at // count for at in (i, i + 1))
-            some = [_owned(batch.column(name).slice(start, stop - start)) for name in wanted]
+            with _reading(path):
+                some = [
+                    index_array(indexes[name], first + start, first + stop)
+                    if name in indexes
+                    else _owned(batch.column(name).slice(start, stop - start))
+                    for name in wanted
+                ]
+                data = from_arrow(_table(some, wanted, stop - start), plan.dtypes, nullable=True)
             any_rows = True
-            data = from_arrow(_table(some, wanted, stop - start), plan.dtypes, nullable=True)
             yield from bounded(data, max_bytes, max_rows)
     if not any_rows:
         yield from_arrow(plan.schema.empty_table().select(wanted), plan.dtypes, nullable=True)
@@ -197,27 +217,27 @@ def _table(arrays: list[Any], names: list[str], rows: int) -> Any:
     return pa.table(arrays, names=names)
 
 
-def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[Any]:
+def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[tuple[str, int, Any]]:
+    """Rows of the files, the path of each, and the row in it at which they begin where it has an index as a range."""
     path, at = "", 0
     batches: Iterator[Any] = iter(())
     batch: Any = None
     for piece in plan.pieces:
-        try:
+        with _reading(piece.path):
             if piece.path != path or piece.group < at:
                 schema = _open(piece.path, plan.storage).schema
-                reader = _open(piece.path, plan.storage, [schema.get_field_index(name) for name in wanted] or None)
+                names = [name for name in wanted if name not in plan.indexes.get(piece.path, {})]
+                reader = _open(piece.path, plan.storage, [schema.get_field_index(name) for name in names] or None)
                 path, at, batches = piece.path, -1, _each(reader)
                 if hasattr(reader, "get_batch"):
                     batches = map(reader.get_batch, range(piece.group, reader.num_record_batches))
                     at = piece.group - 1
             while at < piece.group:
                 batch, at = next(batches), at + 1
-                batch.validate()
-        except (OSError, pa.ArrowException) as error:
-            if isinstance(error, GcylonError):
-                raise
-            raise _unreadable(piece.path, error) from None
-        yield batch.slice(piece.start, piece.stop - piece.start)
+                # Before anything uses it: what offsets and indices of a damaged file point to may be anywhere.
+                batch.validate(full=True)
+        first = sum(plan.batches.get(piece.path, ())[: piece.group]) + piece.start
+        yield piece.path, first, batch.slice(piece.start, piece.stop - piece.start)
 
 
 def _owned(array: Any) -> Any:

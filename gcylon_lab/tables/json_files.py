@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
-from json import loads
+from json import dumps, loads
 from typing import Any
 
 import pyarrow as pa
@@ -15,14 +15,30 @@ from pyarrow import json
 from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
-from .exact_numbers import first_rounded_number, fits_uint64, json_numbers, rounded, rounded_columns
 from .file_columns import require_columns
-from .filesystems import Storage
+from .filesystems import Storage, reading, unreadable
 from .read_plans import BytePiece, Paths, expand_paths, spread_bytes
-from .text_blocks import COMPRESSED, Place, blocks, first_lines, text_notes, text_size, unreadable
-from .text_types import Types, asked_types, plain_type, settled, widened
+from .text_blocks import COMPRESSED, Place, blocks, first_records, text_notes, text_size
+from .text_types import (
+    Types,
+    advice_on_times,
+    asked_types,
+    first_rounded_number,
+    fits_uint64,
+    json_numbers,
+    plain_type,
+    rounded,
+    rounded_columns,
+    settled,
+    widened,
+    with_offsets,
+)
 
 _LOOKED_AT = 100
+_ONE_A_LINE = (
+    "Each line has to be one JSON object: write it so, for example with jq -c, or with to_json(orient='records', "
+    "lines=True) of pandas."
+)
 JSON_SUFFIXES = tuple(f"{end}{packed}" for end in (".json", ".jsonl", ".ndjson") for packed in ("", *COMPRESSED))
 
 
@@ -59,7 +75,8 @@ def plan_json(
     dtype : mapping of column name to dtype text, optional
         Where the first megabytes do not tell, and for columns that they do not have.
     parse_dates : sequence of str
-        Columns that are times; they become datetime64[us].
+        Columns that are times; they become datetime64[us], or datetime64[us, UTC] where the first one has an offset
+        from UTC.
     storage : Storage, optional
         How URLs are reached.
 
@@ -75,53 +92,157 @@ def plan_json(
     storage = storage or Storage()
     files = expand_paths(paths, JSON_SUFFIXES, storage)
     asked = asked_types(dtype, tuple(parse_dates))
-    firsts = ((file, first_lines(file, storage, False)) for file in files)
+    firsts = ((file, first_records(file, storage, 0, None)) for file in files)
     first = next(((file, block) for file, block in firsts if block.strip()), None)
-    types = (_first_types(Place(first[0], storage), first[1], asked) if first else {}) | asked
+    dates = [name for name in parse_dates if name not in (dtype or {})]
+    with reading(first[0] if first else files[0]):
+        types = _first_types(Place(first[0], storage), first[1], asked, dates) if first else asked
     sizes = [(file, text_size(file, storage), not file.endswith(COMPRESSED)) for file in files]
     plan = JsonPlan((), first[0] if first else files[0], types, asked, storage, text_notes(sizes))
     return [replace(plan, pieces=tuple(share)) for share in spread_bytes(sizes, size)]
 
 
-def _first_types(place: Place, block: bytes, asked: Types) -> Types:
-    found = _parse(place, block, asked)
-    types = {field.name: plain_type(field.type) for field in found.schema}
+def _first_types(place: Place, block: bytes, asked: Types, dates: Sequence[str]) -> Types:
+    names = _names(place, block)
+    _require_utf8(place, block)
+    as_texts = asked | dict.fromkeys(dates, pa.large_string())
+    texts = _parse(place, block, as_texts, as_texts)
+    asked = with_offsets(asked, dates, lambda name: texts.column(name).drop_null())
+    found = _parse(place, block, asked, asked) if dates else texts
+    types = {field.name: plain_type(field.type) for field in found.schema} | asked
     for name in rounded_columns(found, asked):
         if pa.types.is_floating(types[name]) and fits_uint64(json_numbers(block, name)):
             types[name] = pa.uint64()
-    return {name: types[name] for name in dict.fromkeys([*_names(block), *types]) if name in types}
+    return {name: types[name] for name in dict.fromkeys([*names, *types]) if name in types}
 
 
-def _names(block: bytes) -> list[str]:
+def _names(place: Place, block: bytes) -> list[str]:
     """Columns in the order in which the first lines have them: Arrow gives those that were asked for first."""
-    lines = (line for line in block.split(b"\n", _LOOKED_AT) if line.strip())
-    objects = (loads(line) for line in islice(lines, _LOOKED_AT - 1))
-    return list(dict.fromkeys(name for one in objects if isinstance(one, dict) for name in one))
+    names: dict[str, None] = {}
+    for row, line in enumerate(filter(bytes.strip, block.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]), 1):
+        try:
+            one = loads(line, strict=False)
+        except ValueError as error:
+            reason = error if isinstance(error, UnicodeError) else f"it is no JSON object by itself: {error}"
+            raise unreadable(place.path, reason, _ONE_A_LINE, line=place.line(block, row, None)) from None
+        names |= dict.fromkeys(one if isinstance(one, dict) else ())
+    return list(names)
 
 
-def _parse(place: Place, block: bytes, types: Types) -> Any:
-    known = pa.schema([pa.field(name, type_) for name, type_ in types.items() if not pa.types.is_null(type_)])
+def _require_utf8(place: Place, block: bytes) -> None:
+    """Refuse other encodings: Arrow takes bytes as they are for text."""
     try:
-        return json.read_json(
-            pa.BufferReader(block),
-            json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-            json.ParseOptions(explicit_schema=known, unexpected_field_behavior="infer"),
-        )
+        if not block.isascii():
+            block.decode()
+    except UnicodeDecodeError as error:
+        raise unreadable(place.path, error, line=place.line_at(block, error.start)) from None
+
+
+def _parse(place: Place, block: bytes, types: Types, asked: Types) -> Any:
+    # Arrow would drop the offsets of times that are read as such, and take those without one for UTC.
+    read_as = {name: pa.large_string() if pa.types.is_timestamp(type_) else type_ for name, type_ in types.items()}
+    texts: tuple[str, ...] = ()
+    while True:
+        try:
+            table = _read(_with_texts(block, texts) if texts else block, read_as)
+            break
+        except pa.ArrowInvalid as error:
+            name = _column_of(str(error))
+            if name in texts or not pa.types.is_large_string(asked.get(name, pa.null())):
+                row = re.search(r"in row (\d+)", str(error))
+                line = place.line(block, int(row[1]) + 1, None) if row else None
+                failed = unreadable(place.path, error, _advice(name, types), line=line)
+                failed.numbers |= {"column": name} if name else {}
+                raise failed from None
+            texts = (*texts, name)  # values that are no text shall be read as theirs
+    for name, type_ in types.items():
+        if pa.types.is_timestamp(type_) and name in table.schema.names:
+            place_of = table.schema.get_field_index(name)
+            table = table.set_column(place_of, name, _times(place, block, table.column(name), name, type_))
+    return table
+
+
+def _read(block: bytes, types: Types) -> Any:
+    known = pa.schema([pa.field(name, type_) for name, type_ in types.items() if not pa.types.is_null(type_)])
+    return json.read_json(
+        pa.BufferReader(block),
+        json.ReadOptions(use_threads=False, block_size=len(block) + 1),
+        json.ParseOptions(explicit_schema=known, unexpected_field_behavior="infer"),
+    )
+
+
+def _times(place: Place, block: bytes, texts: Any, name: str, type_: Any) -> Any:
+    try:
+        return texts.cast(type_)
+    except pa.ArrowInvalid:
+        row = bisect_left(range(1, len(texts)), True, key=lambda rows: _cast_error(texts.slice(0, rows), type_) != "")
+        reason = _cast_error(texts.slice(row, 1), type_)
+        line = place.line(block, row + 1, None)
+        failed = unreadable(place.path, reason, advice_on_times(name, type_, reason), line=line)
+        failed.numbers["column"] = name
+        raise failed from None
+
+
+def _cast_error(texts: Any, type_: Any) -> str:
+    try:
+        texts.cast(type_)
     except pa.ArrowInvalid as error:
-        row = re.search(r"in row (\d+)", str(error))
-        line = place.line(block, int(row[1]) + 1, False) if row else None
-        raise unreadable(place.path, error, _advice(str(error), types), line=line) from None
+        return str(error)
+    return ""
 
 
-def _advice(reason: str, types: Types) -> str:
-    """What to change, by what arrow says went wrong."""
-    changed = re.search(r"Column\(/([^)/]+)", reason)
-    if changed is None:
-        return "Each line has to be one JSON object."
-    name = changed[1]
+class _Int(int):
+    """A number, and how it is written."""
+
+    text: str
+
+
+class _Float(float):
+    """A number, and how it is written."""
+
+    text: str
+
+
+def _written(kind: Any) -> Any:
+    def made(text: str) -> Any:
+        number = kind(text)
+        number.text = text
+        return number
+
+    return made
+
+
+def _with_texts(block: bytes, names: Sequence[str]) -> bytes:
+    """Lines in which values of some columns are their JSON texts, where they are no texts already."""
+    lines = []
+    for line in block.split(b"\n"):
+        one = (
+            loads(line, strict=False, parse_int=_written(_Int), parse_float=_written(_Float)) if line.strip() else None
+        )
+        for name in names:
+            value = one.get(name) if isinstance(one, dict) else None
+            if isinstance(one, dict) and value is not None and not isinstance(value, str):
+                one[name] = getattr(value, "text", None) or dumps(value)
+        lines.append(line if one is None else dumps(one).encode())
+    return b"\n".join(lines)
+
+
+def _column_of(reason: str) -> str:
+    """The column whose kind changed, as arrow says it; "" where it says another thing."""
+    changed = re.search(r"Column\(/([^)/]+)[^)]*\) changed", reason)
+    return "" if changed is None else changed[1]
+
+
+def _advice(name: str, types: Types) -> str:
+    """What to change where a column holds other values than were expected."""
+    if not name:
+        return _ONE_A_LINE
+    text = f"pass dtype={{{name!r}: 'str'}} to read all of it as text"
+    if pa.types.is_timestamp(types.get(name, pa.null())):
+        return f"{name!r} holds values that are no times: leave it out of parse_dates and dtype, or {text}."
     if name in types:
-        return f"{name!r} holds other values than {types[name]}: leave it out of parse_dates, or pass the dtype it has."
-    return f"Column {name!r} holds values of several kinds; all lines need one."
+        return f"{name!r} holds other values than {types[name]}: {text}, or the dtype that all of it has."
+    return f"Column {name!r} holds values of several kinds: {text}."
 
 
 def read_json_chunks(
@@ -156,31 +277,41 @@ def read_json_chunks(
     wanted = require_columns(plan.first, plan.types, columns)
     any_rows = False
     for piece in plan.pieces:
-        for place, block in blocks(piece, plan.storage, 0, max(4096, max_bytes // 4), False):
-            if block.strip():
+        with reading(piece.path):
+            for table in _tables(piece, plan, wanted, max(4096, max_bytes // 4)):
                 any_rows = True
-                table = _typed(place, block, plan.types).select(wanted)
-                for name in rounded_columns(table, plan.asked):
-                    value = first_rounded_number(json_numbers(block, name))
-                    if value is not None:
-                        raise rounded(piece.path, name, value, text_can_be_asked_for=False)
                 yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
     if not any_rows:
         fields = [pa.field(name, plan.types[name]) for name in wanted]
         yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
 
 
-def _typed(place: Place, block: bytes, types: Types) -> Any:
+def _tables(piece: BytePiece, plan: JsonPlan, wanted: Sequence[str], block_bytes: int) -> Iterator[Any]:
+    for place, block in blocks(piece, plan.storage, 0, block_bytes, None):
+        if block.strip():
+            _require_utf8(place, block)
+            table = _typed(place, block, plan).select(wanted)
+            for name in rounded_columns(table, plan.asked):
+                value = first_rounded_number(json_numbers(block, name))
+                if value is not None:
+                    raise rounded(piece.path, name, value)
+            yield table
+
+
+def _typed(place: Place, block: bytes, plan: JsonPlan) -> Any:
+    types, asked = plan.types, plan.asked
     known = {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
     try:
-        table = _parse(place, block, known)
+        table = _parse(place, block, known, asked)
     except ReadError as error:
-        found = {field.name: plain_type(field.type) for field in _parse(place, block, {}).schema}
+        if error.numbers.get("column") in asked:
+            raise
+        found = {field.name: plain_type(field.type) for field in _parse(place, block, asked, asked).schema}
         known = widened(place.path, known, found, error.message)
-        table = _parse(place, block, known)
+        table = _parse(place, block, known, asked)
     again = settled(table.schema, known)
     if again is not None:
-        table = _parse(place, block, again)
+        table = _parse(place, block, again, asked)
     unknown = [name for name in table.schema.names if name not in types]
     if unknown:
         raise ReadError(

@@ -17,7 +17,7 @@ from .pandas_grouping import PandasGrouping
 from .pandas_joining import PandasJoining
 from .pandas_rows import PandasRows
 from .pandas_sorting import PandasSorting
-from .partition import Ids, Int64s, count_ids, partition, partition_scratch_bytes, variable_bytes
+from .partition import Ids, Int64s, count_ids, partition, partition_scratch_bytes, variable_bytes, widest_row_bytes
 from .schema import Schema
 
 
@@ -76,6 +76,9 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
 
     def variable_bytes(self, data: Any, ids: Ids, n: int) -> Int64s:
         return variable_bytes(data, ids, n)
+
+    def widest_row_bytes(self, data: Any) -> int:
+        return widest_row_bytes(data)
 
     def partition_scratch_bytes(self, rows: int, n: int) -> int:
         return partition_scratch_bytes(rows, n)

@@ -18,6 +18,7 @@ from .held_objects import needs_no_objects, objects_made, without_objects
 from .interop import _from_series, _to_values
 from .schema import Schema
 from .time_texts import with_times
+from .unlike_values import check_comparisons
 
 # A step makes a series of 8 bytes a row and perhaps a mask; a value that is a Python object takes about so many.
 _STEP_ROW_BYTES = 16
@@ -81,6 +82,7 @@ def value_of(expression: Expression, data: Columns) -> Any:
             return without_objects(step, data)
         return _combined(step, column, shortcut) if step.operation in _COMBINING else None
 
+    check_comparisons(expression, data.schema)
     return compute(with_times(expression, data.schema), column, shortcut)
 
 

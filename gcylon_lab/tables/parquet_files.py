@@ -1,23 +1,30 @@
-"""Reading parquet files, each rank its own rows, chunk by chunk."""
+"""Reading parquet files, each rank its own rows, chunk by chunk.
+
+Times in INT96 are days and nanoseconds, of more years than datetime64[ns] has. Arrow reads them in one unit, and what
+that does not hold becomes another time. So they are read in a second unit too, and compared: all are in nanoseconds,
+or, where those do not hold them, all are in microseconds.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
-from ..errors import GcylonError
+from ..errors import ReadError
 from .arrow_tables import from_arrow
 from .data import Columns, bounded
-from .file_columns import require_columns
-from .filesystems import Storage, is_url
-from .hive import FolderColumns
-from .parquet_plans import ParquetPlan, unreadable_parquet
+from .file_columns import index_array, require_columns
+from .parquet_plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 
 _READ_ROWS = 1 << 16
+_CHECKED_WITH = {"ns": ("ms",), "us": ("ms", "ns")}
 
 
 def read_parquet_chunks(
@@ -52,8 +59,9 @@ def read_parquet_chunks(
     """
     wanted = _wanted(plan, columns)
     any_rows = False
-    for batch in _batches(plan, wanted, max_bytes, max_rows):
-        data = from_arrow(batch.select(wanted), plan.dtypes)
+    for path, batch in _batches(plan, wanted, max_bytes, max_rows):
+        with reading_parquet(path):
+            data = from_arrow(batch.select(wanted), plan.dtypes)
         any_rows = True
         yield from bounded(data, max_bytes, max_rows)
     if not any_rows:
@@ -67,67 +75,149 @@ def _empty(plan: ParquetPlan) -> Any:
     return table
 
 
-def _open(path: str, storage: Storage) -> Any:
-    source = storage.open(path) if is_url(path) else path
-    # Without buffering ahead, a column chunk is read as it is decoded: memory stays bounded in large row groups.
-    return pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
-
-
 def _wanted(plan: ParquetPlan, columns: Sequence[str] | None) -> list[str]:
     names = [name for name in plan.schema.names if not re.fullmatch(r"__index_level_\d+__", name)]
     names += plan.folders.types
     return require_columns(plan.first, names, columns)
 
 
-def _batches(plan: ParquetPlan, wanted: list[str], max_bytes: int, max_rows: int | None) -> Iterator[Any]:
-    """Tables of about half the limit at most: the other half is for the columns made of them."""
+def _batches(plan: ParquetPlan, wanted: list[str], max_bytes: int, max_rows: int | None) -> Iterator[tuple[str, Any]]:
+    """Tables of about half the limit at most, the other half is for the columns made of them; and a file of each."""
     kept: list[Any] = []
-    nbytes = rows = 0
-    for batch in _raw_batches(plan, wanted, max_bytes):
+    path, nbytes, rows = "", 0, 0
+    for path, batch in _raw_batches(plan, wanted, max_bytes):
         if kept and (
             nbytes + batch.nbytes > max_bytes // 2
             or (max_rows and rows + batch.num_rows > max_rows)
             or batch.schema != kept[0].schema
         ):
-            yield pa.Table.from_batches(kept)
+            yield path, pa.Table.from_batches(kept)
             kept, nbytes, rows = [], 0, 0
         kept.append(batch)
         nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
     if kept:
-        yield pa.Table.from_batches(kept)
+        yield path, pa.Table.from_batches(kept)
 
 
-def _raw_batches(plan: ParquetPlan, wanted: list[str], max_bytes: int) -> Iterator[Any]:
-    file, path = None, ""
-    in_files = [name for name in wanted if name not in plan.folders.types]
+def _raw_batches(plan: ParquetPlan, wanted: list[str], max_bytes: int) -> Iterator[tuple[str, Any]]:
+    file: _OpenFile | None = None
     for piece in plan.pieces:
-        try:
-            if file is None or piece.path != path:
-                file, path = _open(piece.path, plan.storage), piece.path
-            rows = _rows_of(file.metadata.row_group(piece.group), max_bytes)
-            at = 0
-            for batch in file.iter_batches(rows, row_groups=[piece.group], columns=in_files, use_threads=False):
-                low, high = max(piece.start - at, 0), min(piece.stop - at, batch.num_rows)
-                at += batch.num_rows
+        with reading_parquet(piece.path):
+            if file is None or piece.path != file.path:
+                file = _OpenFile(plan, piece.path, wanted)
+            for start, batch in file.batches(piece.group, max_bytes):
+                low, high = max(piece.start - start, 0), min(piece.stop - start, batch.num_rows)
+                batch.validate(full=True)  # pyarrow takes bytes that are no UTF-8 for text
                 if low < high:
-                    yield _with_folders(batch.slice(low, high - low), piece.path, wanted, plan.folders)
-                if at >= piece.stop:
+                    first = file.first_rows[piece.group] + start
+                    yield piece.path, file.completed(batch.slice(low, high - low), first + low)
+                if start + batch.num_rows >= piece.stop:
                     break
-        except (OSError, pa.ArrowException) as error:
-            if isinstance(error, GcylonError):
-                raise
-            raise unreadable_parquet(piece.path, error) from None
 
 
-def _with_folders(batch: Any, path: str, wanted: list[str], folders: FolderColumns) -> Any:
-    named = {name: folders.array(path, name, batch.num_rows) for name in wanted if name in folders.types}
-    if not named:
-        return batch
-    arrays = [named[name] if name in named else batch.column(name) for name in wanted]
-    return pa.RecordBatch.from_arrays(arrays, names=wanted)
+class _OpenFile:
+    """A file of which some columns are read, and what it does not hold of them itself."""
+
+    def __init__(self, plan: ParquetPlan, path: str, wanted: list[str]) -> None:
+        self.path = path
+        self._wanted = wanted
+        self._folders = plan.folders
+        self._indexes = plan.indexes.get(path, {})
+        self._names = [n for n in wanted if n not in plan.folders.types and n not in self._indexes]
+        self._unit = plan.int96_unit
+        self._file = open_parquet(path, plan.storage, self._unit)
+        footer = self._file.metadata
+        self._times = [name for name in int96_columns(footer) if name in self._names]
+        units = _CHECKED_WITH[self._unit] if self._times else ()
+        self._checks = [open_parquet(path, plan.storage, unit) for unit in units]
+        groups = [footer.row_group(place).num_rows for place in range(footer.num_row_groups)]
+        self.first_rows = [0, *accumulate(groups)]
+
+    def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
+        """Batches of a row group, and the row in it at which each begins."""
+        rows = _rows_of(self._file.metadata.row_group(group), max_bytes)
+        how: dict[str, Any] = {"batch_size": rows, "row_groups": [group], "use_threads": False}
+        checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
+        start = 0
+        for batch in self._file.iter_batches(columns=self._names, **how):
+            if checks:
+                _require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
+            yield start, batch
+            start += batch.num_rows
+
+    def completed(self, batch: Any, first: int) -> Any:
+        """Rows of the file from a row on, with the columns that folders and metadata name."""
+        rows = batch.num_rows
+        named = {n: self._folders.array(self.path, n, rows) for n in self._wanted if n in self._folders.types}
+        named |= {n: index_array(self._indexes[n], first, first + rows) for n in self._wanted if n in self._indexes}
+        if not named:
+            return batch
+        arrays = [named[name] if name in named else batch.column(name) for name in self._wanted]
+        return pa.RecordBatch.from_arrays(arrays, names=self._wanted)
 
 
 def _rows_of(group: Any, max_bytes: int) -> int:
     """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file."""
     row_bytes = max(1, 4 * group.total_byte_size // max(1, group.num_rows))
     return int(min(max(1, max_bytes // 2 // row_bytes), _READ_ROWS))
+
+
+def _require_same_times(path: str, columns: Iterable[str], unit: str, batch: Any, others: list[Any]) -> None:
+    """Refuse rows in which a unit makes other times of those in the file.
+
+    Parameters
+    ----------
+    path : str
+    columns : iterable of str
+        Those of `int96_columns` that the rows have.
+    unit : {"ns", "us"}
+    batch : pyarrow.RecordBatch
+        Rows in this unit.
+    others : list of pyarrow.RecordBatch
+        The same rows in the units of `_CHECKED_WITH`.
+
+    Raises
+    ------
+    ReadError
+        Naming the column; its numbers say ``read_as``, where all times are held in another unit.
+    """
+    for name in columns:
+        times, coarse, *fine = (_numbers(rows.column(name)) for rows in (batch, *others))
+        per_ms = 10**6 if unit == "ns" else 10**3
+        if (times // per_ms != coarse).any():
+            more: dict[str, Any] = {"read_as": "us"} if unit == "ns" else {}
+            raise ReadError(
+                f"{path}: column {name!r} holds times (INT96) that datetime64[{unit}] does not",
+                advice="Leave it out with columns=[...], or write it again as another type.",
+                path=path,
+                column=name,
+                **more,
+            )
+        with np.errstate(over="ignore"):
+            if fine and (fine[0] != times * 1000).any():
+                raise ReadError(
+                    f"{path}: column {name!r} holds times (INT96) beyond those of datetime64[ns], and nanoseconds, "
+                    "which no one unit holds",
+                    advice="Leave it out with columns=[...], or write it again as another type.",
+                    path=path,
+                    column=name,
+                )
+
+
+def _numbers(array: Any) -> npt.NDArray[np.int64]:
+    leaves = [pc.fill_null(leaf.view(pa.int64()), 0).to_numpy() for leaf in _leaves(array)]
+    return np.concatenate(leaves) if leaves else np.empty(0, np.int64)
+
+
+def _leaves(array: Any) -> Iterator[Any]:
+    type_ = array.type
+    if pa.types.is_timestamp(type_):
+        yield array
+    elif pa.types.is_struct(type_):
+        for field in array.flatten():
+            yield from _leaves(field)
+    elif pa.types.is_map(type_):
+        yield from _leaves(array.keys)
+        yield from _leaves(array.items)
+    elif pa.types.is_nested(type_):
+        yield from _leaves(array.flatten())

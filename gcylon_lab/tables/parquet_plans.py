@@ -1,26 +1,36 @@
-"""Which rows of parquet files each rank reads: row groups shared out evenly, less those that no filter lets through."""
+"""Which rows of parquet files each rank reads: row groups shared out evenly, less those that no filter lets through.
+
+Where the statistics of a row group may mislead, nothing is known of its values.
+"""
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..errors import GcylonError, ReadError
 from ..units import format_count
 from .column import Label
 from .expressions import Expression
-from .file_columns import pandas_dtypes, require_same_columns, require_types_of_one_kind
-from .filesystems import Storage
+from .file_columns import (
+    indexes_in_metadata,
+    pandas_dtypes,
+    require_same_columns,
+    require_types_of_one_kind,
+    with_indexes,
+)
+from .filesystems import Storage, is_url, reading
 from .hive import FolderColumns, folder_columns
 from .promotion import masked_name
 from .read_plans import Paths, RowPiece, find_files, spread_rows
 from .row_filters import Bounds, may_hold
-from .row_group_bounds import bounds_of, bounds_of_value
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _EXACT_IN_FLOAT = 2**53
@@ -46,6 +56,12 @@ class ParquetPlan:
     storage : Storage
     notes : tuple of str
         What all ranks read together, and what was skipped, in words.
+    condition : Expression, optional
+        Of the rows that are kept, as it is computed.
+    indexes : dict
+        By path and name: indexes of pandas that are columns, and stand in a file's metadata alone.
+    int96_unit : {"ns", "us"}
+        In which times are read that files hold as INT96.
     """
 
     pieces: tuple[RowPiece, ...]
@@ -55,16 +71,21 @@ class ParquetPlan:
     folders: FolderColumns = _NO_FOLDERS
     storage: Storage = field(default_factory=Storage)
     notes: tuple[str, ...] = ()
+    condition: Expression | None = None
+    indexes: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
+    int96_unit: str = "ns"
 
 
 class _File:
     """A file's footer."""
 
-    def __init__(self, path: str, footer: Any) -> None:
+    def __init__(self, path: str, footer: Any, storage: Storage, int96_unit: str) -> None:
         self.path = path
         self.footer = footer
         self.rows = footer.num_rows
-        self.schema = footer.schema.to_arrow_schema()
+        self.schema = footer.schema.to_arrow_schema()  # where INT96 is ns
+        if int96_unit != "ns" and int96_columns(footer):
+            self.schema = open_parquet(path, storage, int96_unit).schema_arrow
         self.groups = [footer.row_group(place) for place in range(footer.num_row_groups)]
         self.leaves = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
 
@@ -76,6 +97,7 @@ def plan_parquet(
     columns: Sequence[str] | None = None,
     condition: Expression | None = None,
     storage: Storage | None = None,
+    int96_unit: str = "ns",
 ) -> list[ParquetPlan]:
     """Share the rows of parquet files out evenly by the bytes of the columns wanted, in file order.
 
@@ -94,6 +116,8 @@ def plan_parquet(
         Row groups of which it cannot hold, by their statistics, are left out.
     storage : Storage, optional
         How URLs are reached.
+    int96_unit : {"ns", "us"}
+        In which times are read that files hold as INT96.
 
     Returns
     -------
@@ -108,21 +132,37 @@ def plan_parquet(
     """
     storage = storage or Storage()
     found = find_files(paths, PARQUET_SUFFIXES, storage)
-    files = [_File(file.path, _footer(file.path, storage)) for file in found]
+    files = [_File(file.path, _footer(file.path, storage), storage, int96_unit) for file in found]
+    indexes = indexes_in_metadata(files)
+    for file in files:
+        file.schema = with_indexes(file.schema, indexes[file.path])
     require_same_columns(files, columns)
     require_types_of_one_kind(files, columns)
     schema = files[0].schema
     folders = folder_columns(found, schema)
+    condition = folders.by_number(condition)
     weighed = [
         (file.path, place, group.num_rows, _bytes_of(group, columns))
         for file in files
         for place, group in enumerate(file.groups)
         if condition is None or _may_hold(file, group, condition, folders)
     ]
-    dtypes = _dtypes(files) | dict(folders.dtypes)
+    with reading_parquet(files[0].path):
+        dtypes = _dtypes(files) | dict(folders.dtypes)
     notes = _notes(files, weighed, condition)
     return [
-        ParquetPlan(tuple(share), files[0].path, schema, dtypes, folders.only({p.path for p in share}), storage, notes)
+        ParquetPlan(
+            tuple(share),
+            files[0].path,
+            schema,
+            dtypes,
+            folders.only({p.path for p in share}),
+            storage,
+            notes,
+            condition,
+            {path: indexes[path] for path in dict.fromkeys(p.path for p in share) if indexes[path]},
+            int96_unit,
+        )
         for share in spread_rows(weighed, size)
     ]
 
@@ -160,18 +200,26 @@ def _count(n: int, what: str) -> str:
 
 
 def _footer(path: str, storage: Storage) -> Any:
-    try:
-        with storage.open(path) as file:
-            return pq.read_metadata(file)
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, GcylonError):
-            raise
-        raise unreadable_parquet(path, error) from None
+    with reading_parquet(path), storage.open(path) as file:
+        return pq.read_metadata(file)
 
 
-def unreadable_parquet(path: str, error: BaseException) -> ReadError:
-    """The error for a parquet file that cannot be read."""
-    return ReadError(f"{path} cannot be read: {error}", advice="Is it a whole parquet file?", path=path)
+def int96_columns(footer: Any) -> list[str]:
+    """The columns with such times, in lists and structs too."""
+    columns = (footer.schema.column(place) for place in range(footer.num_columns))
+    return list(dict.fromkeys(c.path.split(".")[0] for c in columns if c.physical_type == "INT96"))
+
+
+def reading_parquet(path: str) -> Any:
+    """A context in which what goes wrong is an error that names the file."""
+    return reading(path, "Is it a whole parquet file?")
+
+
+def open_parquet(path: str, storage: Storage, int96_unit: str) -> Any:
+    """Open a file; its times in INT96 are read in a unit."""
+    source = storage.open(path) if is_url(path) else path
+    # Without buffering ahead, a column chunk is read as it is decoded: memory stays bounded in large row groups.
+    return pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, coerce_int96_timestamp_unit=int96_unit)
 
 
 def _dtypes(files: Sequence[_File]) -> dict[str, str]:
@@ -211,3 +259,60 @@ def _statistics(files: Sequence[_File], name: str) -> Iterator[Any]:
         for group in file.groups:
             if group.num_rows:
                 yield None if leaf is None else group.column(leaf).statistics
+
+
+def bounds_of(group: Any, leaf: int, type_: Any) -> Bounds | None:
+    """Bounds of one flat column.
+
+    Parameters
+    ----------
+    group : pyarrow.parquet.RowGroupMetaData
+    leaf : int
+        The column's place in it.
+    type_ : pyarrow.DataType
+        Of the column as it is read.
+    """
+    statistics = group.column(leaf).statistics
+    if statistics is None:
+        return None
+    missing = not statistics.has_null_count or statistics.null_count > 0
+    if not statistics.has_min_max:
+        nothing = statistics.has_null_count and statistics.null_count == group.num_rows
+        return Bounds(None, None) if nothing else None
+    try:
+        return _bounds(statistics.min, statistics.max, type_, missing=missing)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException):
+        return None
+
+
+def _bounds(low: Any, high: Any, type_: Any, *, missing: bool) -> Bounds | None:
+    # NaN has no place in the statistics of floats, and counts as missing here.
+    if pa.types.is_float64(type_):
+        return Bounds(float(low), float(high), True, True)
+    if pa.types.is_float32(type_):  # a value is brought to float32 before it is compared, which may round it
+        low, high = (float(np.nextafter(np.float32(n), np.float32(to))) for n, to in ((low, -np.inf), (high, np.inf)))
+        return Bounds(low, high)
+    if pa.types.is_integer(type_) or pa.types.is_boolean(type_):
+        return Bounds(low, high, missing, True) if isinstance(low, int) else None
+    if pa.types.is_timestamp(type_) and isinstance(low, (dt.datetime, pd.Timestamp, np.datetime64)):
+        return Bounds(_time(low, type_.tz), _time(high, type_.tz), missing, True)
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        return Bounds(low, high, missing) if isinstance(low, str) else None  # long ones are cut
+    if pa.types.is_date32(type_) or pa.types.is_decimal(type_):
+        return Bounds(low, high, missing, True) if isinstance(low, (dt.date, Decimal)) else None
+    return None
+
+
+def _time(value: Any, tz: str | None) -> pd.Timestamp:
+    time = pd.Timestamp(value)
+    if not tz:
+        return time
+    return (time.tz_localize("UTC") if time.tz is None else time).tz_convert(tz)
+
+
+def bounds_of_value(value: Any) -> Bounds:
+    """Bounds of a column that has one value in all rows, None where it is missing."""
+    if value is None:
+        return Bounds(None, None)
+    known = pd.Timestamp(value) if isinstance(value, dt.datetime) else value
+    return Bounds(known, known, False, True)

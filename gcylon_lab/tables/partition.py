@@ -19,6 +19,7 @@ Ids = npt.NDArray[Any]
 # Up to so many ids one pass over the ids for each is faster than a sort (measured; the sort is a radix sort).
 _PASSES = 8
 _ORDER_ROWS = BLOCK_ROWS  # rows ordered at a time, so that temporaries stay small
+_PER_VALUE = 8.125  # of a value that has a length: an offset, and a validity bit
 
 
 def partition(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
@@ -120,6 +121,38 @@ def variable_bytes(data: Columns, ids: Ids, n: int) -> Int64s:
     return np.ceil(total).astype(np.int64)
 
 
+def widest_row_bytes(data: Columns) -> int:
+    """About how many bytes the variable columns of that row take in which they take most."""
+    alike, lengthy = 0.0, []
+    for column, array in zip(data.schema.columns, data.arrays, strict=True):
+        if column.fixed or not data.rows:
+            continue
+        if _lengths(array.slice(0, 0)) is None:
+            alike += array.nbytes / data.rows
+        else:
+            lengthy.append((array, _item_bytes(array)))
+            alike += _PER_VALUE
+    most = 0.0
+    for start in range(0, data.rows if lengthy else 0, BLOCK_ROWS):  # of all rows at once it would take memory
+        there = [width * _lengths_of(array.slice(start, BLOCK_ROWS)) for array, width in lengthy]
+        most = max(most, float(np.sum(there, axis=0).max()))
+    return int(alike + most)
+
+
+def _item_bytes(chunked: Any) -> float:
+    """Bytes of an item of a column of lists, texts or bytes."""
+    if not pa.types.is_large_list(chunked.type):
+        return 1.0
+    items = pc.sum(pc.list_value_length(chunked)).as_py() or 0
+    return max(chunked.nbytes - _PER_VALUE * len(chunked), 0) / max(items, 1)
+
+
+def _lengths_of(chunked: Any) -> npt.NDArray[np.float64]:
+    found = _lengths(chunked)
+    assert found is not None
+    return found
+
+
 def _bytes_by_id(chunked: Any, ids: Ids, counts: Int64s, n: int) -> npt.NDArray[np.float64]:
     """Spread a column's bytes by the length of each value where it has one, else evenly over rows."""
     lengths = _lengths(chunked)
@@ -127,7 +160,7 @@ def _bytes_by_id(chunked: Any, ids: Ids, counts: Int64s, n: int) -> npt.NDArray[
         return np.asarray(counts * (chunked.nbytes / len(chunked)), np.float64)
     by_length = np.bincount(ids, weights=lengths, minlength=n)
     total = by_length.sum()
-    per_row = chunked.type.bit_width / 8 if _has_width(chunked.type) else 8.125  # an offset and a validity bit
+    per_row = chunked.type.bit_width / 8 if _has_width(chunked.type) else _PER_VALUE
     payload = max(chunked.nbytes - per_row * len(chunked), 0)
     return np.asarray(counts * per_row + (by_length * (payload / total) if total else 0.0), np.float64)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import SchemaMismatch
+from ..errors import SchemaMismatch, UnsupportedDtype
 from .arrow_types import TypeClash, kind_of, merge_types
 from .column import ARROW_DTYPE, Column, code_dtype
 
@@ -159,6 +159,12 @@ def fixed_column(name: Any, type_: Any) -> Column:
     kind = kind_of(type_) or ""
     if kind == "datetime":
         tz = _tz(type_)
+        if tz and not _is_time_zone(tz):
+            raise UnsupportedDtype(
+                f"column {name!r} holds times of the time zone {tz!r}, which is not known here",
+                advice="Write it in a zone of the IANA database, such as UTC; PyPI's tzdata has them all.",
+                column=name,
+            )
         text = f"datetime64[{type_.unit}, {tz}]" if tz else f"datetime64[{type_.unit}]"
         return Column(name, kind, text, dtype=np.dtype(f"M8[{type_.unit}]"), tz=tz)
     dtype = np.dtype(f"m8[{type_.unit}]") if kind == "timedelta" else np.dtype(type_.to_pandas_dtype())
@@ -172,6 +178,15 @@ def masked_name(dtype: np.dtype[Any]) -> str:
     if dtype.kind == "f":
         return "Float64" if dtype.itemsize == 8 else "Float32"
     return ("UInt" if dtype.kind == "u" else "Int") + str(8 * dtype.itemsize)
+
+
+@cache
+def _is_time_zone(tz: str) -> bool:
+    try:
+        pa.lib.string_to_tzinfo(tz)
+    except (pa.ArrowException, ValueError, KeyError):
+        return False
+    return True
 
 
 def _tz(type_: Any) -> str:

@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 KEPT_BYTES = 16 * 1024**2  # at most so much a thread stays allocated
 _LARGEST = KEPT_BYTES // 4  # larger arrays are too rare to keep
+_LEAST = 64 * 1024  # smaller ones come from memory that the process has already
+_LOOKS = 16  # buffers that one call looks at: a table of thousands of columns has as many arrays in use at a time
 _PAGE = 4096
 
 
@@ -29,6 +31,8 @@ _UNUSED = _references([np.empty(1, np.uint8)], 0)  # what the interpreter report
 class _Pool(threading.local):
     def __init__(self) -> None:
         self.buffers: list[npt.NDArray[np.uint8]] = []
+        self.nbytes = 0
+        self.next = 0  # the buffer that is looked at first
 
 
 _pool = _Pool()
@@ -41,7 +45,7 @@ def scratch(rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     memoryviews are gone.
     """
     needed = rows * dtype.itemsize
-    if not 0 < needed <= _LARGEST:
+    if not _LEAST <= needed <= _LARGEST:
         return np.empty(rows, dtype)
     buffer = _unused(needed)
     if buffer is None:
@@ -52,7 +56,8 @@ def scratch(rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
 
 def _unused(needed: int) -> npt.NDArray[np.uint8] | None:
     buffers = _pool.buffers
-    for place in range(len(buffers)):
+    for _ in range(min(_LOOKS, len(buffers))):
+        place = _pool.next = (_pool.next + 1) % len(buffers)
         # Twice the need at most, so that small arrays do not sit on large buffers.
         if needed <= buffers[place].nbytes <= 2 * needed + _PAGE and _references(buffers, place) == _UNUSED:
             return buffers[place]
@@ -62,12 +67,12 @@ def _unused(needed: int) -> npt.NDArray[np.uint8] | None:
 def _keep(buffer: npt.NDArray[np.uint8]) -> None:
     """Take a buffer up; what is unused makes room for it, oldest first."""
     buffers = _pool.buffers
-    excess = sum(kept.nbytes for kept in buffers) + buffer.nbytes - KEPT_BYTES
     place = 0
-    while excess > 0 and place < len(buffers):
+    while _pool.nbytes + buffer.nbytes > KEPT_BYTES and place < min(_LOOKS, len(buffers)):
         if _references(buffers, place) == _UNUSED:
-            excess -= buffers.pop(place).nbytes
+            _pool.nbytes -= buffers.pop(place).nbytes
         else:
             place += 1
-    if excess <= 0:
+    if _pool.nbytes + buffer.nbytes <= KEPT_BYTES:
         buffers.append(buffer)
+        _pool.nbytes += buffer.nbytes

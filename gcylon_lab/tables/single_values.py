@@ -37,9 +37,15 @@ def check_single_values(values: Iterable[Any]) -> None:
 _SHOWN = 80
 
 
+def has_columns(value: Any) -> bool:
+    """Whether it is a frame or a table, whatever library's."""
+    columns = getattr(type(value), "columns", None)
+    return columns is not None and not callable(columns)
+
+
 def shown(value: Any) -> str:
     """A value in the words of an error: as it is written, or what it is where that is long, or many lines."""
-    if not hasattr(value, "columns"):
+    if not has_columns(value):
         text = repr(value)
         if len(text) <= _SHOWN and "\n" not in text:
             return text

@@ -1,24 +1,28 @@
-"""Text files in blocks of whole lines: opening, cutting at line ends, and the block that decides on types."""
+"""Text files in blocks of whole records: opening, cutting, and the block that decides on types."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from ..errors import GcylonError, ReadError
+from ..errors import ReadError
 from ..units import format_bytes, format_count
-from .filesystems import Storage
+from .csv_records import LOOK_BACK_BYTES, opening_quote, record_ends, record_start, whole_records
+from .filesystems import Storage, reading
 from .read_plans import BytePiece
 
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br": "brotli"}
 COMPRESSED = tuple(COMPRESSIONS)
 _UNKNOWN = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz")
 FIRST_BLOCK_BYTES = 4 * 1024**2
-_LONGEST_LINE_BYTES = 256 * 1024**2
+_LONGEST_RECORD_BYTES = 256 * 1024**2
+_LONGEST_HEADER_BYTES = 16 * 1024**2
 _STEP = 1 << 16
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COUNTED_BYTES = 1024**3  # lines of an error are counted so far into a file
 
 
@@ -30,8 +34,15 @@ class Place:
     storage: Storage
     offset: int = 0
 
-    def line(self, block: bytes, row: int, quoted: bool) -> int | None:
-        """The line of a block's row, both counted from 1; None where that would take long to count."""
+    def line(self, block: bytes, row: int, delimiter: bytes | None) -> int | None:
+        """The line on which a block's row begins, both counted from 1; None where that would take long to count."""
+        starts = [0, *record_ends(block, delimiter)[0].tolist()]
+        filled = (at for at, end in zip(starts, [*starts[1:], None], strict=True) if block[at:end].strip())
+        start = next(islice(filled, row - 1, None), None)
+        return None if start is None else self.line_at(block, start)
+
+    def line_at(self, block: bytes, at: int) -> int | None:
+        """The line that a byte of a block is on, counted from 1; None where that would take long to count."""
         if self.offset > _COUNTED_BYTES:
             return None
         before = 0
@@ -43,13 +54,7 @@ class Place:
                     left -= len(part)
         except (OSError, pa.ArrowException):
             return None
-        inside = False
-        for number, line in enumerate(block.split(b"\n"), before + 1):
-            row -= bool(line.strip()) and not inside
-            if not row:
-                return number
-            inside ^= quoted and line.count(b'"') % 2 == 1
-        return None
+        return before + 1 + block.count(b"\n", 0, at)
 
 
 def open_text(path: str, storage: Storage) -> BinaryIO:
@@ -66,21 +71,11 @@ def open_text(path: str, storage: Storage) -> BinaryIO:
             advice=f"Unpack it before, or compress it as one of {', '.join(COMPRESSED)}.",
             path=path,
         )
-    try:
+    with reading(path):
         file = storage.open(path)
         kind = next((kind for end, kind in COMPRESSIONS.items() if path.endswith(end)), None)
         stream: Any = file if kind is None else pa.CompressedInputStream(pa.PythonFile(file, "r"), kind)
         return stream  # type: ignore[no-any-return]
-    except (OSError, pa.ArrowException) as error:
-        raise unreadable(path, error) from None
-
-
-def unreadable(path: str, error: BaseException | str, advice: str = "", *, line: int | None = None) -> ReadError:
-    """The error for a text file that cannot be read, with the line where that is known."""
-    reason = getattr(error, "strerror", None) or str(error)
-    if line is None:
-        return ReadError(f"{path} cannot be read: {reason}", advice=advice, path=path)
-    return ReadError(f"{path} cannot be read at line {line}: {reason}", advice=advice, path=path, line=line)
 
 
 def text_notes(files: Sequence[tuple[str, int, bool]]) -> tuple[str, ...]:
@@ -92,128 +87,162 @@ def text_notes(files: Sequence[tuple[str, int, bool]]) -> tuple[str, ...]:
 
 def text_size(path: str, storage: Storage) -> int:
     """Bytes of a file as it lies in its storage."""
-    try:
+    with reading(path):
         return storage.size(path)
-    except OSError as error:
-        if isinstance(error, GcylonError):
-            raise
-        raise unreadable(path, error) from None
 
 
-def first_lines(path: str, storage: Storage, quoted: bool) -> bytes:
-    """The whole lines in the first megabytes of a file; the same on every rank that reads it."""
-    data = _first_bytes(path, storage, FIRST_BLOCK_BYTES)
-    return data if len(data) < FIRST_BLOCK_BYTES else data[: _last_line_end(data, quoted)]
+def first_records(path: str, storage: Storage, skip: int, delimiter: bytes | None) -> bytes:
+    """The whole records in the first megabytes of a file, at least one; the same on every rank that reads it.
 
-
-def first_line(path: str, storage: Storage) -> bytes:
-    """The first line of a file, its end included."""
-    limit = _STEP
-    while True:
-        data = _first_bytes(path, storage, limit)
-        end = data.find(b"\n") + 1
-        if end or len(data) < limit:
-            return data[:end] if end else data
-        limit *= 16
-
-
-def _first_bytes(path: str, storage: Storage, limit: int) -> bytes:
-    data = b""
-    try:
-        with open_text(path, storage) as file:
-            while len(data) < limit and (part := file.read(limit - len(data))):
-                data += part
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, GcylonError):
-            raise
-        raise unreadable(path, error) from None
+    Parameters
+    ----------
+    path : str
+    storage : Storage
+    skip : int
+        Bytes at the start that belong to no record.
+    delimiter : bytes, optional
+        As for `blocks`.
+    """
+    with reading(path), open_text(path, storage) as file:
+        file.read(skip)
+        data = b""
+        while part := _read(file, max(FIRST_BLOCK_BYTES - len(data), len(data))):
+            data += part
+            if len(data) >= FIRST_BLOCK_BYTES and (end := whole_records(data, FIRST_BLOCK_BYTES, delimiter)):
+                return data[:end]
+            _require_shorter(Place(path, storage, skip), data, delimiter)
     return data
 
 
+def first_record(path: str, storage: Storage, delimiter: bytes | None) -> tuple[int, bytes]:
+    """The first record of a file that is no blank line, its end included, and where it begins.
+
+    Parameters
+    ----------
+    path : str
+    storage : Storage
+    delimiter : bytes, optional
+        As for `blocks`.
+    """
+    with reading(path), open_text(path, storage) as file:
+        data, step = b"", _STEP
+        while True:
+            part = _read(file, step)
+            data += part
+            start = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
+            for end in (record_ends(data[start:], delimiter)[0] + start).tolist():
+                if data[start:end].strip():
+                    return start, data[start:end]
+                start = end
+            if len(part) < step:
+                return start, data[start:]
+            _require_shorter(Place(path, storage), data, delimiter, _LONGEST_HEADER_BYTES)
+            step *= 4
+
+
+def text_start(path: str, storage: Storage) -> int:
+    """Where the text of a file begins: behind the mark that some programs put in front."""
+    with reading(path), open_text(path, storage) as file:
+        return len(_BYTE_ORDER_MARK) if _read(file, len(_BYTE_ORDER_MARK)) == _BYTE_ORDER_MARK else 0
+
+
+def _read(file: BinaryIO, count: int) -> bytes:
+    """So many bytes, less only at the end: streams may give them in parts."""
+    parts = []
+    while count > 0 and (part := file.read(count)):
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
 def blocks(
-    piece: BytePiece, storage: Storage, skip: int, block_bytes: int, quoted: bool
+    piece: BytePiece, storage: Storage, skip: int, block_bytes: int, delimiter: bytes | None
 ) -> Iterator[tuple[Place, bytes]]:
-    """The lines of a piece, in blocks of about ``block_bytes`` each.
+    """The records of a piece, in blocks of at most ``block_bytes`` each.
 
     Parameters
     ----------
     piece : BytePiece
     storage : Storage
     skip : int
-        Bytes at the start of the file that belong to no row.
+        Bytes at the start of the file that belong to no record.
     block_bytes : int
-        A block is longer where one line is.
-    quoted : bool
-        Whether line ends inside double quotes belong to a value, so that nothing is cut there.
+        A block is longer where one record is.
+    delimiter : bytes, optional
+        Of csv with quotes, where line ends inside double quotes belong to a value; without it all line ends end a
+        record.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be read, or a quoted value does not end.
     """
-    try:
-        with open_text(piece.path, storage) as file:
-            if piece.whole:
-                file.read(skip)
-                yield from _cut(Place(piece.path, storage, skip), file, None, block_bytes, quoted)
-                return
-            start = _line_start(file, max(piece.start, skip), skip)
-            stop = _line_start(file, max(piece.stop, skip), skip)
-            file.seek(start)
-            yield from _cut(Place(piece.path, storage, start), file, stop - start, block_bytes, quoted)
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, GcylonError):
-            raise
-        raise unreadable(piece.path, error) from None
-
-
-def _line_start(file: BinaryIO, at: int, first: int) -> int:
-    """Where the first line begins that does so at or after a byte."""
-    if at <= first:
-        return first
-    file.seek(at - 1)
-    return at - 1 + _line_end(file)
-
-
-def _line_end(file: BinaryIO) -> int:
-    """Bytes up to and with the next line end, or the end of the file."""
-    count = 0
-    while part := file.read(_STEP):
-        place = part.find(b"\n")
-        if place >= 0:
-            return count + place + 1
-        count += len(part)
-    return count
+    with reading(piece.path), open_text(piece.path, storage) as file:
+        if piece.whole:
+            _read(file, skip)
+            yield from _cut(Place(piece.path, storage, skip), file, None, block_bytes, delimiter)
+            return
+        start = record_start(file, max(piece.start, skip), skip, delimiter)
+        stop = record_start(file, max(piece.stop, skip), skip, delimiter)
+        file.seek(start)
+        yield from _cut(Place(piece.path, storage, start), file, stop - start, block_bytes, delimiter)
 
 
 def _cut(
-    place: Place, file: BinaryIO, left: int | None, block_bytes: int, quoted: bool
+    place: Place, file: BinaryIO, left: int | None, block_bytes: int, delimiter: bytes | None
 ) -> Iterator[tuple[Place, bytes]]:
     rest = b""
-    at = place.offset
+    at, wanted = place.offset, block_bytes
     while True:
-        wanted = block_bytes if left is None else min(block_bytes, left)
-        part = file.read(wanted) if wanted > 0 else b""
-        left = None if left is None else left - len(part)
+        count = wanted - len(rest)
+        part = _read(file, count if left is None else min(count, left))
         if not part:
             break
+        left = None if left is None else left - len(part)
         rest += part
-        end = _last_line_end(rest, quoted)
-        if end:
+        while len(rest) >= wanted and (end := whole_records(rest, block_bytes, delimiter)):
             yield replace(place, offset=at), rest[:end]
-            at += end
-            rest = rest[end:]
-        if len(rest) > _LONGEST_LINE_BYTES:
-            raise ReadError(
-                f"{place.path} has a line of more than {format_bytes(_LONGEST_LINE_BYTES)}",
-                advice="Is a double quote not closed? If quotes are plain characters, pass quotes=False.",
-                path=place.path,
-            )
+            at, rest, wanted = at + end, rest[end:], block_bytes
+        if len(rest) >= wanted:  # one record is longer: a few looks at it are enough
+            wanted = 2 * len(rest)
+            _require_shorter(replace(place, offset=at), rest, delimiter)
     if rest:
-        yield replace(place, offset=at), rest
+        last = replace(place, offset=at)
+        require_closed(last, rest, delimiter, cut=left == 0 and bool(file.read(1)))
+        yield last, rest
 
 
-def _last_line_end(data: bytes, quoted: bool) -> int:
-    """Bytes of the whole lines in data."""
-    end = data.rfind(b"\n") + 1
-    inside = quoted and data.count(b'"', 0, end) % 2
-    while inside:
-        before = data.rfind(b"\n", 0, end - 1) + 1
-        inside = (inside + data.count(b'"', before, end)) % 2
-        end = before
-    return end
+def require_closed(place: Place, data: bytes, delimiter: bytes | None, *, cut: bool = False) -> None:
+    """Refuse a quoted value that does not end where the file does, or a rank's share of it.
+
+    Raises
+    ------
+    ReadError
+        With the line on which it begins, and what to change.
+    """
+    opened = -1 if delimiter is None else opening_quote(data, len(data), delimiter)
+    if opened < 0:
+        return
+    line = place.line_at(data, opened)
+    where = f"at byte {place.offset + opened}" if line is None else f"at line {line}"
+    if not cut:
+        raise ReadError(
+            f"{place.path}: the double quote that opens a value {where} is not closed",
+            advice="Close it; or if double quotes are plain characters, pass quotes=False.",
+            path=place.path,
+        )
+    raise ReadError(
+        f"{place.path}: the quoted value that begins {where} is longer than {format_bytes(LOOK_BACK_BYTES)}, and holds "
+        "line ends where the file is split over the ranks",
+        advice="Pass newlines_in_values=True: one rank then reads it whole.",
+        path=place.path,
+    )
+
+
+def _require_shorter(place: Place, data: bytes, delimiter: bytes | None, limit: int = _LONGEST_RECORD_BYTES) -> None:
+    """Refuse a record that does not end within a limit."""
+    if len(data) > limit:
+        require_closed(place, data.rstrip(b'"'), delimiter)
+        raise ReadError(
+            f"{place.path} has a line of more than {format_bytes(limit)}", advice="Has it line ends?", path=place.path
+        )

@@ -218,7 +218,12 @@ def _validate(name: str, given: Any) -> Any:
 
 
 def _directions(name: str, given: Any) -> Any:
-    return list(given) if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set)) else given
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
+    try:
+        return [_flag(name, one) for one in given] if several else _flag(name, given)
+    except ArgumentError as error:
+        error.advice = "Give True or False, or a list with one of them for each key."
+        raise
 
 
 def _wanted(name: str, given: Any) -> Any:
@@ -285,6 +290,9 @@ RULES_OF: dict[tuple[str, str], Rule] = {
     ("join", "on"): _or_none(_labels),
     ("select", "columns"): _keys,
     ("drop", "columns"): _keys,
+    ("unique", "columns"): _or_none(_keys),
+    ("value_counts", "columns"): _or_none(_keys),
+    ("drop_duplicates", "subset"): _or_none(_keys),
     ("describe", "columns"): _or_none(_described),
     ("rename", "columns"): _names,
     ("assign", "columns"): _new_columns,

@@ -206,8 +206,8 @@ class GroupingVerbs(Verbs):
     ) -> Self:
         """Collective: all ranks call it. What ``groupby(by).agg(...)`` calls; see there."""
         part, plan = (groupby_in_order if sort else _groupby)(
-            self._workspace, self._live(), by, wanted, dropna=dropna, deterministic=deterministic, strategy=strategy,
-            config=config, timeout_s=timeout_s,
+            self._workspace, self._live(), listed(by), wanted, dropna=dropna, deterministic=deterministic,
+            strategy=strategy, config=config, timeout_s=timeout_s,
         )  # fmt: skip
         return self._made(part, plan)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import ipywidgets as w
 
+from ..cluster.interrupts import stopped
 from .live_widget import set_html
 from .series import readable
 from .source import Source
@@ -50,6 +51,8 @@ class ClusterBox:
         self.restarting = False
         self._told: tuple[str, float, float] | None = None  # what was asked for, when, and when all were free
         self._running = ""
+        self._began: tuple[str, str, float] = ("", "", 0.0)  # what runs, its verb, and since when
+        self._ended_as = ""
         self._route = _route(source)
         self.headline, self.chips, self.said = w.HTML(), w.HTML(), w.HTML()
         self._make_buttons()
@@ -98,6 +101,10 @@ class ClusterBox:
         set_html(self.headline, headline_html(states, snapshots, status, near, self._route, limit))
         set_html(self.chips, chips_html(states))
         self._running = _what_runs(states, snapshots)
+        if self._running != self._began[0]:
+            running = latest_progress(snapshots, states)
+            verb = str(running["verb"]) if running else "call"
+            self._began = (self._running, verb, time.monotonic() - age_s)
         self._show_tips(status)
         if not (self._armed or self.restarting):
             set_html(self.said, self._said(states))
@@ -124,7 +131,7 @@ class ClusterBox:
             free = now
             self._told = (what, asked, free)
         if free:
-            text = f"{what}: no rank is at work any more."
+            text = self._ended_as or f"{what}: no rank is at work any more."
             self._told = None if now - free > _TOLD_S else self._told
         else:
             ranks = ", ".join(map(str, at_work[:6])) + ("…" if len(at_work) > 6 else "")
@@ -151,11 +158,15 @@ class ClusterBox:
             self.said.value = f'<div class="gcylon-said gcylon-asks">{text} Click again within {CONFIRM_S:g} s.</div>'
 
     def _interrupt(self) -> None:
+        what, verb, began = self._began
         self._source.interrupt()
-        self._told = ("interrupted", time.monotonic(), 0.0)
+        now = time.monotonic()
+        self._ended_as = stopped(verb, now - began) if what else ""
+        self._told = ("interrupted", now, 0.0)
 
     def _revoke(self) -> None:
         self._source.revoke()
+        self._ended_as = ""
         self._told = ("revoked", time.monotonic(), 0.0)
 
     def _disarm(self) -> None:

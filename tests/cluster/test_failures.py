@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import time
+import traceback
+
+import pytest
+
+import gcylon_lab as gl
 from gcylon_lab.cluster.cells import fold_entries
-from gcylon_lab.cluster.failures import fold, name_ranks
+from gcylon_lab.cluster.failures import fold, freed, name_ranks
 from gcylon_lab.cluster.messages import Reply
+from gcylon_lab.cluster.tracebacks import shorten
+from gcylon_lab.comm.transport import INTERRUPTED
 from gcylon_lab.errors import BudgetExceeded, ColumnMissing, DeadlineExceeded, RankError, Revoked, to_message
 
 
@@ -40,6 +48,14 @@ def test_the_cause_stands_before_its_echoes() -> None:
     assert any(note.startswith("Ranks 0, 2 left with Revoked") for note in error.__notes__)
 
 
+def test_of_ranks_that_were_interrupted_the_one_that_knows_is_named() -> None:
+    replies = [failed(0, Revoked(INTERRUPTED, rank=0)), failed(1, Revoked("Rank 1 was interrupted in 'run'.", rank=1))]
+    error = fold(replies)
+    assert error is not None and error.rank == 1 and error.message == "Rank 1 was interrupted in 'run'."
+    told = fold([freed(failed(0, Revoked("Rank 0 was interrupted in 'run'.", rank=0))), replies[1]])
+    assert told is not None and told.rank == 1
+
+
 def test_messages_that_differ_by_their_rank_are_the_same() -> None:
     error = fold([failed(r, DeadlineExceeded(f"Rank {r} waited too long.", rank=r)) for r in range(4)])
     assert error is not None
@@ -67,3 +83,34 @@ def test_a_cells_errors_are_folded() -> None:
     assert [entry[0] for entry in kept] == ["ZeroDivisionError"]
     assert "Rank 0 left with Revoked." in note
     assert "Ranks 1-2 raised the same ZeroDivisionError." in note
+
+
+def test_a_very_long_traceback_is_shown_by_its_ends() -> None:
+    def goes_on(n: int) -> int:
+        return goes_on(n + 1)
+
+    with pytest.raises(RecursionError) as caught:
+        goes_on(0)
+    shorten(caught.value)
+    names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
+    assert len(names) < 50
+    assert names[0] == "test_a_very_long_traceback_is_shown_by_its_ends" and names[-1] == "goes_on"
+    with pytest.raises(ZeroDivisionError) as short:
+        print(1 // 0)
+    shorten(short.value)
+    assert len(traceback.extract_tb(short.value.__traceback__)) == 1
+
+
+@pytest.mark.mpi
+def test_a_recursion_without_end_on_one_rank_is_an_error_soon(lab: gl.Cluster) -> None:
+    code = """
+import numpy
+def goes_on(n): return goes_on(n + 1)
+if gl.current().rank == 1: goes_on(0)
+gl.current().transport.agree(numpy.zeros(1, dtype=int))
+"""
+    spent = lab.run(time.process_time)
+    with pytest.raises(Exception, match="RecursionError"):
+        lab.view.execute(code, block=True)
+    # Not by the clock: what a rank does to show a traceback is what took long.
+    assert lab.run(time.process_time)[1] - spent[1] < 1.5

@@ -88,9 +88,13 @@ def test_a_notebook(notebook: Notebook, runtime_dir: str, left_alone: list[Path]
     start = time.monotonic()
     cut = notebook.run("lab.run(time.sleep, 60)", interrupt_at="run: ")
     assert cut["ename"] == "KeyboardInterrupt"
+    assert re.match(r"Interrupted: run stopped after \d+\.\d s; what it had done by then stays\.$", cut["evalue"])
+    assert "recover" not in cut["text"] and "File" not in cut["text"] and cut["text"].count(cut["evalue"]) >= 2
     assert time.monotonic() - start < 30
     start = time.monotonic()
-    notebook.run(f"%px {STUCK}", interrupt_after_s=1.5)
+    cell = notebook.run(f"%px {STUCK}", interrupt_after_s=1.5)
+    assert cell["status"] == "error", "a notebook that is run as a whole would go on"
+    assert re.match(r"Interrupted: the cell stopped after \d+\.\d s; what it had done by then stays\.$", cell["evalue"])
     assert "100" in notebook.run("print(lab.table('kept').shuffle('k').num_rows)")["text"]
     assert time.monotonic() - start < 30
 

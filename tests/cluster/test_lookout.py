@@ -49,13 +49,41 @@ def test_patience_starts_again_when_anything_happens() -> None:
     freed: list[str] = []
     look = Lookout(lambda: now, lambda: True, lambda ranks, why, advice: freed.append(why)).look
     look(0.0)
-    look(9.0)
+    look(3.0)
     now[1] = state(1, 4, requests=2)  # another cell went through meanwhile
-    look(11.0)
-    look(20.0)
+    look(4.0)
+    look(7.0)
     assert freed == []
-    look(21.0)
-    assert freed == ["Rank 0 waits in shuffle; rank 1 is idle with nothing queued, for 10 s: nobody would have joined"]
+    look(7.5)
+    assert freed == ["Rank 0 waits in shuffle; rank 1 is idle with nothing queued, for 3.5 s: nobody would have joined"]
+
+
+def test_an_error_while_it_looks_is_logged_and_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[int] = []
+
+    def ask() -> list[dict[str, Any]]:
+        asked.append(1)
+        if len(asked) == 1:
+            raise RuntimeError("on purpose")
+        return [state(0, 5), state(1, 5)]
+
+    looks = Lookout(ask, lambda: True, lambda ranks, why, advice: None)
+    looks.watch()
+    deadline = time.monotonic() + 20
+    while len(asked) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    looks.close()
+    assert len(asked) >= 3
+    assert "on purpose" in caplog.text and "goes on" in caplog.text
+
+
+@pytest.mark.mpi
+def test_who_waits_alone_is_freed_in_the_time_that_is_promised(lab: gl.Cluster) -> None:
+    began = time.monotonic()
+    with pytest.raises(Revoked, match="Rank 1 waits in from_pandas"):
+        lab.run(_calls_on, 1)
+    assert lookout.IDLE_S + 2 * lookout._EVERY_S < 5
+    assert time.monotonic() - began < 15  # on a busy machine a look takes longer
 
 
 @pytest.mark.mpi

@@ -62,9 +62,7 @@ def jupyter(tmp_path: Path) -> Iterator[tuple[str, str]]:
     command = [sys.executable, "-m", "gcylon_lab", "lab", "--dir", str(folder), "--", *options]
     token = secrets.token_urlsafe(24)
     environment = os.environ | _settings(tmp_path) | {"JUPYTER_TOKEN": token}
-    process = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-    )
+    process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         wait_for(f"http://127.0.0.1:{port}/api", process, tmp_path / "jupyter.log")
         yield f"http://127.0.0.1:{port}", token

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from exchanges import held
 from same_frames import assert_frames_equal
 from worlds import World
 
@@ -91,7 +92,7 @@ def join(
         for table in (left, right):
             table._live().stage(context.workspace, 1 << 40, 4096)
     inputs = left.local(), right.local()
-    used = (context.budget.used_bytes, context.spill.used_bytes)
+    used = held(context)
     result = left.join(right, **arguments, strategy=strategy, config=config)
     record = context.recorder.operations[-1]
     found = {
@@ -104,7 +105,7 @@ def join(
         "sent": record.sent_bytes,
     }
     result.release()
-    after = (context.budget.used_bytes, context.spill.used_bytes)
+    after = held(context)
     # Inputs may have been staged for the join: what is in use and what is spilled changes then, but not their sum.
     found["left"] = (sum(used), sum(after)) if strategy == "auto" and config is None else (0, 0)
     for table, frame in ((left, inputs[0]), (right, inputs[1])):

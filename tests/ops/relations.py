@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from exchanges import make_frame
+from exchanges import held, make_frame, more_held
 from same_frames import assert_frames_equal
 from worlds import World
 
@@ -33,7 +33,7 @@ def on_ranks(verb: Callable[[Any], Any], frames: Sequence[pd.DataFrame] | str, s
     table = gl.from_local(frame)
     if staged:
         table._part.stage(context.workspace, 2**40, 4096)
-    before = (context.budget.used_bytes, context.spill.used_bytes)
+    before = held(context)
     started = len(context.recorder.operations)
     result = verb(table)
     record = context.recorder.operations[-1]
@@ -56,7 +56,7 @@ def on_ranks(verb: Callable[[Any], Any], frames: Sequence[pd.DataFrame] | str, s
     else:
         seen["value"] = result
     # What was staged for room stays so; nothing new may be held.
-    seen["left"] = (context.budget.used_bytes - before[0], context.spill.used_bytes - before[1])
+    seen["left"] = more_held(context, before)
     return seen
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from exchanges import held
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -56,7 +57,7 @@ def sort(
     if staged:
         table = table.repartition([len(f) for f in _all(frame)], strategy="staged", config=config)
     context.budget.start_window()  # on GPUs: with what is in use beyond what was claimed
-    before = (context.budget.used_bytes, context.spill.used_bytes)
+    before = held(context)
     result = table.sort_values(by, **how, strategy=strategy, config=config)
     record = context.recorder.operations[-1]
     got = to_frame(context.workspace.backend.to_host(result._whole()))
@@ -70,7 +71,7 @@ def sort(
         "peak": record.measured_peak_bytes,
         "predicted": record.predicted_peak_bytes,
         "limit": context.workspace.limit_for(config or context.config),
-        "left": (before, (context.budget.used_bytes, context.spill.used_bytes)),
+        "left": (before, held(context)),
     }
 
 

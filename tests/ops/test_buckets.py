@@ -11,7 +11,7 @@ from joins import answer, check, join
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.ops.local import LocalWork
+from gcylon_lab.ops.runs import Runs
 
 KIB = 1024
 
@@ -31,19 +31,19 @@ def sides(rows: int, hot: float, *, text: bool) -> tuple[list[pd.DataFrame], lis
 
 
 @pytest.mark.parametrize(("hot", "text"), [(0.0, False), (0.9, False), (0.5, True)], ids=["even", "hot", "text"])
-def test_small_slices_of_buckets_are_put_down_together(hot: float, text: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    put_down = LocalWork.put_down
+def test_pieces_are_written_once_for_all_buckets(hot: float, text: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    add = Runs.add
     put: list[int] = []
 
-    def counted(self: Any, part: Any, data: Any, *claims: Any) -> None:
+    def counted(self: Any, data: Any, offsets: Any) -> None:
         put.append(data.rows)
-        put_down(self, part, data, *claims)
+        add(self, data, offsets)
 
-    monkeypatch.setattr(LocalWork, "put_down", counted)
+    monkeypatch.setattr(Runs, "add", counted)
     tables = sides(6000, hot, text=text)
     config = GcylonConfig(gpu_memory_limit=(160 if text else 96) * KIB)
     results = World("threads", 2).run(join, *tables, {"how": "outer", "on": "k"}, "auto", config)
     check(results, answer(*tables, how="outer", on="k"))
     assert "buckets" in results[0]["explain"]
     assert sum(put) == 24_000  # both sides, on both ranks
-    assert len(put) < 1200  # of pieces put down one by one there are 2500 and more
+    assert len(put) < 400  # of slices put down one by one there are 2500 and more

@@ -114,6 +114,7 @@ def test_assign(world: World, staged: bool) -> None:
             assert all(result["tiers"]["device"] == 0 for result in results)
 
 
+@pytest.mark.cpu_alone
 @pytest.mark.parametrize("world", THREADS, ids=str)
 def test_assign_does_not_pay_for_what_it_leaves(world: World) -> None:
     for used in world.run(bytes_beside):
@@ -154,6 +155,7 @@ def viewed() -> list[int]:
     return [*used, budget.used_bytes]
 
 
+@pytest.mark.cpu_alone
 def test_a_view_pays_for_nothing_and_keeps_what_it_shows() -> None:
     ((table, both, view, none),) = World("threads", 1).run(viewed)
     assert table == both == view > 0 == none
@@ -225,6 +227,7 @@ def doubled(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"g": frame["g"] * 2, "rows": len(frame), "e": frame["x"].isna()})
 
 
+@pytest.mark.cpu_alone
 @pytest.mark.parametrize("world", FEW, ids=str)
 @pytest.mark.parametrize("staged", [False, True], ids=["held", "staged"])
 def test_map_parts(world: World, staged: bool) -> None:
@@ -301,6 +304,7 @@ def test_ranks_that_ask_for_different_things_are_told(world: World) -> None:
         assert "col('x') > 1" in str(outcome.error)
 
 
+@pytest.mark.cpu_alone
 def test_too_small_a_budget_is_told_or_done_in_pieces() -> None:
     config = GcylonConfig(gpu_memory_limit="40 KiB", min_chunk_rows=1)
     verb = Verb("filter", CONDITIONS["number"][0], config=config)
@@ -344,6 +348,7 @@ def frame_that_does_not_fit() -> tuple[int, list[int]]:
     return table.nbytes, [limit, made.num_rows, context.recorder.operations[-1].measured_peak_bytes]
 
 
+@pytest.mark.cpu_alone
 def test_the_limit_that_a_frame_for_a_function_is_advised_to_have_does() -> None:
     for nbytes, (limit, rows, peak) in World("threads", 2).run(frame_that_does_not_fit):
         assert rows == 1 and peak <= limit <= 2 * nbytes + 1000, "chunks are let go of once they are joined"

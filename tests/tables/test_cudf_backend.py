@@ -293,7 +293,7 @@ def test_cudf_frames_are_copied(cudf_backend: Any) -> None:
     pd.Series([[("a", 1)]], dtype=pd.ArrowDtype(pa.map_(pa.string(), pa.int8()))),
 ], ids=["complex", "bytes", "time", "half", "period", "wide_decimal", "map"])  # fmt: skip
 def test_what_cudf_cannot_hold_is_named(cudf_backend: Any, series: pd.Series) -> None:
-    with pytest.raises(UnsupportedDtype, match="'x'.*cuDF has no type") as caught:
+    with pytest.raises(UnsupportedDtype, match="'x'.*GPU engines: cuDF has no type") as caught:
         cudf_backend.device.from_frame(series.to_frame("x"))
     assert caught.value.advice
     with pytest.raises(UnsupportedDtype, match="'x'"):

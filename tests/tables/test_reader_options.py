@@ -106,7 +106,8 @@ def test_another_delimiter_is_hinted_at(tmp_path: Path) -> None:
         ("a,b\n1,2\n3,x\n", {"dtype": {"b": "int64"}}, "Pass dtype={'b': 'str'}"),
         ("a,b\n1,2\n", {"parse_dates": ["a"]}, "Leave 'a' out of parse_dates"),
         ("a,b\n1,2\n1,2,3\n", {}, "right delimiter"),
-        ('a,b\n1,"x\n1,2,3\n', {}, "newlines_in_values"),
+        ('a,b\n1,"x\n1,2,3\n', {}, "quotes=False"),
+        ('a,b\n1,x\n1,"2",3\n', {}, "quotes=False"),
     ],
 )
 def test_hints_fit_what_went_wrong_in_csv(tmp_path: Path, text: str, options: dict[str, Any], advice: str) -> None:

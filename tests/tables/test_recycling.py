@@ -57,3 +57,16 @@ def test_threads_do_not_share() -> None:
 
 def test_empty() -> None:
     assert scratch(0, INT64).shape == (0,) and scratch(0, INT64).dtype == INT64
+
+
+def test_thousands_of_arrays_take_no_longer_each(monkeypatch) -> None:
+    looks = [0]
+    references = recycling._references
+
+    def counted(buffers: list, place: int) -> int:
+        looks[0] += 1
+        return references(buffers, place)
+
+    monkeypatch.setattr(recycling, "_references", counted)
+    held = [scratch(10_000, INT64) for _ in range(3000)]
+    assert looks[0] <= 40 * len(held)

@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gcylon_lab as gl
+from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ArgumentError
 from gcylon_lab.tables.expressions import Expression
 from gcylon_lab.tables.interop import to_frame
@@ -151,7 +153,7 @@ def test_what_is_no_filter(filters: Any, words: str) -> None:
 
 def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
     write(tmp_path / "x.parquet", COLUMNS)
-    with pytest.raises(ArgumentError, match=r"\(col\('s'\) > 3\) cannot be computed"):
+    with pytest.raises(ArgumentError, match=r"\(col\('s'\) > 3\) compares column 's' \(str\) with 3"):
         read(tmp_path / "x.parquet", c("s") > 3)
 
 
@@ -166,3 +168,87 @@ def test_folders_are_columns_and_prune_files(tmp_path: Path) -> None:
     got, skipped = read(tmp_path, (c("k") == 2) & (c("day") >= "2024-01-02") & (c("x") < 99))
     assert got["x"].tolist() == [5, 7] and skipped == 3
     assert read(tmp_path, c("w") == "a", ["k"])[0]["k"].tolist() == [1] * 4
+
+
+def months(folder: Path, names: list[str]) -> str:
+    for place, name in enumerate(names):
+        where = folder / f"month={name}"
+        where.mkdir(parents=True)
+        pd.DataFrame({"v": [place]}).to_parquet(where / "part.parquet")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        ("month", "==", 6), ("month", "in", [6, 7]), ("month", "not in", [6, 99]), ("month", ">", 6),
+        ("month", ">=", 6.5),
+        ("month", "<", 6), ("month", "<=", 6), ("month", "!=", 6), ("month", "==", 99), ("month", "==", np.int8(6)),
+    ],
+)  # fmt: skip
+def test_folders_with_zeros_in_front_are_compared_by_number(tmp_path: Path, item: tuple[str, str, Any]) -> None:
+    folder = months(tmp_path, [f"{month:02}" for month in range(1, 13)])
+    want = pd.read_parquet(folder, filters=[item])["v"].tolist()
+    for size in (1, 3):
+        got = run_threads(size, lambda: gl.read_parquet(folder, filters=[item]).to_pandas())[0]
+        assert got["v"].tolist() == want and got["month"].tolist() == [f"{v + 1:02}" for v in want]
+
+
+def test_expressions_of_such_folders(tmp_path: Path) -> None:
+    folder = months(tmp_path, ["00", "01", "09", "10", "__HIVE_DEFAULT_PARTITION__"])
+    month = gl.col("month")
+    for condition, want in (
+        (month == 9, [2]), (9 < month, [3]), (month.between(1, 9), [1, 2]), (~(month == 9), [0, 1, 3, 4]),
+        ((month == 9) | (month == "10"), [2, 3]), ((month == gl.lit(9)) & (gl.col("v") < 2), []), (month == "09", [2]),
+    ):  # fmt: skip
+        (got,) = run_threads(
+            1, lambda condition=condition: gl.read_parquet(folder, ["v"], filters=condition).to_pandas()
+        )
+        assert sorted(got["v"]) == want, condition
+    explained = run_threads(1, lambda: gl.read_parquet(folder, filters=[("month", ">", 6)]).explain())[0]
+    assert "3 of 5 row groups skipped" in explained
+
+
+TEXTS = pd.DataFrame(
+    {
+        "s": ["06", "x", None], "i": [1, 2, 3], "c": pd.Categorical(["a", "b", None]), "b": [True, False, True],
+        "t": pd.to_datetime(["2024-01-01"] * 3),
+    }
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        gl.col("s") == 6, gl.col("s") != 6, gl.col("s") > 6, 6 == gl.col("s"), gl.col("s").isin([6, "x"]),
+        gl.col("s") == 1.5,
+        gl.col("s").between(1, 2), gl.col("c") == 1, gl.col("i") == "1", gl.col("i").isin(["1"]), gl.col("b") == "True",
+        gl.col("t") == 5, gl.col("i") == pd.Timestamp("2024-01-01"), gl.col("s") == gl.col("i"),
+        (gl.col("i") > 0) & ~(gl.col("s") == np.int64(6)),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_text_and_numbers_are_never_compared_silently(tmp_path: Path, condition: Any) -> None:
+    TEXTS.to_parquet(tmp_path / "x.parquet")
+    for read in (
+        lambda: gl.from_local(TEXTS).filter(condition),
+        lambda: gl.from_local(TEXTS).assign(found=condition),
+        lambda: gl.read_parquet(str(tmp_path / "x.parquet"), filters=condition),
+    ):
+        with pytest.raises(ArgumentError, match="compares column") as caught:
+            run_threads(1, read)
+        assert "Compare with" in caught.value.advice or "astype" in caught.value.advice
+
+
+def test_what_that_advises_works(tmp_path: Path) -> None:
+    folder = months(tmp_path, ["06", "07"])
+
+    def found() -> list[list[str]]:
+        table = gl.read_parquet(folder)
+        by_text, by_number = gl.col("month") == "6", gl.col("month").astype("float64") == 6
+        return [table.filter(condition).to_pandas()["month"].tolist() for condition in (by_text, by_number)]
+
+    assert run_threads(1, found) == [[[], ["06"]]]
+    for condition, want in ((gl.col("s") == np.nan, []), (gl.col("s").isin([None, "x"]), ["x", None])):
+        (got,) = run_threads(1, lambda condition=condition: gl.from_local(TEXTS).filter(condition).to_pandas())
+        assert got["s"].fillna("none").tolist() == [text or "none" for text in want]

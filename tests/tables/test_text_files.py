@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from reading import backend, read_all
 
-from gcylon_lab.errors import ArgumentError, DuplicateColumns, ReadError
+import gcylon_lab as gl
+from gcylon_lab.context import run_threads
+from gcylon_lab.errors import ArgumentError, DuplicateColumns, GcylonError, ReadError
 from gcylon_lab.tables.io import plan_csv, plan_json, read_csv_chunks, read_json_chunks
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 8])
@@ -89,29 +91,17 @@ def test_pieces_are_bounded(tmp_path: Path) -> None:
 def test_quoted_line_ends(tmp_path: Path, size: int) -> None:
     texts = [f'line {i}\nand "more", of it' for i in range(500)]
     pd.DataFrame({"n": range(500), "s": texts}).to_csv(tmp_path / "x.csv", index=False)
-    got = csv(tmp_path / "x.csv", size, newlines_in_values=True)
-    assert got["s"].tolist() == texts and got["n"].tolist() == list(range(500))
-    if size == 1:
-        assert csv(tmp_path / "x.csv", size)["s"].tolist() == texts
-        return
-    with pytest.raises(ReadError, match="newlines_in_values=True"):
-        csv(tmp_path / "x.csv", size)
+    for newlines_in_values in (False, True):
+        got = csv(tmp_path / "x.csv", size, newlines_in_values=newlines_in_values)
+        assert got["s"].tolist() == texts and got["n"].tolist() == list(range(500))
 
 
 @SIZES
 def test_quotes_as_plain_characters(tmp_path: Path, size: int) -> None:
     (tmp_path / "x.csv").write_text("n,s\n" + "".join(f'{i},a {i}" disk\n' for i in range(501)))
-    assert csv(tmp_path / "x.csv", size, quotes=False)["s"].tolist() == [f'a {i}" disk' for i in range(501)]
-    with pytest.raises(ReadError, match="quotes=False"):
-        csv(tmp_path / "x.csv", size)
-
-
-def test_a_cut_inside_quotes_is_found(tmp_path: Path) -> None:
-    """Lines that look whole on both sides of a cut that fell inside a quoted value."""
-    value = "\n".join(["1,a"] * 1000)
-    (tmp_path / "x.csv").write_text("n,s\n" + "1,a\n" * 10 + f'2,"{value}"\n' + "3,b\n" * 10)
-    with pytest.raises(ReadError, match="newlines_in_values=True"):
-        csv(tmp_path / "x.csv", 3)
+    for quotes in (False, True):  # they open nothing where a value does not begin
+        got = csv(tmp_path / "x.csv", size, quotes=quotes)
+        assert got["s"].tolist() == [f'a {i}" disk' for i in range(501)]
 
 
 def test_each_file_has_its_own_header(tmp_path: Path) -> None:
@@ -298,3 +288,132 @@ def test_ones_and_zeros_are_bools_only_where_asked_for(tmp_path: Path, size: int
     assert got["a"].tolist() == ["true", "1", "0"] * 10
     assert got["b"].tolist() == [True, False, True] * 10 and got["c"].tolist() == [1, 0, 1] * 10
     assert csv(tmp_path / "x.csv", size, dtype={"a": "bool"})["a"].tolist() == [True, True, False] * 10
+
+
+OFFSETS = ["2024-03-01T09:30:00-04:00", "2024-03-01T09:30:00+06", None, "2024-03-01T09:30:00Z"]
+INSTANTS = ["2024-03-01 13:30", "2024-03-01 03:30", None, "2024-03-01 09:30"]
+
+
+def written_times(folder: Path, texts: list[str | None]) -> list[tuple[object, Path]]:
+    frame = pd.DataFrame({"i": range(len(texts)), "t": texts})
+    frame.to_csv(folder / "x.csv", index=False)
+    frame.to_json(folder / "x.jsonl", orient="records", lines=True)
+    return [(csv, folder / "x.csv"), (jsonl, folder / "x.jsonl")]
+
+
+@SIZES
+def test_times_keep_their_offsets(tmp_path: Path, size: int) -> None:
+    want = pd.Series(pd.to_datetime(INSTANTS, utc=True).as_unit("us"), name="t")
+    for read, path in written_times(tmp_path, OFFSETS):
+        pd.testing.assert_series_equal(read(path, size, parse_dates=["t"])["t"], want)
+        pd.testing.assert_series_equal(read(path, size, dtype={"t": "datetime64[us, UTC]"})["t"], want)
+        madrid = read(path, size, dtype={"t": "datetime64[ns, Europe/Madrid]"})["t"]
+        assert str(madrid.dtype) == "datetime64[ns, Europe/Madrid]" and (madrid == want)[want.notna()].all()
+        assert read(path, size)["t"].fillna("").tolist() == [text or "" for text in OFFSETS]
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "words"),
+    [
+        (["2024-01-01T10:00:00", "2024-01-01T10:00:00+02:00"], {"parse_dates": ["t"]}, "'datetime64[us, UTC]'"),
+        (["2024-01-01T10:00:00+02:00", "2024-01-01T10:00:00"], {"parse_dates": ["t"]}, "'datetime64[us]'"),
+        (["2024-01-01T10:00:00", "9999-12-31"], {"dtype": {"t": "datetime64[ns]"}}, "'datetime64[us]'"),
+        (["2024-01-01T10:00:00", "2024-01-01T10:00:00.123456789"], {"parse_dates": ["t"]}, "'datetime64[ns]'"),
+        (["2024-01-01T10:00:00", "31/12/2020", "30/12/2020", "29/12/2020"], {"parse_dates": ["t"]}, "of parse_dates"),
+    ],
+)
+def test_times_that_do_not_go_together_are_told_with_their_line(
+    tmp_path: Path, texts: list[str | None], options: dict[str, object], words: str
+) -> None:
+    for (read, path), line in zip(written_times(tmp_path, texts), (3, 2), strict=True):
+        with pytest.raises(ReadError, match=rf"{path.name} cannot be read at line {line}") as caught:
+            read(path, 1, **options)
+        assert words in caught.value.advice and str(texts[1]) in str(caught.value)
+
+
+def test_a_later_time_with_an_offset_is_an_error(tmp_path: Path) -> None:
+    for read, path in written_times(tmp_path, ["2024-01-01T10:00:00"] * 5000 + ["2024-01-01T10:00:00+02:00"]):
+        with pytest.raises(ReadError, match=r"line 500[12].*'datetime64\[us, UTC\]'"):
+            read(path, 2, parse_dates=["t"], max_bytes=20_000)
+
+
+def test_texts_in_objects_never_become_times(tmp_path: Path) -> None:
+    text = "2024-01-01T10:00:00+02:00"
+    rows = [{"n": {"x": 1}, "l": [{"x": 1}]}] * 2000 + [{"n": {"x": 1, "t": text}, "l": [{"t": text}]}]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    got = jsonl(tmp_path / "x.jsonl", 1, max_bytes=20_000).iloc[-1]
+    assert got["n"]["t"] == text and got["l"][0]["t"] == text
+
+
+@SIZES
+def test_numbers_are_read_as_their_texts_where_text_is_asked_for(tmp_path: Path, size: int) -> None:
+    values = ["7", "1.50", "1e3", "12345678901234567890123", "true", '"x"', '"1"', "null", '{"a": [1]}', "-0"] * 60
+    (tmp_path / "x.jsonl").write_text("\n".join(f'{{"i": {i}, "v": {v}, "f": 0.1}}' for i, v in enumerate(values)))
+    for size_ in (size, 1):
+        with pytest.raises(ReadError, match=r"dtype=\{'v': 'str'\}"):
+            jsonl(tmp_path / "x.jsonl", size_, max_bytes=16_384)
+    got = jsonl(tmp_path / "x.jsonl", size, max_bytes=16_384, dtype={"v": "str"})
+    want = [None if v == "null" else v.strip('"') for v in values]
+    assert got["v"].fillna("none").tolist() == [v or "none" for v in want]
+    assert got["i"].tolist() == list(range(len(values))) and set(got["f"]) == {0.1}
+
+
+@pytest.mark.parametrize(
+    "text", ['{\n "a": 1\n}\n', '[\n {"a": 1}\n]\n', '{"a": 1}\n{"a":\n2}\n', '{"a": 1}{"a": 2}\n']
+)
+def test_objects_over_several_lines_are_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "pretty.json").write_text(text)
+    for size in (1, 3):
+        with pytest.raises(ReadError, match=r"pretty\.json cannot be read at line \d.*one JSON object"):
+            jsonl(tmp_path / "pretty.json", size)
+
+
+@SIZES
+def test_json_lines_longer_than_the_first_block(tmp_path: Path, size: int) -> None:
+    frame = pd.DataFrame({"k": range(3), "s": ["x" * 5_000_000, "y" * 6_000_000, "z"]})
+    frame.to_json(tmp_path / "x.jsonl", orient="records", lines=True)
+    pd.testing.assert_frame_equal(jsonl(tmp_path / "x.jsonl", size), frame)
+    frame.to_csv(tmp_path / "x.csv", index=False)
+    pd.testing.assert_frame_equal(csv(tmp_path / "x.csv", size), frame)
+
+
+def test_other_encodings_are_told_with_file_and_line(tmp_path: Path) -> None:
+    for name, line in (("head.csv", 1), ("row.csv", 3), ("key.jsonl", 1), ("row.jsonl", 2)):
+        text = {"head.csv": "Имя,b\n1,2\n", "row.csv": "a,b\n1,2\nИмя,2\n", "key.jsonl": '{"Имя": 1}\n'}
+        text |= {"row.jsonl": '{"a": "b"}\n{"a": "Имя"}\n'}
+        (tmp_path / name).write_bytes(text[name].encode("cp1251"))
+        read = csv if name.endswith("csv") else jsonl
+        with pytest.raises(ReadError, match=rf"{name} cannot be read.*UTF-8") as caught:
+            read(tmp_path / name, 2)
+        assert caught.value.numbers.get("line", 1) == line
+
+
+def test_columns_that_do_not_go_together_are_told_with_what_to_pass(tmp_path: Path) -> None:
+    texts = ["k,v\n1,\n", "k,v\n3,7\n", "k,v\n5,seven\n"], ["k,v\n1,1\n", "k,v\n3,9007199254740993\n4,0.5\n"]
+    for place, files in enumerate(texts):
+        (tmp_path / str(place)).mkdir()
+        for number, text in enumerate(files):
+            (tmp_path / str(place) / f"{number}.csv").write_text(text)
+    for place, want in ((0, ["", "7", "seven"]), (1, ["1", "9007199254740993", "0.5"])):
+        folder = str(tmp_path / str(place))
+        with pytest.raises(GcylonError, match=r"dtype=\{'v': 'str'\}"):
+            run_threads(3, lambda folder=folder: gl.read_csv(folder))
+        got = run_threads(3, lambda folder=folder: gl.read_csv(folder, dtype={"v": "str"}).to_pandas())[0]
+        assert got["v"].fillna("").tolist() == want
+
+
+def test_a_name_twice_is_told_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,a\n1,2\n")
+    with pytest.raises(DuplicateColumns, match=r"x\.csv: the label 'a' names 2 columns"):
+        csv(tmp_path, 1)
+
+
+def test_json_with_blank_lines_and_keys_twice(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": "x", "b": 1}\n\n' * 300)
+    for size in (1, 3):
+        got = jsonl(tmp_path / "x.jsonl", size, dtype={"b": "str"})
+        assert got["a"].tolist() == ["x"] * 300 and got["b"].tolist() == ["1"] * 300
+    (tmp_path / "x.jsonl").write_text('{"a": 1, "a": 2}\n')
+    with pytest.raises(ReadError, match=r"x\.jsonl cannot be read at line 1.*twice") as caught:
+        jsonl(tmp_path / "x.jsonl", 1)
+    assert "dtype" not in caught.value.advice

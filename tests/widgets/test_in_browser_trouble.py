@@ -87,7 +87,7 @@ def test_a_stuck_rank_is_named_and_a_click_frees_all(desk: Desk) -> None:
     desk.keep("stuck")
     desk.click("interrupt")
     said = desk.kernel.result(stuck, 30)
-    assert "ERROR Revoked" in said and "interrupted" in said
+    assert "ERROR Revoked" in said and "Interrupted: run stopped after" in said
     assert "RESULT 400000" in desk.kernel.run("attempt(lambda: trips.shuffle('k').num_rows)")
     desk.shows("○ idle")
 

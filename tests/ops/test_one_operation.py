@@ -1,0 +1,230 @@
+"""A setting of one operation ends with it: what its own limit staged comes back when it is next used."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab import GcylonConfig, col
+from gcylon_lab.errors import BudgetExceeded
+
+TIGHT = GcylonConfig(gpu_memory_limit="64KiB")
+ROWS = 20_000
+
+
+def made(seed: int = 0) -> Any:
+    rank = gl.current().rank
+    rng = np.random.default_rng([seed, rank])
+    return gl.from_local(pd.DataFrame({"k": rng.integers(0, 99, ROWS), "x": rng.random(ROWS), "s": ["text"] * ROWS}))
+
+
+USES = {
+    "shuffle": lambda t: t.shuffle("k"),
+    "sort_values": lambda t: t.sort_values("x"),
+    "filter": lambda t: t.filter(col("x") > 0.5),
+    "select": lambda t: t.select("k"),
+    "sum": lambda t: t.sum("x"),
+    "groupby": lambda t: t.groupby("k").agg({"x": "sum"}),
+    "join": lambda t: t.join(made(5).drop_duplicates("k"), on="k"),
+    "joined": lambda t: made(5).drop_duplicates("k").join(t, on="k"),
+    "concat": lambda t: made(5).concat(t),
+    "local": lambda t: t.local(),
+    "to_pandas": lambda t: t.to_pandas(limit=None),
+}
+
+
+def used_after(use: str) -> dict[str, Any]:
+    other, one = made(1), made(2)
+    before, used = other.tiers, gl.current().budget.used_bytes
+    expected = pd.util.hash_pandas_object(other.local()).sum()
+    shuffled = one.shuffle("k", config=TIGHT)
+    staged = other.tiers
+    told = [note for note in shuffled.last_plan.notes if note.startswith("other tables")]
+    shuffled.release()
+    one.release()
+    result = USES[use](other)
+    found = {
+        "before": before,
+        "staged": staged,
+        "after": other.tiers,
+        "told": told,
+        "chunks": len(other._live().chunks),
+    }
+    if hasattr(result, "release"):
+        result.release()
+    found["used"] = gl.current().budget.used_bytes, used // 2
+    found["same"] = pd.util.hash_pandas_object(other.local()).sum() == expected
+    return found
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_unrelated_table_is_back_when_it_is_next_used(use: str) -> None:
+    for found in World("threads", 2).run(used_after, use):
+        assert found["before"]["device"] and not found["before"]["disk"]
+        assert found["staged"]["device"] == 0  # it gave way to the operation
+        assert found["after"] == found["before"]
+        assert found["chunks"] == 1  # not the slices that it was staged in
+        assert found["used"][0] == found["used"][1]  # what was claimed for it on the way is given back
+        assert found["same"]
+        assert "come back when next used" in found["told"][0]
+
+
+def on_every_world() -> tuple[Any, ...]:
+    found = used_after("shuffle")
+    return found["before"], found["after"], found["same"]
+
+
+def test_on_every_world(world: World) -> None:
+    for before, after, same in world.run(on_every_world):
+        assert before == after and same
+
+
+def planned() -> tuple[Any, ...]:
+    table, other = made(1), made(2)
+
+    def plans() -> Any:
+        return table.plan_join(other, on="k"), table.plan_union(other), table.plan_concat(other)
+
+    fresh = plans()
+    other.shuffle("k", config=TIGHT).release()
+    later, held = plans(), table.tiers["device"]
+    other.release()
+    alone = table.plan_shuffle("k")
+    table.shuffle("k").release()
+    return fresh, later, held, table.plan_shuffle("k"), alone
+
+
+def test_plans_count_with_what_comes_back_and_change_nothing() -> None:
+    for fresh, later, held, back, alone in World("threads", 2).run(planned):
+        assert held == 0
+        for usual, plan in zip((*fresh, back), (*later, alone), strict=True):
+            assert (plan.strategy, plan.rounds) == (usual.strategy, usual.rounds)
+            assert plan.predicted_peaks == pytest.approx(usual.predicted_peaks, rel=0.1)
+
+
+def input_of_one() -> tuple[Any, ...]:
+    table = made()
+    before = table.tiers
+    staged = table.shuffle("k", config=TIGHT)
+    tiers, kept = table.tiers, staged.tiers
+    again = table.shuffle("k", config=TIGHT).tiers  # the same limit again brings nothing back
+    between = table.tiers
+    table.shuffle("k")
+    return before, tiers, between, table.tiers, kept, again
+
+
+def test_the_input_comes_back_too_and_results_stay_where_they_were_made() -> None:
+    for before, tiers, between, after, kept, again in World("threads", 2).run(input_of_one):
+        assert tiers["device"] < before["device"] and between["device"] <= tiers["device"]
+        assert after == before
+        assert kept["device"] == again["device"] == 0 < kept["disk"]
+
+
+def no_room() -> tuple[Any, ...]:
+    table, limit = made(), 3 * made().nbytes
+    workspace = gl.current().workspace
+    workspace.config = workspace.config.with_values(gpu_memory_limit=limit)
+    table.sum("x", config=TIGHT)
+    made(2).shuffle("k", config=TIGHT).release()
+    here = table.tiers["device"]
+    blocks = [made(7) for _ in range(2)]
+    gl.current().budget.start_window()
+    total = table.sum("x")
+    peak, still = gl.current().budget.window_peak_bytes, table.tiers["device"]
+    for block in blocks:
+        block.release()
+    del blocks
+    assert table.sum("x") == total
+    return here, still, peak, limit, table.tiers["device"], table.nbytes
+
+
+def test_nothing_comes_back_where_there_is_no_room() -> None:
+    for here, still, peak, limit, back, nbytes in World("threads", 2).run(no_room):
+        assert here == 0 and peak <= limit
+        assert still < nbytes == back
+
+
+def live() -> tuple[Any, ...]:
+    table, workspace = made(), gl.current().workspace
+    usual, workspace.config = workspace.config, TIGHT
+    made(2).shuffle("k").release()
+    workspace.config = usual
+    table.sum("x")
+    return table.tiers["device"], table.unstage().tiers["device"]
+
+
+def test_what_the_live_limit_staged_stays_until_unstage() -> None:
+    for kept, back in World("threads", 2).run(live):
+        assert kept == 0 < back
+
+
+ROWWISE = {
+    "filter": lambda t, **how: t.filter(col("x") >= 0, **how),
+    "assign": lambda t, **how: t.assign(z=col("x") * 2, x=col("x") + 1, **how),
+    "astype": lambda t, **how: t.select(["k", "x"]).astype("float64", **how),
+    "fillna": lambda t, **how: t.fillna({"x": 0.0}, **how),
+    "dropna": lambda t, **how: t.dropna(**how),
+    "sample": lambda t, **how: t.sample(frac=0.9, **how),
+}
+
+
+def named(verb: str, strategy: str, limit: int) -> Any:
+    table = made()
+    config = GcylonConfig(gpu_memory_limit=limit)
+    try:
+        result = ROWWISE[verb](table, strategy=strategy, config=config)
+    except BudgetExceeded as error:
+        would_do = error.numbers["would_do"]
+        again = ROWWISE[verb](table, strategy=strategy, config=config.with_values(gpu_memory_limit=would_do))
+        return "refused", strategy, again.last_plan.strategy, again.tiers
+    return "honoured", strategy, result.last_plan.strategy, result.tiers
+
+
+@pytest.mark.parametrize("verb", ROWWISE)
+@pytest.mark.parametrize("strategy", ["direct", "chunked", "staged"])
+def test_a_named_strategy_is_honoured_or_refused(verb: str, strategy: str) -> None:
+    seen = set()
+    for limit in (100_000, 8 * 2**20):
+        for what, asked, ran, tiers in World("threads", 2).run(named, verb, strategy, limit):
+            assert ran == asked
+            below = tiers["disk"] if strategy != "staged" else tiers["device"]
+            assert below == 0  # after its own advice too
+            seen.add(what)
+    assert seen == ({"refused", "honoured"} if strategy != "staged" else {"honoured"})
+
+
+def appended(strategy: str) -> Any:
+    table = made()
+    tight = {"config": TIGHT} if strategy != "staged" else {}
+    if tight:
+        table.shuffle("k", **tight).release()
+    calls = (
+        lambda: table.union(table, all=True, strategy=strategy, **tight),
+        lambda: table.concat(table, order="local", strategy=strategy, **tight),
+    )
+    said: list[Any] = []
+    for call in calls:
+        try:
+            result = call()
+            said.append((result.last_plan.strategy, result.tiers["device"], result.num_rows))
+        except gl.errors.ArgumentError as error:
+            said.append(str(error))
+    return said, table.tiers["device"]
+
+
+@pytest.mark.parametrize("strategy", ["direct", "chunked"])
+def test_what_copies_nothing_refuses_a_strategy_that_would_need_a_copy(strategy: str) -> None:
+    for said, _ in World("threads", 2).run(appended, strategy):
+        for text in said:
+            assert "copies nothing here" in text and f"strategy={strategy!r} cannot be" in text
+
+
+def test_what_copies_nothing_is_staged_apart_where_that_is_asked_for() -> None:
+    for said, held in World("threads", 2).run(appended, "staged"):
+        assert said == [("staged", 0, 2 * ROWS)] * 2
+        assert held  # the tables stay where they are

@@ -1,0 +1,128 @@
+"""Predicted peaks are near the measured ones, on every rank, neither too low nor too high, whatever rows are like."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.config import GcylonConfig
+from gcylon_lab.context import current
+from gcylon_lab.errors import BudgetExceeded
+
+LEAST, MOST = 0.8, 1.25
+ROWS = 30_000
+SKEWS = ("uniform", "hot", "zipf", "few", "equal")
+# Limits as multiples of the largest rank's input.
+SHARES = (20.0, 1.5, 0.3, 0.1)
+KINDS = ("int", "long_tailed", "one_long", "strings", "categories", "decimal", "list", "nullable")
+VERBS = ("shuffle", "sort_values", "groupby", "drop_duplicates", "join")
+
+
+def keys(skew: str, random: np.random.Generator) -> Any:
+    everywhere = random.integers(0, ROWS, ROWS)
+    return {
+        "uniform": lambda: everywhere,
+        "hot": lambda: np.where(random.random(ROWS) < 0.9, 7, everywhere),
+        "zipf": lambda: np.minimum(random.zipf(1.3, ROWS), 10**9),
+        "few": lambda: everywhere % 100,
+        "equal": lambda: np.full(ROWS, 7),
+    }[skew]()
+
+
+def frame(kind: str, skew: str, rank: int) -> pd.DataFrame:
+    random = np.random.default_rng(rank)
+    k = keys(skew, random)
+    made = pd.DataFrame({"k": k, "v": random.integers(0, 10**9, ROWS)})
+    if kind == "long_tailed":
+        made["s"] = ["x" * n for n in np.minimum(random.pareto(1.2, ROWS) * 10 + 1, 4000).astype(int).tolist()]
+    elif kind == "one_long":
+        made["s"] = [f"short {n}" for n in range(ROWS)]
+        if rank == 0:
+            made.loc[ROWS // 2, "s"] = "z" * 2_000_000
+    elif kind == "strings":
+        made["k"] = [f"key number {n:07}" for n in k.tolist()]
+    elif kind == "categories":
+        made["k"] = pd.Categorical.from_codes(k % 20_000, [f"label {n:06}" for n in range(20_000)])
+    elif kind == "decimal":
+        values = pa.array([Decimal(n) / 100 for n in range(ROWS)], pa.decimal128(20, 2))
+        made["s"] = pd.Series(values, dtype=pd.ArrowDtype(values.type))
+    elif kind == "list":
+        values = pa.array([[1] * n for n in random.integers(0, 20, ROWS).tolist()])
+        made["s"] = pd.Series(values, dtype=pd.ArrowDtype(values.type))
+    elif kind == "nullable":
+        made["s"] = pd.array(random.integers(0, 100, ROWS), dtype="Int64")
+        made.loc[random.random(ROWS) < 0.1, "s"] = pd.NA
+    return made
+
+
+def other_side(kind: str, skew: str, rank: int) -> pd.DataFrame:
+    """Rows that meet each row of the left side about once."""
+    right = frame(kind, "uniform", 10 + rank)[["k", "v"]].rename(columns={"v": "w"})
+    return right if skew == "uniform" else right.drop_duplicates("k").head(ROWS // 100)
+
+
+def run(verb: str, kind: str, table: Any, right: Any, **how: Any) -> Any:
+    if verb == "join":
+        return table.join(right, on="k", **how)
+    if verb == "groupby":
+        column = "s" if "s" in table.columns else "v"
+        function = {"decimal": "sum", "list": "first", "nullable": "sum", "long_tailed": "max", "one_long": "max"}
+        return table.groupby("k").agg({column: function.get(kind, "sum")}, **how)
+    return getattr(table, verb)("k", **how)
+
+
+def peaks(verb: str, kind: str, skews: tuple[str, ...], how: str) -> list[str]:
+    """What was predicted too low, or too high; and refused though there was as much as all of the table."""
+    context, wrong = current(), []
+    for skew in skews:
+        for share in SHARES:
+            table, right = gl.from_local(frame(kind, skew, context.rank)), None
+            if verb == "join":
+                right = gl.from_local(other_side(kind, skew, context.rank))
+            nbytes = table.nbytes + (0 if right is None else right.nbytes)
+            most = max(map(int, context.workspace.transport.share(str(nbytes).encode())))
+            if how == "staged":
+                table, right = staged(table, most // 4), None if right is None else staged(right, most // 4)
+            config = GcylonConfig(gpu_memory_limit=int(share * most))
+            try:
+                run(verb, kind, table, right, config=config, strategy="staged" if how == "staged" else "auto").release()
+            except BudgetExceeded as error:
+                error.__traceback__ = None
+                if kind not in ("one_long", "long_tailed"):  # whose rows may be larger than such a limit
+                    wrong.append(f"{skew} {share}: {error}")
+            else:
+                record = context.recorder.operations[-1]
+                ratio = record.predicted_peak_bytes / record.measured_peak_bytes
+                if not LEAST <= ratio <= MOST:
+                    wrong.append(f"{skew} {share}: {ratio:.2f} of {record.measured_peak_bytes}, {record.strategy}")
+            table.release()
+            if right is not None:
+                right.release()
+    return wrong
+
+
+def staged(table: Any, limit: int) -> Any:
+    made = table.repartition(strategy="staged", config=GcylonConfig(gpu_memory_limit=limit))
+    table.release()
+    return made
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_predicted_peaks_are_near_the_measured_ones(verb: str, kind: str) -> None:
+    for rank, wrong in enumerate(World("threads", 2).run(peaks, verb, kind, SKEWS, "held")):
+        assert not wrong, f"rank {rank}\n" + "\n".join(wrong)
+
+
+@pytest.mark.parametrize("kind", ["int", "long_tailed"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_also_where_all_is_staged(verb: str, kind: str) -> None:
+    for rank, wrong in enumerate(World("threads", 2).run(peaks, verb, kind, ("uniform", "hot"), "staged")):
+        assert not wrong, f"rank {rank}\n" + "\n".join(wrong)
