@@ -21,6 +21,7 @@ Int64s = npt.NDArray[np.int64]
 
 _TABLE_ROWS = 1 << 16  # values of so small a range are looked up in a table, however few rows there are
 _LOOKED_AT = 4096  # values, to find out whether few of them are different
+_STRINGS_LOOKED_AT = 128
 _LONG_BYTES = 48  # of a string: a dictionary of such ones takes more than all else that finds equal ones
 _ENCODED = ("str", "bytes", "decimal")  # kinds of which Arrow makes a dictionary
 _NULL_TICKS = np.iinfo(np.int64).min
@@ -304,10 +305,17 @@ def is_text(array: Any) -> bool:
 
 
 def are_mostly_different(array: Any) -> bool:
-    """Whether more than half of some values are different: a dictionary of all would hold most of them once more."""
-    step = max(1, len(array) // _LOOKED_AT)
-    some = array.take(pa.array(np.arange(0, len(array), step)))
-    return bool(2 * len(some.unique()) > len(some))
+    """Whether more than half of some strings are different: a dictionary of all would hold most of them once more.
+
+    They are told by their lengths and ends: none is copied, whatever its length.
+    """
+    seen, step = [], max(1, len(array) // _STRINGS_LOOKED_AT)
+    for row in range(0, len(array), step):
+        text = array[row].as_buffer()
+        if text is not None:
+            ends = text.slice(0, min(32, text.size)), text.slice(max(0, text.size - 32))
+            seen.append((text.size, *(end.to_pybytes() for end in ends)))
+    return 2 * len(set(seen)) > len(seen)
 
 
 def dense_ranks(array: Any) -> Int64s:
