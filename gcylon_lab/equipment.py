@@ -20,11 +20,10 @@ from .config import (
 )
 from .errors import ConfigError
 from .memory.available import available_bytes
-from .memory.budget import MemoryBudget
+from .memory.budget import MemoryBudget, bound_retention
 from .memory.checks import Checks
 from .memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from .memory.lower import LowerTiers
-from .memory.retention import bound_retention
 from .memory.tiers import SpillStore
 from .profiling import GpuProbe, GpuSample, Recorder
 from .routes import DEVICE_TRANSPORTS, choose_route, name_host_route

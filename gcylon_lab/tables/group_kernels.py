@@ -21,7 +21,17 @@ from .aggregation import Kernel, sum_beyond
 from .casting import as_arrow
 from .column import Column
 from .data import Array, one_array
-from .grouping import Groups, Int64s, first_rows, key_codes, last_rows, plain_values
+from .grouping import (
+    Groups,
+    Int64s,
+    are_mostly_different,
+    dense_ranks,
+    first_rows,
+    is_text,
+    key_codes,
+    last_rows,
+    plain_values,
+)
 from .taking import as_column, gather
 
 Bools = npt.NDArray[np.bool_]
@@ -382,7 +392,11 @@ def ordered_values(column: Column, array: Array) -> tuple[npt.NDArray[Any], Bool
         return array, None if (array >= 0).all() else array >= 0
     if column.kind not in ("str", "bytes", "decimal"):
         return plain_values(column, array)
-    encoded = one_array(array).dictionary_encode()
+    plain = one_array(array)
+    if is_text(plain) and are_mostly_different(plain):
+        places = dense_ranks(plain)
+        return places, None if not plain.null_count else places >= 0
+    encoded = plain.dictionary_encode()
     places = np.empty(len(encoded.dictionary) + 1, np.int64)
     places[pc.sort_indices(encoded.dictionary).to_numpy()] = np.arange(len(encoded.dictionary))
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)

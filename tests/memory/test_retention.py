@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from gcylon_lab.memory.budget import MemoryBudget
-from gcylon_lab.memory.retention import kept_bytes
+from gcylon_lab.memory.budget import MemoryBudget, kept_bytes
 
 MIB = 2**20
 
@@ -17,7 +16,7 @@ _GROWTH = """
 import sys
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
 import gcylon_lab as gl
-from gcylon_lab.bench.high_water import high_water_bytes, reset_high_water
+from gcylon_lab.bench.checks import high_water_bytes, reset_high_water
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
