@@ -14,6 +14,7 @@ from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
 from ..tables.schema import Label
+from .advice import likely_most
 from .buckets import MOST_BUCKETS
 from .exchange import exchange_table
 from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
@@ -188,6 +189,26 @@ class _Join:
             self.spec, meeting, self.build, self.sizes, self.costs, strategy, instead=may_stage and strategy == "auto"
         )
         operation.notes += self.memory.notes
+        if not operation.stages:  # then all of it has to be there at once
+            votes = operation.vote(VoteKind.COUNT, (self._held_bytes(local, meeting),))
+            operation.at_least = int(votes[:, 0].max())
+
+    def _held_bytes(self, local: LocalJoin, meeting: Meeting) -> int:
+        """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
+        used, size = int(self.sizes[self.operation.rank, 5] - self.sizes[self.operation.rank, 6]), self.size
+        total, row_bytes = int(self.memory.result_bytes), self.costs.out_row_bytes
+        result, received, sending = likely_most(total // size, row_bytes, total), 0, 0
+        for name in meeting.moved:
+            part, place = self.parts[name], 0 if name == "left" else 2
+            every, count = int(self.sizes[:, place].sum()), int(self.sizes[:, place + 1].sum())
+            everywhere = meeting.kind == "broadcast"
+            received += every if everywhere else likely_most(every // size, every / max(count, 1), every)
+            variable = max(0, part.nbytes - part.rows * part.schema.row_bytes)
+            scratch = self.workspace.backend.partition_scratch_bytes(part.rows, size)
+            sending = max(sending, part.nbytes + variable + scratch)
+        beside, rows = used + received, int(result / max(row_bytes, 1.0))
+        enough = local.enough(self.parts["left"], self.parts["right"], result, rows, beside)
+        return max(enough, beside + sending) * (_UNEVEN + 1) // _UNEVEN
 
     def _passes(self, local: LocalJoin, meeting: Meeting) -> int | None:
         """Join in passes; the bucket from which on that does not fit, None where all did."""

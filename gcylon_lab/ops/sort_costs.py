@@ -72,6 +72,14 @@ class SortCosts(Costs):
         """Smaller chunks would not make the sort that follows smaller."""
         return super()._work(chunk_rows)
 
+    def room_for(self, chunk_rows: int) -> Numbers:
+        """Bytes in which chunks of so many rows work; of staged rows as many are sorted at a time as there is room for."""
+        if not self._staged:
+            return super().room_for(chunk_rows)
+        rounds = self._round_bytes(chunk_rows) + self._longest_round_bytes(chunk_rows)
+        room: Numbers = np.ceil(self._largest + np.maximum(rounds - self._largest, 0.0) / self._usable) + 1
+        return room
+
     def _longest_round_bytes(self, chunk_rows: int) -> Numbers:
         longest: Numbers = super()._work(chunk_rows, self._longer) - super()._work(chunk_rows)
         return longest
