@@ -49,7 +49,8 @@ class KeysSeen:
         more, before = self.found / self.in_half - 1, self.in_half / max(self.in_quarter, 1) - 1
         least = more**0.5
         grows = min(max((least - before) / max(least - more, 1e-9), 0.0), 1.0) if least > more else 0.0
-        return min(float(rows), pooled ** (1 - grows) * grown**grows)
+        between: float = pooled ** (1 - grows) * grown**grows
+        return min(float(rows), between)
 
     def expected(self, rows: int) -> float:
         """How many keys so many rows have at the most."""

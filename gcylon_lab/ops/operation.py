@@ -301,8 +301,8 @@ class Operation:
         advise(error, self.enough(), stages=self.stages, at_least=self.at_least)
 
     def enough(self) -> int:
-        """A limit under which exchanges work that were planned, or the one that is to come, the same on all ranks; 0 where
-        there is none."""
+        """A limit under which exchanges work that were planned, or the one that is to come, the same on all ranks; 0
+        where there is none."""
         exchanges = list(self.exchanges.values())
         if (self.verb in SHUFFLING or not self.stages) and self._sizes.any():
             limits = (self.workspace.limit_for(self.config),) * self.size
