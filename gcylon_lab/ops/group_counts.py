@@ -42,7 +42,7 @@ class KeysSeen:
             return 0.0
         groups, share = self._pool
         pooled = found_in(groups, rows * share)
-        if share == 1 or rows <= self.looked_at:
+        if share == 1 or rows <= self.looked_at or not self.in_half:
             return pooled
         grown = self.found * (rows / self.looked_at) ** math.log2(self.found / self.in_half)
         # A quarter of the rows tells whether ever fewer are found, as of a pool, or as many of each doubling.

@@ -73,7 +73,7 @@ class SortCosts(Costs):
         return super()._work(chunk_rows)
 
     def room_for(self, chunk_rows: int) -> Numbers:
-        """Bytes in which chunks of so many rows work: of staged ones no more are sorted at a time than there is room."""
+        """Bytes in which chunks of so many rows work: of staged ones no more are sorted at a time than fit."""
         if not self._staged:
             return super().room_for(chunk_rows)
         rounds = self._round_bytes(chunk_rows) + self._longest_round_bytes(chunk_rows)
