@@ -19,7 +19,7 @@ _COLUMN_BYTES = 8
 RUN_SHARE = 0.75
 _BUCKET_SHARE = 0.5
 _MOST_BUCKETS = 256
-ALL_SHARE = 0.95  # of what is free, where buckets are cut again that do not fit
+ALL_SHARE = 0.9  # of what is free, where buckets are cut again that do not fit
 # Of so many rows one is looked at, within these numbers for each rank. A rank's share of the result then differs from
 # the mean by about 1/sqrt(rows looked at): 1.6 % with the most.
 _ONE_IN = 128
