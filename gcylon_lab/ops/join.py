@@ -45,6 +45,7 @@ from .workspace import Workspace
 
 AnyNumbers = npt.NDArray[Any]
 
+_FILLED = 0.9  # of the limit, by buckets that are joined one after the other
 _UNEVEN = 8  # a result with texts may be larger than expected by such a part of it
 
 
@@ -391,6 +392,9 @@ class _Join:
         # Once a filter makes rows, less is in use than now.
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
+        # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
+        if buckets > 1 and kept < result and operation.request.strategy != "staged":
+            staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large))
