@@ -340,10 +340,13 @@ class _Join:
         first = next(work, Looked(0, 0))
         probe = self.parts[local.probe]
         pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
+        build = self.parts[local.build]
         if self.spec.filters:
             pairs = min(pairs, left.rows)
+        elif buckets == 1 and first.indexed:
+            pairs *= build.rows / first.indexed
         least = 0 if self.spec.filters else least_bytes(first.pairs, local.result.schema)  # the first pairs' alone
-        exact = first.rows == probe.rows
+        exact = first.rows == probe.rows and first.indexed in (0, build.rows)
         if not self._plan(local, int(pairs), exact=exact, buckets=buckets, least=least):
             work.close()
             self._refuse(local, local.count(left, right), used)
@@ -393,7 +396,7 @@ class _Join:
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
-        if buckets > 1 and kept < result and operation.request.strategy != "staged":
+        if buckets > 1 and kept <= result and operation.request.strategy != "staged":
             staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
