@@ -119,18 +119,21 @@ class Grouping:
                 continue
             # These tell more of the others than a sample did: it is predicted anew.
             self._seen = KeysSeen(done, found[-1], found[count // 2 - 1], found[count // 4 - 1])
-            most = self._fold_bytes(part, self._seen.expected(total), rows, work_row_bytes, room)
+            width = folding.state_bytes / max(folding.state_rows, 1)
+            most = self._fold_bytes(part, self._seen.expected(total), rows, work_row_bytes, room, width)
             peak = min(budget.limit_bytes, beside + int(most))
             record.predicted_peak_bytes = max(before, budget.window_peak_bytes, peak)
         return folding.close(), not folding.aside
 
-    def _fold_bytes(self, part: Part, groups: float, rows: int, work_row_bytes: float, room: int) -> float:
+    def _fold_bytes(
+        self, part: Part, groups: float, rows: int, work_row_bytes: float, room: int, width: float | None = None
+    ) -> float:
         """What folding takes in so much room: beside a piece stands what the rows before it gave, and that once more,
-        if it fits."""
+        if it fits; where it is known how wide that is."""
         if not part.rows or not groups:
             return 0.0
         row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
-        state_row_bytes = self._state_row_bytes(row_bytes)
+        state_row_bytes = self._state_row_bytes(row_bytes) if width is None else 4 * width + self._scratch
         most, seen = 0.0, 0
         table = work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
         for ahead in pieces_ahead(part, self.rows_schema, rows):
@@ -388,6 +391,11 @@ class _Folding:
         state, held, self._state, self._held = self._state, self._held, None, None
         self._work.put_down(self._partial, state, held)
         self.aside = True
+
+    @property
+    def state_bytes(self) -> int:
+        """Bytes of the partial results since the state was begun."""
+        return 0 if self._state is None else self._state.nbytes
 
     @property
     def state_rows(self) -> int:

@@ -15,7 +15,7 @@ from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
 
 VERBS = ("shuffle", "sort_values", "groupby", "drop_duplicates", "join")
-TOO_HIGH = 4  # such a part of the advised limit is refused too
+TOO_HIGH = 5  # such a part of the advised limit is refused too
 
 
 def wide_rows(rank: int) -> pd.DataFrame:
