@@ -27,9 +27,8 @@ from .workspace import Workspace
 
 MOST_BUCKETS = 64
 MOST_RUN_BUCKETS = 256  # where parts of pieces are read: ids of one byte
-# Of a piece that is written in order of its buckets: of what is free so much, and rows at the most.
-_RUN_SHARE, _MOST_RUN_ROWS = 0.8, 1 << 20
-_RUN_ROW_BYTES = 8 + 64  # ids, and beside them hashing keys, or ordering rows
+_RUN_SHARE = 0.8  # of what is free, for a piece that is written in order of its buckets
+RUN_ROW_BYTES = 8 + 64  # ids, and beside them hashing keys, or ordering rows
 # A chunk of fewer bytes takes far longer to be written and read back than to be joined to others before.
 LEAST_CHUNK_BYTES = 64 * 1024
 MASK_ROW_BYTES = 3  # of rows among which some are chosen: two masks and what they give
@@ -103,12 +102,13 @@ def runs_row_bytes(schema: Schema, row_bytes: float) -> float:
 
     That is its copy in that order, ids and the order, and once more what is packed.
     """
-    return row_bytes + max(0.0, row_bytes - schema.row_bytes) + _RUN_ROW_BYTES
+    return row_bytes + max(0.0, row_bytes - schema.row_bytes) + RUN_ROW_BYTES
 
 
-def run_rows(room: float, rows: int, loaded_row_bytes: float, work_row_bytes: float) -> int:
-    """Rows of a piece: the larger it is, the longer are the parts of it that are read later."""
-    return max(1, min(rows, int(room * _RUN_SHARE / (loaded_row_bytes + work_row_bytes)), _MOST_RUN_ROWS))
+def run_rows(room: float, rows: int, buckets: int, loaded_row_bytes: float, work_row_bytes: float) -> int:
+    """Rows of a piece: the larger it is, the longer are the parts of it that are read later, up to what is worth it."""
+    worth = int(buckets * LEAST_CHUNK_BYTES / max(loaded_row_bytes, 1.0))
+    return max(1, min(rows, int(room * _RUN_SHARE / (loaded_row_bytes + work_row_bytes)), worth))
 
 
 def fan_out(buckets: int, *, variable: bool) -> int:
@@ -125,7 +125,7 @@ def _split_in_runs(
     backend, workspace = work.backend, work.workspace
     row_bytes = max(1.0, part.nbytes / max(part.rows, 1))
     work_row_bytes = runs_row_bytes(schema, max(row_bytes, schema.row_bytes))
-    rows = run_rows(work.room(), max(part.rows, 1), row_bytes, work_row_bytes)
+    rows = run_rows(work.room(), max(part.rows, 1), buckets, row_bytes, work_row_bytes)
     work.expect_pieces(part, schema, rows, work_row_bytes)
     dtype = backend.new_ids(0, buckets).dtype
     runs = Runs(workspace, cast("SpillFile", workspace.spill.new_file()), schema, buckets)

@@ -9,7 +9,7 @@ from typing import Any
 from ..config import GcylonConfig
 from ..tables.partition import partition_scratch_bytes
 from ..tables.schema import Label
-from .buckets import LEAST_CHUNK_BYTES, MOST_BUCKETS
+from .buckets import LEAST_CHUNK_BYTES, MOST_BUCKETS, RUN_ROW_BYTES, run_rows
 from .foresight import foresee, limits_of, shapes_ahead, target_rows, what_gives_way
 from .local import PIECES_IN_LIMIT
 from .plan import Plan
@@ -86,14 +86,14 @@ def foresee_together(
     plan = foresee("shuffle", infos, config, strategy=strategy, on=on)
     after = shapes_ahead("shuffle", infos, config, strategy)[1]
     rows, sizes = spread_evenly(infos)
-    may_stage = _may_stage(infos, config)
+    may_stage, kind = _may_stage(infos, config), _kind(infos, config)
 
     def grouped(asked: str, exchanged: str) -> tuple[list[int], list[Made]]:
         """Peaks and results of the grouping, where the rows were exchanged by a strategy."""
         peaks, made = [], []
         for used, count, size, limit in zip(after.used, rows, sizes, limits, strict=True):
-            there = (0, size, 2 * size) if exchanged == "staged" else (size, 0, 0)
-            grouping = _Grouping(used, count, size, size, *there, limit, making)
+            there = (0, size, size if kind == "fixed" else 2 * size) if exchanged == "staged" else (size, 0, 0)
+            grouping = _Grouping(used, count, size, size, *there, limit, making, kind)
             peaks.append(min(limit, grouping.needed(config, asked, may_stage=may_stage)))
             made.append(grouping.made(config, asked, may_stage=may_stage))
         return peaks, made
@@ -117,13 +117,13 @@ def _where_they_are(
     verb: str, infos: Infos, config: GcylonConfig, strategy: str, making: Making
 ) -> tuple[Plan, list[Made]]:
     limits, sizes = limits_of(infos, config), [int(i["rows"] * making.result) for i in infos]
-    needs, made, may_stage = [], [], _may_stage(infos, config)
+    needs, made, may_stage, kind = [], [], _may_stage(infos, config), _kind(infos, config)
     for info, limit in zip(infos, limits, strict=True):
         below = info["nbytes"] - info["tiers"]["device"]
         copied = info["nbytes"] if info["chunks"] > 1 else below
-        joining = copied + below * (info["chunks"] > 1)
+        joining = copied + below * (info["chunks"] > 1 and kind != "fixed")
         sizes_here = own_bytes(info), info["nbytes"]
-        grouping = _Grouping(info["used_bytes"], info["rows"], *sizes_here, 0, copied, joining, limit, making)
+        grouping = _Grouping(info["used_bytes"], info["rows"], *sizes_here, 0, copied, joining, limit, making, kind)
         needs.append(grouping.needed(config, strategy, may_stage=may_stage))
         made.append(grouping.made(config, strategy, may_stage=may_stage))
     peaks = tuple(map(min, needs, limits))
@@ -134,6 +134,13 @@ def _where_they_are(
         assumption="assuming a result no larger than the table", predicted_peaks=peaks,
     )  # fmt: skip
     return plan, made
+
+
+def _kind(infos: Infos, config: GcylonConfig) -> str:
+    """How rows are split in buckets: see `_Grouping`."""
+    if infos[0].get("pinned_tier") or not _may_stage(infos, config):
+        return ""
+    return "fixed" if infos[0].get("fixed") else "variable"
 
 
 def _may_stage(infos: Infos, config: GcylonConfig) -> bool:
@@ -154,6 +161,8 @@ class _Grouping:
         one chunk there; and while that is made.
     limit : int
     making : Making
+    kind : str
+        ``fixed`` or ``variable`` where pieces of such columns are written in order of their buckets.
     """
 
     used: int
@@ -165,6 +174,7 @@ class _Grouping:
     joining: int
     limit: int
     making: Making
+    kind: str
 
     def needed(self, config: GcylonConfig, strategy: str, *, may_stage: bool) -> int:
         """What would be in use at the most, were there room: all rows are grouped at once, or where that does not fit,
@@ -218,7 +228,8 @@ class _Grouping:
         if self._counted <= self.limit and self.used + self.held + self._at_once <= self.limit:
             return 0
         most = max(1.0, min(self.limit / 2, 0.75 * (self.limit - self.used)))  # as `Grouping.whole` has it
-        return min(max(2, int(-(-self._counted // most))), MOST_BUCKETS)
+        wanted = max(2, int(-(-self._counted // most)))
+        return wanted if self.kind else min(wanted, MOST_BUCKETS)  # then some are split again
 
     def _finishing(self, config: GcylonConfig, kept: int) -> float:
         """The last step goes through what was made piece by piece."""
@@ -237,6 +248,9 @@ class _Grouping:
         """Rows are split in pieces that take a part of what is free; some wait to be put down together."""
         row, scratch = self.own / max(self.rows, 1), partition_scratch_bytes(1024, buckets) / 1024 + 24
         room = max(0, self.limit - self.used - self.held)
+        if self.kind:
+            work_row = row * (1 if self.kind == "fixed" else 2) + RUN_ROW_BYTES
+            return run_rows(room, max(self.rows, 1), buckets, row, work_row) * (row + work_row)
         piece = min(self.rows, room / 3 / (4 * row + scratch)) * (2 * row + scratch)
         waiting = min(self.own, buckets * LEAST_CHUNK_BYTES, (room - piece) / 2)
         return piece + max(0.0, waiting)

@@ -165,7 +165,8 @@ class Grouping:
         put aside and begun anew."""
         limit = self.work.workspace.budget.limit_bytes
         held = limit / _STATE_IN_LIMIT / self._state_row_bytes(self._row_bytes(part, self.rows_schema))
-        return groups if groups <= held else part.rows * held / rows_until(groups, held)
+        until = rows_until(groups, held)
+        return groups if until >= part.rows else part.rows * held / until
 
     @staticmethod
     def _row_bytes(part: Part, schema: Schema) -> float:
