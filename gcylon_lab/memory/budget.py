@@ -332,4 +332,4 @@ def _mallopt() -> Callable[[int, int], int] | None:
     except (OSError, AttributeError):
         return None
     mallopt.argtypes, mallopt.restype = (ctypes.c_int, ctypes.c_int), ctypes.c_int
-    return mallopt  # type: ignore[no-any-return]
+    return mallopt

@@ -282,8 +282,8 @@ def _column_codes(column: Column, array: Any) -> _Codes:
     if column.kind in _ENCODED:
         plain = one_array(array)
         if _are_long(plain) and are_mostly_different(plain):
-            codes = dense_ranks(plain)
-            return _Codes(codes, int(codes.max(initial=-1)) + 1)
+            places = dense_ranks(plain)
+            return _Codes(places, int(places.max(initial=-1)) + 1)
         encoded = plain.dictionary_encode()
         indices = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
         return _Codes(indices, len(encoded.dictionary), begin_in_order=not pa.types.is_dictionary(plain.type))
@@ -320,7 +320,7 @@ def are_mostly_different(array: Any) -> bool:
 
 def dense_ranks(array: Any) -> Int64s:
     """The place of each value among the different ones in order; -1 where it is missing. No value is copied."""
-    places = pc.rank(array, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
+    places: Int64s = pc.rank(array, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
     places -= 1
     if array.null_count:
         places[array.is_null().to_numpy(zero_copy_only=False)] = -1

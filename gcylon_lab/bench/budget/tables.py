@@ -133,9 +133,8 @@ def _string_key(numbers: Any) -> Any:
 
 def _labelled(count: int) -> Callable[[Any], Any]:
     def make(numbers: Any) -> Any:
-        return pd.Categorical.from_codes(
-            np.asarray(numbers), categories=[f"label number {i:08d}" for i in range(count)]
-        )
+        labels = pd.Index([f"label number {i:08d}" for i in range(count)])
+        return pd.Categorical.from_codes(np.asarray(numbers, np.int64), categories=labels)
 
     return make
 
