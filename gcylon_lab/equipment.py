@@ -20,11 +20,10 @@ from .config import (
 )
 from .errors import ConfigError
 from .memory.available import available_bytes
-from .memory.budget import MemoryBudget
+from .memory.budget import MemoryBudget, bound_retention
 from .memory.checks import Checks
 from .memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from .memory.lower import LowerTiers
-from .memory.retention import bound_retention, use_system_pool
 from .memory.tiers import SpillStore
 from .profiling import GpuProbe, GpuSample, Recorder
 from .routes import DEVICE_TRANSPORTS, choose_route, name_host_route
@@ -213,7 +212,6 @@ def _cpu(means: _Means, reason: str) -> Equipment:
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
     tiers = SpillStore(config.spill_dir, means.checks)
     route = f"{name_host_route(transport)}, because they are in ordinary memory"
-    use_system_pool()
     budget = MemoryBudget(ceiling, bound_retention)
     return Equipment("cpu", "cpu", reason, route, transport, PandasBackend(), budget, tiers, free, means.around)
 

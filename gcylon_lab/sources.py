@@ -114,12 +114,13 @@ def read_csv(
     header : bool, default True
         Whether the first line of each file names the columns.
     dtype : mapping of str to dtype, optional
-        Dtypes of columns, as text or as Python's and numpy's types; those of others come from the first
-        megabytes of the first file.
+        Dtypes of columns, as text or as Python's and numpy's types, such as ``"datetime64[us, UTC]"`` for times with
+        offsets; those of others come from the first megabytes of the first file.
     parse_dates : str or sequence of str, optional
-        Columns to read as datetimes.
+        Columns to read as datetimes: of UTC where they have offsets from it.
     newlines_in_values : bool, default False
-        Whether quoted values may hold line ends; such files each go to one rank whole.
+        Whether each file goes to one rank whole. Line ends inside quotes need it only where a quoted value of more
+        than a MiB lies where a file is split over the ranks, which is an error otherwise.
     quotes : bool, default True
         Whether double quotes enclose values.
     filters : Expression or list, optional
@@ -172,7 +173,7 @@ def read_json(
     columns : str or sequence of str, optional
         Only these.
     dtype, parse_dates
-        As for `read_csv`.
+        As for `read_csv`. Where ``"str"`` is asked for, values that are no text are read as their JSON text.
     filters : Expression or list, optional
         Only rows of which it holds; see `read_parquet`.
     storage_options : mapping, optional

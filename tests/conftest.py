@@ -42,9 +42,13 @@ ENGINES = ("cluster", "faults", "gpu", "notebooks")
 ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_equipment.py", "test_in_browser.py", "test_with_cluster.py")
 # As long as half of those, and patient: these take their turn on the other worker.
 PATIENT = ("bench/", "notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py")
-# Where processes, threads or clocks meet: what a busy machine can starve.
-TIMED = (*ENGINES, "bench", "comm", "memory", "profiling", "widgets")
-ONE_TRY = tuple(f"gpu/test_{what}_on_gpu.py" for what in ("exchanges", "joins", "relations", "sets", "sorts"))
+# Tried again before it counts as failed: by marker, or a part of a test's name; how often, and why.
+# A test that fails now and then for a reason of ours has a race, which is to be found: it does not belong here.
+RETRIED = {
+    "browser": (2, "Chromium, which a busy machine starves, paints later than its page waits"),
+    "ops/test_lost_rank.py": (1, "the design gives seconds, which a machine that has much else to do may miss once"),
+    "test_a_revoke_in_the_middle_of_long_messages": (1, "Open MPI 5.0.11 crashes once in some hundreds of revokes"),
+}
 # The long units come first: what is short fills up both workers to the end.
 LONG = ("engines", "patient")
 
@@ -61,22 +65,30 @@ def unit_of(nodeid: str) -> str:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring units into their order, and try what a busy machine can starve again before it counts as failed.
-
-    (The summary names what was tried again. Tables and operations have one try, on GPUs too: what they give depends on
-    no clock.)
-    """
+    """Bring units into their order, and try again what `RETRIED` names."""
     units = {item: unit_of(item.nodeid) for item in items}
     sizes = Counter(units.values())
     order = [*LONG, *(unit for unit, _ in sizes.most_common() if unit not in LONG)]
     items.sort(key=lambda item: order.index(units[item]))
     for item in items:
-        if item.get_closest_marker("browser") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=2))
-        elif any(place in item.nodeid for place in ONE_TRY):
-            continue
-        elif set(TIMED) & set(item.nodeid.partition("::")[0].split("/")) or units[item] in LONG:
-            item.add_marker(pytest.mark.flaky(reruns=1))
+        retried = retried_as(item.nodeid, {mark.name for mark in item.iter_markers()})
+        if retried:
+            item.add_marker(pytest.mark.flaky(reruns=RETRIED[retried][0]))
+
+
+def retried_as(nodeid: str, markers: set[str]) -> str:
+    """The entry of `RETRIED` that names a test; "" where none does."""
+    return next((name for name in RETRIED if name in markers or name in nodeid), "")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Print how often each test was tried again, and why that is allowed: also that none was."""
+    struck = Counter(report.nodeid for report in terminalreporter.stats.get("rerun", ()))
+    terminalreporter.section("tried again")
+    for nodeid, count in sorted(struck.items()):
+        reasons = [why for name, (_, why) in RETRIED.items() if name in nodeid]
+        terminalreporter.line(f"{nodeid}: {count} time{'s' * (count > 1)}" + (f" ({reasons[0]})" if reasons else ""))
+    terminalreporter.line(f"{len(struck)} of the tests, {sum(struck.values())} times in all")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,7 +1,13 @@
-"""Whether a shuffle of the bench was right: outside the clock, over MPI."""
+"""What benches on ranks look at beside the clock: whether a shuffle was right, and the true memory of the process."""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
+from pathlib import Path
+
+import pyarrow as pa
 from mpi4py import MPI
 
 from .cases import KEY, Columns, add_checksums, checksum, distinct, shared_keys
@@ -41,3 +47,19 @@ def check_ranks(comm: MPI.Intracomm, before: tuple[int, int], after: Columns, *,
     parts = comm.gather(distinct(after[KEY]))
     stray = comm.bcast(shared_keys(parts) if parts is not None else 0)
     return f"{stray} keys ended on more than one rank" if stray else ""
+
+
+def reset_high_water() -> None:
+    """Give back what is free, and let the high-water mark start again from what is resident now."""
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(OSError, AttributeError):
+        # Freed memory that malloc kept would hide growth.
+        ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def high_water_bytes() -> int:
+    """The most that was resident since `reset_high_water`."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))

@@ -12,8 +12,7 @@ from mpi4py import MPI
 import gcylon_lab as gl
 
 from .cases import KEY, ShuffleCase
-from .checks import check_ranks, count_and_sum
-from .high_water import high_water_bytes, reset_high_water
+from .checks import check_ranks, count_and_sum, high_water_bytes, reset_high_water
 from .ours import local_columns
 from .seats import Answer, serve
 

@@ -22,16 +22,15 @@ from .messages import Reply, Request, deliver
 from .stop_detector import Stop, StopDetector
 from .turns import Turns
 from .views import OrderedView
-from .waiting import FREED_S, Waiter, parts_of
+from .waiting import AGAIN_S, FREED_S, Waiter, parts_of
 
 _IDLE_S = 10.0
 _IDLE_AGAIN_S = 2.0
-_QUEUES_S = 0.5
+_LOOK_S = 0.25
 _NEWS_S = 1.0
 _RECOVER_S = 30.0
 # An interrupt that comes so soon after a request, and so soon before the next, is meant for the loop around them.
 _BETWEEN_S = 1.0
-_AGAIN_S = 1.0
 
 
 class Channel:
@@ -415,7 +414,7 @@ class Channel:
         """Interrupt all ranks, and wait until what was sent is over; again where it had not begun at the first."""
         deadline = time.monotonic() + FREED_S
         self.interrupt()
-        while not sent.wait(_AGAIN_S) and time.monotonic() < deadline:
+        while not sent.wait(AGAIN_S) and time.monotonic() < deadline:
             self.interrupt()
 
     def _wait_idle(self) -> None:
@@ -451,10 +450,16 @@ class Channel:
         message = self.client._send(
             self.client._query_stream, "queue_request", content={"targets": None, "verbose": False}
         )
-        try:
-            queues = message.result(_QUEUES_S)["content"]
-        except FutureTimeout:
-            return False
+        deadline = time.monotonic() + CONTROL_S
+        while True:
+            try:
+                queues = message.result(_LOOK_S)["content"]
+                break
+            except FutureTimeout:
+                self.check_usable()
+                self._refuse_stopped(self.stops.look())
+                if time.monotonic() > deadline:
+                    return False
         return all(not queue["queue"] and not queue["tasks"] for queue in queues.values() if isinstance(queue, dict))
 
     def _take_drops(self) -> list[str]:

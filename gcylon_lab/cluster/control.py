@@ -9,7 +9,7 @@ from concurrent.futures import wait
 from typing import Any
 
 from ..errors import from_message
-from .messages import CONTROL_REQUEST
+from .messages import CONTROL_REQUEST, LOOK_REQUEST
 from .stop_detector import StopDetector
 
 CONTROL_S = 5.0
@@ -72,6 +72,14 @@ class Control:
             return None
         ident = self._client._engines[engine].encode()
         return self._client._send(self._client._control_stream, CONTROL_REQUEST, content=content, ident=ident)
+
+
+def ask_nanny(client: Any, engine: int) -> Any:
+    """Ask the nanny of an engine whether that is stopped; the future of its answer, None where the engine is gone."""
+    if engine not in client.ids or client._closed:
+        return None
+    ident = client._engines[engine].encode()
+    return client._send(client._control_stream, LOOK_REQUEST, content={}, ident=ident)
 
 
 def _reply_of(future: Any, timeout_s: float) -> dict[str, Any] | None:

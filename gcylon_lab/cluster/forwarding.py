@@ -146,7 +146,8 @@ def asked_here(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
                 if isinstance(table, Forwarding):
                     table._reference(self._session)
         # Of what is no wrapper of its own: it was checked here.
-        return inspect.unwrap(verb)(*bound.args, **bound.kwargs)
+        value: R = inspect.unwrap(verb)(*bound.args, **bound.kwargs)
+        return value
 
     method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
     return method

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from typing import TYPE_CHECKING, Any
 
 from jupyter_client.session import DELIM
@@ -41,6 +42,10 @@ def _wrap_showtraceback(engine: Engine, shell: Any) -> None:
         error = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
         # Making a traceback for people can take a second: the peers do not wait for that.
         engine.failed(error)
+        if isinstance(error, KeyboardInterrupt) and engine.running == "call":
+            # Nobody reads it; of an interrupted import it takes seconds, in which this rank seems to be stuck.
+            shell._last_traceback = traceback.format_exception_only(error)
+            return None
         shorten(error)
         if isinstance(error, GcylonError):
             shown_folded(error)

@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from ..config import GcylonConfig
 from ..errors import ClusterStartError
 from ..units import format_seconds
 from . import guard, leftovers
+from .control import ask_nanny
 from .controller import GRACE_VARIABLE
 from .homes import new_home, sweep
 from .identity import RankRecord
@@ -179,7 +181,12 @@ class Launcher:
         """End everything, and remove the folder. Idempotent."""
         with contextlib.suppress(OSError):
             self.lease.claim(closed=True)
-        for stop in (lambda: self.stop_engines(client), self._stop_controller, self._kill_the_rest):
+        steps: list[Callable[[], None]] = [
+            partial(self.stop_engines, client),
+            self._stop_controller,
+            self._kill_the_rest,
+        ]
+        for stop in steps:
             with contextlib.suppress(Exception):
                 stop()
         leftovers.remove(self.home)
@@ -235,10 +242,11 @@ class Launcher:
             "controller_pid": self._processes.controller.pid,
         }
 
-    def stop_detector(self, ranks: Sequence[RankRecord]) -> StopDetector:
+    def stop_detector(self, client: Any, ranks: Sequence[RankRecord]) -> StopDetector:
         """What looks whether processes of this cluster are stopped."""
         controller = self._processes.controller
-        return StopDetector(ranks, None if controller is None else controller.pid, str(self.home))
+        pid = None if controller is None else controller.pid
+        return StopDetector(ranks, pid, str(self.home), partial(ask_nanny, client))
 
     def is_running(self) -> bool:
         """Whether the engines' launcher is still there."""
@@ -308,6 +316,7 @@ class Launcher:
         config.LocalControllerLauncher.controller_cmd = [sys.executable, "-m", "gcylon_lab.cluster.controller"]
         config.LocalControllerLauncher.environment = self._variables()
         engines = config.MPIEngineSetLauncher
+        engines.engine_cmd = [sys.executable, "-m", "gcylon_lab.cluster.engine_process"]
         engines.mpi_cmd = [self.mpi.path]
         engines.mpi_args = list(self.mpi.arguments)
         engines.environment = self.mpi.environment | self.environment | self._variables()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CONTROL_REQUEST = "gcylon_lab_request"
 CONTROL_REPLY = "gcylon_lab_reply"
+LOOK_REQUEST = "gcylon_lab_look_request"  # to the nanny of an engine
 
 
 @dataclass(frozen=True, slots=True)

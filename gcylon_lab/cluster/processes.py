@@ -13,8 +13,8 @@ import psutil
 HOME_VARIABLE = "GCYLON_LAB_HOME"
 
 # What a command is made of; what a person started from an engine has the same variable, and is none of these.
-_ENGINE, _NANNY = "ipyparallel.engine", "ipyparallel.engine.nanny"
-_CONTROLLER = "gcylon_lab.cluster.controller"
+_ENGINE, _CONTROLLER = "gcylon_lab.cluster.engine_process", "gcylon_lab.cluster.controller"
+_NANNIES = ("gcylon_lab.cluster.nanny", "ipyparallel.engine.nanny")
 _LAUNCHERS = ("mpiexec", "mpirun", "prterun", "prted", "orted", "hydra_pmi_proxy", "mpiexec.hydra")
 
 
@@ -29,7 +29,7 @@ def is_running(process: psutil.Process) -> bool:
 def is_stopped(process: psutil.Process) -> bool:
     """Whether it is there but does not run, by SIGSTOP or a debugger."""
     try:
-        return process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        return bool(process.status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP))
     except psutil.Error:
         return False
 
@@ -37,7 +37,7 @@ def is_stopped(process: psutil.Process) -> bool:
 def belongs_to(pid: int, home: str) -> bool:
     """Whether a process of this host belongs to the cluster of a folder."""
     try:
-        return psutil.Process(pid).environ().get(HOME_VARIABLE) == home
+        return bool(psutil.Process(pid).environ().get(HOME_VARIABLE) == home)
     except psutil.Error:
         return False
 
@@ -96,12 +96,11 @@ def wait_until(condition: Callable[[], bool], seconds: float, every_s: float = 0
 
 def _role(process: psutil.Process) -> str:
     """Which part of a cluster a process is, by its command; "" for none."""
-    words = process.cmdline()
-    modules = [after for word, after in zip(words, words[1:], strict=False) if word == "-m"]
-    if any(module.startswith(_NANNY) for module in modules):
-        return _NANNY
-    if any(module.startswith(_ENGINE) for module in modules):
-        return "launcher" if os.path.basename(words[0]) in _LAUNCHERS else _ENGINE
-    if _CONTROLLER in modules:
-        return _CONTROLLER
-    return "launcher" if words and os.path.basename(words[0]) in _LAUNCHERS else ""
+    try:
+        words = process.cmdline()
+    except psutil.Error:  # it has just ended
+        return ""
+    modules = {after for word, after in zip(words, words[1:], strict=False) if word == "-m"}
+    if words and os.path.basename(words[0]) in _LAUNCHERS:
+        return "launcher"  # its command holds that of the engines
+    return next((module for module in (_ENGINE, _CONTROLLER, *_NANNIES) if module in modules), "")

@@ -80,9 +80,10 @@ class Readers:
         dtype : mapping of str to dtype, optional
             Dtypes of columns; those of others come from the first megabytes of the first file.
         parse_dates : str or sequence of str, optional
-            Columns to read as datetimes.
+            Columns to read as datetimes: of UTC where they have offsets from it.
         newlines_in_values : bool, default False
-            Whether quoted values may hold line ends; such files each go to one rank whole.
+            Whether each file goes to one rank whole. Line ends inside quotes need it only where a quoted value of
+            more than a MiB lies where a file is split over the ranks, which is an error otherwise.
         quotes : bool, default True
             Whether double quotes enclose values.
         filters, storage_options

@@ -377,7 +377,7 @@ class Session:
             engines,
             describe_loss=self._describe_loss,
             is_cut_off=lambda: not self.launcher.has_controller(),
-            stops=self.launcher.stop_detector(self.ranks),
+            stops=self.launcher.stop_detector(self.client, self.ranks),
             revocable=self.launcher.mpi.revocable,
             turns=self.turns,
         )

@@ -6,8 +6,9 @@ import contextlib
 import socket
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
@@ -19,6 +20,8 @@ STOPPED_S = 3.0
 """So long a process is stopped before nobody waits for it any more; a debugger that only looks takes less."""
 
 _FRESH_S = 1.5  # who was last looked at longer ago may have run meanwhile
+_ASK_AGAIN_S = 0.5
+_SAID_S = 3.0  # an answer is of use so long, and one that has not come is asked for again
 _CONTROLLER = -1  # in the place of a rank
 
 
@@ -49,8 +52,29 @@ class Stop:
         return error
 
 
+class _Elsewhere:
+    """What the nanny of an engine last said, which is asked again and never waited for."""
+
+    def __init__(self, engine: int, ask: Callable[[int], Any]) -> None:
+        self._engine = engine
+        self._ask = ask
+        self._asked_at = 0.0
+        self._asked: Any = None
+        self._said = (0.0, False)
+
+    def says_stopped(self, now: float) -> bool:
+        if self._asked is not None and self._asked.done():
+            with contextlib.suppress(Exception):  # it was cancelled, as the client was closed
+                self._said = now, bool(self._asked.result()["content"].get("stopped"))
+            self._asked = None
+        if (self._asked is None and now - self._asked_at > _ASK_AGAIN_S) or now - self._asked_at > _SAID_S:
+            self._asked, self._asked_at = self._ask(self._engine), now
+        at, stopped = self._said
+        return stopped and now - at < _SAID_S
+
+
 class StopDetector:
-    """Looks at the processes of a cluster that run on this host.
+    """Looks at the processes of a cluster: itself on this host, by their nannies elsewhere.
 
     Parameters
     ----------
@@ -59,18 +83,30 @@ class StopDetector:
     home : str
         The cluster's folder, which its processes have in their environment: a process that has another is none of it,
         as one of the same number on another host of this name.
+    ask : callable, optional
+        Asks the nanny of an engine, by the engine's id, and gives the future of its answer; None where that is gone.
     """
 
-    def __init__(self, ranks: Sequence[RankRecord], controller_pid: int | None, home: str) -> None:
+    def __init__(
+        self,
+        ranks: Sequence[RankRecord],
+        controller_pid: int | None,
+        home: str,
+        ask: Callable[[int], Any] = lambda engine: None,
+    ) -> None:
         host = socket.gethostname()
-        names = {record.rank: (record.describe(), record.pid) for record in ranks if record.host == host}
-        if controller_pid is not None:
-            names[_CONTROLLER] = (f"the controller (host {host}, pid {controller_pid})", controller_pid)
-        self._names = {who: (name, pid) for who, (name, pid) in names.items() if belongs_to(pid, home)}
+        here = [record.rank for record in ranks if record.host == host and belongs_to(record.pid, home)]
+        self._names = {record.rank: (record.describe(), record.pid) for record in ranks}
+        if controller_pid is not None and belongs_to(controller_pid, home):
+            here.append(_CONTROLLER)
+            self._names[_CONTROLLER] = (f"the controller (host {host}, pid {controller_pid})", controller_pid)
         self._processes: dict[int, psutil.Process] = {}
-        for who, (_, pid) in self._names.items():
+        for who in here:
             with contextlib.suppress(psutil.Error):
-                self._processes[who] = psutil.Process(pid)
+                self._processes[who] = psutil.Process(self._names[who][1])
+        self._elsewhere = {
+            record.rank: _Elsewhere(record.engine_id, ask) for record in ranks if record.rank not in here
+        }
         self._since: dict[int, float] = {}
         self._looked_at = 0.0
         self._turn = threading.Lock()
@@ -81,7 +117,9 @@ class StopDetector:
             now = time.monotonic()
             known = self._since if now - self._looked_at < _FRESH_S else {}
             self._looked_at = now
-            self._since = {who: known.get(who, now) for who, process in self._processes.items() if is_stopped(process)}
+            stopped = [who for who, process in self._processes.items() if is_stopped(process)]
+            stopped += [rank for rank, nanny in self._elsewhere.items() if nanny.says_stopped(now)]
+            self._since = {who: known.get(who, now) for who in stopped}
             return self._describe([who for who, since in self._since.items() if now - since >= patience_s])
 
     def now(self) -> Stop | None:

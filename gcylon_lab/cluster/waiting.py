@@ -13,6 +13,7 @@ from .messages import Reply
 from .stop_detector import Stop, StopDetector
 
 FREED_S = 5.0  # an interrupt was sent: all have answered by then, or are beyond help
+AGAIN_S = 1.0  # one that had not begun the request when an interrupt came did not hear of it
 
 _TICK_S = 0.25
 _TOLD_S = 5.0  # the whole is ready: so is each part, as soon as ipyparallel's own thread has told it
@@ -72,6 +73,7 @@ class Waiter:
         self._free = free
         self._failed_at: float | None = None
         self._freed_at: float | None = None
+        self._told_at = 0.0
         self._overdue = False
         self._stops = stops
         self._waited_for: list[int] = []
@@ -97,6 +99,9 @@ class Waiter:
                 self._free_if_needed(now, now - start)
             elif now - self._freed_at > (_LATE_FREED_S if self._overdue else FREED_S):
                 break
+            elif now - self._told_at > AGAIN_S:
+                self._told_at = now
+                self._free()
             if self._is_cut_off():
                 break
             # Past a deadline nobody waits for one that may go on.
@@ -139,7 +144,7 @@ class Waiter:
         if alone or self._overdue or self._is_unwanted():
             self._only_freed = [rank for rank, part in enumerate(self._parts) if not part.ready()] if alone else []
             self._free()
-            self._freed_at = now
+            self._freed_at = self._told_at = now
 
     def _unanswered(self) -> list[int]:
         return [rank for rank, part in enumerate(self._parts) if not part.ready()]

@@ -54,7 +54,7 @@ def limit_that_does(
     # What has been staged meanwhile counts as it lies on disk, where each buffer is padded.
     shapes = replace(shapes, nbytes=tuple(map(max, shapes.nbytes, shapes.staged_bytes)))
     results = tuple(map(max, results, expected_results(shapes)))
-    if shapes.verb == "shuffle" and shapes.size > 1:
+    if shapes.verb in ("shuffle", "sort_values") and shapes.size > 1:
         results = _with_uneven_keys(shapes, results)
     limit = 1
     for _ in range(_TRIES):
@@ -66,7 +66,7 @@ def limit_that_does(
     return limit + limit // 8 if varied or max(shapes.largest_staged_bytes) else limit
 
 
-def advise(error: BudgetExceeded, enough: int, *, stages: bool) -> None:
+def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 0) -> None:
     """Let an error advise a limit that is enough for all of an operation, not only for the step that did not fit.
 
     Parameters
@@ -77,6 +77,8 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool) -> None:
         pieces as shares of the limit, the one that did not fit takes more of a larger one too.
     stages : bool
         Whether whatever may give way to the operation is staged: then that is no advice.
+    at_least : int, default 0
+        What is needed whatever one step is thought to need.
     """
     numbers = error.numbers
     if numbers.get("would_do") is None or not error.advice.startswith("gpu_memory_limit"):
@@ -84,15 +86,21 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool) -> None:
     limit, did = numbers["limit_bytes"], numbers["would_do"]
     if did == numbers["used_bytes"] + numbers["needed_bytes"]:  # what does not fit is no part of what is reckoned
         did = enough if enough > did else max(did, limit + limit // _LEEWAY)
-    numbers["would_do"] = did
+    numbers["would_do"] = did = max(did, at_least)
     error.advice = advised(limit, did, staged=STAGE_IT not in error.advice, gave_way=stages)
 
 
 def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ...]:
-    """Keys are rarely spread evenly, and the less so the fewer rows there are; all on one rank is the most."""
     total, row = sum(shapes.nbytes), shapes.bytes_per_row
-    likely = (n + n // 4 + int(3 * (n * row) ** 0.5) for n in results)
-    return tuple(max(n, min(more, total)) for n, more in zip(results, likely, strict=True))
+    return tuple(likely_most(n, row, total) for n in results)
+
+
+def likely_most(nbytes: int, row_bytes: float, total: int) -> int:
+    """What a rank gets at the most, where it would get so many bytes of rows if keys were spread evenly.
+
+    They rarely are, and the less so the fewer rows there are; all on one rank is the most.
+    """
+    return max(nbytes, min(nbytes + nbytes // 4 + int(3 * (nbytes * row_bytes) ** 0.5), total))
 
 
 def _needed(
@@ -115,7 +123,7 @@ def _needed(
     forms = [shapes, _padded(all_staged(shapes))] if may_stage else [shapes]
     return max(
         int((kept + costs.kept + shapes.used + costs.room_for(rows)).max())
-        for costs in (costs_of(form, strategy) for form in forms)
+        for costs in (costs_of(form, strategy, results) for form in forms)
     )
 
 

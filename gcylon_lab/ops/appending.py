@@ -113,24 +113,28 @@ def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Par
     work.expect_now(0)
     check_values(workspace, chunks, schema)
     result = Part(workspace, schema, chunks, spread_of(parts, operation.size))
-    _check_place(operation, result)
+    check_place(operation.verb, operation.request.strategy, result.staged_bytes)
+    if operation.request.strategy == "staged" and operation.may_stage:
+        slice_bytes = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
+        result.stage(workspace, result.nbytes, slice_bytes)  # a copy: the tables stay as they are
     operation.plan = local_plan(operation, result, result, APPENDED)
     if operation.size == 1:
         operation.plan = replace(operation.plan, reason=ONE_RANK)
     return result
 
 
-def _check_place(operation: Operation, result: Part) -> None:
-    """Refuse a strategy that names another place for the result than where the tables' rows are."""
-    strategy, staged = operation.request.strategy, result.staged_bytes
-    there = staged if strategy in ("direct", "chunked") else result.nbytes - staged if strategy == "staged" else 0
-    if there:
-        where = "staged" if strategy != "staged" else "on the device tier"
-        back = ", or bring them back before with unstage()" if strategy != "staged" else ""
+def check_place(verb: str, strategy: str, staged_bytes: int) -> None:
+    """Refuse a strategy that holds the result, where rows of the tables are staged: they stay where they are.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if strategy in ("direct", "chunked") and staged_bytes:
         raise ArgumentError(
-            f"{operation.verb} copies nothing here: its rows stay where the tables have them, and "
-            f"{format_bytes(there)} are {where}, so that strategy={strategy!r} cannot be.",
-            advice=f"Leave strategy out{back}.",
+            f"{verb} copies nothing here: its rows stay where the tables have them, and {format_bytes(staged_bytes)} "
+            f"are staged, so that strategy={strategy!r} cannot be.",
+            advice="Leave strategy out, or bring them back before with unstage().",
         )
 
 

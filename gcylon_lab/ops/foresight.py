@@ -162,7 +162,8 @@ def check_root(root: int, size: int) -> None:
     ArgumentError
         With the range.
     """
-    if isinstance(root, bool) or not isinstance(root, Integral) or not 0 <= root < size:
+    given: Any = root
+    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= root < size:
         raise ArgumentError(f"root={shown(root)} is no rank.", advice=f"It lies in [0, {size}).")
 
 
@@ -200,8 +201,9 @@ def listed_rows(wanted: Sequence[int] | None) -> list[int] | None:
     """
     if wanted is None:
         return None
-    several = isinstance(wanted, Iterable) and not isinstance(wanted, (str, bytes, Mapping, Set))
-    if not several or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in wanted):
+    given: Any = wanted
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
+    if not several or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in given):
         raise ArgumentError(
             f"rows_per_rank={shown(wanted)} is no list of numbers of rows.",
             advice="Give one number of at least 0 a rank, for example [100, 200] on 2 ranks; None cuts evenly.",

@@ -47,14 +47,15 @@ class KeysSeen:
             return 0.0
         groups, share = self._pool
         pooled = found_in(groups, rows * share)
-        if share == 1 or rows <= self.looked_at:
+        if share == 1 or rows <= self.looked_at or not self.in_half:
             return pooled
         grown = self.found * (rows / self.looked_at) ** math.log2(self.found / self.in_half)
         # A quarter of the rows tells whether ever fewer are found, as of a pool, or as many of each doubling.
         more, before = self.found / self.in_half - 1, self.in_half / max(self.in_quarter, 1) - 1
         least = more**0.5
         grows = min(max((least - before) / max(least - more, 1e-9), 0.0), 1.0) if least > more else 0.0
-        return min(float(rows), pooled ** (1 - grows) * grown**grows)
+        between: float = pooled ** (1 - grows) * grown**grows
+        return min(float(rows), between)
 
     def expected(self, rows: int) -> float:
         """How many keys so many rows have at the most."""

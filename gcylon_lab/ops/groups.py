@@ -104,8 +104,10 @@ class Grouping:
             return made, True
         folding = _Folding(self, self.work.new_part(self.partial_schema))
         record, budget = self.work.operation.record, self.work.workspace.budget
-        before, total, done = record.predicted_peak_bytes, part.rows, 0
-        self._expect_fold(part, min(groups, total), rows, work_row_bytes)
+        before, total, done, beside = record.predicted_peak_bytes, part.rows, 0, budget.used_bytes
+        room = self.work.room_beside(part)
+        most = self._fold_bytes(part, min(groups, total), rows, work_row_bytes, room)
+        self.work.expect_now(most)
         found: list[int] = []
         for piece in self.work.pieces(part, self.rows_schema, rows, using_up=using_up):
             done += piece.rows
@@ -117,20 +119,22 @@ class Grouping:
                 continue
             # These tell more of the others than a sample did: it is predicted anew.
             self._seen = KeysSeen(done, found[-1], found[count // 2 - 1], found[count // 4 - 1])
-            record.predicted_peak_bytes = max(before, budget.window_peak_bytes)
-            self._expect_fold(part, self._seen.expected(total), rows, work_row_bytes, held=folding.held_bytes)
+            width = folding.state_bytes / max(folding.state_rows, 1)
+            most = self._fold_bytes(part, self._seen.expected(total), rows, work_row_bytes, room, width)
+            peak = min(budget.limit_bytes, beside + int(most))
+            record.predicted_peak_bytes = max(before, budget.window_peak_bytes, peak)
         return folding.close(), not folding.aside
 
-    def _expect_fold(self, part: Part, groups: float, rows: int, work_row_bytes: float, held: int = 0) -> None:
-        """Predict folding: beside a piece stands what the rows before it gave, and that once more, if it fits.
-
-        Of what is in use now so much is held by rows that are folded already.
-        """
+    def _fold_bytes(
+        self, part: Part, groups: float, rows: int, work_row_bytes: float, room: int, width: float | None = None
+    ) -> float:
+        """What folding takes in so much room: beside a piece stands what the rows before it gave, and that once more,
+        if it fits; where it is known how wide that is."""
         if not part.rows or not groups:
-            return
+            return 0.0
         row_bytes, work = self._row_bytes(part, self.rows_schema), self.work
-        state_row_bytes = self._state_row_bytes(row_bytes)
-        room, most, seen = work.room_beside(part) + held, 0.0, 0
+        state_row_bytes = self._state_row_bytes(row_bytes) if width is None else 4 * width + self._scratch
+        most, seen = 0.0, 0
         table = work.backend.grouping_table_bytes(self.rows_schema, self.steps.keys, self.steps.partial)
         for ahead in pieces_ahead(part, self.rows_schema, rows):
             piece = ahead.rows * (row_bytes + work_row_bytes)
@@ -144,7 +148,7 @@ class Grouping:
                 seen += ahead.rows
                 if is_growing(self._found(groups, seen), before, ahead.rows):
                     seen = 0
-        work.expect_now(min(most, room) - held)
+        return min(most, room)
 
     def _state_row_bytes(self, row_bytes: float) -> float:
         """Of partial results, while a piece is added to them; their variable columns are about as wide as the rows'."""
@@ -390,14 +394,14 @@ class _Folding:
         self.aside = True
 
     @property
+    def state_bytes(self) -> int:
+        """Bytes of the partial results since the state was begun."""
+        return 0 if self._state is None else self._state.nbytes
+
+    @property
     def state_rows(self) -> int:
         """Keys of the rows since the state was begun."""
         return 0 if self._state is None else self._state.rows
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of the state."""
-        return 0 if self._held is None else self._held.nbytes
 
     def close(self) -> Part:
         """All partial results."""

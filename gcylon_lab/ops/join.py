@@ -14,6 +14,7 @@ from ..errors import ArgumentError, BudgetExceeded, GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinColumns, JoinSpec, join_columns
 from ..tables.schema import Label
+from .advice import likely_most
 from .buckets import MOST_BUCKETS, MOST_RUN_BUCKETS, writes_runs
 from .exchange import exchange_table
 from .join_by_pass import PassExchange, PassJoin, make_room_for_passes
@@ -44,6 +45,7 @@ from .workspace import Workspace
 
 AnyNumbers = npt.NDArray[Any]
 
+_FILLED = 0.9  # of the limit, by buckets that are joined one after the other
 _UNEVEN = 8  # a result with texts may be larger than expected by such a part of it
 
 
@@ -188,6 +190,26 @@ class _Join:
             self.spec, meeting, self.build, self.sizes, self.costs, strategy, instead=may_stage and strategy == "auto"
         )
         operation.notes += self.memory.notes
+        if not operation.stages:  # then all of it has to be there at once
+            votes = operation.vote(VoteKind.COUNT, (self._held_bytes(local, meeting),))
+            operation.at_least = int(votes[:, 0].max())
+
+    def _held_bytes(self, local: LocalJoin, meeting: Meeting) -> int:
+        """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
+        used, size = int(self.sizes[self.operation.rank, 5] - self.sizes[self.operation.rank, 6]), self.size
+        total, row_bytes = int(self.memory.result_bytes), self.costs.out_row_bytes
+        result, received, sending = likely_most(total // size, row_bytes, total), 0, 0
+        for name in meeting.moved:
+            part, place = self.parts[name], 0 if name == "left" else 2
+            every, count = int(self.sizes[:, place].sum()), int(self.sizes[:, place + 1].sum())
+            everywhere = meeting.kind == "broadcast"
+            received += every if everywhere else likely_most(every // size, every / max(count, 1), every)
+            variable = max(0, part.nbytes - part.rows * part.schema.row_bytes)
+            scratch = self.workspace.backend.partition_scratch_bytes(part.rows, size)
+            sending = max(sending, part.nbytes + variable + scratch)
+        beside, rows = used + received, int(result / max(row_bytes, 1.0))
+        enough = local.enough(self.parts["left"], self.parts["right"], result, rows, beside)
+        return max(enough, beside + sending) * (_UNEVEN + 1) // _UNEVEN
 
     def _passes(self, local: LocalJoin, meeting: Meeting) -> int | None:
         """Join in passes; the bucket from which on that does not fit, None where all did."""
@@ -321,10 +343,13 @@ class _Join:
         first = next(work, Looked(0, 0))
         probe = self.parts[local.probe]
         pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
+        build = self.parts[local.build]
         if self.spec.filters:
             pairs = min(pairs, left.rows)
+        elif buckets == 1 and first.indexed:
+            pairs *= build.rows / first.indexed
         least = 0 if self.spec.filters else least_bytes(first.pairs, local.result.schema)  # the first pairs' alone
-        exact = first.rows == probe.rows
+        exact = first.rows == probe.rows and first.indexed in (0, build.rows)
         if not self._plan(local, int(pairs), exact=exact, buckets=buckets, least=least):
             work.close()
             self._refuse(local, local.count(left, right), used)
@@ -373,6 +398,9 @@ class _Join:
         # Once a filter makes rows, less is in use than now.
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
+        # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
+        if buckets > 1 and kept <= result and operation.request.strategy != "staged":
+            staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
         votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large))

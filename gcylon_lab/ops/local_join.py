@@ -27,10 +27,12 @@ _PIECE_OF_BUCKET = 0.4
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A piece of one side that was looked up: how many rows, and how many pairs, or rows of a filter, they make."""
+    """A piece of one side that was looked up: how many rows, how many pairs, or rows of a filter, they make, and in how
+    many rows of the other side."""
 
     rows: int
     pairs: int
+    indexed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,7 @@ class LocalJoin:
                         waiting += [backend.slice(some, half, some.rows), backend.slice(some, 0, half)]
                         continue
                     with claim:
-                        yield Looked(some.rows, self._rows_made(matches, index, block))
+                        yield Looked(some.rows, self._rows_made(matches, index, block), block.rows)
                         self._looked = True
                         if found is not None:
                             found[first : first + some.rows] |= matches.found

@@ -61,6 +61,8 @@ class Operation:
         self._planned: Shapes | None = None
         self._results: tuple[int, ...] = ()
         self._pieces: Pieces | None = None
+        self.at_least = 0  # a limit that the operation needs, as far as that is known: the same on all ranks
+        self._before_peak = 0  # that was predicted of steps before the exchange
         # Exchanges as they were planned last: each has a key of its own, and no more of it is kept.
         self.exchanges: dict[int, tuple[Shapes, str, tuple[int, ...]]] = {}
         self._exchange = 0
@@ -262,13 +264,15 @@ class Operation:
             strategy, pinned = strategy or self.request.strategy, self.workspace.has_pinned_tier
             plan = make_plan(shapes, self.config, strategy, counted_results=counted, pinned_tier=pinned, **how)
         except GcylonError as error:
+            if isinstance(error, BudgetExceeded):
+                self.advise(error)
             raise agreed(error) from None
         self.plan, self._planned = plan, shapes
         self._results = expected_results(shapes) if counted is None else counted
         self.exchanges[self._exchange] = shapes, plan.strategy, self._results
         record = self.record
         record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
-        record.predicted_peak_bytes = plan.predicted_peaks[self.rank]
+        record.predicted_peak_bytes = max(plan.predicted_peaks[self.rank], self._before_peak)
         record.budget_bytes = self.limits[self.rank]
         return plan
 
@@ -307,7 +311,7 @@ class Operation:
 
     def advise(self, error: BudgetExceeded) -> None:
         """Let an error advise a limit under which all that is known of this operation works."""
-        advise(error, self.enough(), stages=self.stages)
+        advise(error, self.enough(), stages=self.stages, at_least=self.at_least)
 
     def enough(self) -> int:
         """A limit under which exchanges work that were planned, or the one that is to come; 0 where there is none.
@@ -315,17 +319,24 @@ class Operation:
         It is the same on all ranks.
         """
         exchanges = list(self.exchanges.values())
-        if not exchanges and self.verb in SHUFFLING and self._sizes.any():
+        if (self.verb in SHUFFLING or not self.stages) and self._sizes.any():
             limits = (self.workspace.limit_for(self.config),) * self.size
-            shapes = self._shapes((0,) * self.size, limits, {"verb": "shuffle"})
-            exchanges = [(shapes, "staged" if self.stages else "direct", expected_results(shapes))]
+            held = (self._sizes[:, 1] - self._sizes[:, 2]).tolist()
+            used = (0,) * self.size if self.stages else tuple(held)
+            shapes = self._shapes(used, limits, {"verb": "shuffle"})
+            exchanges.append((shapes, "staged" if self.stages else "direct", expected_results(shapes)))
         how = {"may_stage": self.may_stage, "least": self.stages}
         enough = (limit_that_does(shapes, self.config, kind, sizes, **how) for shapes, kind, sizes in exchanges)
         return max(enough, default=0)
 
     def predict(self, peak: int) -> None:
         """Note what this rank will have in use at the most."""
-        self.record.predicted_peak_bytes = peak
+        self.record.predicted_peak_bytes = max(peak, self._before_peak)
+
+    def expect_before(self, nbytes: int) -> None:
+        """Predict that a step before the exchange takes so many bytes beside what is in use."""
+        used = self.workspace.budget.used_bytes + nbytes
+        self._before_peak = max(self._before_peak, min(used, self.limits[self.rank]))
 
     @contextmanager
     def cast(self, piece: Data) -> Iterator[Data]:

@@ -66,7 +66,8 @@ def check_settings(config: object, timeout_s: object) -> None:
         raise ConfigError(
             f"config={shown(config)} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig()."
         )
-    is_time = isinstance(timeout_s, Real) and not isinstance(timeout_s, bool) and float(timeout_s) >= 0
+    seconds: Any = timeout_s
+    is_time = not isinstance(seconds, bool) and isinstance(seconds, Real) and float(seconds) >= 0
     if timeout_s is not None and not is_time:
         raise ArgumentError(
             f"timeout_s={shown(timeout_s)} is no time.", advice="Give seconds, or None to wait for ever."

@@ -11,7 +11,16 @@ import numpy as np
 
 from ..config import GcylonConfig
 from ..errors import GcylonError
-from .appending import APPENDED, NO_ROWS, ONE_RANK, cuts_of, one_after_the_other, require_choices, tables_note
+from .appending import (
+    APPENDED,
+    NO_ROWS,
+    ONE_RANK,
+    check_place,
+    cuts_of,
+    one_after_the_other,
+    require_choices,
+    tables_note,
+)
 from .foresight import as_used, foresee
 from .operation import Operation
 from .part import Part
@@ -69,7 +78,7 @@ def foresee_sets(
     else:
         require_same_names([infos[0]["columns"] for infos in tables], NAMES)
     if order == "local" or (verb == "concat" and len(tables[0]) == 1) or (verb == "union" and every):
-        return _appended(verb, tables, config)
+        return _appended(verb, tables, config, strategy)
     if verb == "concat":
         return _in_global_order(tables, config, strategy)
     return _met(verb, tables[0], tables[1], config, strategy)
@@ -136,12 +145,13 @@ def _local(verb: str, infos: Infos, config: GcylonConfig, strategy: str, reason:
     )  # fmt: skip
 
 
-def _appended(verb: str, tables: Sequence[Infos], config: GcylonConfig) -> Plan:
+def _appended(verb: str, tables: Sequence[Infos], config: GcylonConfig, strategy: str) -> Plan:
     """Each rank has its own rows of all tables, where they are."""
     joined = [_all_beside(rank) for rank in zip(*tables, strict=True)]
     plan = _local(verb, joined, config, "direct", ONE_RANK if len(joined) == 1 else APPENDED)
-    below = any(n for info in joined for tier, n in info["tiers"].items() if tier != "device")
-    return replace(plan, strategy="staged") if below else plan
+    below = max(sum(n for tier, n in info["tiers"].items() if tier != "device") for info in joined)
+    check_place(verb, strategy, below)
+    return replace(plan, strategy=strategy if strategy != "auto" else "staged" if below else "direct")
 
 
 def _all_beside(infos: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

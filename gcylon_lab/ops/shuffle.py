@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..config import GcylonConfig
+from ..tables.schema import Label
 from .exchange import exchange_table
 from .keys import check_keys, listed
 from .operation import Operation
@@ -19,7 +20,7 @@ from .workspace import Workspace
 def shuffle(
     workspace: Workspace,
     part: Part,
-    on: str | Sequence[str],
+    on: Label | Sequence[Label],
     *,
     keep_order: bool = False,
     strategy: str = "auto",
@@ -32,7 +33,7 @@ def shuffle(
     ----------
     workspace, part
         This rank's means and rows.
-    on : str or sequence of str
+    on : label or sequence of labels
         Key columns.
     keep_order : bool, default False
         Keep (source rank, row) order inside each rank.

@@ -19,7 +19,7 @@ _COLUMN_BYTES = 8
 RUN_SHARE = 0.75
 _BUCKET_SHARE = 0.5
 _MOST_BUCKETS = 256
-ALL_SHARE = 0.95  # of what is free, where buckets are cut again that do not fit
+ALL_SHARE = 0.9  # of what is free, where buckets are cut again that do not fit
 # Of so many rows one is looked at, within these numbers for each rank. A rank's share of the result then differs from
 # the mean by about 1/sqrt(rows looked at): 1.6 % with the most.
 _ONE_IN = 128
@@ -71,6 +71,14 @@ class SortCosts(Costs):
     def _round_bytes(self, chunk_rows: int) -> Numbers:
         """Smaller chunks would not make the sort that follows smaller."""
         return super()._work(chunk_rows)
+
+    def room_for(self, chunk_rows: int) -> Numbers:
+        """Bytes in which chunks of so many rows work: of staged ones no more are sorted at a time than fit."""
+        if not self._staged:
+            return super().room_for(chunk_rows)
+        rounds = self._round_bytes(chunk_rows) + self._longest_round_bytes(chunk_rows)
+        room: Numbers = np.ceil(self._largest + np.maximum(rounds - self._largest, 0.0) / self._usable) + 1
+        return room
 
     def _longest_round_bytes(self, chunk_rows: int) -> Numbers:
         longest: Numbers = super()._work(chunk_rows, self._longer) - super()._work(chunk_rows)

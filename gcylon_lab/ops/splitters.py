@@ -89,6 +89,7 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
         texts = workspace.transport.share(text)
         shared = sum(map(len, texts))
         needed = 0 if workspace.backend.on_gpu else 2 * shared + sort_scratch_bytes(sum(counts), shared)
+        operation.expect_before(needed)
         with workspace.budget.reserve(needed, "The sample"):
             parts = [_unpacked(schema, count, text) for count, text in zip(counts, texts, strict=True)]
             every = concat_columns(parts)

@@ -21,6 +21,8 @@ Int64s = npt.NDArray[np.int64]
 
 _TABLE_ROWS = 1 << 16  # values of so small a range are looked up in a table, however few rows there are
 _LOOKED_AT = 4096  # values, to find out whether few of them are different
+_STRINGS_LOOKED_AT = 128
+_LONG_BYTES = 48  # of a string: a dictionary of such ones takes more than all else that finds equal ones
 _ENCODED = ("str", "bytes", "decimal")  # kinds of which Arrow makes a dictionary
 _NULL_TICKS = np.iinfo(np.int64).min
 _MOST = 2**62
@@ -279,6 +281,9 @@ def _column_codes(column: Column, array: Any) -> _Codes:
         return _Codes(np.full(len(array), -1, np.int64), 0)
     if column.kind in _ENCODED:
         plain = one_array(array)
+        if _are_long(plain) and are_mostly_different(plain):
+            codes = dense_ranks(plain)
+            return _Codes(codes, int(codes.max(initial=-1)) + 1)
         encoded = plain.dictionary_encode()
         indices = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
         return _Codes(indices, len(encoded.dictionary), begin_in_order=not pa.types.is_dictionary(plain.type))
@@ -288,6 +293,38 @@ def _column_codes(column: Column, array: Any) -> _Codes:
         return codes
     codes.values[~valid] = -1
     return _Codes(codes.values, codes.count)
+
+
+def _are_long(array: Any) -> bool:
+    return is_text(array) and array.nbytes > _LONG_BYTES * max(1, len(array))
+
+
+def is_text(array: Any) -> bool:
+    """Whether an array holds strings or bytes of any length."""
+    return bool(pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type))
+
+
+def are_mostly_different(array: Any) -> bool:
+    """Whether more than half of some strings are different: a dictionary of all would hold most of them once more.
+
+    They are told by their lengths and ends: none is copied, whatever its length.
+    """
+    seen, step = [], max(1, len(array) // _STRINGS_LOOKED_AT)
+    for row in range(0, len(array), step):
+        text = array[row].as_buffer()
+        if text is not None:
+            ends = text.slice(0, min(32, text.size)), text.slice(max(0, text.size - 32))
+            seen.append((text.size, *(end.to_pybytes() for end in ends)))
+    return 2 * len(set(seen)) > len(seen)
+
+
+def dense_ranks(array: Any) -> Int64s:
+    """The place of each value among the different ones in order; -1 where it is missing. No value is copied."""
+    places = pc.rank(array, tiebreaker="dense").to_numpy(zero_copy_only=False).astype(np.int64)
+    places -= 1
+    if array.null_count:
+        places[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    return places
 
 
 def _int_codes(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) -> _Codes:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from json import dumps, loads
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import json
 
@@ -35,6 +37,7 @@ from .text_types import (
 )
 
 _LOOKED_AT = 100
+_DEEPEST = 200
 _ONE_A_LINE = (
     "Each line has to be one JSON object: write it so, for example with jq -c, or with to_json(orient='records', "
     "lines=True) of pandas."
@@ -103,6 +106,7 @@ def plan_json(
 
 
 def _first_types(place: Place, block: bytes, asked: Types, dates: Sequence[str]) -> Types:
+    _require_shallow(place, block)
     names = _names(place, block)
     _require_utf8(place, block)
     as_texts = asked | dict.fromkeys(dates, pa.large_string())
@@ -121,7 +125,7 @@ def _names(place: Place, block: bytes) -> list[str]:
     names: dict[str, None] = {}
     for row, line in enumerate(filter(bytes.strip, block.split(b"\n", _LOOKED_AT)[:_LOOKED_AT]), 1):
         try:
-            one = loads(line)
+            one = loads(line, strict=False)
         except ValueError as error:
             reason = error if isinstance(error, UnicodeError) else f"it is no JSON object by itself: {error}"
             raise unreadable(place.path, reason, _ONE_A_LINE, line=place.line(block, row, None)) from None
@@ -131,14 +135,48 @@ def _names(place: Place, block: bytes) -> list[str]:
 
 def _require_utf8(place: Place, block: bytes) -> None:
     """Refuse other encodings: Arrow takes bytes as they are for text."""
+    ends = pa.array([0, len(block)], pa.int64())
+    text = pa.LargeStringArray.from_buffers(1, ends.buffers()[1], pa.py_buffer(block))
     try:
-        if not block.isascii():
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        try:
             block.decode()
-    except UnicodeDecodeError as error:
-        raise unreadable(place.path, error, line=place.line_at(block, error.start)) from None
+        except UnicodeDecodeError as error:
+            raise unreadable(place.path, error, line=place.line_at(block, error.start)) from None
+
+
+def _require_shallow(place: Place, block: bytes) -> None:
+    """Refuse values nested so deeply that parsing them, a function within a function, would end the process."""
+    data = np.frombuffer(block, np.uint8)
+    opens = np.flatnonzero(data | 0x20 == ord("{"))  # and "[", which differs from it by that bit
+    if len(opens) <= _DEEPEST or _most_in_a_line(data, opens) <= _DEEPEST:
+        return
+    start = 0
+    for line in block.split(b"\n"):
+        if line.count(b"[") + line.count(b"{") > _DEEPEST and (depth := _depth(line)) > _DEEPEST:
+            reason = f"a value is nested {depth:,} levels deep, and {_DEEPEST} are read at the most"
+            raise unreadable(place.path, reason, line=place.line_at(block, start))
+        start += len(line) + 1
+
+
+def _most_in_a_line(data: npt.NDArray[np.uint8], places: npt.NDArray[np.int64]) -> int:
+    before = np.searchsorted(places, np.flatnonzero(data == ord("\n")))
+    return int(np.diff(before, prepend=0, append=len(places)).max())
+
+
+def _depth(line: bytes) -> int:
+    """How deeply the value of a line is nested; what stands in texts does not count."""
+    if b"\\" in line:
+        line = re.sub(rb"\\.", b"", line)  # an escaped quote ends no text
+    data = np.frombuffer(line, np.uint8)
+    outside = np.cumsum(data == ord('"'), dtype=np.int32) & 1 == 0
+    steps = np.where(data | 0x20 == ord("{"), 1, np.where(data | 0x20 == ord("}"), -1, 0))
+    return int(np.cumsum(np.where(outside, steps, 0), dtype=np.int32).max(initial=0))
 
 
 def _parse(place: Place, block: bytes, types: Types, asked: Types) -> Any:
+    _require_shallow(place, block)
     # Arrow would drop the offsets of times that are read as such, and take those without one for UTC.
     read_as = {name: pa.large_string() if pa.types.is_timestamp(type_) else type_ for name, type_ in types.items()}
     texts: tuple[str, ...] = ()
@@ -216,7 +254,9 @@ def _with_texts(block: bytes, names: Sequence[str]) -> bytes:
     """Lines in which values of some columns are their JSON texts, where they are no texts already."""
     lines = []
     for line in block.split(b"\n"):
-        one = loads(line, parse_int=_written(_Int), parse_float=_written(_Float)) if line.strip() else None
+        one = (
+            loads(line, strict=False, parse_int=_written(_Int), parse_float=_written(_Float)) if line.strip() else None
+        )
         for name in names:
             value = one.get(name) if isinstance(one, dict) else None
             if isinstance(one, dict) and value is not None and not isinstance(value, str):
@@ -227,7 +267,7 @@ def _with_texts(block: bytes, names: Sequence[str]) -> bytes:
 
 def _column_of(reason: str) -> str:
     """The column whose kind changed, as arrow says it; "" where it says another thing."""
-    changed = re.search(r"Column\(/([^)/]+)", reason)
+    changed = re.search(r"Column\(/([^)/]+)[^)]*\) changed", reason)
     return "" if changed is None else changed[1]
 
 

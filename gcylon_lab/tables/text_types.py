@@ -216,7 +216,7 @@ def json_numbers(block: bytes, name: str) -> Iterator[Any]:
     """The numbers in one column of JSON lines, as Python reads them: ints of any size."""
     for line in block.splitlines():
         if line.strip():
-            yield from _numbers(json.loads(line).get(name))
+            yield from _numbers(json.loads(line, strict=False).get(name))
 
 
 def _numbers(value: Any) -> Iterator[Any]:

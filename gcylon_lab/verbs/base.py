@@ -92,13 +92,14 @@ def other_table(verb: str, mine: Verbs, value: Any) -> Verbs:
     """
     check_table(verb, value, Verbs)
     if value._context is not mine._context:
-        where = [f"rank {table._context.rank} of {table._context.size}" for table in (mine, value)]
+        where = [f"rank {one._context.rank} of {one._context.size}" for one in (mine, value)]
         raise ArgumentError(
             f"{verb} was given a table of another context: this one is on {where[0]} of its context, the other one on "
             f"{where[1]} of another.",
             advice="Make both in one context, for example the other one anew with gl.from_local(other.local()).",
         )
-    return value
+    table: Verbs = value
+    return table
 
 
 def other_part(mine: Verbs, value: Any) -> Part:

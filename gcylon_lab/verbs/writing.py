@@ -105,8 +105,8 @@ class WritingVerbs(Verbs):
         Notes
         -----
         Text has no dtypes: read again, ints are 64 bits wide, times are text unless ``parse_dates`` names them (those
-        with a zone stay text), timedeltas are counts of their unit, decimals are floats, categories are text, and
-        text such as ``""``, ``NA`` or ``null`` is missing. Text with line ends needs ``newlines_in_values=True``.
+        with a zone are then in UTC), timedeltas are counts of their unit, decimals are floats, categories are text,
+        and text such as ``""``, ``NA`` or ``null`` is missing.
         """
         form = io.csv_format(delimiter=check_delimiter(delimiter), header=header, compression=compression)
         options = {"delimiter": delimiter, "header": header, "compression": compression}

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any, Self
 
 import ipywidgets as w
+from ipywidgets.widgets import widget as ipywidgets_module
 
 from .controls_style import CONTROLS_CSS
 from .hearing import hear_at_once
@@ -52,6 +53,7 @@ class LiveWidget:
         css = w.HTML(CSS + CONTROLS_CSS, layout=w.Layout(display="none"))
         self._root.children = [css, self.page, *parts, self.errors]
         hear_at_once(self._root)
+        hold(self._root, weakly=True)
 
     @property
     def widget(self) -> Any:
@@ -64,6 +66,7 @@ class LiveWidget:
         if self._closed:
             return {"text/plain": f"<{name}, closed>"}
         self.start()
+        _in_cells.shown(self)
         bundle = dict(self._root._repr_mimebundle_(**kwargs))
         # What a saved notebook shows where there is no kernel behind it.
         ranks = len(self._source.ranks)
@@ -74,6 +77,7 @@ class LiveWidget:
     def start(self) -> None:
         """Begin to listen; done by showing it. Idempotent."""
         if not self._closed and self._unsubscribe is None:
+            hold(self._root, weakly=False)
             self._listen()
 
     def _listen(self) -> None:
@@ -156,7 +160,8 @@ class LiveWidget:
 
     def draw(self) -> None:
         """Bring everything shown up to date with the latest snapshots; runs on the worker."""
-        if not self._closed:
+        # What was asked for before it went off the screen is not drawn after.
+        if not self._closed and self.page.visible:
             self._draw()
             self.draws += 1
 
@@ -203,3 +208,82 @@ def close_tree(widget: Any) -> None:
         if part is not None and hasattr(part, "close"):
             part.close()
     widget.close()
+
+
+def tree_of(widget: Any) -> Iterator[Any]:
+    """A widget and all that it is made of: what a page needs to show it."""
+    waiting, seen = [widget], set()
+    while waiting:
+        one = waiting.pop()
+        if not isinstance(one, w.Widget) or one.comm is None or one.model_id in seen:
+            continue
+        seen.add(one.model_id)
+        yield one
+        for name in one.keys:
+            value = getattr(one, name)
+            waiting += value if isinstance(value, (list, tuple)) else [value]
+
+
+def hold(widget: Any, *, weakly: bool) -> None:
+    """Let ipywidgets hold a widget and all that stand in it, as it holds all widgets, or not.
+
+    What no page has shown ends with the last name for it, like anything else. What a page shows lives until it is
+    closed, whatever becomes of its names.
+    """
+    known: Any = getattr(ipywidgets_module, "_instances", None)
+    if known is None:
+        return  # another version, which holds its widgets elsewhere
+    for one in list(tree_of(widget)):
+        if not weakly:
+            known[one.model_id] = one
+            one.comm.on_msg(one._handle_msg)
+            continue
+        known[one.model_id] = weakref.proxy(one)
+        one.comm.on_msg(_weakly(one))
+
+
+def _weakly(widget: Any) -> Callable[[Any], None]:
+    handle = weakref.WeakMethod(widget._handle_msg)
+
+    def heard(message: Any) -> None:
+        method = handle()
+        if method is not None:
+            method(message)
+
+    return heard
+
+
+class _InCells:
+    """What stands in the output of which cell: a cell that runs again replaces it, which ends it."""
+
+    def __init__(self) -> None:
+        self._cells: dict[str, tuple[str, weakref.WeakSet[LiveWidget]]] = {}
+
+    def shown(self, widget: LiveWidget) -> None:
+        """Note that a cell shows a widget; what its earlier run showed, and no other cell does, is closed."""
+        cell, run = running_cell()
+        if not cell:
+            return
+        before, there = self._cells.get(cell, ("", weakref.WeakSet()))
+        if before == run:
+            there.add(widget)
+            return
+        self._cells[cell] = run, weakref.WeakSet([widget])
+        elsewhere = {one for _, some in self._cells.values() for one in some}
+        for one in list(there):
+            if one not in elsewhere:
+                one.close()
+
+
+_in_cells = _InCells()
+
+
+def running_cell() -> tuple[str, str]:
+    """The cell that runs, as the page names it, and this run of it; two empty texts outside of a notebook."""
+    try:
+        from IPython import get_ipython
+
+        parent = get_ipython().kernel.get_parent("shell")
+        return str(parent["metadata"].get("cellId", "")), str(parent["header"]["msg_id"])
+    except (AttributeError, ImportError, KeyError, TypeError):
+        return "", ""

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gcylon_lab.bench.budget import BudgetCase, format_cell, summary_of
-from gcylon_lab.bench.budget_tables import KINDS, SKEWS, make_frame, make_right, number_of_keys
+from gcylon_lab.bench.budget.tables import KINDS, SKEWS, make_frame, make_right, number_of_keys
 from gcylon_lab.cli import main
 from gcylon_lab.errors import ArgumentError
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from test_lifecycle import OWNER, WAIT, home_of, of_home, ranks_of, start_owner,
 
 import gcylon_lab as gl
 from gcylon_lab.cluster import channel, guard
+from gcylon_lab.cluster.control import ask_nanny
 from gcylon_lab.cluster.identity import RankRecord
 from gcylon_lab.cluster.launcher import Launcher
 from gcylon_lab.cluster.lease import LEASE_FILE, Lease
@@ -37,7 +41,12 @@ ROWS = 5_000
 @contextmanager
 def stopped(*pids: int, after_s: float = 0.0) -> Iterator[None]:
     """Processes are stopped inside the block, at once or a moment later."""
-    timer = threading.Timer(after_s, lambda: [os.kill(pid, signal.SIGSTOP) for pid in pids])
+
+    def stop() -> None:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+
+    timer = threading.Timer(after_s, stop)
     timer.start()
     if not after_s:
         timer.join()
@@ -80,7 +89,7 @@ def controller_of(lab: gl.Cluster) -> int:
 def like_an_engine(home: Path | str) -> subprocess.Popen[bytes]:
     """A process that is taken for an engine of a cluster's folder."""
     code = "import time; print(1, flush=True); time.sleep(100)"
-    command = [sys.executable, "-c", code, "-m", "ipyparallel.engine"]
+    command = [sys.executable, "-c", code, "-m", "gcylon_lab.cluster.engine_process"]
     process = subprocess.Popen(command, env={HOME_VARIABLE: str(home)}, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline()
     return process
@@ -93,7 +102,6 @@ def test_who_is_stopped_is_named_and_a_moment_is_no_stop(tmp_path: Path) -> None
     process, other = like_an_engine(tmp_path), like_an_engine(tmp_path / "another")
     host = os.uname().nodename
     ranks = [RankRecord(3, host, process.pid, "cpu", 0), RankRecord(4, host, other.pid, "cpu", 1)]
-    ranks.append(RankRecord(5, "elsewhere", process.pid, "cpu", 2))
     stops = StopDetector(ranks, None, str(tmp_path))
     with stopped(process.pid, other.pid):
         assert wait_until(lambda: is_stopped(psutil.Process(process.pid)), 5)
@@ -159,6 +167,20 @@ def test_a_rank_that_is_stopped_is_named_in_time_and_used_again(
         fails(RankStopped, SOON_S, lambda: hurt.run(sort_for, table, 30), said)
     assert table.shuffle("k").num_rows == ROWS
     assert hurt.ranks[1].pid == pid, "without a restart"
+
+
+@pytest.mark.mpi
+def test_a_rank_of_another_host_is_looked_at_there(hurt: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, pid, session = hurt.from_pandas(frame()), hurt.ranks[1].pid, hurt._session
+    ranks = [replace(record, host="elsewhere") for record in hurt.ranks]
+    stops = StopDetector(ranks, None, str(session.launcher.home), partial(ask_nanny, session.client))
+    monkeypatch.setattr(session.channel, "stops", stops)
+    with stopped(pid):
+        fails(RankStopped, SOON_S, lambda: table.shuffle("k"), rf"Rank 1 \(host .*, pid {pid}\) is stopped")
+    assert wait_until(lambda: stops.now() is None, AT_ONCE_S)
+    assert table.shuffle("k").num_rows == ROWS
+    # A rank whose interpreter a long call holds answers nothing, and is not stopped.
+    assert hurt.run(holds_its_interpreter, 1, 5) == [0, 1]
 
 
 @pytest.mark.mpi
@@ -273,6 +295,12 @@ def test_nothing_outlives_a_killed_owner_beside_a_stopped_rank(runtime_dir: str)
 def sleeps_on(rank: int, seconds: float) -> int:
     if gl.current().rank == rank:
         time.sleep(seconds)
+    return int(gl.current().rank)
+
+
+def holds_its_interpreter(rank: int, seconds: int) -> int:
+    if gl.current().rank == rank:
+        ctypes.PyDLL(None).sleep(seconds)
     return int(gl.current().rank)
 
 

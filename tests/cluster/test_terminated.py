@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_the_rank_and_the_signal_are_named(hurt: gl.Cluster, then: str, tmp_path
         hurt.restart()
     table, pid = hurt.from_pandas(frame()), hurt.ranks[1].pid
     frame().to_csv(tmp_path / "rows.csv", index=False)
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         "to_pandas": table.to_pandas,
         "run": lambda: hurt.run(sleeps_on, 0, 0.0),
         "memory": hurt.memory,

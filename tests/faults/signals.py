@@ -276,7 +276,7 @@ class Soak:
                     f"{number}: {event.describe()} ({took:.0f} s, load {os.getloadavg()[0]:.0f}): {complaint}",
                     flush=True,
                 )
-            if (number + 1) % 25 == 0:
+            if (number + 1) % 10 == 0:
                 print(f"{number + 1} events, {self.found.events_wrong} with something wrong", flush=True)
 
     def complain(self, kind: str, text: str) -> None:

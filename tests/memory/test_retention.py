@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from gcylon_lab.memory.budget import MemoryBudget
-from gcylon_lab.memory.retention import kept_bytes
+from gcylon_lab.memory.budget import MemoryBudget, kept_bytes
 
 MIB = 2**20
 
@@ -17,7 +16,7 @@ _GROWTH = """
 import sys
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
 import gcylon_lab as gl
-from gcylon_lab.bench.high_water import high_water_bytes, reset_high_water
+from gcylon_lab.bench.checks import high_water_bytes, reset_high_water
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
@@ -30,7 +29,7 @@ def work():
         pc.sort_indices(words.dictionary_encode().dictionary)
         np.add.accumulate(numbers)
 
-context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=64 * 2**20), engine="cpu", sample_hz=0)
+context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=2**31), engine="cpu", sample_hz=0)
 with context.budget.limited(int(sys.argv[1])):
     work()
     reset_high_water()
@@ -58,6 +57,10 @@ def test_freed_memory_goes_back(monkeypatch):
 
 def test_a_pool_that_the_environment_names_is_used(monkeypatch):
     assert _run(8 * MIB, monkeypatch, "mimalloc")[2] == "mimalloc"
+
+
+def test_beside_an_ample_limit_arrow_has_its_own_pool(monkeypatch):
+    assert _run(2**30, monkeypatch)[2] == _run(2**30, monkeypatch, "mimalloc")[2]
 
 
 @pytest.mark.parametrize(

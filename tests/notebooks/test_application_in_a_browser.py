@@ -43,7 +43,8 @@ def voila(tmp_path: Path) -> Iterator[tuple[str, int]]:
 def engines(pid: int) -> list[int]:
     """MPI ranks below a process."""
     below = psutil.Process(pid).children(recursive=True)
-    return [child.pid for child in below if "ipyparallel.engine" in child.cmdline() and child.name() != "mpiexec"]
+    engines = [child for child in below if "gcylon_lab.cluster.engine_process" in child.cmdline()]
+    return [engine.pid for engine in engines if engine.name() != "mpiexec"]
 
 
 def test_a_person_uses_it(voila: tuple[str, int], page: Any, tmp_path: Path):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from exchanges import held, make_frame
+from exchanges import held, make_frame, more_held
 from same_frames import assert_frames_equal
 from worlds import World
 
@@ -56,8 +56,7 @@ def on_ranks(verb: Callable[[Any], Any], frames: Sequence[pd.DataFrame] | str, s
     else:
         seen["value"] = result
     # What was staged for room stays so; nothing new may be held.
-    after = held(context)
-    seen["left"] = (after[0] - before[0], after[1] - before[1])
+    seen["left"] = more_held(context, before)
     return seen
 
 

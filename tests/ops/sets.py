@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pandas as pd
-from exchanges import held
+from exchanges import held, more_held
 from joins import rows, whole
 from same_frames import assert_frames_equal
 
@@ -47,7 +47,7 @@ def set_verb(
     context = current()
     left, right = two(lefts, rights, staged, before)
     inputs = left.local(), right.local()
-    used = sum(held(context))
+    used = held(context)
     result = getattr(left, verb)(right, **how, config=config)
     record = context.recorder.operations[-1]
     found = {
@@ -69,9 +69,8 @@ def set_verb(
         found["value"] = result
     for table, frame in zip((left, right), inputs, strict=True):
         assert_frames_equal(table.local(), frame)
-    after = sum(held(context))
     # What gave way for room takes other bytes below.
-    found["left"] = 0 if staged or config is not None else after - used
+    found["left"] = 0 if staged or config is not None else sum(more_held(context, used))
     return found
 
 

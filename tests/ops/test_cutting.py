@@ -22,6 +22,9 @@ VERBS: dict[str, dict[str, Any]] = {
     "shuffle": {"on": "k"}, "sort_values": {"by": "k"}, "repartition": {}, "filter": {"condition": gl.col("x") >= 0},
 }  # fmt: skip
 
+# The sort on each rank takes what is left of the limit, which its prediction does not count with.
+LEAST_PREDICTED = {"sort_values": 0.7}
+
 
 def frame(layout: str, rank: int) -> pd.DataFrame:
     n = 0 if layout == "one rank empty" and rank == 1 else 30_000
@@ -69,9 +72,9 @@ def test_as_many_rounds_as_of_small_chunks(layout: str, verb: str) -> None:
     assert max(found["largest"] for found in large) > 0.85 * LIMIT
     for found, other in zip(large, small, strict=True):
         assert found["rounds"] <= 1.4 * other["rounds"] + 1
-        assert found["rounds"] == found["foreseen"] or layout in ("text", "one key") or verb == "filter"
+        assert found["rounds"] == found["foreseen"] and (found["rounds"] > 1) == (verb != "filter")
         predicted, measured = found["peaks"]
-        assert measured <= LIMIT and (predicted >= 0.9 * measured or verb == "sort_values")
+        assert LEAST_PREDICTED.get(verb, 0.9) * measured <= predicted <= 1.25 * measured and measured <= LIMIT
         assert found["largest after"] <= LIMIT // 8
     assert rows(pd.concat([found["frame"] for found in large])) == expected
 

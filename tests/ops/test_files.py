@@ -298,3 +298,28 @@ def test_a_column_without_a_name_cannot_be_a_folder(tmp_path: Path) -> None:
     frame = pd.DataFrame({"i": [1, 2], "": ["a", "b"]})
     with pytest.raises(ArgumentError, match="a column without a name"):
         run_threads(1, lambda: gl.from_local(frame).write_parquet(str(tmp_path), partition_on=[""]))
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_long_texts_are_read_from_what_was_written(tmp_path: Path, kind: str) -> None:
+    frame = pd.DataFrame({"k": range(3), "s": ["x\n" * 2_500_000, '"y" ' * 1_500_000, "z"]})
+
+    def there_and_back() -> pd.DataFrame:
+        getattr(gl.from_pandas(frame), f"write_{kind}")(str(tmp_path))
+        return getattr(gl, f"read_{kind}")(str(tmp_path)).to_pandas()
+
+    pd.testing.assert_frame_equal(run_threads(2, there_and_back)[0], frame)
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_times_with_a_zone_come_back_in_utc(tmp_path: Path, kind: str) -> None:
+    texts = ["2017-10-29 00:30:00.25", "2017-10-29 01:30", None]
+    times = pd.Series(pd.to_datetime(texts, utc=True, format="ISO8601").as_unit("us"), name="t")
+
+    def there_and_back() -> pd.Series[Any]:
+        table = gl.from_pandas(times.dt.tz_convert("Europe/Madrid").to_frame())
+        getattr(table, f"write_{kind}")(str(tmp_path))
+        return getattr(gl, f"read_{kind}")(str(tmp_path), parse_dates="t").to_pandas()["t"]
+
+    for rank in run_threads(2, there_and_back)[:1]:
+        pd.testing.assert_series_equal(rank, times)

@@ -14,8 +14,6 @@ from worlds import MPI_ENVIRONMENT
 PROGRAM = Path(__file__).with_name("lost_rank.py")
 
 
-# Within seconds, says the design: a machine that has much else to do may miss them once.
-@pytest.mark.flaky(reruns=1)
 @pytest.mark.mpi
 def test_a_killed_rank_is_named_on_all_others(tmp_path: Path) -> None:
     mpiexec = Path(sys.executable).with_name("mpiexec")

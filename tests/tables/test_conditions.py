@@ -190,3 +190,15 @@ def test_several_values_do_not_stand_for_one(made: Callable[[], Any]) -> None:
 
 def test_an_array_of_one_value_without_an_axis_is_one_value() -> None:
     assert compute(col("f") == np.array(1.5), FRAME.__getitem__).sum() == 1
+
+
+S, F = col("s"), col("f")
+UNLIKE = [S == 6, ~(S != 6), S.isin([1, "a"]), F == "0.5", F < "1", S == F]
+
+
+@pytest.mark.parametrize("condition", UNLIKE, ids=str)
+def test_text_and_numbers_are_not_compared(backend: Any, condition: Any) -> None:
+    data = backend.from_frame(FRAME[["s", "f"]])
+    for made in (lambda: backend.filter(data, condition), lambda: backend.evaluate(data, [("y", condition)])):
+        with pytest.raises(ArgumentError, match="compares column"):
+            made()

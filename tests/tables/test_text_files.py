@@ -406,3 +406,14 @@ def test_a_name_twice_is_told_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,a\n1,2\n")
     with pytest.raises(DuplicateColumns, match=r"x\.csv: the label 'a' names 2 columns"):
         csv(tmp_path, 1)
+
+
+def test_json_with_blank_lines_and_keys_twice(tmp_path: Path) -> None:
+    (tmp_path / "x.jsonl").write_text('{"a": "x", "b": 1}\n\n' * 300)
+    for size in (1, 3):
+        got = jsonl(tmp_path / "x.jsonl", size, dtype={"b": "str"})
+        assert got["a"].tolist() == ["x"] * 300 and got["b"].tolist() == ["1"] * 300
+    (tmp_path / "x.jsonl").write_text('{"a": 1, "a": 2}\n')
+    with pytest.raises(ReadError, match=r"x\.jsonl cannot be read at line 1.*twice") as caught:
+        jsonl(tmp_path / "x.jsonl", 1)
+    assert "dtype" not in caught.value.advice

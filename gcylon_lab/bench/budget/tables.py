@@ -61,31 +61,31 @@ def _bools(random: Random, rows: int) -> dict[str, Any]:
     return {name: random.random(rows) < 0.5 for name in "stuvw"}
 
 
-def _strings(lengths: Any) -> Any:
-    """Strings of so many letters, cut from one alphabet that repeats."""
+def _strings(random: Random, lengths: Any) -> Any:
+    """Strings of so many letters, nearly all different."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    letters = np.resize(np.frombuffer(b"abcdefghijklmnopqrstuvwxyz0123456789_", np.uint8), int(offsets[-1]))
+    letters = random.integers(97, 123, int(offsets[-1]), np.uint8)
     array = pa.LargeStringArray.from_buffers(len(lengths), pa.py_buffer(offsets), pa.py_buffer(letters))
     return pd.Series(array, dtype=pd.StringDtype("pyarrow", na_value=np.nan))
 
 
 def _short_strings(random: Random, rows: int) -> dict[str, Any]:
-    return {"v": _strings(random.integers(4, 21, rows))}
+    return {"v": _strings(random, random.integers(4, 21, rows))}
 
 
 def _long_tailed(random: Random, rows: int) -> dict[str, Any]:
-    return {"v": _strings(np.minimum(random.lognormal(3.5, 1.3, rows), 100_000).astype(np.int64))}
+    return {"v": _strings(random, np.minimum(random.lognormal(3.5, 1.3, rows), 100_000).astype(np.int64))}
 
 
 def _one_long(random: Random, rows: int) -> dict[str, Any]:
     lengths = random.integers(4, 21, rows)
     lengths[rows // 2] = _LONG_STRING
-    return {"v": _strings(lengths)}
+    return {"v": _strings(random, lengths)}
 
 
 def _wide(random: Random, rows: int) -> dict[str, Any]:
-    return {"v": _strings(np.full(rows, _WIDE_STRING))}
+    return {"v": _strings(random, np.full(rows, _WIDE_STRING))}
 
 
 def _many_columns(random: Random, rows: int) -> dict[str, Any]:
@@ -133,7 +133,9 @@ def _string_key(numbers: Any) -> Any:
 
 def _labelled(count: int) -> Callable[[Any], Any]:
     def make(numbers: Any) -> Any:
-        return pd.Categorical.from_codes(numbers, categories=[f"label number {i:08d}" for i in range(count)])
+        return pd.Categorical.from_codes(
+            np.asarray(numbers), categories=[f"label number {i:08d}" for i in range(count)]
+        )
 
     return make
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from ..errors import ArgumentError, ClusterError
-from ..units import format_bytes
-from .budget_tables import KINDS, SKEWS
-from .ranks import mpi_contender
-from .reports import tell
-from .seats import Contender
+from ...errors import ArgumentError, ClusterError
+from ...units import format_bytes
+from ..ranks import mpi_contender
+from ..reports import tell
+from ..seats import Contender
+from .tables import KINDS, SKEWS
 
 VERBS = ("shuffle", "sort_values", "groupby", "drop_duplicates", "distinct", "join")
 STRATEGIES = ("auto", "direct")
@@ -117,7 +117,7 @@ class _Ranks(AbstractContextManager["_Ranks"]):
 
     def _step(self, **order: Any) -> list[dict[str, Any]]:
         if self._contender is None:
-            self._contender = mpi_contender("budget", "gcylon_lab.bench.budget_ranks", self._count, step_s=1800)
+            self._contender = mpi_contender("budget", "gcylon_lab.bench.budget.ranks", self._count, step_s=1800)
         try:
             return self._contender.step(**order)
         except ClusterError:

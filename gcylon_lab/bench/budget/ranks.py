@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from mpi4py import MPI
 
 import gcylon_lab as gl
 
-from ..context import Context
-from ..errors import BudgetExceeded, GcylonError
-from .budget_tables import KEY, KINDS, make_frame, make_right
-from .high_water import high_water_bytes, reset_high_water
-from .seats import Answer, serve
+from ...context import Context
+from ...errors import BudgetExceeded, GcylonError
+from ..checks import high_water_bytes, reset_high_water
+from ..seats import Answer, serve
+from .tables import KEY, KINDS, make_frame, make_right
 
 _WARMUP_PART = 8
 
 
-def _run(verb: str, kind: str, table: gl.Table, right: gl.Table, how: dict[str, Any], *, plan: bool = False) -> Any:
-    """Run a verb, or plan it."""
+def _run(verb: str, kind: str, tables: Sequence[gl.Table], how: dict[str, Any], *, plan: bool = False) -> Any:
+    """Run a verb on the first table, or plan it; a join with the second."""
+    table, right = tables
     name = "plan_" if plan else ""
     if verb == "groupby":
         groups, function = table.groupby(KEY), KINDS[kind].function
@@ -84,7 +86,7 @@ class _Rank:
 
     def _warm_up(self, verb: str, how: dict[str, Any]) -> None:
         try:
-            _run(verb, self._kind, *self._small, how).release()
+            _run(verb, self._kind, self._small, how).release()
         except GcylonError as error:
             if not error.agreed:
                 raise
@@ -92,7 +94,7 @@ class _Rank:
     def _planned(self, verb: str, how: dict[str, Any]) -> int:
         """The peak that a plan predicts for the rank that needs most; 0 where it refuses."""
         try:
-            return int(_run(verb, self._kind, *self._tables, how, plan=True).highest_peak_bytes)
+            return int(_run(verb, self._kind, self._tables, how, plan=True).highest_peak_bytes)
         except GcylonError as error:
             if not error.agreed:
                 raise
@@ -107,7 +109,7 @@ class _Rank:
         answer: Answer = {"error": "", "refused": False, "would_do": 0, "rows": 0}
         result = None
         try:
-            result = _run(verb, self._kind, *self._tables, how)
+            result = _run(verb, self._kind, self._tables, how)
         except GcylonError as error:
             answer["error"] = f"{type(error).__name__}: {error}"
             answer["refused"] = isinstance(error, BudgetExceeded)
