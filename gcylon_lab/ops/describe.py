@@ -158,9 +158,13 @@ def _together(schema: Schema, values: dict[str, dict[Label, Any]]) -> pd.DataFra
 
     empty = pandas_frame(empty_columns(schema))
     described = []
+    dtypes: dict[Any, Any] = {}  # of each kind of column once: pandas takes long to say it
     for column in schema:
         own = {name: of[column.name] for name, of in values.items() if column.name in of}
-        described.append(pd.Series(list(own.values()), index=list(own), dtype=_dtype(column, empty[column.name])))
+        kind = column.kind, empty.dtypes[column.name]
+        if kind not in dtypes:
+            dtypes[kind] = _dtype(column, empty[column.name])
+        described.append(pd.Series(list(own.values()), index=list(own), dtype=dtypes[kind]))
     # Those with fewest rows come first, so that std follows max where the times of a column have none.
     names = dict.fromkeys(name for one in sorted(described, key=len) for name in one.index)
     frame: pd.DataFrame = pd.concat(described, axis=1, ignore_index=True, sort=False).reindex(list(names))

@@ -33,6 +33,8 @@ def value_at(column: Column, result: Column, low: int | None, high: int | None, 
         As an item of a pandas series; missing where there is none.
     """
     array = array_at(column, result, low, high, part)
+    if result.kind == "float" and result.fixed:
+        return array[0]
     return to_frame(Columns(Schema([result]), 1, (array,))).iloc[0, 0]
 
 
