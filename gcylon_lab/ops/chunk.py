@@ -128,9 +128,8 @@ class Chunk:
             yield self.read(workspace, names)
 
     def fills(self, names: Sequence[Label]) -> bool:
-        """Whether `fill` can be called: on CPU engines, where the columns are fixed."""
-        region, columns = self._region, isinstance(self._data, Columns)
-        return (columns or hasattr(region, "read_parts")) and all(self.schema[name].fixed for name in names)
+        """Whether `fill` can be called for fixed columns: on CPU engines."""
+        return isinstance(self._data, Columns) or hasattr(self._region, "read_parts")
 
     def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
         """Put the rows of fixed columns into arrays, from a row on, without a reservation: nothing else is needed."""
@@ -225,7 +224,9 @@ def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None
 def fill_together(chunks: Sequence[Chunk], names: Sequence[Label]) -> bool:
     """Whether several chunks can be read straight into one array a column: no chunk is in memory twice then."""
     schema = chunks[0].schema
-    return all(chunk.fills(names) and chunk.schema == schema for chunk in chunks)
+    if not all(schema[name].fixed for name in names):
+        return False
+    return all(chunk.fills(names) and (chunk.schema is schema or chunk.schema == schema) for chunk in chunks)
 
 
 def filled(workspace: Workspace, chunks: Sequence[Chunk], names: Sequence[Label]) -> Data:

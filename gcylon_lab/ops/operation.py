@@ -61,6 +61,7 @@ class Operation:
         self._planned: Shapes | None = None
         self._results: tuple[int, ...] = ()
         self._pieces: Pieces | None = None
+        self.largest_piece_percent = 100  # of the first piece of this rank's rows
         self.at_least = 0  # a limit that the operation needs, as far as that is known: the same on all ranks
         self._before_peak = 0  # that was predicted of steps before the exchange
         # Exchanges as they were planned last: each has a key of its own, and no more of it is kept.
@@ -276,18 +277,16 @@ class Operation:
         record.budget_bytes = self.limits[self.rank]
         return plan
 
-    @property
-    def largest_piece_percent(self) -> int:
-        """How large the largest piece of this rank's rows is, in percent of the first one."""
-        return 100 if self._pieces is None else self._pieces.largest_percent
-
     def see_pieces(self) -> None:
         """Predict again with the pieces in which this rank's rows will travel: rows may be of unlike lengths."""
         plan, part, shapes = self.plan, self.request.part, self._planned
+        if not self.schema.variable and not self._sizes[self.rank, 2]:
+            return  # each row takes the same, and none is read back: the plan knows it all
         if plan is None or shapes is None or any(chunk.schema != self.schema for chunk in part.chunks):
             return
         sizes = part.piece_sizes(self.workspace, plan.chunk_rows) if shapes.sent_rows[self.rank] else ()
         self._pieces = Pieces(*np.array(list(sizes), np.float64).reshape(-1, 4).T)
+        self.largest_piece_percent = self._pieces.largest_percent
         self._predict_pieces(None)
 
     def see_needs(self, needs: Int64s) -> None:

@@ -59,12 +59,12 @@ class Part:
     @property
     def rows(self) -> int:
         """Rows on this rank."""
-        return sum(chunk.rows for chunk in self.chunks)
+        return sum([chunk.rows for chunk in self.chunks])
 
     @property
     def nbytes(self) -> int:
         """Bytes on this rank, in all tiers."""
-        return sum(chunk.nbytes for chunk in self.chunks)
+        return sum([chunk.nbytes for chunk in self.chunks])
 
     @property
     def tiers(self) -> dict[str, int]:

@@ -99,7 +99,7 @@ def check_choice(option: str, value: Any, choices: Sequence[Any], hint: str = ""
     ArgumentError
         Naming them.
     """
-    if not any(value is one or (isinstance(value, str) and value == one) for one in choices):
+    if not (value in choices if isinstance(value, str) else any(value is one for one in choices)):
         *others, last = map(repr, choices)
         raise ArgumentError(
             f"{option}={shown(value)} is invalid.", advice=f"Expected {', '.join(others)} or {last}.{hint}"
