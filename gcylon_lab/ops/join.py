@@ -351,7 +351,7 @@ class _Join:
         least = 0 if self.spec.filters else least_bytes(first.pairs, local.result.schema)  # the first pairs' alone
         exact = first.rows == probe.rows and first.indexed in (0, build.rows)
         if not self._plan(local, int(pairs), exact=exact, buckets=buckets, least=least):
-            work.close()
+            del work  # with its index
             self._refuse(local, local.count(left, right), used)
             work = local.run(left, right, buckets)
         try:

@@ -112,7 +112,7 @@ class SortCosts(Costs):
 def largest_bucket(joining_bytes: float, share: float, looked_at: float) -> float:
     """About what the largest of buckets takes, each such a share of all, that were cut by a sample of so many rows."""
     more = (2 * math.log(max(1 / max(share, 1e-9), 2)) / max(share * looked_at, 1e-9)) ** 0.5
-    return joining_bytes * share * (1 + more)
+    return float(joining_bytes * share * (1 + more))
 
 
 def sample_rows(shapes: Shapes) -> list[int]:

@@ -144,7 +144,7 @@ def _item_bytes(chunked: Any) -> float:
     if not pa.types.is_large_list(chunked.type):
         return 1.0
     items = pc.sum(pc.list_value_length(chunked)).as_py() or 0
-    return max(chunked.nbytes - _PER_VALUE * len(chunked), 0) / max(items, 1)
+    return float(max(chunked.nbytes - _PER_VALUE * len(chunked), 0) / max(items, 1))
 
 
 def _lengths_of(chunked: Any) -> npt.NDArray[np.float64]:

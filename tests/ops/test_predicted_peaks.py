@@ -23,9 +23,9 @@ SKEWS = ("uniform", "hot", "zipf", "few", "equal")
 SHARES = (20.0, 1.5, 0.3, 0.1)
 KINDS = {
     "shuffle": ("int", "long_tailed", "decimal", "nullable"),
-    "groupby": ("int", "one_long", "categories", "decimal"),
+    "groupby": ("int", "one_long", "strings", "categories", "decimal", "nullable"),
     "drop_duplicates": ("int", "long_tailed", "one_long", "strings", "decimal", "nullable"),
-    "sort_values": ("one_long",),
+    "sort_values": ("one_long", "decimal", "nullable"),
     "join": ("one_long",),
 }
 
