@@ -136,7 +136,7 @@ class Chunk:
         stop, region = start + self.rows, self._region
         if region is None:
             for name, array in zip(names, arrays, strict=True):
-                array[start:stop] = self.data.array(name)
+                array[start:stop] = cast("Columns", self.data).array(name)
             return
         numbers = {column.name: place for place, column in enumerate(self.schema.fixed)}
         nbytes = sum(self.rows * array.dtype.itemsize for array in arrays)

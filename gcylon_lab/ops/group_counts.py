@@ -57,6 +57,14 @@ class KeysSeen:
         between: float = pooled ** (1 - grows) * grown**grows
         return min(float(rows), between)
 
+    def rows_until(self, found: float, most: int) -> float:
+        """In how many rows, so many at the most, so many keys stand."""
+        low, high = min(found, float(most)), float(most)
+        while high - low > max(1.0, high / 1000):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.found_in(middle) < found else (low, middle)
+        return high
+
     def expected(self, rows: int) -> float:
         """How many keys so many rows have at the most."""
         groups, share = self._pool

@@ -165,7 +165,9 @@ class Grouping:
         put aside and begun anew."""
         limit = self.work.workspace.budget.limit_bytes
         held = limit / _STATE_IN_LIMIT / self._state_row_bytes(self._row_bytes(part, self.rows_schema))
-        until = rows_until(groups, held)
+        if groups <= held:
+            return groups
+        until = rows_until(groups, held) if self._seen is None else self._seen.rows_until(held, part.rows)
         return groups if until >= part.rows else part.rows * held / until
 
     @staticmethod
