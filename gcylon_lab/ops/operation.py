@@ -156,11 +156,14 @@ class Operation:
         """Before sizes are told: what another operation's own limit has staged of the inputs comes back."""
         if self.verb.startswith("plan_"):
             return  # nothing changes by a plan
+        parts = [part for part in (self.request.part, *self.request.others) if part.evictions]
+        if not parts:
+            return
         try:
             limit = self.workspace.limit_for(config)
         except ConfigError:
             return  # `make_room` tells it
-        for part in (self.request.part, *self.request.others):
+        for part in parts:
             part.return_evicted(self.workspace, limit)
         self.workspace.budget.start_window()  # of which this is no part
 

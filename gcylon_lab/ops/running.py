@@ -138,8 +138,9 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: 
     with operation.workspace.budget.limited(limit):
         result = body(operation)
         _check_held(operation, result)
-    one_limit = limit < operation.workspace.live_limit_bytes
-    numbers = (*giving_way.count(), operation.record.predicted_peak_bytes, int(one_limit))
+    gave_way = giving_way.count()
+    one_limit = any(gave_way) and limit < operation.workspace.live_limit_bytes
+    numbers = (*gave_way, operation.record.predicted_peak_bytes, int(one_limit))
     votes = operation.vote(VoteKind.CLOSING, numbers)
     own, others = votes[:, :2].max(axis=0)
     if operation.plan is not None and votes[:, 2].all():  # of all steps, not of an exchange among them alone

@@ -10,7 +10,7 @@ from ..memory.budget import Reservation
 from ..tables.backend import Data
 from ..tables.column import Column
 from ..tables.schema import Label, Schema
-from .chunk import Chunk
+from .chunk import Chunk, Eviction
 from .part import Part, Partitioning
 from .workspace import Workspace
 
@@ -203,6 +203,14 @@ class ShownPart(Part):
                 self._seen[place], self._shown[place] = [], []
                 freed += source.stage(workspace, wanted_bytes - freed, slice_bytes, one_limit=one_limit)
         return freed
+
+    @property
+    def evictions(self) -> dict[Eviction, list[Chunk]]:
+        """Of the parts behind, which hold the memory."""
+        found: dict[Eviction, list[Chunk]] = {}
+        for source in self.sources:
+            found |= source.evictions
+        return found
 
     def return_evicted(self, workspace: Workspace, limit_bytes: int) -> None:
         """Bring back chunks of the parts behind."""
