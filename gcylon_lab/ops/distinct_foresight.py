@@ -80,8 +80,9 @@ def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on:
     sizes = [i["nbytes"] for i in infos]
     if are_together(infos, on):
         most = [limit - limit // KEPT_FREE_IN_LIMIT - i["used_bytes"] for i, limit in zip(infos, limits, strict=True)]
-        fits = strategy != "staged" and all(map(ge, most, sizes))
-        plan = replace(found, strategy="direct" if fits else "staged", result_bytes=max(sizes), reason=LOCAL)
+        if strategy == "auto":
+            strategy = "direct" if all(map(ge, most, sizes)) else "staged"
+        plan = replace(found, strategy=strategy, result_bytes=max(sizes), reason=LOCAL)
     else:
         plan = foresee(
             "shuffle",

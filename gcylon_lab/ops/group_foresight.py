@@ -127,7 +127,8 @@ def _where_they_are(
         needs.append(grouping.needed(config, strategy, may_stage=may_stage))
         made.append(grouping.made(config, strategy, may_stage=may_stage))
     peaks = tuple(map(min, needs, limits))
-    strategy = "direct" if [one.held for one in made] == sizes else "staged"
+    if strategy == "auto":
+        strategy = "direct" if [one.held for one in made] == sizes else "staged"
     plan = Plan(
         verb=verb, strategy=strategy, rounds=0, chunk_rows=0, round_bytes=0,
         result_bytes=max(sizes), predicted_peak_bytes=max(peaks), budget_bytes=min(limits), reason=LOCAL,
@@ -205,7 +206,9 @@ class _Grouping:
         made = self.rows * self.making.partial
         most: float = self.limit - self.limit // KEPT_FREE_IN_LIMIT - self.used
         if buckets := self._buckets:
-            most = min(most - made / buckets, self.limit - self.used - (self.own + self._work) / buckets)
+            # What the last bucket gives stands beside no other one's work.
+            beside = self.limit - self.used - (self.own + self._work - size) / buckets
+            most = min(most - made / buckets, beside)
         else:
             most -= self.held + self.copied + made
         return int(max(0, min(size, most)))

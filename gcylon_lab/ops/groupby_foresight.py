@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import BudgetExceeded
-from ..tables.aggregation import OF_ALL_ROWS
+from ..tables.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS
 from ..tables.schema import Label
 from .foresight import foresee, require_known
 from .group_foresight import (
@@ -31,7 +31,7 @@ _AS_ROWS = "assuming as many groups as rows, each as wide as one"
 _AS_GROUPS = "assuming as many groups as rows"
 _NUMBER_BYTES = 8
 # Of those of which partial results are more or less than a number; and of results.
-_PARTIAL_BYTES = {"sum": 16, "mean": 24, "var": 24, "std": 24, "any": 1, "all": 1}
+_PARTIAL_BYTES = FLOATS_PARTIAL_BYTES | {"any": 1, "all": 1}
 _RESULT_BYTES = {"any": 1, "all": 1}
 _AS_WIDE_AS_IT_IS = ("min", "max", "first", "last", "list")
 _ORDERING = ("median", "quantile")

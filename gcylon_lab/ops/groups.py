@@ -168,7 +168,7 @@ class Grouping:
         if groups <= held:
             return groups
         until = rows_until(groups, held) if self._seen is None else self._seen.rows_until(held, part.rows)
-        return groups if until >= part.rows else part.rows * held / until
+        return groups if until >= part.rows else max(groups, part.rows * held / until)
 
     @staticmethod
     def _row_bytes(part: Part, schema: Schema) -> float:

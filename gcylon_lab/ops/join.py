@@ -196,7 +196,11 @@ class _Join:
 
     def _held_bytes(self, local: LocalJoin, meeting: Meeting) -> int:
         """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
-        used, size = int(self.sizes[self.operation.rank, 5] - self.sizes[self.operation.rank, 6]), self.size
+        operation, size = self.operation, self.size
+        used = int(self.sizes[operation.rank, 5] - self.sizes[operation.rank, 6])
+        # Under a larger limit what gave way to this one is in memory.
+        inputs = (operation.request.part, *operation.request.others)
+        used += sum(chunk.nbytes for part in inputs for slices in part.evictions.values() for chunk in slices)
         total, row_bytes = int(self.memory.result_bytes), self.costs.out_row_bytes
         result, received, sending = likely_most(total // size, row_bytes, total), 0, 0
         for name in meeting.moved:

@@ -350,6 +350,19 @@ def _moments(name: str) -> tuple[Column, ...]:
     return count, *(fixed_column(name + part, pa.float64()) for part in (" mean", " mean rest", " squares"))
 
 
+def _row_bytes(columns: tuple[Column, ...]) -> int:
+    return sum(column.dtype.itemsize for column in columns if column.dtype is not None)
+
+
+# Of partial results of floats, by function: what plans count with.
+FLOATS_PARTIAL_BYTES = {
+    "sum": _row_bytes(_total("")),
+    "mean": _row_bytes(_total("")) + 8,
+    "var": _row_bytes(_moments("")),
+    "std": _row_bytes(_moments("")),
+}
+
+
 def sum_beyond(kernel: Kernel, column: Column, about: float, holder: str) -> UnsupportedDtype:
     """The error for a sum that its type does not hold.
 
