@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 
 from ..config import GcylonConfig
-from ..errors import ArgumentError
+from ..errors import BudgetExceeded
+from ..memory.budget import exceeded
 from ..tables.column import Column
 from ..tables.schema import Schema
 from ..tables.single_values import check_choice
-from ..units import format_bytes
 from .chunk import Chunk
 from .exchange import exchange_table
 from .foresight import target_rows
 from .intake import check_values
-from .local import LocalWork
+from .local import PIECES_IN_LIMIT, LocalWork
 from .operation import Int64s, Operation
 from .part import Part
 from .partition import RangeRoute
@@ -28,6 +28,7 @@ from .requests import Request
 from .running import run_operation
 from .sides import agree_sides, common_schema, spread_of
 from .steps import Step, local_plan
+from .unstaging import needed_for, on_device
 from .views import ChunkView, MarkedChunk, ShownPart
 from .workspace import Workspace
 
@@ -106,14 +107,19 @@ def require_choices(*, join: str, order: str) -> None:
 
 
 def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Part:
-    """Collective: all ranks call it. On each rank its rows of some tables, one after the other, without a copy."""
+    """Collective: all ranks call it. On each rank its rows of some tables, one after the other: without a copy, but for
+    what is staged of them where the strategy says that the result is held."""
     workspace, work = operation.workspace, LocalWork(operation, "Appending tables")
-    work.make_room(0.0, 0)
-    chunks = [chunk for part in parts for chunk in _shown(work, part, schema).chunks]
-    work.expect_now(0)
+    shown = [_shown(work, part, schema) for part in parts]
+    below = sum(part.staged_bytes for part in parts) if work.holds_result else 0
+    work.make_room(float(below), 1)
+    chunks = [chunk for part in shown for chunk in part.chunks]
+    if work.holds_result:
+        chunks = _held(work, chunks, _back_bytes(parts, shown, schema))
+    else:
+        work.expect_now(0)
     check_values(workspace, chunks, schema)
     result = Part(workspace, schema, chunks, spread_of(parts, operation.size))
-    check_place(operation.verb, operation.request.strategy, result.staged_bytes)
     if operation.request.strategy == "staged" and operation.may_stage:
         slice_bytes = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
         result.stage(workspace, result.nbytes, slice_bytes)  # a copy: the tables stay as they are
@@ -123,19 +129,52 @@ def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Par
     return result
 
 
-def check_place(verb: str, strategy: str, staged_bytes: int) -> None:
-    """Refuse a strategy that holds the result, where rows of the tables are staged: they stay where they are.
+def _held(work: LocalWork, chunks: Sequence[Chunk], back_bytes: int) -> list[Chunk]:
+    """Chunks on the device tier: of those that are staged the result has a copy, and the tables stay as they are."""
+    workspace, budget = work.workspace, work.workspace.budget
+    used, needed = budget.used_bytes, needed_for(chunks, 1)
+    work.expect_now(needed_for(chunks, 0))
+    try:
+        return [chunk if chunk.is_held else on_device(workspace, chunk) for chunk in chunks]
+    except workspace.out_of_memory:
+        if used + needed <= budget.limit_bytes:
+            raise
+        verb, strategy = work.operation.verb, work.operation.request.strategy
+        raise does_not_hold(verb, strategy, needed, used, budget.limit_bytes, back_bytes) from None
 
-    Raises
-    ------
-    ArgumentError
+
+def _back_bytes(parts: Sequence[Part], shown: Sequence[Part], schema: Schema) -> int:
+    """What is held more under a larger limit, which brings back all columns of what one operation's own had staged."""
+    back: dict[int, int] = {}
+    beside = 0
+    for part, one in zip(parts, shown, strict=True):
+        evicted = {id(chunk): chunk.nbytes for slices in part.evictions.values() for chunk in slices}
+        back |= evicted
+        beside += part.rows * sum(name not in part.schema for name in schema.names)  # a byte for each that is lacking
+        if len(evicted) < sum(not chunk.is_held for chunk in part.chunks):
+            beside += one.staged_bytes
+    return sum(back.values()) + beside
+
+
+def does_not_hold(
+    verb: str, strategy: str, needed: int, used: int, limit: int, back_bytes: int, rank: int | None = None
+) -> BudgetExceeded:
+    """The error of a strategy that holds the result, where what is staged of the tables does not fit.
+
+    Parameters
+    ----------
+    verb, strategy : str
+    needed, used, limit : int
+        Bytes that come back, that are in use, and that may be.
+    back_bytes : int
+        What comes back of the tables themselves under a larger limit, with what still has to then.
+    rank : int, optional
+        Where.
     """
-    if strategy in ("direct", "chunked") and staged_bytes:
-        raise ArgumentError(
-            f"{verb} copies nothing here: its rows stay where the tables have them, and {format_bytes(staged_bytes)} "
-            f"are staged, so that strategy={strategy!r} cannot be.",
-            advice="Leave strategy out, or bring them back before with unstage().",
-        )
+    # `make_room` keeps so much free that the tables stay where they are.
+    would_do = -(-(used + max(needed, back_bytes)) * PIECES_IN_LIMIT // (PIECES_IN_LIMIT - 2))
+    what = f"The result of {verb} with strategy={strategy!r}"
+    return exceeded(what, needed, used, limit, rank=rank, would_do=would_do)
 
 
 def _shown(work: LocalWork, part: Part, schema: Schema) -> ShownPart:

@@ -15,8 +15,8 @@ from .appending import (
     APPENDED,
     NO_ROWS,
     ONE_RANK,
-    check_place,
     cuts_of,
+    does_not_hold,
     one_after_the_other,
     require_choices,
     tables_note,
@@ -72,13 +72,13 @@ def foresee_sets(
         As the verb itself would: a column that a table lacks, a budget that is too small.
     """
     check_strategy(strategy)
-    tables = as_used(tables, config)
+    told, tables = tables, as_used(tables, config)
     if verb == "concat":
         require_choices(join=join, order=order)
     else:
         require_same_names([infos[0]["columns"] for infos in tables], NAMES)
     if order == "local" or (verb == "concat" and len(tables[0]) == 1) or (verb == "union" and every):
-        return _appended(verb, tables, config, strategy)
+        return _appended(verb, tables, config, strategy, told)
     if verb == "concat":
         return _in_global_order(tables, config, strategy)
     return _met(verb, tables[0], tables[1], config, strategy)
@@ -145,13 +145,42 @@ def _local(verb: str, infos: Infos, config: GcylonConfig, strategy: str, reason:
     )  # fmt: skip
 
 
-def _appended(verb: str, tables: Sequence[Infos], config: GcylonConfig, strategy: str) -> Plan:
-    """Each rank has its own rows of all tables, where they are."""
+def _appended(
+    verb: str, tables: Sequence[Infos], config: GcylonConfig, strategy: str, told: Sequence[Infos]
+) -> Plan:
+    """Each rank has its own rows of all tables, where they are; what is staged comes back where the result is held."""
     joined = [_all_beside(rank) for rank in zip(*tables, strict=True)]
     plan = _local(verb, joined, config, "direct", ONE_RANK if len(joined) == 1 else APPENDED)
-    below = max(sum(n for tier, n in info["tiers"].items() if tier != "device") for info in joined)
-    check_place(verb, strategy, below)
-    return replace(plan, strategy=strategy if strategy != "auto" else "staged" if below else "direct")
+    below = [sum(n for tier, n in info["tiers"].items() if tier != "device") for info in joined]
+    if strategy in ("direct", "chunked") and any(below):
+        stages = config.may_stage(pinned_tier=bool(joined[0].get("pinned_tier", False)))
+        back = [sum(n for info in rank for _, n, _ in info.get("evicted", ())) for rank in zip(*told, strict=True)]
+        plan = _held(plan, joined, below, back, _limits(joined, config), strategy, stages=stages)
+    return replace(plan, strategy=strategy if strategy != "auto" else "staged" if any(below) else "direct")
+
+
+def _held(
+    plan: Plan,
+    joined: Infos,
+    below: Sequence[int],
+    back: Sequence[int],
+    limits: Sequence[int],
+    strategy: str,
+    *,
+    stages: bool,
+) -> Plan:
+    """The plan where what is staged is brought back: other tables give way to it."""
+    held = [min(info["tiers"]["device"], info["used_bytes"]) if stages else info["used_bytes"] for info in joined]
+    over = [used + more - limit if more else 0 for used, more, limit in zip(held, below, limits, strict=True)]
+    worst = max(range(len(over)), key=over.__getitem__)
+    if over[worst] > 0:
+        later = below[worst] + back[worst]
+        raise does_not_hold(plan.verb, strategy, below[worst], held[worst], limits[worst], later, worst)
+    peaks = tuple(
+        max(peak, min(limit, info["used_bytes"] + more))
+        for peak, info, more, limit in zip(plan.predicted_peaks, joined, below, limits, strict=True)
+    )
+    return replace(plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
 
 
 def _all_beside(infos: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

@@ -51,13 +51,13 @@ def _unstaged(operation: Operation, part: Part) -> Part:
     workspace.spill.flush()  # what is on its way down still holds memory
     budget.renew_limit()
     used = record.used_before_bytes = budget.used_bytes
-    least, most = (_needed(part.chunks, bound) for bound in (0, 1))
+    least, most = (needed_for(part.chunks, bound) for bound in (0, 1))
     votes = operation.vote(VoteKind.COUNT, (budget.limit_bytes, used, least, most))
     would_do = int((votes[:, 1] + votes[:, 3]).max())  # on every rank, so that it is asked for once
     _check(votes, would_do)
     record.predicted_peak_bytes = used + least
     try:
-        chunks = [chunk if chunk.tier == "device" else _on_device(workspace, chunk) for chunk in part.chunks]
+        chunks = [chunk if chunk.tier == "device" else on_device(workspace, chunk) for chunk in part.chunks]
     except workspace.out_of_memory:
         limit = budget.limit_bytes
         if used + most <= limit:
@@ -76,7 +76,8 @@ def _check(votes: Int64s, would_do: int) -> None:
         raise agreed(exceeded(_WHAT, needed, held, limit, rank=worst, would_do=would_do, staged=True))
 
 
-def _on_device(workspace: Workspace, chunk: Chunk) -> Chunk:
+def on_device(workspace: Workspace, chunk: Chunk) -> Chunk:
+    """A staged chunk read back, with a claim of its own."""
     held = workspace.budget.reserve(chunk.nbytes, _WHAT)
     data = chunk.read(workspace)
     if isinstance(chunk, ChunkView) and data.nbytes * _WORTH < chunk.nbytes:
@@ -93,7 +94,7 @@ def _copied_out(workspace: Workspace, data: Data) -> tuple[Data, Reservation] | 
         return None
 
 
-def _needed(chunks: Sequence[Chunk], bound: int) -> int:
+def needed_for(chunks: Sequence[Chunk], bound: int) -> int:
     """Bytes beside what is in use that staged chunks take, one after the other: at least (0), or at the most (1)."""
     held = needed = 0
     for chunk in chunks:

@@ -65,8 +65,8 @@ def test_memory_lists_tables_by_rank_and_tier(lab: gl.Cluster, frame: pd.DataFra
 
 
 def shuffle_and_gather(table: Table, config: gl.GcylonConfig) -> None:
-    table.shuffle("k", config=config)
-    table.allgather()
+    shuffled = table.shuffle("k", config=config)
+    shuffled.allgather()  # not the table: what was staged of it would come back
 
 
 def chunk_sizes(table: Table) -> list[int]:
@@ -104,4 +104,8 @@ def test_what_a_tight_operation_staged_is_named_and_comes_back_with_the_verb_tha
     done = [record for record in lab.snapshots()[0]["operations"] if record["staged_bytes"]][-1]
     assert {info["staged_by"] for info in other.info()} == {f"shuffle #{done['number']}"}, "not by the latest of all"
     columns = table.select(["k"])
-    assert {info["staged_by"] for info in columns.info()} == {f"allgather #{number}"}, "rows that were staged before"
+    assert {info["staged_by"] for info in columns.info()} == {""} and table.tiers["disk"] == 0, "this was a use of it"
+    kept = table.shuffle("k", strategy="staged")
+    number = lab.snapshots()[0]["operations"][-1]["number"]
+    columns = kept.select(["k"])
+    assert {info["staged_by"] for info in columns.info()} == {f"shuffle #{number}"}, "rows that were staged before"

@@ -13,9 +13,12 @@ from gcylon_lab.context import current
 from gcylon_lab.units import format_bytes
 
 RANKS = World("threads", 2)
-OTHERS = "other tables were staged first, up to {} a rank, which made room"
+BACK = "; {} back when next used, as the limit was this operation's alone"
+OTHERS = "other tables were staged first, up to {} a rank, which made room" + BACK.format("they come")
 ITSELF = "the table itself was staged first, up to {} a rank, which made room, and was read back piece by piece"
+ITSELF += BACK.format("it comes")
 BOTH = "the tables themselves were staged first, up to {} a rank, which made room, and were read back piece by piece"
+BOTH += BACK.format("they come")
 
 
 def table_of(rows: int) -> gl.Table:

@@ -25,10 +25,11 @@ def read_after_others(path: str, live: bool) -> dict[str, Any]:
     table = gl.read_parquet(path, config=None if live else _TIGHT)
     record = list(context.recorder.operations)[-1]
     assert record.verb == "read_parquet"
+    tiers = {"old": old.tiers, "young": young.tiers}  # before they are next used
     assert table.local()["a"].tolist() == list(range(4_000))
     assert old.local()["a"].tolist() == list(range(20_000))
     peak, largest = record.measured_peak_bytes, max(chunk.nbytes for chunk in table._part.chunks)
-    return {"peak": peak, "largest": largest, "old": old.tiers, "young": young.tiers}
+    return {"peak": peak, "largest": largest, **tiers, "old after use": old.tiers}
 
 
 @pytest.mark.parametrize("live", [True, False])
@@ -38,6 +39,10 @@ def test_tables_of_before_give_way_to_reading(tmp_path: Path, live: bool) -> Non
     (seen,) = run_threads(1, read_after_others, path, live)
     assert seen["peak"] <= _TIGHT.gpu_memory_limit
     assert seen["old"]["device"] == 0
+    # A limit of one operation ends with it: what it staged comes back when it is next used.
+    assert (seen["old after use"]["device"], seen["old after use"]["disk"]) == (
+        (0, seen["old"]["disk"]) if live else (160_000, 0)
+    )
     assert seen["young"]["device"] > 0, "the one used last gave way first"
     assert seen["largest"] <= _TIGHT.gpu_memory_limit // 8
 

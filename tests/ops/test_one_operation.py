@@ -198,33 +198,91 @@ def test_a_named_strategy_is_honoured_or_refused(verb: str, strategy: str) -> No
     assert seen == ({"refused", "honoured"} if strategy != "staged" else {"honoured"})
 
 
-def appended(strategy: str) -> Any:
-    table = made()
-    tight = {"config": TIGHT} if strategy != "staged" else {}
-    if tight:
-        table.shuffle("k", **tight).release()
-    calls = (
-        lambda: table.union(table, all=True, strategy=strategy, **tight),
-        lambda: table.concat(table, order="local", strategy=strategy, **tight),
-    )
-    said: list[Any] = []
-    for call in calls:
-        try:
-            result = call()
-            said.append((result.last_plan.strategy, result.tiers["device"], result.num_rows))
-        except gl.errors.ArgumentError as error:
-            said.append(str(error))
-    return said, table.tiers["device"]
+APPENDING = {
+    "union": lambda t, o, **how: t.union(o, all=True, **how),
+    "concat": lambda t, o, **how: t.concat(o, order="local", **how),
+    "lacking": lambda t, o, **how: t.concat(o, order="local", **how),
+}
+PLANNED = {
+    "union": lambda t, o, **how: t.plan_union(o, all=True, **how),
+    "concat": lambda t, o, **how: t.plan_concat(o, order="local", **how),
+    "lacking": lambda t, o, **how: t.plan_concat(o, order="local", **how),
+}
 
 
+def advised(error: BudgetExceeded) -> int:
+    return int(error.numbers["would_do"])
+
+
+def appended(verb: str, strategy: str, limit: float, kept: bool) -> Any:
+    """What is appended of tables that are staged, under a limit that is a multiple of both."""
+    rank, workspace = gl.current().rank, gl.current().workspace
+    table, whole = made(), made(1)
+    other = whole.select(["x"]) if verb == "lacking" else whole
+    expected = pd.concat([table.local(), other.local()])
+    config = GcylonConfig(gpu_memory_limit=int(limit * 2 * table.nbytes))
+    if kept:  # by the user: it stays staged
+        for one in (table, whole) if rank == 0 else (whole,):
+            one._live().stage(workspace, 2**40, 2**14)
+    else:
+        made(2).shuffle("k", config=TIGHT).release()
+    how, refused = {"strategy": strategy, "config": config}, None
+    tiers, used = [table.tiers, other.tiers], workspace.budget.used_bytes
+    foreseen: Any = None
+    try:
+        foreseen = PLANNED[verb](table, other, **how)
+    except BudgetExceeded as error:
+        foreseen = error
+        PLANNED[verb](table, other, strategy=strategy, config=config.with_values(gpu_memory_limit=advised(error)))
+    try:
+        result = APPENDING[verb](table, other, **how)
+    except BudgetExceeded as error:
+        refused = error
+        back = sum(one.tiers["device"] - before["device"] for one, before in zip((table, other), tiers, strict=True))
+        assert workspace.budget.used_bytes <= used + max(0, back)  # of the tables, nothing of the result
+        how["config"] = config.with_values(gpu_memory_limit=advised(error))
+        PLANNED[verb](table, other, **how)
+        result = APPENDING[verb](table, other, **how)
+    record = gl.current().recorder.operations[-1]
+    rows = result.local().reset_index(drop=True)
+    same = rows.equals(expected.reset_index(drop=True)[list(rows.columns)].astype(rows.dtypes.to_dict()))
+    return {
+        "refused": refused is not None, "foreseen refused": isinstance(foreseen, BudgetExceeded), "same": same,
+        "ran": (result.last_plan.strategy, result.tiers["disk"]), "tiers": (tiers, [table.tiers, other.tiers]),
+        "peak": (record.measured_peak_bytes, how["config"].gpu_memory_limit, record.predicted_peak_bytes),
+        "foreseen": 0 if refused or foreseen is None else foreseen.predicted_peaks[rank],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", APPENDING)
 @pytest.mark.parametrize("strategy", ["direct", "chunked"])
-def test_what_copies_nothing_refuses_a_strategy_that_would_need_a_copy(strategy: str) -> None:
-    for said, _ in World("threads", 2).run(appended, strategy):
-        for text in said:
-            assert "copies nothing here" in text and f"strategy={strategy!r} cannot be" in text
+@pytest.mark.parametrize("kept", [False, True], ids=["for one operation", "before"])
+def test_what_is_appended_is_held_where_the_strategy_says_so(verb: str, strategy: str, kept: bool) -> None:
+    near = 0.2 if verb == "lacking" else 0.1  # integers beside missing values are looked through
+    for limit in (0.4, 1.5, 6.0):
+        for found in World("threads", 2).run(appended, verb, strategy, limit, kept):
+            assert found["refused"] == found["foreseen refused"] == (limit < 1), limit
+            assert found["ran"] == (strategy, 0) and found["same"]  # after its own advice too
+            peak, most, predicted = found["peak"]
+            assert peak <= most and predicted == pytest.approx(peak, rel=near)
+            if limit > 1:
+                assert found["foreseen"] == pytest.approx(peak, rel=near)
+            if kept and limit > 2:
+                before, after = found["tiers"]
+                assert before == after  # the result alone holds what was brought back
+
+
+def in_many_ways(strategy: str) -> Any:
+    table = made()
+    calls = (
+        lambda: table.union(table, all=True, strategy=strategy),
+        lambda: table.concat(table, order="local", strategy=strategy),
+    )
+    results = [call() for call in calls]
+    return [(r.last_plan.strategy, r.tiers["device"], r.num_rows) for r in results], table.tiers["device"]
 
 
 def test_what_copies_nothing_is_staged_apart_where_that_is_asked_for() -> None:
-    for said, held in World("threads", 2).run(appended, "staged"):
+    for said, held in World("threads", 2).run(in_many_ways, "staged"):
         assert said == [("staged", 0, 2 * ROWS)] * 2
         assert held  # the tables stay where they are
