@@ -227,7 +227,7 @@ class Grouping:
                 raise _TooMuch
             self._at_once(part, schema, kernels, result)
             done, keys = True, 0
-        except (BudgetExceeded, _TooMuch):
+        except (*self.work.workspace.out_of_memory, _TooMuch):
             if rows <= 1 or not self.steps.keys:
                 raise self._too_many(part, schema, kernels) from None
             done, keys = self._large(part, schema, kernels, result)
@@ -260,7 +260,7 @@ class Grouping:
             if self.steps.merge is not None:
                 return fold_large_groups(self, part, kernels, result, seen.looked_at, keys), 0
             return keys == 1 and may_be_large(self.steps) and reduce_large_group(self, part, result), keys
-        except BudgetExceeded:
+        except self.work.workspace.out_of_memory:
             raise self._too_many(part, schema, kernels) from None
 
     def _expect_whole(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> None:
