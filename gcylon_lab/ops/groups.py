@@ -222,12 +222,13 @@ class Grouping:
         last = ids * _APART > _MOST_IDS if may_be_large(self.steps) else depth >= _DEEPEST
         if needed <= limit:
             self._expect_whole(part, schema, kernels)
+        too_much: tuple[type[Exception], ...] = (*self.work.workspace.out_of_memory, _TooMuch)
         try:
             if needed > limit and not last and self.steps.keys:
                 raise _TooMuch
             self._at_once(part, schema, kernels, result)
             done, keys = True, 0
-        except (*self.work.workspace.out_of_memory, _TooMuch):
+        except too_much:
             if rows <= 1 or not self.steps.keys:
                 raise self._too_many(part, schema, kernels) from None
             done, keys = self._large(part, schema, kernels, result)
