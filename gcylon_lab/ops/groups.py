@@ -167,6 +167,8 @@ class Grouping:
         held = limit / _STATE_IN_LIMIT / self._state_row_bytes(self._row_bytes(part, self.rows_schema))
         if groups <= held:
             return groups
+        if held < 1:  # each row is put aside alone
+            return float(part.rows)
         until = rows_until(groups, held) if self._seen is None else self._seen.rows_until(held, part.rows)
         return groups if until >= part.rows else part.rows * held / until
 

@@ -197,8 +197,10 @@ class _Join:
 
     def _held_bytes(self, local: LocalJoin, meeting: Meeting) -> int:
         """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
-        used, size = int(self.sizes[self.operation.rank, 5] - self.sizes[self.operation.rank, 6]), self.size
-        total, row_bytes = int(self.memory.result_bytes), self.costs.out_row_bytes
+        here, size = self.sizes[self.operation.rank], self.size
+        used = int(here[5] - here[6] + here[7])  # what is staged now would be held
+        # Before the rows meet nobody knows how many partners they have: twice as many as is likely.
+        total, row_bytes = 2 * int(self.memory.result_bytes), self.costs.out_row_bytes
         result, received, sending = likely_most(total // size, row_bytes, total), 0, 0
         for name in meeting.moved:
             part, place = self.parts[name], 0 if name == "left" else 2
