@@ -14,7 +14,7 @@ import worlds
 from worlds import World
 
 FOLDERS = ("ops",)
-CPU_ALONE = "cpu_alone"  # the mark of tests of which GPU ranks have no counterpart
+CPU_ALONE = "cpu_alone"  # the mark of tests, or of some of their cases, of which GPU ranks have no counterpart; and why
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -38,6 +38,9 @@ def on_gpus(request: pytest.FixtureRequest) -> Iterator[None]:
     if not getattr(request, "param", False):
         yield
         return
+    alone = request.node.get_closest_marker(CPU_ALONE)
+    if alone is not None:
+        pytest.skip(f"for CPU ranks alone: {alone.args[0] if alone.args else 'GPU ranks have no counterpart'}")
     from gcylon_lab.memory.device import why_unavailable
     from gcylon_lab.memory.gpu_status import count_gpus
 

@@ -20,7 +20,7 @@ import gcylon_lab as gl
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import Context, initialize, run_threads, set_current
-from gcylon_lab.errors import BudgetExceeded, GcylonError
+from gcylon_lab.errors import BudgetExceeded, GcylonError, RankLost
 from gcylon_lab.tables.interop import to_frame
 from gcylon_lab.tables.refusals import is_refused_on_gpus
 
@@ -79,9 +79,9 @@ class World:
     def run(self, function: Callable[..., Any], *args: Any, config: GcylonConfig | None = None) -> list[Any]:
         """As `outcomes`, but the values, and the first error is raised."""
         outcomes = self.outcomes(function, *args, config=config)
-        for outcome in outcomes:
-            if outcome.error is not None:
-                raise outcome.error
+        errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+        for error in sorted(errors, key=lambda one: isinstance(one, RankLost)):  # others wait for a rank that failed
+            raise error
         return [outcome.value for outcome in outcomes]
 
 

@@ -190,6 +190,10 @@ class MemoryBudget:
         with self._lock:
             self._used = sum(one.nbytes for one in live)
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so many bytes are free now, as whoever counts them says."""
+        return self.remaining_bytes >= nbytes
+
     def renew_limit(self) -> None:
         """Nothing to do: claims are counted as they come and go."""
 

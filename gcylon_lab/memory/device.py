@@ -22,7 +22,7 @@ from .checks import NO_CHECKS, POISON_BYTE, CheckedResource, Checks
 _ALIGN = 256  # the limit counts every allocation as a multiple of this
 _SLAB_ALIGN = 2 * MIB  # what the driver maps at once
 _LEAST_SLACK, _MOST_SLACK, _SLACK_PART = 32 * MIB, 1024 * MIB, 32
-_RENEWED_FROM = 4 * MIB
+_RENEWED_FROM, _RENEWED_PART = 4 * MIB, 16
 _LIBRARIES = ("cupy", "rmm", "pylibcudf", "cudf")
 
 _open: Device | None = None
@@ -196,6 +196,12 @@ class Device:
             return self._used()
 
     @property
+    def room_bytes(self) -> int:
+        """What the allocator grants under the limit that holds now; to it each allocation is of whole 256 bytes."""
+        limiter = self._lowered if self._lowered is not None else self._limiter
+        return 0 if limiter is None else max(0, limiter.get_allocation_limit() - limiter.get_allocated_bytes())
+
+    @property
     def peak_bytes(self) -> int:
         """The most that was allocated since the last `reset_peak`."""
         with self._lock:
@@ -279,7 +285,7 @@ class Device:
         if lower is None or lowered is None:
             return
         room = lowered.get_allocation_limit() - lowered.get_allocated_bytes()
-        if lower - self.used_bytes - room >= _RENEWED_FROM:
+        if lower - self.used_bytes - room >= min(_RENEWED_FROM, lower // _RENEWED_PART):
             self.renew_limit()
 
     def close(self) -> None:

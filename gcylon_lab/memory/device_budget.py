@@ -30,6 +30,12 @@ class DeviceBudget(MemoryBudget):
         """What is allocated now, claimed or not."""
         return self._device.used_bytes
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether so many bytes can be allocated now, claimed or not."""
+        if self._device.room_bytes < nbytes:
+            self._device.renew_limit()  # what was freed since may be missing in what is left of a lower one
+        return self._device.room_bytes >= nbytes
+
     @property
     def peak_bytes(self) -> int:
         """The most that was allocated since the last `reset_peak`."""

@@ -17,6 +17,7 @@ _ASKED = (
     re.compile(r"failed to allocate ([0-9.]+ ?[KMGT]?i?B)", re.IGNORECASE),
     re.compile(r"allocating ([0-9,]+) bytes"),
 )
+_LEEWAY = 4  # such a part more of a limit: how much is lost to pieces nobody knows
 _SIGNS = ("out of memory", "out_of_memory", "bad_alloc", "cudaErrorMemoryAllocation")
 
 
@@ -53,7 +54,7 @@ def as_budget_exceeded(
     if used + needed > limit:
         return exceeded(what, needed, used, limit)
     # Within the limit, so the slab has that much, but in pieces; or the GPU has it no longer.
-    made = exceeded(what, needed, used, limit, would_do=limit + needed)
+    made = exceeded(what, needed, used, limit, would_do=limit + max(needed, limit // _LEEWAY))
     made.message += " What is free is in pieces that are too small."
     return made
 

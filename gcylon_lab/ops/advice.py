@@ -86,6 +86,8 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 
     limit, did = numbers["limit_bytes"], numbers["would_do"]
     if did == numbers["used_bytes"] + numbers["needed_bytes"]:  # what does not fit is no part of what is reckoned
         did = enough if enough > did else max(did, limit + limit // _LEEWAY)
+    if did <= limit:  # it was thought to be enough, and was not
+        did = limit + limit // _LEEWAY
     numbers["would_do"] = did = max(did, at_least)
     error.advice = advised(limit, did, staged=STAGE_IT not in error.advice, gave_way=stages)
 

@@ -167,6 +167,8 @@ class Grouping:
         held = limit / _STATE_IN_LIMIT / self._state_row_bytes(self._row_bytes(part, self.rows_schema))
         if groups <= held:
             return groups
+        if held < 1:  # each row is put aside alone
+            return float(part.rows)
         until = rows_until(groups, held) if self._seen is None else self._seen.rows_until(held, part.rows)
         return groups if until >= part.rows else max(groups, part.rows * held / until)
 
@@ -222,12 +224,13 @@ class Grouping:
         last = ids * _APART > _MOST_IDS if may_be_large(self.steps) else depth >= _DEEPEST
         if needed <= limit:
             self._expect_whole(part, schema, kernels)
+        too_much: tuple[type[Exception], ...] = (*self.work.workspace.out_of_memory, _TooMuch)
         try:
             if needed > limit and not last and self.steps.keys:
                 raise _TooMuch
             self._at_once(part, schema, kernels, result)
             done, keys = True, 0
-        except (BudgetExceeded, _TooMuch):
+        except too_much:
             if rows <= 1 or not self.steps.keys:
                 raise self._too_many(part, schema, kernels) from None
             done, keys = self._large(part, schema, kernels, result)
@@ -260,7 +263,7 @@ class Grouping:
             if self.steps.merge is not None:
                 return fold_large_groups(self, part, kernels, result, seen.looked_at, keys), 0
             return keys == 1 and may_be_large(self.steps) and reduce_large_group(self, part, result), keys
-        except BudgetExceeded:
+        except self.work.workspace.out_of_memory:
             raise self._too_many(part, schema, kernels) from None
 
     def _expect_whole(self, part: Part, schema: Schema, kernels: Sequence[Kernel]) -> None:

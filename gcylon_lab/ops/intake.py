@@ -166,8 +166,8 @@ class Intake:
         if data.rows == 0:
             return
         workspace, budget = self._workspace, self._workspace.budget
-        room = budget.remaining_bytes - (budget.limit_bytes // KEPT_FREE_IN_LIMIT if self._may_stage else 0)
-        if data.nbytes <= room:
+        kept_free = budget.limit_bytes // KEPT_FREE_IN_LIMIT if self._may_stage else 0
+        if data.nbytes <= budget.remaining_bytes - kept_free and budget.has_room(kept_free):
             self.chunks.append(hold(workspace, data, "A table"))
             return
         if not self._may_stage:
@@ -175,6 +175,8 @@ class Intake:
         self._file = self._file or workspace.spill.new_file()
         count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))
         self.chunks += stage_slices(workspace, self._file, data, count)
+        if not budget.has_room(kept_free):
+            workspace.spill.flush()  # copies on their way keep what they read, and the next piece needs the room
 
 
 def empty_part(workspace: Workspace) -> Part:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, cast
 
@@ -196,12 +197,10 @@ class _Join:
 
     def _held_bytes(self, local: LocalJoin, meeting: Meeting) -> int:
         """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
-        operation, size = self.operation, self.size
-        used = int(self.sizes[operation.rank, 5] - self.sizes[operation.rank, 6])
-        # Under a larger limit what gave way to this one is in memory.
-        inputs = (operation.request.part, *operation.request.others)
-        used += sum(chunk.nbytes for part in inputs for slices in part.evictions.values() for chunk in slices)
-        total, row_bytes = int(self.memory.result_bytes), self.costs.out_row_bytes
+        here, size = self.sizes[self.operation.rank], self.size
+        used = int(here[5] - here[6] + here[7])  # what is staged now would be held
+        # Before the rows meet nobody knows how many partners they have: twice as many as is likely.
+        total, row_bytes = 2 * int(self.memory.result_bytes), self.costs.out_row_bytes
         result, received, sending = likely_most(total // size, row_bytes, total), 0, 0
         for name in meeting.moved:
             part, place = self.parts[name], 0 if name == "left" else 2
@@ -344,7 +343,8 @@ class _Join:
         left, right = self.parts["left"], self.parts["right"]
         used = self.workspace.budget.used_bytes
         work = local.run(left, right, buckets)
-        first = next(work, Looked(0, 0))
+        with self._counted_where_too_large(local, used):
+            first = next(work, Looked(0, 0))
         probe = self.parts[local.probe]
         pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
         build = self.parts[local.build]
@@ -358,14 +358,20 @@ class _Join:
             del work  # with its index
             self._refuse(local, local.count(left, right), used)
             work = local.run(left, right, buckets)
-        try:
+        with self._counted_where_too_large(local, used):
             for _ in work:
                 pass
-        except BudgetExceeded:
+
+    @contextmanager
+    def _counted_where_too_large(self, local: LocalJoin, used: int) -> Iterator[None]:
+        """Around work on a result that is to be held: where it does not fit, the error says what all of it takes."""
+        try:
+            yield
+        except self.workspace.out_of_memory:
             if self.operation.may_stage:
                 raise
             self.work.forget(local.result)
-            raise self._too_large(local, local.count(left, right), used) from None
+            raise self._too_large(local, local.count(self.parts["left"], self.parts["right"]), used) from None
 
     def _refuse(self, local: LocalJoin, rows: int, used: int) -> None:
         """Collective: all ranks call it. Refuse a result that has to be held, and does not fit."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from ..errors import BudgetExceeded
 from ..memory.budget import Reservation, exceeded
 from ..memory.lower import LowerFile
 from ..profiling import span
@@ -143,7 +142,7 @@ class LocalWork:
         holds so many bytes of a result beside the input, and pieces of work."""
         try:
             yield
-        except BudgetExceeded:
+        except self.workspace.out_of_memory:
             if not self.holds_result:
                 raise
             operation, limit = self.operation, self.workspace.budget.limit_bytes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
-from ..errors import BudgetExceeded, SpillError
+from ..errors import SpillError
 from ..memory.lower import LowerFile
 from ..tables.backend import Data
 from ..tables.cudf_partition_source import TILE_ROWS
@@ -340,7 +340,7 @@ def _joined(workspace: Workspace, chunks: list[Chunk]) -> Iterator[Data]:
     with ExitStack() as held:
         try:
             whole = _join(workspace, chunks, held)
-        except BudgetExceeded:
+        except workspace.out_of_memory:
             pass
         else:
             yield whole

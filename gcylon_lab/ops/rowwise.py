@@ -31,6 +31,8 @@ from .workspace import Workspace
 
 _EACH_ROW = "because each rank works on its own rows"
 
+_OWN_TYPES = "Give each column values of its own type, as in fillna({'x': 0}), or convert the column by astype."
+
 
 def filtered(
     workspace: Workspace,
@@ -136,16 +138,14 @@ def computed(work: Callable[[], Data], what: Callable[[], str]) -> Data:
         if is_refused_on_gpus(error):
             raise
         # There is no frame whose column could be converted.
-        error.advice = (
-            "Give each column values of its own type, as in fillna({'x': 0}), or convert the column by astype."
-        )
+        error.advice = _OWN_TYPES
         raise
     except (GcylonError, MemoryError):
         raise
     except Exception as error:
-        raise ArgumentError(
-            f"{what()} cannot be computed: {type(error).__name__}: {error}.", advice="Look at the columns' dtypes."
-        ) from error
+        failed = what()
+        advice = _OWN_TYPES if ".fillna(" in failed else "Look at the columns' dtypes."
+        raise ArgumentError(f"{failed} cannot be computed: {type(error).__name__}: {error}.", advice=advice) from error
 
 
 def _each_piece(
@@ -319,7 +319,7 @@ def _given(workspace: Workspace, part: Part, chunks: Sequence[Chunk], held: Exit
         data = _as_one(workspace, part, chunks, held)
         held.enter_context(budget.reserve(data.nbytes, what))
         return data
-    except BudgetExceeded:
+    except workspace.out_of_memory:
         kept, joining = reading_bytes(chunks) if chunks else (0, 0)
         needed = max(joining, kept + sum(chunk.nbytes for chunk in chunks))
         error = exceeded(what, needed, used, budget.limit_bytes)

@@ -121,13 +121,13 @@ def _run(operation: Operation, body: Callable[[Operation], Part], giving_way: Gi
 
 def _named(operation: Operation, error: Exception) -> Exception:
     """Give an error of a library that ran out of memory the numbers and the option to change."""
-    on_gpu = operation.workspace.backend.on_gpu
+    on_gpu = operation.workspace.backend.on_gpu  # elsewhere a MemoryError is the machine's limit, not the budget's
+    if on_gpu and not isinstance(error, GcylonError) and is_out_of_memory(error):
+        limit = operation.record.budget_bytes  # a lower one, of this operation, holds no longer
+        error = as_budget_exceeded(error, operation.workspace.budget, operation.verb, limit_bytes=limit)
     if isinstance(error, BudgetExceeded):
         operation.advise(error)
-    if isinstance(error, GcylonError) or not on_gpu or not is_out_of_memory(error):
-        return error  # an ordinary MemoryError is the machine's limit, not the budget's
-    limit = operation.record.budget_bytes  # a lower one, of this operation, holds no longer
-    return as_budget_exceeded(error, operation.workspace.budget, operation.verb, limit_bytes=limit)
+    return error
 
 
 def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:

@@ -80,7 +80,7 @@ def _series(expression: Expression, data: DeviceColumns) -> Any:
     cupy.cuda.get_current_stream().synchronize()
     check_comparisons(expression, data.schema)
     computing = _Computing(data)
-    timed = with_times(expression, data.schema, days=False)
+    timed = with_times(expression, data.schema)
     value = compute(timed, computing.column, computing.as_pandas)
     return value if isinstance(value, cudf.Series) else cudf.Series([value]).repeat(data.rows).reset_index(drop=True)
 

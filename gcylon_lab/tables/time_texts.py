@@ -19,7 +19,7 @@ _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "between")
 _KINDS = ("date", "datetime", "timedelta")
 
 
-def with_times(expression: Any, schema: Schema, *, days: bool = True) -> Any:
+def with_times(expression: Any, schema: Schema) -> Any:
     """An expression in which texts that are compared with columns of times are times too; itself where none is.
 
     Parameters
@@ -27,14 +27,12 @@ def with_times(expression: Any, schema: Schema, *, days: bool = True) -> Any:
     expression : Expression or value
     schema : Schema
         Of the columns.
-    days : bool, default True
-        Whether the library has dates where Arrow has them; otherwise they are times at midnight there.
     """
     if not isinstance(expression, Expression):
         return expression
     column = _compared_with(expression, schema)
     made = tuple(
-        with_times(argument, schema, days=days) if column is None else _valued(argument, column, days=days)
+        with_times(argument, schema) if column is None else _valued(argument, column)
         for argument in expression.arguments
     )
     if all(new is old for new, old in zip(made, expression.arguments, strict=True)):
@@ -53,25 +51,25 @@ def _compared_with(expression: Expression, schema: Schema) -> Column | None:
     return None
 
 
-def _valued(argument: Any, column: Column, *, days: bool) -> Any:
+def _valued(argument: Any, column: Column) -> Any:
     if isinstance(argument, Expression):
         inner = argument.arguments[0] if argument.operation == "lit" else None
-        value = _valued(inner, column, days=days)
+        value = _valued(inner, column)
         return argument if value is inner else value
     if not isinstance(argument, str):
         return argument
     try:
-        return _time(argument, column, days=days)
+        return _time(argument, column)
     except (ValueError, OverflowError):
         return argument
 
 
-def _time(text: str, column: Column, *, days: bool) -> Any:
+def _time(text: str, column: Column) -> Any:
     if column.kind == "timedelta":
         return pd.Timedelta(text)
     time = pd.Timestamp(text)
     if column.tz:
         return time.tz_localize(column.tz) if time.tz is None else time.tz_convert(column.tz)
-    if column.kind == "date" and column.pandas == ARROW_DTYPE and days:
+    if column.kind == "date" and column.pandas == ARROW_DTYPE:
         return time.date() if time.tz is None and time.time() == datetime.time() else text
     return time

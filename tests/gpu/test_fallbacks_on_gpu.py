@@ -99,6 +99,7 @@ def test_no_device() -> None:
 
 
 def test_memory_is_exhausted() -> None:
+    """For a GPU that nobody else uses: others find no memory meanwhile, and what they give back is free here."""
     ranks = max(2, len(GPUS))  # the first GPU's rank decides for all
     made, wrote = say(ranks)
     assert made and made["kind"] == "gpu", wrote

@@ -29,7 +29,7 @@ def test_the_numbers_come_from_the_text(error: MemoryError) -> None:
 def test_what_fits_but_is_in_pieces_says_so() -> None:
     made = as_budget_exceeded(MemoryError(), MemoryBudget(100 * MIB), "Sorting", needed_bytes=10 * MIB)
     assert "pieces that are too small" in str(made)
-    assert made.numbers["would_do"] == 110 * MIB
+    assert made.numbers["would_do"] == 125 * MIB  # a few bytes more would be in pieces as well
 
 
 def test_without_numbers_it_needs_more_than_is_free() -> None:

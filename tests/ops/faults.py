@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from exchanges import make_frame, rows_of
+from exchanges import held, make_frame, more_held, rows_of
 from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
@@ -21,6 +21,8 @@ from gcylon_lab.context import Context, current, set_current
 from gcylon_lab.ops.chunk import hold
 from gcylon_lab.ops.part import Part
 from gcylon_lab.table import Table
+
+SCALARS_OF_CUDF = 4096  # what it keeps on the device between calls, at the most
 
 
 class Fault(NamedTuple):
@@ -127,7 +129,7 @@ def observe(
     The error is kept all the while, as a notebook keeps the last one.
     """
     context = current()
-    before = state(context)
+    before = held(context)
     input_before = None if table is None else table.local()
     started, error, result = time.monotonic(), None, None
     try:
@@ -139,7 +141,7 @@ def observe(
     waited = time.monotonic() - started
     if isinstance(result, Table):
         result.release()
-    after = state(context)
+    after = tuple(then + more for then, more in zip(before, more_held(context, before, SCALARS_OF_CUDF), strict=True))
     again()
     if recover:
         context.recover()

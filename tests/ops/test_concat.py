@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from exchanges import held, more_held
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joins import LAYOUTS, frames, plain_values, whole
@@ -29,7 +30,7 @@ def concat(
     if staged:
         for table in tables:
             table._live().stage(context.workspace, 1 << 40, 4096)
-    used = context.budget.used_bytes + context.spill.used_bytes
+    used = held(context)
     result = gl.concat(tables, **how, config=config)
     record = context.recorder.operations[-1]
     found = {
@@ -42,7 +43,7 @@ def concat(
         "partitioning": result.partitioning,
     }
     result.release()
-    found["left"] = 0 if config is not None else context.budget.used_bytes + context.spill.used_bytes - used
+    found["left"] = 0 if config is not None else sum(more_held(context, used))
     return found
 
 

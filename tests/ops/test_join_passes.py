@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import worlds
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from joins import HOWS, answer, check, frames, join
@@ -74,8 +75,10 @@ def test_passes_stay_in_memory_and_give_all_rows(world: World, how: str) -> None
     config = limited(sides, 4.0, allow_cpu_staging=False)
     results = world.run(joined, *sides, arguments, "auto", config)
     check(results, answer(*sides, **arguments))
+    # On GPU ranks a filter makes no pairs, and so both sides fit at once.
+    at_once = worlds.ENGINE == "gpu" and how in ("semi", "anti")
     for result in results:
-        assert " passes, " in result["explain"] and result["record"]["strategy"] == "chunked"
+        assert at_once or (" passes, " in result["explain"] and result["record"]["strategy"] == "chunked")
         assert result["staged"] == 0 and result["tiers"]["disk"] == 0
 
 

@@ -104,10 +104,25 @@ IN_AN_OPERATION = [
 ]  # fmt: skip
 
 
-IDS = [f"{verb}-{strategy}-{fault}" for verb, _, strategy, _, fault in IN_AN_OPERATION]
+# GPU ranks drop duplicates by steps of their own, and a MemoryError is the budget's there.
+NOT_CALLED_ON_GPUS = pytest.mark.cpu_alone("GPU ranks do not call this method here")
+MEMORY_ON_GPUS = pytest.mark.cpu_alone("a MemoryError says on GPU ranks that the budget is met, and is told so")
+STAGED_ON_GPUS = pytest.mark.cpu_alone("GPU ranks stage in page-locked memory, and on disk only where that is full")
 
 
-@pytest.mark.parametrize(("verb", "arguments", "strategy", "config", "fault"), IN_AN_OPERATION, ids=IDS)
+def _marks(verb: str, fault: Fault) -> list[pytest.MarkDecorator]:
+    if fault.kind is MemoryError:
+        return [MEMORY_ON_GPUS]
+    return [NOT_CALLED_ON_GPUS] * (verb == "drop_duplicates" and fault.where in ("distinct", "order_words", "gather"))
+
+
+CASES = [
+    pytest.param(*case, id=f"{case[0]}-{case[2]}-{case[-1]}", marks=_marks(case[0], case[-1]))
+    for case in IN_AN_OPERATION
+]
+
+
+@pytest.mark.parametrize(("verb", "arguments", "strategy", "config", "fault"), CASES)
 def test_a_rank_raises_in_an_operation(
     ranks: World, verb: str, arguments: dict, strategy: str, config: GcylonConfig | None, fault: Fault
 ) -> None:
@@ -119,6 +134,7 @@ def test_a_rank_raises_in_an_operation(
     assert "injected into" in results[0]["error"].numbers["traceback"]
 
 
+@STAGED_ON_GPUS
 @pytest.mark.parametrize("call", [1, 3])
 @pytest.mark.parametrize("verb", ["shuffle", "gather"])
 def test_disk_full_on_one_rank(ranks: World, verb: str, call: int) -> None:
@@ -127,12 +143,17 @@ def test_disk_full_on_one_rank(ranks: World, verb: str, call: int) -> None:
     check(results, "SpillError", 1, "[rank 1]", "No space left on device", "spill_dir", "free")
 
 
+@STAGED_ON_GPUS
 def test_a_staged_input_cannot_be_read_back(ranks: World) -> None:
     results = ranks.run(run_with_fault, "shuffle", {"on": "k"}, "staged", TIGHT, 0, Fault("preadv", 2), True)
     check(results, "SpillError", 0, "[rank 0]", "No space left on device")
 
 
-@pytest.mark.parametrize("fault", [Fault("preadv"), Fault("unpack"), Fault("pack_variable")], ids=str)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(Fault("preadv"), marks=STAGED_ON_GPUS), Fault("unpack"), Fault("pack_variable")],
+    ids=str,
+)
 def test_the_first_rows_cannot_be_had_from_one_rank(few: World, fault: Fault) -> None:
     kind = "SpillError" if fault.where == "preadv" else "RankError"
     check(few.run(looking_at_rows, 1, fault), kind, 1, "[rank 1]")
@@ -143,6 +164,7 @@ def test_a_frame_cannot_be_spread(few: World, rank: int, where: str) -> None:
     check(few.run(spreading_a_frame, rank, Fault(where)), "RankError", rank, f"[rank {rank}]", "injected")
 
 
+@STAGED_ON_GPUS
 @pytest.mark.parametrize("folder", ["missing", "a file"])
 def test_spill_dir_that_cannot_be_used(few: World, tmp_path: Path, folder: str) -> None:
     (tmp_path / "a file").write_text("")
@@ -152,6 +174,7 @@ def test_spill_dir_that_cannot_be_used(few: World, tmp_path: Path, folder: str) 
     assert results[0]["error"].numbers["failed_ranks"] == list(range(few.size))
 
 
+@STAGED_ON_GPUS
 def test_really_full_disk(tmp_path: Path) -> None:
     if ctypes.CDLL(None).mount(b"tmpfs", str(tmp_path).encode(), b"tmpfs", 0, b"size=40k") != 0:
         pytest.skip("cannot mount a small file system")
@@ -241,7 +264,12 @@ def test_ranks_give_different_arguments(few: World, verb: str, usual: dict, othe
         ({"on": "k", "config": {"chunk": 1}}, "ConfigError", "GcylonConfig"),
         ({"on": "k", "timeout_s": "soon"}, "ArgumentError", "'soon'"),
         ({"on": "k", "timeout_s": -1}, "ArgumentError", "-1"),
-        ({"on": "k", "strategy": "staged", "config": NO_SPILL}, "ArgumentError", "allow_disk_spill"),
+        pytest.param(
+            {"on": "k", "strategy": "staged", "config": NO_SPILL},
+            "ArgumentError",
+            "allow_disk_spill",
+            marks=STAGED_ON_GPUS,
+        ),
     ],
 )
 def test_arguments_that_cannot_be_used(few: World, arguments: dict, kind: str, word: str) -> None:

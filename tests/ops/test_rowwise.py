@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import worlds
 from exchanges import LAYOUTS, make_frame, whole
 from relations import FEW, THREADS, TIGHT, check_clean, on_ranks
 from same_frames import assert_frames_equal
@@ -106,6 +107,9 @@ def test_assign(world: World, staged: bool) -> None:
     named = {name: one for name, (one, _) in ASSIGNED.items()}
     everything = whole("even", world.size)
     expected = everything.assign(**{name: pandas(everything) for name, (_, pandas) in ASSIGNED.items()})
+    if worlds.ENGINE == "gpu":  # as the table of differences says of letters that become several
+        expected["up"] = [text if pd.isna(text) else text.upper() for text in everything["s"]]
+        expected["up"] = expected["up"].astype(everything["s"].dtype)
     for strategy, config in (("auto", None), ("staged", TIGHT), ("auto", TIGHT)):
         results = world.run(on_ranks, Verb("assign", strategy=strategy, config=config, **named), "even", staged)
         assert_frame(in_order(results), expected)

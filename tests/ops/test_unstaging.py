@@ -6,7 +6,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from exchanges import LAYOUTS, make_frame
+import worlds
+from exchanges import LAYOUTS, held, make_frame
 from faults import Fault, broken, observe
 from worlds import World
 
@@ -30,7 +31,8 @@ def staged_table(layout: str = "even", rows: int = 300) -> gl.Table:
 def there_and_back(layout: str) -> dict[str, Any]:
     context = current()
     table = staged_table(layout)
-    before, tiers, frame = context.budget.used_bytes, table.tiers, table.local()
+    tiers, frame = table.tiers, table.local()
+    before = held(context)[0]
     chunks, on_disk = len(table._part.chunks), context.spill.used_bytes
     same = table.unstage()
     record = context.recorder.operations[-1]
@@ -38,7 +40,7 @@ def there_and_back(layout: str) -> dict[str, Any]:
     seen = {
         "same": same is table, "tiers": (tiers, table.tiers), "partitioning": table.partitioning,
         "explained": table.explain().partition(",")[0], "chunks": (chunks, len(table._part.chunks)),
-        "held": context.budget.used_bytes - before, "on disk": (on_disk, context.spill.used_bytes),
+        "held": held(context)[0] - before, "on disk": (on_disk, context.spill.used_bytes),
         "verb": record.verb, "up": record.unstaged_bytes, "span": record.phase_bytes.get("unstage", 0),
         "peaks": (record.predicted_peak_bytes, record.measured_peak_bytes), "moved": record.sent_bytes,
     }  # fmt: skip
@@ -62,7 +64,11 @@ def test_all_of_a_table_comes_back_and_its_place_below_is_given_back(layout: str
 
 def test_on_real_ranks(world: World) -> None:
     seen = world.run(there_and_back, "even")
-    assert all(one["held"] == one["on disk"][0] > 0 == one["on disk"][1] for one in seen)
+    for one in seen:
+        staged, left = one["on disk"]
+        # On GPU ranks the allocator counts, without what pads a place below.
+        near = 0 if worlds.ENGINE == "cpu" else staged // 4
+        assert staged > 0 == left and abs(one["held"] - staged) <= near, one
 
 
 def within(spare: int, beside: bool) -> dict[str, Any]:

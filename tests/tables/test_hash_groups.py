@@ -188,15 +188,27 @@ def test_pieces_of_a_group_by(cudf_backend: Any, case: str, monkeypatch: pytest.
     said: list[int | None] = []
     added: list[Any] = []
     ask, add = GroupTable.groups, GroupTable.add
-    monkeypatch.setattr(GroupTable, "groups", lambda table: said.append(ask(table)) or said[-1])
-    monkeypatch.setattr(GroupTable, "add", lambda table, data: added.append(table) or add(table, data))
+
+    def groups_of(table: Any) -> int | None:
+        found = ask(table)
+        if table._kernels:  # without any it is a look at the keys, of which there are several
+            said.append(found)
+        return found
+
+    def add_to(table: Any, data: Any) -> None:
+        if table._kernels:
+            added.append(table)
+        add(table, data)
+
+    monkeypatch.setattr(GroupTable, "groups", groups_of)
+    monkeypatch.setattr(GroupTable, "add", add_to)
     for column in ("f", "i"):
         del said[:], added[:]
         made, ratio = run_over(1, lambda base: base, grouped, frames, column, backend=type(cudf_backend.device))[0]
         lost = case == "full" or (case == "sums may pass" and column == "i")
-        assert said[:2] == [100, None if lost else 100]  # of the look before, and of the whole
-        assert len(set(map(id, added[1:9]))) == 1
-        assert lost or len(said) == 2
+        assert said[0] == (None if lost else 100)
+        assert len(set(map(id, added[:pieces]))) == 1
+        assert lost or len(said) == 1
         groups = pd.concat(frames).groupby("k")[column]
         theirs = pd.DataFrame({"v": groups.sum(), "n": groups.count()}).reset_index()
         pd.testing.assert_frame_equal(made.sort_values("k", ignore_index=True), theirs)
