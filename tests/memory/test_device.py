@@ -260,3 +260,18 @@ def test_most_of_the_gpu() -> None:
     device = open_device(limit)
     print("slab of", format_bytes(device.slab.nbytes), "in", time.perf_counter() - began, "s")
     device.close()
+
+
+@gpu
+def test_small_allocations_do_not_use_up_a_lower_limit(device: Device) -> None:
+    """The allocator counts each of them as 256 bytes, until the limit is renewed."""
+    import cupy
+
+    limit, count = 64 * 1024, 200
+    with device.limited(limit):
+        held = [cupy.empty(8, dtype=cupy.uint8) for _ in range(count)]
+        assert device.room_bytes == limit - 256 * count
+        device.keep_limit_true()
+        assert device.room_bytes > limit - 16 * count - 256
+        del held
+    assert device.used_bytes == 0
