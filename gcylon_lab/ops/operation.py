@@ -283,9 +283,12 @@ class Operation:
     def see_pieces(self) -> None:
         """Predict again with the pieces in which this rank's rows will travel: rows may be of unlike lengths."""
         plan, part, shapes = self.plan, self.request.part, self._planned
-        if not self.schema.variable and not self._sizes[self.rank, 2]:
-            return  # each row takes the same, and none is read back: the plan knows it all
-        if plan is None or shapes is None or any(chunk.schema != self.schema for chunk in part.chunks):
+        if plan is None or shapes is None:
+            return
+        alike = not self.schema.variable and not shapes.staged_bytes[self.rank]
+        if alike and len({chunk.rows for chunk in part.chunks}) <= 1:
+            return  # each row takes the same, none is read back, and chunks are of one size: the plan knows it all
+        if any(chunk.schema != self.schema for chunk in part.chunks):
             return
         sizes = part.piece_sizes(self.workspace, plan.chunk_rows) if shapes.sent_rows[self.rank] else ()
         self._pieces = Pieces(*np.array(list(sizes), np.float64).reshape(-1, 4).T)
