@@ -285,8 +285,9 @@ class Operation:
         plan, part, shapes = self.plan, self.request.part, self._planned
         if plan is None or shapes is None:
             return
-        if not self.schema.variable and not self._sizes[self.rank, 2] and plan.strategy != "staged":
-            return  # each row takes the same, none is read back, and what rounds bring is held: the plan knows it all
+        alike = not self.schema.variable and not shapes.staged_bytes[self.rank] and plan.strategy != "staged"
+        if alike and len({chunk.rows for chunk in part.chunks}) <= 1:
+            return  # each row takes the same, none is read back, what comes is held, chunks are alike: all is planned
         if any(chunk.schema != self.schema for chunk in part.chunks):
             return
         sizes = part.piece_sizes(self.workspace, plan.chunk_rows) if shapes.sent_rows[self.rank] else ()

@@ -132,3 +132,26 @@ def test_predicted_peaks_are_near_the_measured_ones(verb: str, kind: str) -> Non
 def test_also_where_all_is_staged(verb: str, kind: str) -> None:
     for rank, wrong in enumerate(World("threads", 2).run(peaks, verb, kind, ("uniform", "hot"), "staged")):
         assert not wrong, f"rank {rank}\n" + "\n".join(wrong)
+
+
+def of_unlike_chunks(sizes: tuple[int, ...], share: float, chunk_size: int) -> float:
+    """Predicted of measured, of a shuffle of numbers in chunks of so many rows."""
+    random = np.random.default_rng(current().rank)
+    frames = [pd.DataFrame({"k": random.integers(0, 10**9, n), "v": random.random(n), "w": 1.0}) for n in sizes]
+    table = gl.from_local(iter(frames))
+    limit = int(share * sum(sizes) * 24)
+    config = GcylonConfig(gpu_memory_limit=limit, chunk_size_bytes=chunk_size, min_chunk_rows=64)
+    table.shuffle("k", strategy="staged", config=config).release()
+    record = current().recorder.operations[-1]
+    return record.predicted_peak_bytes / record.measured_peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("sizes", "share", "chunk_size"),
+    [((5000,) * 4, 0.5, 2**20), ((100, 100, 100, 19_700), 8.0, 100_000), ((1000, 19_000), 8.0, 100_000)],
+)
+def test_chunks_of_unlike_sizes_or_that_gave_way_are_looked_at(
+    sizes: tuple[int, ...], share: float, chunk_size: int
+) -> None:
+    for ratio in World("threads", 2).run(of_unlike_chunks, sizes, share, chunk_size):
+        assert 0.98 < ratio < 1.02
