@@ -22,7 +22,6 @@ INTERRUPTED = "The operation was interrupted, on this rank or another."
 """What a rank says that was told to leave; the one that was interrupted knows more."""
 
 
-
 @dataclass(frozen=True, slots=True)
 class Send:
     """Bytes for another rank. Sends to one rank arrive in the order given.

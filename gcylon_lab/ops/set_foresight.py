@@ -145,9 +145,7 @@ def _local(verb: str, infos: Infos, config: GcylonConfig, strategy: str, reason:
     )  # fmt: skip
 
 
-def _appended(
-    verb: str, tables: Sequence[Infos], config: GcylonConfig, strategy: str, told: Sequence[Infos]
-) -> Plan:
+def _appended(verb: str, tables: Sequence[Infos], config: GcylonConfig, strategy: str, told: Sequence[Infos]) -> Plan:
     """Each rank has its own rows of all tables, where they are; what is staged comes back where the result is held."""
     joined = [_all_beside(rank) for rank in zip(*tables, strict=True)]
     plan = _local(verb, joined, config, "direct", ONE_RANK if len(joined) == 1 else APPENDED)

@@ -49,25 +49,26 @@ def write_files(
     written: list[str] = []
     rank, size = workspace.transport.rank, workspace.transport.size
 
+    files = io.PartFiles(folder, rank, size, form.ending, form.suffixes, storage)
+
     def body(operation: Operation) -> Part:
-        files = io.PartFiles(folder, rank, size, form.ending, form.suffixes, storage)
-        try:
-            files.look(overwrite=overwrite)
-            # Looked at by all before anyone writes, so that no rank sees another's new file as one of before.
-            files.new_folders = int(operation.vote(VoteKind.COUNT, (files.new_folders,)).max())
-            _write(operation, files, form)
-            operation.vote(VoteKind.COUNT)
-            names = files.finish()
-            # A rank that cannot rename its files takes those of the others back.
-            operation.vote(VoteKind.COUNT)
-        except BaseException:
-            files.discard()
-            raise
+        files.look(overwrite=overwrite)
+        # Looked at by all before anyone writes, so that no rank sees another's new file as one of before.
+        files.new_folders = int(operation.vote(VoteKind.COUNT, (files.new_folders,)).max())
+        _write(operation, files, form)
+        operation.vote(VoteKind.COUNT)
+        names = files.finish()
+        operation.vote(VoteKind.COUNT)
         files.settle()
         written.extend(names)
         return request.part
 
-    run_verb(workspace, request, body)
+    try:
+        run_verb(workspace, request, body)
+    except BaseException:
+        # Only now, as all ranks have told that they write no more: folders that one removes another would write into.
+        files.discard()
+        raise
     return written
 
 

@@ -133,11 +133,14 @@ class PartFiles:
         moved[target] = path
 
     def settle(self) -> None:
-        """Remove what stood there before, once all ranks have finished; what cannot be removed stays hidden."""
+        """Remove what stood there before, once all ranks have finished; what cannot be removed stays hidden.
+
+        Nothing is left to `discard` then.
+        """
         for hidden in self._aside:
             with suppress(OSError):
                 self.storage.remove(hidden)
-        self._aside.clear()
+        self._forget()
 
     def discard(self) -> None:
         """Remove what was written, under whatever name, and bring back what stood there, as far as that can be done.
@@ -158,13 +161,16 @@ class PartFiles:
                 with suppress(OSError):
                     os.rmdir(folder)  # only where it is empty
                 folder = folder.rpartition("/")[0]
-        for known in (self._named, self._aside, self._written):
-            known.clear()
         folder = os.path.abspath(self.folder)
         for _ in range(self.new_folders):
             with suppress(OSError):
                 os.rmdir(folder)  # the last of the ranks finds it empty
             folder = os.path.dirname(folder)
+        self._forget()
+
+    def _forget(self) -> None:
+        for known in (self._named, self._aside, self._written):
+            known.clear()
         self.new_folders = 0
 
 

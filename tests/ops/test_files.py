@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from worlds import World
 import gcylon_lab as gl
 from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import ArgumentError, ColumnMissing, ReadError, UnsupportedDtype, WriteError
+from gcylon_lab.tables.part_files import PartFiles
 
 WORLDS = [*(World("threads", n) for n in (1, 2, 3, 4)), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)]
 FORMATS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -163,6 +165,36 @@ def test_a_failed_write_leaves_no_new_folder(tmp_path: Path, ranks: int) -> None
     (tmp_path / "other" / "kept").touch()
     run_threads(ranks, write, tmp_path / "other")
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["kept"]
+
+
+def test_no_rank_removes_a_folder_that_another_one_still_writes_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, discard = PartFiles.create, PartFiles.discard
+    done: list[str] = []
+
+    def slow(self: PartFiles, inside: str = "") -> Any:
+        if self._rank == 0:
+            raise WriteError("rank 0 cannot write")
+        time.sleep(0.3)
+        file = create(self, inside)
+        done.append("written")
+        return file
+
+    def told(self: PartFiles) -> None:
+        done.append("discarded")
+        discard(self)
+
+    monkeypatch.setattr(PartFiles, "create", slow)
+    monkeypatch.setattr(PartFiles, "discard", told)
+
+    def write() -> None:
+        with pytest.raises(WriteError, match="rank 0 cannot write"):
+            gl.from_local(FRAME[:4]).write_parquet(str(tmp_path / "new" / "newer"), partition_on="i")
+
+    run_threads(3, write)
+    assert "written" in done and done.index("discarded") > max(i for i, what in enumerate(done) if what == "written")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("before", [0, 1, 4])
