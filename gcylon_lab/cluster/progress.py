@@ -13,7 +13,7 @@ from typing import Any
 
 from ..errors import Revoked
 from ..units import format_bytes, format_seconds
-from .interrupts import said, stopped
+from .interrupts import said, stopped, undisturbed
 from .lookout import find_stranded
 
 ProgressCallback = Callable[[list[dict[str, Any]]], None]
@@ -123,14 +123,15 @@ class ProgressLine:
         self._display, self._shown = None, Where()
 
     def _write(self, where: Where) -> None:
-        if in_kernel():
-            self._show_in_notebook(where)
-        elif sys.stderr.isatty():
-            sys.stderr.write(f"\r\x1b[K{where}")
-            sys.stderr.flush()
-        else:
-            return
-        self._shown = where
+        with undisturbed():  # a line that was shown and is not known of would stay as it is
+            if in_kernel():
+                self._show_in_notebook(where)
+            elif sys.stderr.isatty():
+                sys.stderr.write(f"\r\x1b[K{where}")
+                sys.stderr.flush()
+            else:
+                return
+            self._shown = where
 
     def _show_in_notebook(self, where: Where) -> None:
         from IPython.display import display
