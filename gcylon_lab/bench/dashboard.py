@@ -31,6 +31,8 @@ KNOWN_LINES = (
     r"    Setting websocket_ping_timeout=30000",
     r"\[W .* ServerApp\] A `_jupyter_server_extension_points` function was not found in \w+\. Instead, a "
     r"`_jupyter_server_extension_paths` function was found and will be used for now\. .*",
+    r".*/traitlets\.py:\d+: DeprecationWarning: ServerApp\.token config is deprecated in jupyter-server 2\.0\. .*",
+    r"  return self\._get_trait_default_generator\(names\[0\]\)\(self\)  # type:ignore\[no-any-return\]",
     r"\[IPKernelApp\] WARNING \| Kernel is running over TCP without encryption\. .*",
 )  # fmt: skip
 _CHUNK = "4MiB"
