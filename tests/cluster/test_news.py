@@ -42,7 +42,11 @@ def test_a_plan_knows_what_an_operation_has_staged(lab: gl.Cluster, big: pd.Data
             plan = table.plan_shuffle("k", strategy="direct", config=config)
         except BudgetExceeded:
             continue  # and so says the run, which would stage nothing more
-        run = table.shuffle("k", strategy="direct", config=config).last_plan
+        try:
+            run = table.shuffle("k", strategy="direct", config=config).last_plan
+        except BudgetExceeded:  # keys are not spread quite as evenly as a plan assumes
+            assert plan.predicted_peak_bytes > 0.98 * limit * 2**20
+            continue
         assert run is not None
         assert run.predicted_peak_bytes == pytest.approx(plan.predicted_peak_bytes, rel=0.02)
         break

@@ -3,6 +3,7 @@
 import threading
 
 import numpy as np
+import pytest
 
 from gcylon_lab.tables import recycling
 from gcylon_lab.tables.recycling import KEPT_BYTES, scratch
@@ -12,6 +13,12 @@ INT64 = np.dtype(np.int64)
 
 def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
+
+
+@pytest.fixture(autouse=True)
+def own_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tests before have left is not looked at first."""
+    monkeypatch.setattr(recycling, "_pool", recycling._Pool())
 
 
 def test_free_memory_is_used_again() -> None:
