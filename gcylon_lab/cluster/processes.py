@@ -12,6 +12,8 @@ import psutil
 
 HOME_VARIABLE = "GCYLON_LAB_HOME"
 
+_GONE_S = 1.0  # after SIGKILL; longer only where the system itself is stuck
+
 # What a command is made of; what a person started from an engine has the same variable, and is none of these.
 _ENGINE, _CONTROLLER = "gcylon_lab.cluster.engine_process", "gcylon_lab.cluster.controller"
 _NANNIES = ("gcylon_lab.cluster.nanny", "ipyparallel.engine.nanny")
@@ -61,10 +63,12 @@ def engines_of(home: str) -> list[psutil.Process]:
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:
-    """End processes at once, stopped ones too."""
-    for process in processes:
+    """End processes at once, stopped ones too, and wait a moment until they are gone: what they hold is then free."""
+    killed = list(processes)
+    for process in killed:
         with contextlib.suppress(psutil.Error):
             process.kill()
+    wait_until(lambda: not any(map(is_running, killed)), _GONE_S)
 
 
 def end(process: psutil.Process, *, by_itself_s: float, asked_s: float) -> None:
