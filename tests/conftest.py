@@ -48,6 +48,7 @@ RETRIED = {
     "browser": (2, "Chromium, which a busy machine starves, paints later than its page waits"),
     "ops/test_lost_rank.py": (1, "the design gives seconds, which a machine that has much else to do may miss once"),
     "test_a_revoke_in_the_middle_of_long_messages": (1, "Open MPI 5.0.11 crashes once in some hundreds of revokes"),
+    "test_signals_in_a_row": (1, "signals come at random moments, and each has seconds, which a busy machine may miss"),
 }
 # The long units come first: what is short fills up both workers to the end.
 LONG = ("engines", "patient")

@@ -20,7 +20,7 @@ from .failures import name_ranks
 from .feed import Feed
 from .futures import Later, VerbFuture
 from .identity import RankRecord, check_complete, check_identities
-from .interrupts import not_sent, tell
+from .interrupts import not_sent, tell, undisturbed
 from .launcher import Launcher
 from .lease import Keeper
 from .messages import Reply, Request, ask
@@ -242,7 +242,16 @@ class Session:
         function : callable
         """
         self.check_open()
-        return self._later.put(lambda: VerbFuture(self, what, function))
+        future: VerbFuture[T] | None = None
+        try:
+            with undisturbed():  # what is asked for and has no future yet could not be cancelled
+                future = self._later.put(lambda: VerbFuture(self, what, function))
+        except KeyboardInterrupt as error:
+            if future is not None:
+                future.cancel()
+            tell(error, not_sent(what))
+            raise
+        return future
 
     @contextlib.contextmanager
     def on_behalf_of(self, future: VerbFuture[Any]) -> Iterator[None]:
