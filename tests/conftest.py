@@ -10,6 +10,8 @@ import pytest
 from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
 
+from gcylon_lab.memory.gpu_status import count_gpus
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a script; tests interrupt themselves all the same.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -64,9 +66,22 @@ def unit_of(nodeid: str) -> str:
     return "engines" if starts else file
 
 
+def without_gpus(config: pytest.Config) -> bool:
+    """Whether tests of GPUs are left out: this machine has none, and they were not asked for by their mark."""
+    return "gpu" not in (config.getoption("markexpr") or "") and not count_gpus()
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """Say whether tests of GPUs are among those that run."""
+    return "GPUs: none here, so tests marked gpu are left out" if without_gpus(config) else f"GPUs: {count_gpus()}"
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Bring units into their order, and try again what `RETRIED` names."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what cannot run here, bring units into their order, and try again what `RETRIED` names."""
+    if without_gpus(config):
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("gpu")])
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
     units = {item: unit_of(item.nodeid) for item in items}
     sizes = Counter(units.values())
     order = [*LONG, *(unit for unit, _ in sizes.most_common() if unit not in LONG)]
