@@ -1,6 +1,6 @@
 """Every tutorial under JupyterLab in Chromium, cell by cell, with an eye on the console and the server's log.
 
-Two run always. All take minutes, and run only where that is asked for:
+One runs always. All take minutes, and run only where that is asked for:
 ``python -m pytest tests/notebooks --all-browsers``.
 """
 

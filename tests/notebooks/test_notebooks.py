@@ -37,8 +37,8 @@ WRITTEN = {
     "08_on_a_cluster": ["batch.html"],
 }
 
-# Which run in Chromium in every run of the tests: what a person does first, and the two that take least time there.
-FIRST, IN_CHROMIUM = "01_start_here", ("07_gpu_engines", "08_on_a_cluster")
+# Which run in Chromium in every run of the tests: what a person does first, and one that takes little time there.
+FIRST, IN_CHROMIUM = "01_start_here", ("08_on_a_cluster",)
 HERE = [path for path in NOTEBOOKS if find_chromium() is None or path.stem not in (FIRST, *IN_CHROMIUM)]
 
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

@@ -158,8 +158,7 @@ def on_joining_backend(*arguments: Any) -> Any:
     return exchange(*arguments)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("size", "layout"), [(3, layout) for layout in LAYOUTS] + [(1, "even"), (2, "one key")])
 @pytest.mark.parametrize(
     ("strategy", "config"), [("direct", None), ("direct", MANY), ("chunked", TIGHT)], ids=["direct", "many", "chunked"]
 )
