@@ -15,7 +15,7 @@ from ..config import GcylonConfig
 from ..errors import BudgetExceeded, ConfigError, GcylonError, RanksDisagree
 from ..memory.budget import Reservation
 from ..profiling import OperationRecord
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.planes import text_places
 from ..tables.schema import Schema, agree_schemas
 from ..urls import without_secrets

@@ -10,17 +10,21 @@ memory. There tiles never hold rows of two pieces, so that the pieces of a part 
 `count_piece_tiles` counts such tiles. There rows whose ids are not among those that are asked for stay where they are.
 """
 
-TILE_ROWS = 4096
+from .scattering import TILE_ROWS
+
 MOST_IDS = 256
 
-SOURCE = r"""
+SOURCE = (
+    f"""
+#define TILE {TILE_ROWS}
+"""
+    + r"""
 typedef unsigned long long u64;
 typedef long long i64;
 typedef unsigned int u32;
 typedef unsigned short u16;
 typedef unsigned char u8;
 
-#define TILE 4096
 #define THREADS 512
 #define WARPS 16
 #define STEPS 8           // rows a thread; a warp's rows are 256 consecutive ones
@@ -246,6 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
 WEIGH(weigh_int32, int)
 WEIGH(weigh_int64, i64)
 """
+)
 
 SCATTER = r"""
 // A tile: its piece, its first row in the part and in the piece, and how many it has.
