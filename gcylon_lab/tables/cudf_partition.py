@@ -26,7 +26,7 @@ _WEIGHING_BLOCKS = 1024
 @lru_cache(maxsize=1)
 def partition_module() -> Any:
     """The kernels, compiled."""
-    return cupy.RawModule(code=SOURCE + SCATTER + TEXTS)
+    return cupy.RawModule(code=f"#define TILE {TILE_ROWS}\n{SOURCE}{SCATTER}{TEXTS}")
 
 
 def partition(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None = None) -> tuple[DeviceColumns, Int64s]:

@@ -8,17 +8,13 @@ writes are contiguous. `weigh` adds up a length for each id.
 Compiled with `SCATTER`, `scatter_tiles` writes the rows of each id to an address of its own, which may be another GPU's
 memory. There tiles never hold rows of two pieces, so that the pieces of a part can be scattered one after the other;
 `count_piece_tiles` counts such tiles. There rows whose ids are not among those that are asked for stay where they are.
-"""
 
-from .scattering import TILE_ROWS
+The rows of a tile, `TILE`, are defined where it is compiled: `THREADS` times `STEPS`.
+"""
 
 MOST_IDS = 256
 
-SOURCE = (
-    f"""
-#define TILE {TILE_ROWS}
-"""
-    + r"""
+SOURCE = r"""
 typedef unsigned long long u64;
 typedef long long i64;
 typedef unsigned int u32;
@@ -250,7 +246,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
 WEIGH(weigh_int32, int)
 WEIGH(weigh_int64, i64)
 """
-)
 
 SCATTER = r"""
 // A tile: its piece, its first row in the part and in the piece, and how many it has.
