@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from . import __version__
+from ._version import __version__
 from .errors import GcylonError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,8 +28,6 @@ from .profiling.snapshot import RankSnapshot, take_snapshot
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-    from .table import Table
-
 T = TypeVar("T")
 
 _MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MPI_LOCALNRANKS")
@@ -37,6 +35,14 @@ _CLOCK_ROUNDS = 8
 _local = threading.local()
 _process: list[Context] = []
 _hooks: list[Callable[..., None]] = []  # each ends all processes, whose context it is or not
+
+
+class Releasable(Protocol):
+    """What ends with a context: its tables."""
+
+    def release(self) -> None:
+        """Give back this rank's memory and disk."""
+        ...
 
 
 class Context:
@@ -80,7 +86,7 @@ class Context:
         )  # fmt: skip
         pinned = pinned_rates(made.pool) if made.pool is not None and config.use_pinned_memory else {}
         self._copy_rates = CopyRates({"pinned": pinned})
-        self.tables: weakref.WeakSet[Table] = weakref.WeakSet()
+        self.tables: weakref.WeakSet[Releasable] = weakref.WeakSet()
         self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0, gpu=gpu_probe(made))
         offset = self._measure_clock()
         # Ranks of one host read one clock: what is measured between them is only the meeting's delay.

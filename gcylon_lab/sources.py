@@ -17,7 +17,7 @@ from .ops.requests import Request
 from .started import clusters
 from .table import Table
 from .tables import io
-from .tables.backend import Data
+from .tables.data import Data
 from .tables.reader_options import (
     check_frame,
     column_list,

@@ -222,7 +222,7 @@ class Table(
             self._released = True
             part, self._part = self._part, Part(self._context.workspace, Schema(()), ())
             # An error that is kept refers to the inputs of what failed: nothing is held by that.
-            if not any(one._part is part for one in tuple(self._context.tables)):
+            if not any(isinstance(one, Table) and one._part is part for one in tuple(self._context.tables)):
                 part.release()
 
     def __len__(self) -> int:

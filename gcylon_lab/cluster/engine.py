@@ -18,7 +18,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
 
-from .. import __version__
+from .._version import __version__
 from ..config import GcylonConfig
 from ..errors import ClusterError, ConfigError, Revoked, to_message
 from . import actions, leftovers

@@ -226,6 +226,6 @@ class HandleVerbs(Forwarding):
         return foresee_sets(verb, tables, config or self._session.config, strategy=strategy, **arguments)
 
     def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        from ..ops.foresight import foresee
+        from ..ops.estimate_verb import foresee
 
         return foresee(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .. import __version__
+from .._version import __version__
 from ..errors import ClusterDegraded, ClusterStartError
 from .failures import name_ranks
 

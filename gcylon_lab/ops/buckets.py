@@ -11,8 +11,7 @@ import numpy as np
 from ..memory.budget import Reservation
 from ..memory.tiers import SpillFile
 from ..profiling import span
-from ..tables.backend import Data, Ids
-from ..tables.data import Columns
+from ..tables.data import Columns, Data, Ids
 from ..tables.scattering import Scattering, Scatters, scatter_bytes
 from ..tables.schema import Label, Schema
 from .local import LocalWork

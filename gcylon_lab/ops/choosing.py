@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..memory.budget import Reservation
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.expressions import Expression
 from ..tables.schema import Schema
 from .local import LocalWork

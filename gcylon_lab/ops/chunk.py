@@ -11,8 +11,7 @@ import numpy as np
 
 from ..memory.lower import LowerFile, LowerRegion
 from ..profiling import span
-from ..tables.backend import Data
-from ..tables.data import Columns
+from ..tables.data import Columns, Data
 from ..tables.packing import byte_view
 from ..tables.schema import Label, Schema
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from ..config import GcylonConfig
 from ..errors import SchemaMismatch
-from ..tables.backend import Data
 from ..tables.comparing import first_difference, unlike_columns
+from ..tables.data import Data
 from ..tables.expressions import col
 from ..tables.schema import Label, Schema
 from ..units import format_count

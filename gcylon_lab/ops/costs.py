@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..config import GcylonConfig
 from ..tables.partition import partition_scratch_bytes
 from ..tables.scattering import scatter_bytes
-from .shapes import FAST_CHUNK_BYTES, Shapes, id_bytes, stage_slice_bytes, wished_rows
+from .shapes import FAST_CHUNK_BYTES, VERBS, Shapes, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
 
@@ -49,11 +49,9 @@ def costs_of(shapes: Shapes, strategy: str, results: tuple[int, ...] | None = No
 
 @lru_cache(maxsize=32)
 def _costs_of(shapes: Shapes, strategy: str, results: tuple[int, ...] | None) -> Costs:
-    if shapes.verb == "sort_values":
-        from .sort_costs import SortCosts  # which stands on this file
-
-        return SortCosts(shapes, strategy, results)
-    return Costs(shapes, strategy)
+    if shapes.verb not in COSTS:
+        raise LookupError(f"no costs are registered for verb={shapes.verb!r}: its module has to be imported")
+    return COSTS[shapes.verb](shapes, strategy, results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +90,8 @@ class Costs:
     shapes : Shapes
     strategy : str
         direct, chunked or staged.
+    results : tuple of int, optional
+        Bytes that arrive on each rank, where they have been counted: an exchange costs the same whatever they are.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class Costs:
         On each rank during all rounds: the partition ids.
     """
 
-    def __init__(self, shapes: Shapes, strategy: str) -> None:
+    def __init__(self, shapes: Shapes, strategy: str, results: tuple[int, ...] | None = None) -> None:
         self._shapes = shapes
         self._staged = strategy == "staged"
         self._shuffle = shapes.verb == "shuffle"
@@ -296,6 +296,10 @@ class Costs:
             return np.full(len(piece), (piece * row).sum() / len(piece))
         arriving: Numbers = (np.minimum(piece[:, None], self._paths) * row[:, None]).sum(axis=0)
         return arriving
+
+
+# By verb. `sort_costs` adds those of sorting: what plans or runs a sort imports it.
+COSTS: dict[str, type[Costs]] = {verb: Costs for verb in VERBS if verb != "sort_values"}
 
 
 def _paths(shapes: Shapes) -> Numbers | None:

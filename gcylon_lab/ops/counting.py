@@ -9,13 +9,14 @@ import numpy as np
 
 from ..errors import BudgetExceeded
 from ..memory.out_of_memory import memory_errors
-from ..tables.planes import text_places
+from ..tables.planes import MOST_CHARS, text_places
 from .operation import Int64s, Operation
 from .part import Part
 from .partition import HashRoute
 from .placement import Sink, WritableSink
 from .rounds import Route
 from .votes import VoteKind, vote_room
+from .written import Written
 
 
 def count_rows(operation: Operation, part: Part, route: Route, chunk_rows: int) -> tuple[Int64s, Int64s]:
@@ -36,6 +37,27 @@ def written_chars(part: Part, route: HashRoute, operation: Operation) -> Int64s 
     if part.rows:
         return route.chars
     return np.zeros((operation.size, len(text_places(operation.schema))), np.int64)
+
+
+def agree_on_writing(operation: Operation, chars: Int64s | None) -> Written | None:
+    """Collective: all ranks call it. What all ranks know where all can write their rows; None on all where one cannot.
+
+    Parameters
+    ----------
+    operation : Operation
+    chars : ndarray of int64, shape (size, texts), optional
+        Bytes of the characters that go to each rank; None where this rank cannot write.
+    """
+    if not operation.vote(VoteKind.COUNT, (chars is not None,))[:, 0].all():
+        return None
+    assert chars is not None
+    lacking = operation.lacking or [False] * len(operation.schema.columns)  # without rows nothing is lacking
+    mine = np.concatenate((lacking, chars.reshape(-1))).astype(np.int64)  # more numbers than a vote has room for
+    every = np.array([np.frombuffer(text, np.int64) for text in operation.workspace.transport.share(mine.tobytes())])
+    sent = every[:, len(lacking) :].reshape(operation.size, *chars.shape)
+    if (sent.sum(axis=0) > MOST_CHARS).any():
+        return None
+    return Written(tuple(every[:, : len(lacking)].max(axis=0) > 0), sent)
 
 
 def meet(operation: Operation, sinks: Sequence[Sink]) -> None:

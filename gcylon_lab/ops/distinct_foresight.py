@@ -10,7 +10,7 @@ from typing import Any
 from ..config import GcylonConfig
 from ..tables.schema import Label
 from .distinct import check_keep
-from .foresight import foresee, limits_of, require_known
+from .foresight import foresee_exchange, limits_of, require_known
 from .group_foresight import LOCAL, Infos, Made, Making, are_together, foresee_together, made_here, opened
 from .plan import Plan, check_strategy
 from .set_foresight import PARTIAL
@@ -25,7 +25,7 @@ _VARIABLE_BYTES = 8  # of what is made of a variable column, as grouping counts
 def foresee_distinct(
     verb: str, infos: Infos, config: GcylonConfig, strategy: str, keys: Sequence[Label] | None, keep: str | bool
 ) -> Plan:
-    """Plan drop_duplicates or unique; see `foresee`. Without keys all columns must be equal."""
+    """Plan drop_duplicates or unique. Without keys all columns must be equal."""
     check_strategy(strategy)
     check_keep(keep)
     on = list(infos[0]["columns"]) if keys is None else list(keys)
@@ -84,7 +84,7 @@ def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on:
             strategy = "direct" if all(map(ge, most, sizes)) else "staged"
         plan = replace(found, strategy=strategy, result_bytes=max(sizes), reason=LOCAL)
     else:
-        plan = foresee(
+        plan = foresee_exchange(
             "shuffle",
             made_here(infos, rows, sizes, held, config),
             config,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..errors import BudgetExceeded
-from .counting import count_rows, go_on, meet, memory_named, written_chars
+from .counting import agree_on_writing, count_rows, go_on, meet, memory_named, written_chars
 from .operation import Operation
 from .part import Part, Partitioning
 from .partition import HashRoute
@@ -14,7 +14,7 @@ from .placement import Int64s, PlacedSink, Sink
 from .round_sinks import KeptSink, StagedSink
 from .rounds import Route, exchange_rounds
 from .shapes import Shapes
-from .written import Written, agree_on_writing
+from .written import Written
 from .written_sink import WrittenSink
 from .written_turns import WrittenTurns, turns_for
 

@@ -1,4 +1,4 @@
-"""The plan of a verb from what is known of a table already: no data is read and no rank asked."""
+"""The plan of an exchange from what is known of a table already: no data is read and no rank asked."""
 
 from __future__ import annotations
 
@@ -12,52 +12,29 @@ from ..errors import ArgumentError, ColumnMissing
 from ..tables.schema import Label
 from ..tables.single_values import shown
 from .costs import all_staged, never_fits, room_wanted
-from .giving_way import giving_way_notes
-from .plan import Plan, check_strategy, make_plan
+from .plan import Plan, check_strategy, giving_way_notes, make_plan
 from .shapes import VERBS, Shapes, after_cutting, stage_slice_bytes
 
-DISTINCT = ("drop_duplicates", "unique")
 
-
-def foresee(
+def foresee_exchange(
     verb: str,
     infos: Sequence[Mapping[str, Any]],
     config: GcylonConfig,
     *,
     strategy: str = "auto",
-    on: Sequence[Label] | None = (),
+    on: Sequence[Label] = (),
     root: int = 0,
     rows_per_rank: Sequence[int] | None = None,
     beside: Sequence[int] = (),
-    in_order: bool = False,
-    asked: Sequence[tuple[str, Label | None]] = (),
-    keep: str | bool = "first",
 ) -> Plan:
-    """Plan a verb from every rank's ``Table.info()``.
+    """Plan an exchange, one of `VERBS`, from every rank's ``Table.info()``.
 
     Parameters
     ----------
-    verb : str
-        shuffle, allgather, gather, broadcast, repartition, sort_values, groupby, drop_duplicates or unique.
-    infos : sequence of mapping
-        One a rank, in rank order.
-    config : GcylonConfig
-        The settings it would run with.
-    strategy : str, default "auto"
-    on : sequence of labels, or None
-        Keys of a shuffle, a sort or a group-by; columns whose values are distinct then, all of them where it is None.
-    root : int
-        Of gather and broadcast.
-    rows_per_rank : sequence of int, optional
-        Of repartition.
+    verb, infos, config, strategy, on, root, rows_per_rank
+        As for `gcylon_lab.ops.estimate_verb.foresee`.
     beside : sequence of int, optional
         Bytes in use on each rank that do not give way, beside the table's own: none by default.
-    in_order : bool, default False
-        Whether the groups of a group-by are sorted then.
-    asked : sequence of (str, label or None)
-        Functions of a group-by, each with its column; none if they are not known yet.
-    keep : {"first", "last", False}
-        Of drop_duplicates.
 
     Returns
     -------
@@ -70,15 +47,6 @@ def foresee(
         As the verb itself would: a missing column, a root out of range, a budget that is too small.
     """
     (infos,) = as_used([infos], config)
-    if verb == "groupby":
-        from .groupby_foresight import foresee_groupby  # which stands on this file
-
-        return foresee_groupby(infos, config, strategy, on or (), in_order=in_order, asked=asked)
-    if verb in DISTINCT:
-        from .distinct_foresight import foresee_distinct
-
-        return foresee_distinct(verb, infos, config, strategy, on, keep)
-    on = on or ()
     if verb not in VERBS:
         raise ArgumentError(f"verb={verb!r} is none.", advice=f"It is one of {', '.join(VERBS)}.")
     check_strategy(strategy)

@@ -1,11 +1,10 @@
-"""What gives way to an operation: counted while it runs, told by all ranks, and noted in its plan."""
+"""What gives way to an operation: counted while it runs."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
 
-from ..units import format_bytes
 from .part import Part
 from .views import ShownPart
 from .workspace import Workspace
@@ -44,36 +43,3 @@ class GivingWay:
             else:
                 others += part.gave_way_bytes - before
         return own, others
-
-
-def giving_way_notes(
-    own_bytes: int, other_bytes: int, *, inputs: int = 1, ran: bool = False, come_back: bool = False
-) -> tuple[str, ...]:
-    """What a plan says of it: it is why a smaller limit may allow what a larger one does not.
-
-    Parameters
-    ----------
-    own_bytes, other_bytes : int
-        Bytes of inputs and of other tables, on the rank that has most.
-    inputs : int, default 1
-        How many the operation takes.
-    ran : bool, default False
-        Whether it has run; it is still to come otherwise.
-    come_back : bool, default False
-        Whether a limit of this operation alone was the reason.
-    """
-    later = "; {} come{} back when next used, as the limit was this operation's alone" if come_back else ""
-    are, makes = ("were", "made") if ran else ("are", "makes")
-    notes = []
-    if other_bytes:
-        notes.append(
-            f"other tables {are} staged first, up to {format_bytes(other_bytes)} a rank, which {makes} room"
-            + later.format("they", "")
-        )
-    if own_bytes:
-        name, is_ = ("the table itself", "was" if ran else "is") if inputs == 1 else ("the tables themselves", are)
-        notes.append(
-            f"{name} {is_} staged first, up to {format_bytes(own_bytes)} a rank, which {makes} room, and {is_} read "
-            "back piece by piece" + (later.format("it", "s") if inputs == 1 else later.format("they", ""))
-        )
-    return tuple(notes)

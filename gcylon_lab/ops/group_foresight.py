@@ -10,7 +10,7 @@ from ..config import GcylonConfig
 from ..tables.partition import partition_scratch_bytes
 from ..tables.schema import Label
 from .buckets import LEAST_CHUNK_BYTES, MOST_BUCKETS, RUN_ROW_BYTES, run_rows
-from .foresight import foresee, limits_of, shapes_ahead, target_rows, what_gives_way
+from .foresight import foresee_exchange, limits_of, shapes_ahead, target_rows, what_gives_way
 from .local import PIECES_IN_LIMIT
 from .plan import Plan
 from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT, leaves_unpacked, stage_slice_bytes
@@ -72,7 +72,7 @@ def foresee_together(
     infos : sequence of mapping
         Of its columns that travel, once tables have given way: see `opened`.
     config, strategy, on
-        As for `foresee`.
+        As for `foresee_exchange`.
     making : Making
 
     Returns
@@ -83,7 +83,7 @@ def foresee_together(
     limits = limits_of(infos, config)
     if are_together(infos, on):
         return _where_they_are(verb, infos, config, strategy, making)
-    plan = foresee("shuffle", infos, config, strategy=strategy, on=on)
+    plan = foresee_exchange("shuffle", infos, config, strategy=strategy, on=on)
     after = shapes_ahead("shuffle", infos, config, strategy)[1]
     rows, sizes = spread_evenly(infos)
     may_stage, kind = _may_stage(infos, config), _kind(infos, config)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.schema import Schema
 from .chunk import Chunk
 from .group_counts import KeysSeen

@@ -10,7 +10,8 @@ from ..config import GcylonConfig
 from ..errors import BudgetExceeded
 from ..tables.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS
 from ..tables.schema import Label
-from .foresight import foresee, require_known
+from . import sort_costs  # noqa: F401  of the sort of groups
+from .foresight import foresee_exchange, require_known
 from .group_foresight import (
     Infos,
     Made,
@@ -40,7 +41,7 @@ _ORDERING = ("median", "quantile")
 def foresee_groupby(
     infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label], *, in_order: bool, asked: Asked
 ) -> Plan:
-    """Plan a group-by; see `foresee`."""
+    """Plan a group-by."""
     check_strategy(strategy)
     asked = list(dict.fromkeys(asked))
     require_known(infos, [*on, *(column for _, column in asked if column is not None)])
@@ -129,7 +130,7 @@ def _then_sorted(
         rows, sizes = spread_evenly(infos)
     groups = made_here(infos, rows, sizes, made, config)
     try:
-        then = foresee("sort_values", groups, config, strategy=strategy, on=on)
+        then = foresee_exchange("sort_values", groups, config, strategy=strategy, on=on)
     except BudgetExceeded as error:  # there may be far fewer
         wide = ", and each as wide as one" if assumption == _AS_ROWS else ""
         note += f"; were they as many as the rows{wide}: {error.message}"

@@ -9,7 +9,7 @@ from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.aggregation import Aggregations, Kernel, partial_schema, result_schema
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.schema import Schema
 from .buckets import MOST_BUCKETS, fan_out, split_in_buckets, writes_runs
 from .group_counts import KeysSeen, found_in, is_growing, rows_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..memory.lower import LowerFile
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.promotion import may_not_fit
 from ..tables.schema import Schema, agree_schemas
 from .chunk import Chunk, hold, stage_slices

@@ -110,7 +110,7 @@ class _Join:
         local = LocalJoin(self.work, columns, self.build, self.schemas)
         self._foresee(local, meeting)
         if self.spec.how == "cross":
-            refuse_too_large(self.operation, self.limits, crossed_bytes(meeting, self.sizes, local.result.schema))
+            refuse_too_large(self.operation, self.limits, crossed_bytes(meeting.moved, self.sizes, local.result.schema))
         first = self._passes(local, meeting) if self.memory.passes > 1 else 0
         if first is not None:
             self._at_once(local, meeting, first)

@@ -13,7 +13,7 @@ from ..config import GcylonConfig
 from ..errors import GcylonError
 from ..memory.budget import exceeded
 from ..tables.join_columns import JoinSpec
-from .foresight import as_used, foresee
+from .foresight import as_used, foresee_exchange
 from .join_alternatives import Foreseen, join_alternatives
 from .join_memory import JoinMemory, join_memory
 from .join_passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
@@ -183,9 +183,9 @@ def _exchange(meeting: Meeting, name: str, left: Infos, right: Infos, config: Gc
     held = strategy in ("direct", "chunked") and name == "left" == meeting.moved[0]
     beside = [i["tiers"]["device"] for i in right] if held else []
     if meeting.kind == "broadcast":
-        return foresee("allgather", infos, config, strategy=strategy, beside=beside)
+        return foresee_exchange("allgather", infos, config, strategy=strategy, beside=beside)
     keys: Any = [*meeting.keys(name)]
-    return foresee("shuffle", infos, config, strategy=strategy, on=keys, beside=beside)
+    return foresee_exchange("shuffle", infos, config, strategy=strategy, on=keys, beside=beside)
 
 
 def _peaks(

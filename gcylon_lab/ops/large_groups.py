@@ -3,28 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from ..errors import BudgetExceeded
-from ..memory.budget import exceeded
+from ..memory.budget import Reservation, exceeded
 from ..tables.aggregation import Aggregations, Kernel, mergeable_steps, whole_rows
-from ..tables.data import Array, Columns
+from ..tables.data import Array, Columns, Data
 from ..tables.order_values import array_at
-from ..tables.schema import Label
+from ..tables.schema import Label, Schema
 from ..tables.taking import as_column
+from .group_counts import KeysSeen
+from .one_table import Grouped
 from .part import Part
 from .selecting import quantile_positions, select_words
 from .sides import new_label
 from .views import view_of
 
-if TYPE_CHECKING:
-    from .groups import Grouping
-
 _BY_PASSES = ("median", "quantile")
 _WORTH = 2.0  # rows of a value, for partial results
 _ROWS_A_KEY = 4  # where rows do not fit at once, and may be brought together of partial results
+
+
+class Groups(Grouped, Protocol):
+    """What large groups are computed with; see `Grouping`."""
+
+    result_schema: Schema
+
+    def beside(self, steps: Aggregations, *, dropna: bool | None = None, schema: Schema | None = None) -> Groups:
+        """Other groups of the same rows, or of rows that have a schema, in the same work."""
+        ...
+
+    def sample(self, part: Part) -> KeysSeen:
+        """Look at some rows of a part in many places; what they tell is kept."""
+        ...
+
+    def fold(self, part: Part, groups: float, *, using_up: bool) -> tuple[Part, bool]:
+        """Partial results of rows, and whether every key has one."""
+        ...
+
+    def whole(self, part: Part, kernels: Sequence[Kernel], result: Part, *, using_up: bool) -> None:
+        """Compute groups of which all rows are here, and their last step, into a result."""
+        ...
+
+    def finish_all(self, partial: Part, result: Part) -> None:
+        """The last step on partial results that have one row a key, which are used up."""
+        ...
+
+    def finish(self, made: Data, claim: Reservation, result: Part) -> None:
+        """The last step on whole groups that were made under a claim."""
+        ...
 
 
 def may_be_large(steps: Aggregations) -> bool:
@@ -39,13 +68,13 @@ def _whole(steps: Aggregations) -> list[Kernel]:
 
 
 def fold_large_groups(
-    grouping: Grouping, part: Part, kernels: Sequence[Kernel], result: Part, looked_at: int, keys: int
+    grouping: Groups, part: Part, kernels: Sequence[Kernel], result: Part, looked_at: int, keys: int
 ) -> bool:
     """Bring rows of few keys together piece by piece, and do their last step, into a result.
 
     Parameters
     ----------
-    grouping : Grouping
+    grouping : Groups
         Whose steps can be brought together of partial results.
     part : Part
         All rows of their groups, or partial results of these. They are there afterwards.
@@ -81,12 +110,12 @@ def fold_large_groups(
         grouping.work.forget(folded)
 
 
-def reduce_large_group(grouping: Grouping, part: Part, result: Part) -> bool:
+def reduce_large_group(grouping: Groups, part: Part, result: Part) -> bool:
     """Compute the group of rows that do not fit at once, and its last step, into a result.
 
     Parameters
     ----------
-    grouping : Grouping
+    grouping : Groups
         Whose steps `may_be_large`.
     part : Part
         All rows of their groups. They are there afterwards.
@@ -119,7 +148,7 @@ def reduce_large_group(grouping: Grouping, part: Part, result: Part) -> bool:
     return True
 
 
-def rows_do_not_fit(grouping: Grouping, needed: int) -> BudgetExceeded:
+def rows_do_not_fit(grouping: Groups, needed: int) -> BudgetExceeded:
     """The error of rows of one key that are needed at once, of which so many bytes are needed."""
     budget, operation = grouping.work.workspace.budget, grouping.work.operation
     would_do = budget.used_bytes + needed + operation.gave_way_bytes
@@ -128,7 +157,7 @@ def rows_do_not_fit(grouping: Grouping, needed: int) -> BudgetExceeded:
     return exceeded(what, needed, budget.used_bytes, budget.limit_bytes, would_do=would_do, staged=staged)
 
 
-def _merged(grouping: Grouping, part: Part) -> Columns | None:
+def _merged(grouping: Groups, part: Part) -> Columns | None:
     """What can be brought together of partial results: one row, or none; None where there are several keys."""
     work = grouping.work
     size = new_label(grouping.partial_schema.names, "rows")
@@ -145,7 +174,7 @@ def _merged(grouping: Grouping, part: Part) -> Columns | None:
         work.forget(partial)
 
 
-def _quantiles(grouping: Grouping, part: Part, kernels: list[Kernel]) -> dict[Label, Array]:
+def _quantiles(grouping: Groups, part: Part, kernels: list[Kernel]) -> dict[Label, Array]:
     """The arrays of medians and quantiles, one row each, by output."""
     if not kernels:
         return {}
@@ -161,7 +190,7 @@ def _quantiles(grouping: Grouping, part: Part, kernels: list[Kernel]) -> dict[La
     return arrays
 
 
-def _distinct(grouping: Grouping, part: Part, kernel: Kernel) -> int:
+def _distinct(grouping: Groups, part: Part, kernel: Kernel) -> int:
     """How many different values a column has here; a missing one is none."""
     work, name = grouping.work, kernel.inputs[0]
     values = view_of(work.workspace, part, [name])

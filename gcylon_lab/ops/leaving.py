@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile, LowerRegion
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.schema import Schema
 from .chunk import Chunk, stage_slices
 from .workspace import Workspace

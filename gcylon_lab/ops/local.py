@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from ..memory.budget import Reservation, exceeded
 from ..memory.lower import LowerFile
 from ..profiling import span
-from ..tables.backend import Backend, Data
+from ..tables.backend import Backend
+from ..tables.data import Data
 from ..tables.schema import Label, Schema
 from .chunk import Chunk, fill_together, filled, hold
 from .leaving import Leaving

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..memory.budget import Reservation
 from ..profiling import span
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.join_columns import JoinColumns
 from ..tables.joining import KeyIndex, Matches
 from ..tables.key_forms import key_form

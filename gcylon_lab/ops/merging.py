@@ -8,8 +8,7 @@ from contextlib import ExitStack, contextmanager
 from ..memory.budget import Reservation
 from ..memory.lower import LowerFile
 from ..profiling import span
-from ..tables.backend import Data
-from ..tables.data import Columns
+from ..tables.data import Columns, Data
 from ..tables.pandas_sorting import sort_order, take_rows
 from ..tables.schema import Schema
 from ..tables.sorting import SortKey

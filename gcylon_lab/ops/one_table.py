@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..memory.budget import Reservation
 from ..profiling import span
-from ..tables.backend import Data
+from ..tables.aggregation import Aggregations
+from ..tables.data import Data
 from ..tables.relational import Folding
-from .local import PIECES_IN_LIMIT
+from ..tables.schema import Schema
+from .local import PIECES_IN_LIMIT, LocalWork
 from .part import Part
 from .pieces import pieces_ahead
 
-if TYPE_CHECKING:
-    from .groups import Grouping
+
+class Grouped(Protocol):
+    """What is grouped, and how; see `Grouping`."""
+
+    work: LocalWork
+    steps: Aggregations
+    rows_schema: Schema
+    partial_schema: Schema
 
 
-def fold_in_one_table(
-    grouping: Grouping, part: Part, groups: float, rows: int, *, in_order: bool = True
-) -> Part | None:
+def fold_in_one_table(grouping: Grouped, part: Part, groups: float, rows: int, *, in_order: bool = True) -> Part | None:
     """Partial results of a part's rows, one row a key.
 
     Parameters
     ----------
-    grouping : Grouping
+    grouping : Grouped
     part : Part
         Its rows are there afterwards.
     groups : float
@@ -61,7 +67,7 @@ def fold_in_one_table(
     return partial
 
 
-def _expect(grouping: Grouping, part: Part, table: Folding, groups: float, rows: int) -> None:
+def _expect(grouping: Grouped, part: Part, table: Folding, groups: float, rows: int) -> None:
     """Predict folding: beside the table stands a piece, and at the end what is read out of it."""
     most = float(table.reading_bytes(groups))
     for ahead in pieces_ahead(part, grouping.rows_schema, rows):
@@ -70,7 +76,7 @@ def _expect(grouping: Grouping, part: Part, table: Folding, groups: float, rows:
 
 
 def _folded(
-    grouping: Grouping, part: Part, table: Folding, rows: int, in_order: bool
+    grouping: Grouped, part: Part, table: Folding, rows: int, in_order: bool
 ) -> tuple[Data, Reservation] | None:
     work = grouping.work
     with work.claim(table.nbytes):

@@ -15,20 +15,19 @@ from ..config import GcylonConfig
 from ..errors import BudgetExceeded, ConfigError, GcylonError, RanksDisagree
 from ..memory.budget import Reservation
 from ..profiling import OperationRecord
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.planes import text_places
 from ..tables.schema import Schema, agree_schemas
 from ..urls import without_secrets
 from .advice import advise, limit_that_does
 from .costs import Pieces, all_staged, costs_of, expected_results, never_fits, room_wanted
-from .part import Part
 from .plan import Plan, check_strategy, make_plan
 from .requests import Request, check_settings, digest
 from .shapes import VERBS, Shapes, after_cutting
 from .shared_memory import claimed_bytes
 from .views import ShownPart
 from .votes import VoteKind, Votes, agreed
-from .workspace import Workspace
+from .workspace import Evictable, Workspace
 from .written import ColumnsSeen, columns_seen, columns_told, null_columns
 
 Int64s = npt.NDArray[np.int64]
@@ -218,12 +217,12 @@ class Operation:
         if workspace.budget.used_bytes + wanted.here > limit:
             workspace.make_room(wanted.least, limit, [self.request.part], with_views=True)
 
-    def may_give_way(self) -> list[Part]:
+    def may_give_way(self) -> list[Evictable]:
         """Parts on this rank that could be staged to make room: the input, and what is no input."""
         part = self.request.part
         return [*self.not_in_use(), *(part.behind if isinstance(part, ShownPart) else (part,))]
 
-    def not_in_use(self) -> list[Part]:
+    def not_in_use(self) -> list[Evictable]:
         """Parts on this rank that are no input of this operation."""
         used = (self.request.part, *self.request.others)
         return [part for part in self.workspace.parts if not any(part is one for one in used)]

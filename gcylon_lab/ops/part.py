@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import SpillError
 from ..memory.lower import LowerFile
-from ..tables.backend import Data
-from ..tables.cudf_partition_source import TILE_ROWS
+from ..tables.data import Data
+from ..tables.scattering import TILE_ROWS
 from ..tables.schema import Label, Schema
 from .chunk import Chunk, Eviction, stage_slices
 from .shapes import slices_of

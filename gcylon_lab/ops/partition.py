@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..errors import BudgetExceeded
 from ..memory.budget import Reservation
 from ..profiling import span
-from ..tables.backend import Data, Ids
+from ..tables.data import Data, Ids
 from ..tables.planes import held_row_bytes, text_places
 from ..tables.scattering import MOST_SCATTERED, Scattering, Scatters, Writes, scatter_bytes
 from ..tables.schema import Label

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import GcylonError
-from .foresight import foresee
+from .estimate_verb import foresee
 from .operation import Operation
 from .part import Part
 from .plan import Plan

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import ReadError
 from ..profiling import span
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.expressions import Expression
 from ..tables.read_plans import RowPiece
 from ..tables.row_filters import filtered

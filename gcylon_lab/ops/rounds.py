@@ -13,7 +13,7 @@ from ..comm.transport import Receive, Send, WritableWindows
 from ..errors import BudgetExceeded, CommError
 from ..memory.budget import Reservation, exceeded
 from ..profiling import span
-from ..tables.backend import Data
+from ..tables.data import Data
 from ..tables.scattering import Scattering
 from .operation import Operation
 from .part import Part

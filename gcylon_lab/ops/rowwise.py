@@ -9,7 +9,8 @@ from typing import Any
 from ..config import GcylonConfig
 from ..errors import ArgumentError, BudgetExceeded, GcylonError, UnsupportedDtype
 from ..memory.budget import exceeded
-from ..tables.backend import Backend, Data
+from ..tables.backend import Backend
+from ..tables.data import Data
 from ..tables.expressions import Expression
 from ..tables.refusals import is_refused_on_gpus
 from ..tables.schema import Label, Schema, agree_schemas, require_distinct

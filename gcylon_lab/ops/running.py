@@ -12,10 +12,10 @@ from ..memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ..profiling import OperationRecord
 from ..profiling import operation as recorded
 from ..urls import without_secrets
-from .giving_way import GivingWay, giving_way_notes
+from .giving_way import GivingWay
 from .operation import Operation
 from .part import Part
-from .plan import UNCOUNTED, Plan
+from .plan import UNCOUNTED, Plan, giving_way_notes
 from .requests import Request
 from .votes import VoteKind
 from .workspace import Workspace

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from ..memory.tiers import SpillFile, SpillRegion
 from ..profiling import span
-from ..tables.backend import Data
-from ..tables.data import Columns, concat_arrays
+from ..tables.data import Columns, Data, concat_arrays
 from ..tables.packing import byte_view, pack_variable, unpack_variable
 from ..tables.schema import Label, Schema
 from .chunk import Chunk

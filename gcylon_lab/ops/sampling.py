@@ -8,7 +8,7 @@ import numpy as np
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError
-from ..tables.order_bits import Words
+from ..tables.data import Words
 from .groupby import shared_checks
 from .local import LocalWork
 from .operation import Operation

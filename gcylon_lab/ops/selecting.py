@@ -12,7 +12,8 @@ import numpy.typing as npt
 from ..comm.single import SingleTransport
 from ..comm.transport import Transport
 from ..profiling import span
-from ..tables.order_bits import Words, bin_width, histogram
+from ..tables.data import Words
+from ..tables.order_bits import bin_width, histogram
 from ..tables.schema import Label, Schema
 from .local import LocalWork
 from .operation import Operation

@@ -21,7 +21,7 @@ from .appending import (
     require_choices,
     tables_note,
 )
-from .foresight import as_used, foresee
+from .foresight import as_used, foresee_exchange
 from .operation import Operation
 from .part import Part
 from .plan import Plan, check_strategy
@@ -92,12 +92,12 @@ def _met(verb: str, left: Infos, right: Infos, config: GcylonConfig, strategy: s
     if size == 1 or (spread[0] is not None and spread[0] == spread[1]):
         return _grouped(verb, both, _local(verb, both, config, strategy, _LOCAL), config)
     if spread == [None, None]:
-        plan = foresee("shuffle", both, config, strategy=strategy, on=keys)
+        plan = foresee_exchange("shuffle", both, config, strategy=strategy, on=keys)
         return _grouped(verb, both, replace(plan, notes=(PARTIAL, *plan.notes)), config)
     stays = staying(spread, [sum(i["nbytes"] for i in infos) for infos in (left, right)])
     by = spread[stays]
     assert by is not None
-    plan = foresee("shuffle", (left, right)[1 - stays], config, strategy=strategy, on=by)
+    plan = foresee_exchange("shuffle", (left, right)[1 - stays], config, strategy=strategy, on=by)
     return _grouped(verb, both, replace(plan, notes=(staying_note(stays, by), *plan.notes)), config)
 
 
@@ -200,7 +200,7 @@ def _in_global_order(tables: Sequence[Infos], config: GcylonConfig, strategy: st
         total = sum(widths)
         if not total:
             continue
-        plans.append(foresee("repartition", there, config, strategy=strategy, rows_per_rank=widths))
+        plans.append(foresee_exchange("repartition", there, config, strategy=strategy, rows_per_rank=widths))
         if plans[-1].strategy != "staged":
             nbytes = sum(i["nbytes"] for i in infos)
             made = [more + nbytes * width // total for more, width in zip(made, widths, strict=True)]

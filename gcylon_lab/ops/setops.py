@@ -11,10 +11,9 @@ from ..config import GcylonConfig
 from ..errors import UnsupportedDtype
 from ..memory.budget import Reservation
 from ..tables.aggregation import Aggregations, Kernel, whole_rows
-from ..tables.backend import Data
-from ..tables.column import Column
+from ..tables.column import Column, require_hashable
+from ..tables.data import Data
 from ..tables.expressions import Expression, col
-from ..tables.hashing import require_hashable
 from ..tables.promotion import fixed_column
 from ..tables.schema import Label, Schema
 from .appending import appended

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from ..memory.budget import Reservation
 
-if TYPE_CHECKING:
-    from .part import Part
+
+class HeldChunk(Protocol):
+    """A chunk, as far as its memory matters."""
+
+    @property
+    def tier(self) -> str: ...
+
+    @property
+    def claim(self) -> object: ...
 
 
-def claims_of(part: Part) -> dict[int, Reservation]:
+class Holder(Protocol):
+    """A part, as far as its memory matters."""
+
+    @property
+    def chunks(self) -> Sequence[HeldChunk]: ...
+
+    @property
+    def last_used(self) -> int: ...
+
+
+H = TypeVar("H", bound=Holder)
+
+
+def claims_of(part: Holder) -> dict[int, Reservation]:
     """Claims of a part's chunks on the device tier, each once, by identity."""
     claims: dict[int, Reservation] = {}
     waiting: list[object] = [chunk.claim for chunk in part.chunks if chunk.tier == "device"]
@@ -24,7 +44,7 @@ def claims_of(part: Part) -> dict[int, Reservation]:
     return claims
 
 
-def claimed_bytes(parts: Iterable[Part]) -> int:
+def claimed_bytes(parts: Iterable[Holder]) -> int:
     """Bytes of the budget that are free once all chunks of some parts have left the device tier.
 
     What several chunks share counts once.
@@ -35,14 +55,14 @@ def claimed_bytes(parts: Iterable[Part]) -> int:
     return sum(claim.nbytes for claim in claims.values())
 
 
-def giving_way_together(parts: Iterable[Part], alive: Iterable[Part], *, with_views: bool) -> list[list[Part]]:
+def giving_way_together(parts: Iterable[H], alive: Iterable[H], *, with_views: bool) -> list[list[H]]:
     """Parts that free memory when they give way, those together that hold it together; longest unused first.
 
     Parameters
     ----------
-    parts : iterable of Part
+    parts : iterable of Holder
         Those that may give way.
-    alive : iterable of Part
+    alive : iterable of Holder
         All that there are.
     with_views : bool
         Whether the others that share memory with them may give way too.

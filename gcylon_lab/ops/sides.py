@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import ColumnMissing, GcylonError, SchemaMismatch
-from ..tables.backend import Data
 from ..tables.column import Column
+from ..tables.data import Data
 from ..tables.join_columns import with_missing
 from ..tables.promotion import in_one_zone, promote
 from ..tables.schema import Label, Schema

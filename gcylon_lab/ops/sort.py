@@ -10,8 +10,8 @@ import numpy as np
 from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
 from ..profiling import span
-from ..tables.backend import Data, Ids
 from ..tables.column import Label
+from ..tables.data import Data, Ids
 from ..tables.single_values import check_choice
 from ..tables.sorting import SortKey, require_sortable
 from .exchange import exchange_table

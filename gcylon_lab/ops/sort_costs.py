@@ -9,7 +9,7 @@ import numpy as np
 
 from ..tables.pandas_sorting import sort_scratch_bytes
 from ..tables.sorting import device_scratch_bytes
-from .costs import Costs, Numbers, Pieces, expected_results
+from .costs import COSTS, Costs, Numbers, Pieces, expected_results
 from .shapes import FAST_CHUNK_BYTES, Shapes
 
 ORDER_BYTES = 8
@@ -107,6 +107,9 @@ class SortCosts(Costs):
             return joining
         buckets, looked = bucket_count(int(joining), int(free)), sum(sample_rows(self._shapes)) / self._shapes.size
         return max(min(max(free * RUN_SHARE, largest_bucket(joining, 1 / buckets, looked)), free * ALL_SHARE), 0.0)
+
+
+COSTS["sort_values"] = SortCosts
 
 
 def largest_bucket(joining_bytes: float, share: float, looked_at: float) -> float:

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from ..profiling import span
 from ..tables import packing
-from ..tables.backend import Data
-from ..tables.data import Columns, concat_columns, empty_columns
+from ..tables.data import Columns, Data, concat_columns, empty_columns
 from ..tables.pandas_sorting import sort_order, sort_scratch_bytes, split_ids, starts_of_equal_rows, take_rows
 from ..tables.schema import Schema
 from ..tables.sorting import SortKey

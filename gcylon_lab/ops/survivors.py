@@ -12,8 +12,8 @@ import pyarrow as pa
 from ..memory.budget import Reservation
 from ..profiling import span
 from ..tables.aggregation import whole_rows
-from ..tables.backend import Data, Ids
 from ..tables.column import Column
+from ..tables.data import Data, Ids
 from ..tables.order_bits import from_bits
 from ..tables.promotion import fixed_column
 from ..tables.schema import Label, Schema

@@ -11,7 +11,6 @@ from ..memory.room import UNKNOWN
 from ..tables.planes import OFFSET_BYTES, text_places
 from ..tables.schema import Schema
 from ..units import format_bytes
-from .join_plan import Meeting
 from .operation import Int64s, Operation
 from .requests import digest
 from .votes import VoteKind, agreed
@@ -25,12 +24,12 @@ def least_bytes(rows: int, schema: Schema) -> int:
     return min(MOST_BYTES, rows * (schema.row_bytes + OFFSET_BYTES * len(text_places(schema))))
 
 
-def crossed_bytes(meeting: Meeting, sizes: Int64s, schema: Schema) -> list[int]:
-    """Bytes of a cross join's result on each rank, at the least; sizes as `join_memory` takes them."""
+def crossed_bytes(moved: Sequence[str], sizes: Int64s, schema: Schema) -> list[int]:
+    """Bytes of a cross join's result on each rank, at the least; what moves goes to all. Sizes as for `join_memory`."""
     left, right = ([int(n) for n in sizes[:, place]] for place in (1, 3))
-    if "left" in meeting.moved:
+    if "left" in moved:
         left = [sum(left)] * len(left)
-    if "right" in meeting.moved:
+    if "right" in moved:
         right = [sum(right)] * len(right)
     return [least_bytes(one * other, schema) for one, other in zip(left, right, strict=True)]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..config import GcylonConfig
 from ..memory.budget import Reservation, exceeded
-from ..tables.backend import Data
+from ..tables.data import Data
 from .chunk import Chunk
 from .operation import Int64s, Operation
 from .part import Part

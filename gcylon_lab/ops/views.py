@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from ..memory.budget import Reservation
-from ..tables.backend import Data
 from ..tables.column import Column
+from ..tables.data import Data
 from ..tables.schema import Label, Schema
 from .chunk import Chunk, Eviction
 from .part import Part, Partitioning

@@ -6,7 +6,7 @@ import itertools
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..comm.transport import Transport, WritableWindows
 from ..config import GcylonConfig
@@ -18,10 +18,37 @@ from ..tables.backend import Backend
 from ..tables.scattering import Scatters, Writes
 from ..tables.schema import Schema
 from .shapes import DEVICE_CHUNK_BYTES, stage_slice_bytes
-from .shared_memory import giving_way_together
+from .shared_memory import Holder, giving_way_together
 
-if TYPE_CHECKING:
-    from .part import Part
+
+class Evictable(Holder, Protocol):
+    """A part, as a workspace knows it: what may be staged to make room."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in all tiers."""
+        ...
+
+    @property
+    def staged_bytes(self) -> int:
+        """Bytes below the device tier."""
+        ...
+
+    @property
+    def gave_way_bytes(self) -> int:
+        """Bytes that have ever left the device tier."""
+        ...
+
+    def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int, *, one_limit: int | None = None) -> int:
+        """Move chunks from the device tier down until so many bytes are free; returns how many were."""
+        ...
+
+    def release(self) -> None:
+        """Drop all chunks."""
+        ...
 
 
 @dataclass
@@ -32,7 +59,7 @@ class Workspace:
     ----------
     free_at_start_bytes : int
         What ``gpu_memory_fraction`` is a fraction of.
-    parts : WeakSet of Part
+    parts : WeakSet of Evictable
         Every part alive on this rank, so that one that is not in use can be staged.
     """
 
@@ -44,7 +71,7 @@ class Workspace:
     config: GcylonConfig
     free_at_start_bytes: int
     operation_number: int = 0
-    parts: weakref.WeakSet[Part] = field(default_factory=weakref.WeakSet)
+    parts: weakref.WeakSet[Evictable] = field(default_factory=weakref.WeakSet)
     uses: Iterator[int] = field(default_factory=lambda: itertools.count(1))
     _scattering: tuple[Transport, Backend, bool] | None = field(default=None, init=False, repr=False)
 
@@ -110,7 +137,7 @@ class Workspace:
         return stage_slice_bytes(limit_bytes, large=self.stages_beside(schema))
 
     def make_room(
-        self, wanted_bytes: int, limit_bytes: int, parts: Iterable[Part], *, with_views: bool = False
+        self, wanted_bytes: int, limit_bytes: int, parts: Iterable[Evictable], *, with_views: bool = False
     ) -> None:
         """Stage chunks, of parts used longest ago first, until so many bytes are free or none is left to stage.
 
@@ -118,7 +145,7 @@ class Workspace:
         ----------
         wanted_bytes, limit_bytes : int
             What shall be free, of how much.
-        parts : iterable of Part
+        parts : iterable of Evictable
             Those that may give way. One that shares all of its memory with a part that may not stays where it is:
             nothing would be free then.
         with_views : bool, default False

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ..tables.planes import MOST_CHARS, can_write, planes_of
+from ..tables.planes import can_write, planes_of
 from ..tables.scattering import Writes
 from ..tables.schema import Schema
-from .votes import VoteKind
 
 if TYPE_CHECKING:
-    from .operation import Operation
     from .part import Part
     from .workspace import Workspace
 
@@ -114,24 +112,3 @@ def columns_seen(schema: Schema, there: Bools, nulls: Int64s, ready: Int64s, dig
     all_ready = bool(ready[there].all()) and bool((digests[there] == schema.digest()).all())
     writable = all_ready and can_write(schema) and bool((nulls[there] >= 0).all())
     return ColumnsSeen(writable, int(nulls[there].max(initial=0)) if writable else 0, all_ready)
-
-
-def agree_on_writing(operation: Operation, chars: Int64s | None) -> Written | None:
-    """Collective: all ranks call it. What all ranks know where all can write their rows; None on all where one cannot.
-
-    Parameters
-    ----------
-    operation : Operation
-    chars : ndarray of int64, shape (size, texts), optional
-        Bytes of the characters that go to each rank; None where this rank cannot write.
-    """
-    if not operation.vote(VoteKind.COUNT, (chars is not None,))[:, 0].all():
-        return None
-    assert chars is not None
-    lacking = operation.lacking or [False] * len(operation.schema.columns)  # without rows nothing is lacking
-    mine = np.concatenate((lacking, chars.reshape(-1))).astype(np.int64)  # more numbers than a vote has room for
-    every = np.array([np.frombuffer(text, np.int64) for text in operation.workspace.transport.share(mine.tobytes())])
-    sent = every[:, len(lacking) :].reshape(operation.size, *chars.shape)
-    if (sent.sum(axis=0) > MOST_CHARS).any():
-        return None
-    return Written(tuple(every[:, : len(lacking)].max(axis=0) > 0), sent)

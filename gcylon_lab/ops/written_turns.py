@@ -14,7 +14,7 @@ from ..errors import BudgetExceeded
 from ..memory.lower import LowerFile, LowerRegion
 from ..tables.scattering import scatter_bytes
 from .chunk import Chunk, stage
-from .counting import count_rows, go_on, meet, memory_named, written_chars
+from .counting import agree_on_writing, count_rows, go_on, meet, memory_named, written_chars
 from .operation import Int64s, Operation
 from .part import Part
 from .partition import HashRoute
@@ -22,7 +22,7 @@ from .round_sinks import StagedSink
 from .rounds import Route, exchange_rounds
 from .shapes import Shapes, id_bytes
 from .workspace import Workspace
-from .written import Written, agree_on_writing
+from .written import Written
 from .written_sink import WrittenSink
 
 # What comes in a turn is there with what is packed of it, by libcudf and into a message, while the turn before leaves:

@@ -12,15 +12,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeVar
 
 from gcylon_lab.errors import ArgumentError
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
-
-    from .spans import ThreadState
 
     Int64s = npt.NDArray[np.int64]
 
@@ -115,6 +113,23 @@ class Progress(NamedTuple):
     since_ns: int
 
 
+class OpenSpan(Protocol):
+    """A span that has not ended."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def start_ns(self) -> int: ...
+
+
+class Owner(Protocol):
+    """The thread that runs an operation; ``top`` is its innermost open span."""
+
+    @property
+    def top(self) -> OpenSpan | None: ...
+
+
 @dataclass(slots=True, eq=False)
 class OperationRecord:
     """One operation on one rank; whoever runs it fills it in.
@@ -164,7 +179,7 @@ class OperationRecord:
     phases: dict[str, int] = field(default_factory=dict)
     phase_bytes: dict[str, int] = field(default_factory=dict)
     sent_to: Int64s | None = None
-    owner: ThreadState | None = field(default=None, repr=False)
+    owner: Owner | None = field(default=None, repr=False)
     outer: OperationRecord | None = field(default=None, repr=False)
     elsewhere: dict[str, tuple[int, int]] = field(default_factory=dict, repr=False)
 

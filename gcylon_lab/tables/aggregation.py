@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from ..errors import UnsupportedDtype
 from .arrow_types import kind_of
-from .column import ARROW_DTYPE, Column, Label
-from .hashing import require_hashable
+from .column import ARROW_DTYPE, Column, Label, require_hashable
 from .promotion import fixed_column, masked_name, value_type
 from .schema import Schema
 

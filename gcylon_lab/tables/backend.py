@@ -13,30 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
-from .data import Columns
+from .data import Columns, Data, Ids, Int64s
 from .relational import RelationalBackend
 from .schema import Label, Schema
-
-Int64s = npt.NDArray[np.int64]
-Ids = npt.NDArray[Any]
-
-
-class Data(Protocol):
-    """Columns of equal length, with their schema. Never changed once made."""
-
-    @property
-    def schema(self) -> Schema: ...
-
-    @property
-    def rows(self) -> int: ...
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all buffers; for a slice, of the slice."""
-        ...
 
 
 class Output(Protocol):

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..errors import UnsupportedDtype
+from .arrow_types import kind_of
+
 Label = str | int
 
 # Kinds whose rows are one item of a numpy array each. The others are held as Arrow arrays, and so are columns of
@@ -179,3 +182,21 @@ def labels_digest(labels: Any) -> str:
 def _text_array(text: str) -> Any:
     table = pa.ipc.open_stream(pa.py_buffer(base64.b64decode(text))).read_all()
     return table.column(0).combine_chunks()
+
+
+def require_hashable(column: Column) -> Column:
+    """The column, which can be a key.
+
+    Raises
+    ------
+    UnsupportedDtype
+        If it cannot, naming it.
+    """
+    kind = column.kind if column.labels is None else kind_of(column.labels.type)
+    if kind in ("complex", "list", "struct", "map"):
+        raise UnsupportedDtype(
+            f"column {column.name!r} ({column.describe()}) cannot be a key",
+            advice="Key on another column; this one can travel as payload.",
+            column=column.name,
+        )
+    return column

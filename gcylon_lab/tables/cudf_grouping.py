@@ -12,7 +12,7 @@ import numpy as np
 import pylibcudf as plc
 
 from .aggregation import Kernel, sum_beyond
-from .column import Column, Label
+from .column import Column, Label, require_hashable
 from .cudf_data import (
     Array,
     DeviceColumns,
@@ -26,9 +26,9 @@ from .cudf_data import (
 from .cudf_group_table import GroupTable
 from .cudf_hash_groups import count_distinct, folding_table, hash_aggregated, may_hash, table_bytes
 from .cudf_rows import from_result, gathered, item_type, made, masked, nullable, numbers, over, select, take, validity
+from .data import Words
 from .group_kernels import between, two_sum
-from .hashing import require_hashable
-from .order_bits import Words, to_bits
+from .order_bits import to_bits
 from .refusals import refused_column
 from .schema import Schema
 

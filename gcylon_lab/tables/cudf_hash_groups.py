@@ -10,11 +10,10 @@ from collections.abc import Sequence
 import pylibcudf as plc
 
 from .aggregation import Kernel
-from .column import Column, Label
+from .column import Column, Label, require_hashable
 from .cudf_data import DeviceColumns, current_stream
 from .cudf_group_table import GroupTable, steps_of
 from .cudf_rows import nullable
-from .hashing import require_hashable
 from .schema import Schema
 
 _ANY_OF_EQUAL = (

@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from . import hash_forms, hashing
-from .column import Column, Label
+from .column import Column, Label, require_hashable
 from .cudf_data import Array, DeviceColumns, as_array, offsets_of
 from .cudf_hash_source import CONSTANTS, DECIMALS, KERNEL, NUMBERS, TEXTS
 from .cudf_transfer import to_host, uploaded
@@ -57,7 +57,7 @@ def partition_ids(data: DeviceColumns, keys: Sequence[Label], n: int, buckets: i
     UnsupportedDtype
         If a key cannot be hashed (lists, structs).
     """
-    columns = [hashing.require_hashable(data.schema[key]) for key in keys]
+    columns = [require_hashable(data.schema[key]) for key in keys]
     ids = cupy.empty(data.rows, hashing.id_dtype(n)) if into is None else into
     if n == 1 or not data.rows:
         ids.fill(0)

@@ -12,9 +12,10 @@ import pylibcudf as plc
 
 from .cudf_data import DeviceColumns, column_bytes, current_stream, joined, offsets_of
 from .cudf_gather import take_fixed
-from .cudf_partition_source import MOST_IDS, SCATTER, SOURCE, TILE_ROWS
+from .cudf_partition_source import MOST_IDS, SCATTER, SOURCE
 from .cudf_text_source import TEXTS
 from .cudf_transfer import Arriving, uploaded
+from .scattering import TILE_ROWS
 
 Int64s = npt.NDArray[np.int64]
 
@@ -25,7 +26,7 @@ _WEIGHING_BLOCKS = 1024
 @lru_cache(maxsize=1)
 def partition_module() -> Any:
     """The kernels, compiled."""
-    return cupy.RawModule(code=SOURCE + SCATTER + TEXTS)
+    return cupy.RawModule(code=f"#define TILE {TILE_ROWS}\n{SOURCE}{SCATTER}{TEXTS}")
 
 
 def partition(data: DeviceColumns, ids: Any, n: int, offsets: Int64s | None = None) -> tuple[DeviceColumns, Int64s]:

@@ -8,9 +8,10 @@ writes are contiguous. `weigh` adds up a length for each id.
 Compiled with `SCATTER`, `scatter_tiles` writes the rows of each id to an address of its own, which may be another GPU's
 memory. There tiles never hold rows of two pieces, so that the pieces of a part can be scattered one after the other;
 `count_piece_tiles` counts such tiles. There rows whose ids are not among those that are asked for stay where they are.
+
+The rows of a tile, `TILE`, are defined where it is compiled: `THREADS` times `STEPS`.
 """
 
-TILE_ROWS = 4096
 MOST_IDS = 256
 
 SOURCE = r"""
@@ -20,7 +21,6 @@ typedef unsigned int u32;
 typedef unsigned short u16;
 typedef unsigned char u8;
 
-#define TILE 4096
 #define THREADS 512
 #define WARPS 16
 #define STEPS 8           // rows a thread; a warp's rows are 256 consecutive ones

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from .cudf_data import DeviceColumns
 from .cudf_partition import THREADS, bits_of, partition_module
-from .cudf_partition_source import TILE_ROWS
 from .cudf_transfer import Arriving, uploaded
+from .scattering import TILE_ROWS
 
 Int64s = npt.NDArray[np.int64]
 

@@ -16,7 +16,8 @@ from .cudf_partition import THREADS, bits_of, partition_module
 from .cudf_scatter import DeviceScattering
 from .cudf_transfer import Arriving, uploaded
 from .cudf_types import device_type, item_dtype
-from .planes import OFFSET_BYTES, Plane, planes_of, text_places
+from .planes import OFFSET_BYTES, planes_of, text_places
+from .scattering import Plane
 from .schema import Schema
 
 Int64s = npt.NDArray[np.int64]

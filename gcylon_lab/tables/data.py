@@ -1,18 +1,37 @@
-"""`Columns`: the rows of a table (or of a slice of one) as arrays of one schema."""
+"""Rows of a table, or of a slice of one: `Data`, as any backend has them, and `Columns` in host memory."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from .column import Column, Label
 from .schema import Schema
 
+Int64s = npt.NDArray[np.int64]
+Ids = npt.NDArray[Any]  # or an array of the same kind on a GPU
+Words = npt.NDArray[np.uint64]  # values of a column as numbers in their order
 Array = Any  # a contiguous numpy array for a fixed column, a pyarrow ChunkedArray for a variable one
+
+
+class Data(Protocol):
+    """Columns of equal length, with their schema. Never changed once made."""
+
+    @property
+    def schema(self) -> Schema: ...
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers; for a slice, of the slice."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -13,9 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .column import Column, Label
+from .column import Column, Label, require_hashable
 from .data import Columns, one_array
-from .hashing import require_hashable
 
 Int64s = npt.NDArray[np.int64]
 

@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..errors import UnsupportedDtype
 from .arrow_types import held_type, kind_of
-from .column import Column, Label
+from .column import Column, Label, require_hashable
 from .data import Columns, slice_columns
 from .hash_forms import NULL_HASH, arrow_hashes, fixed_hashes, int_hashes
 from .recycling import scratch
@@ -88,24 +87,6 @@ def bucket_ids(
         return by_bucket
     into[:] = by_bucket
     return into
-
-
-def require_hashable(column: Column) -> Column:
-    """The column, which can be a key.
-
-    Raises
-    ------
-    UnsupportedDtype
-        If it cannot, naming it.
-    """
-    kind = column.kind if column.labels is None else kind_of(column.labels.type)
-    if kind in ("complex", "list", "struct", "map"):
-        raise UnsupportedDtype(
-            f"column {column.name!r} ({column.describe()}) cannot be a key",
-            advice="Key on another column; this one can travel as payload.",
-            column=column.name,
-        )
-    return column
 
 
 def _blocks(data: Columns, columns: Sequence[Column]) -> Iterator[tuple[int, Hashes]]:

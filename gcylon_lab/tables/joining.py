@@ -7,14 +7,12 @@ Numbers of rows and masks are the library's own arrays. They can be cut as ``row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .column import Column
+from .data import Data
 from .key_forms import KeyForm
 from .schema import Label, Schema
-
-if TYPE_CHECKING:
-    from .backend import Data
 
 Rows = Any
 Mask = Any

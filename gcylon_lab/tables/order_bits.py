@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Words = npt.NDArray[np.uint64]
+from .data import Words
 
 _TOP = np.uint64(1 << 63)
 _ALL = (1 << 64) - 1

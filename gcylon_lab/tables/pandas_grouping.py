@@ -10,10 +10,10 @@ import numpy as np
 from . import group_kernels
 from .aggregation import Kernel
 from .column import Label
-from .data import Array, Columns, concat_arrays, concat_columns
+from .data import Array, Columns, Words, concat_arrays, concat_columns
 from .group_kernels import Inputs
 from .grouping import Groups, Int64s, count_keys, distinct_rows, find_groups, plain_values, rows_by_key
-from .order_bits import Words, to_bits
+from .order_bits import to_bits
 from .relational import Folding
 from .schema import Schema
 from .taking import gather

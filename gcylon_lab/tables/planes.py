@@ -7,34 +7,15 @@ lacks some on any rank.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .column import Column
+from .scattering import Plane
 from .schema import Schema
 
 OFFSET_BYTES = 4
 MOST_CHARS = 2**31 - 1  # that such offsets reach, of a column on a rank
 _ITEMS = ("bool", "int", "float", "date", "datetime", "timedelta", "decimal")
 _WIDTHS = (1, 2, 4, 8, 16)
-
-
-@dataclass(frozen=True, slots=True)
-class Plane:
-    """One array by row.
-
-    Attributes
-    ----------
-    column : int
-        Its place in the schema.
-    kind : str
-        ``items``, ``valid`` (a byte), or ``text`` (offsets).
-    width : int
-        Bytes of a row.
-    """
-
-    column: int
-    kind: str
-    width: int
 
 
 def can_write(schema: Schema) -> bool:

@@ -7,17 +7,14 @@ given: nothing is kept, nothing is known of other ranks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from .aggregation import Kernel
+from .data import Data, Words
 from .expressions import Expression
 from .joining import JoiningBackend
-from .order_bits import Words
 from .schema import Label, Schema
 from .sorting import SortingBackend
-
-if TYPE_CHECKING:
-    from .backend import Data
 
 
 class Folding(Protocol):

@@ -3,20 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
-from .backend import Data, Ids
-from .cudf_partition_source import TILE_ROWS
-from .planes import Plane
+from .data import Data, Ids
 from .schema import Schema
 
 Int64s = npt.NDArray[np.int64]
 
+TILE_ROWS = 4096  # of a piece, that a block of threads takes at once
 _PIECES = 64  # about as many pieces as a part has; each may end with a tile that is not full
 MOST_SCATTERED = 256  # ids of one byte
+
+
+@dataclass(frozen=True, slots=True)
+class Plane:
+    """One array by row.
+
+    Attributes
+    ----------
+    column : int
+        Its place in the schema.
+    kind : str
+        ``items``, ``valid`` (a byte), or ``text`` (offsets).
+    width : int
+        Bytes of a row.
+    """
+
+    column: int
+    kind: str
+    width: int
 
 
 class Scattering(Protocol):

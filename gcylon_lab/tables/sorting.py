@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from ..errors import UnsupportedDtype
 from .column import Label
+from .data import Columns, Data, Ids, Int64s
 from .schema import Schema
-
-if TYPE_CHECKING:
-    from .backend import Data, Ids, Int64s
-    from .data import Columns
 
 _UNSORTABLE = ("list", "struct", "map")
 # On GPUs: the words of a key; keys and row numbers twice, as a radix sort needs them; the order.

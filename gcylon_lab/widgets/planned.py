@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import GcylonConfig
 from ..errors import ArgumentError, GcylonError
-from ..ops.foresight import foresee
+from ..ops.estimate_verb import foresee
 from ..ops.join_foresight import foresee_join
 from ..ops.plan import STRATEGIES, Alternative, Plan
 from ..ops.set_foresight import foresee_sets

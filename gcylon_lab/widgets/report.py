@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from .. import __version__
+from .._version import __version__
 from ..profiling.report import HIDDEN_MEANS, summary
 from ..whole_files import write_whole
 from .figures import figure_dict

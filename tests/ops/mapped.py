@@ -24,7 +24,8 @@ from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.tables.data import Columns
 from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.planes import Plane, planes_of, text_places
+from gcylon_lab.tables.planes import planes_of, text_places
+from gcylon_lab.tables.scattering import Plane
 from gcylon_lab.tables.schema import Schema
 
 queued = threading.local()  # what this rank's "kernels" have still to do

@@ -15,7 +15,7 @@ from worlds import run_over
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import current
 from gcylon_lab.tables.aggregation import Kernel
-from gcylon_lab.tables.backend import Data
+from gcylon_lab.tables.data import Data
 from gcylon_lab.tables.pandas_backend import PandasBackend
 from gcylon_lab.tables.schema import Label, Schema
 

@@ -17,7 +17,7 @@ from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, SpillError
 from gcylon_lab.memory.device_tiers import DeviceTiers
 from gcylon_lab.memory.pinned import Pageable, PinnedPool
-from gcylon_lab.ops.foresight import foresee
+from gcylon_lab.ops.estimate_verb import foresee
 from gcylon_lab.ops.workspace import Workspace
 from gcylon_lab.units import MIB
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +18,8 @@ import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError
-from gcylon_lab.ops.costs import Costs, expected_results, room_wanted
-from gcylon_lab.ops.foresight import foresee
+from gcylon_lab.ops.costs import Costs, costs_of, expected_results, room_wanted
+from gcylon_lab.ops.estimate_verb import foresee
 from gcylon_lab.ops.plan import make_plan
 from gcylon_lab.ops.shapes import VERBS, Shapes, stage_slice_bytes
 from gcylon_lab.tables.partition import partition_scratch_bytes
@@ -319,6 +321,18 @@ def test_foresight_refuses_what_the_verb_would(arguments: dict[str, Any], error:
     given_ = {"verb": "shuffle", "infos": [info], "config": AUTO} | arguments
     with pytest.raises(error):
         foresee(**given_)
+
+
+def test_an_operation_without_registered_costs_is_refused() -> None:
+    with pytest.raises(LookupError, match="no costs are registered for verb='join'"):
+        costs_of(replace(shapes_of(), verb="join"), "direct")
+
+
+@pytest.mark.parametrize("module", ["groupby_foresight", "sort"])
+def test_whatever_plans_or_runs_a_sort_knows_what_sorting_costs(module: str) -> None:
+    code = f"import gcylon_lab.ops.{module}; from gcylon_lab.ops.costs import COSTS; print(*COSTS)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == list(VERBS)
 
 
 def test_a_plan_as_the_last_line_of_a_cell_reads_as_printed() -> None:

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.planes import Plane, can_write, held_row_bytes, planes_of, text_places
+from gcylon_lab.tables.planes import can_write, held_row_bytes, planes_of, text_places
+from gcylon_lab.tables.scattering import Plane
 from gcylon_lab.tables.schema import Schema
 
 

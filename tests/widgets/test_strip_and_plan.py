@@ -9,7 +9,7 @@ import pytest
 from replay import Replay, ReplaySource
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.ops.foresight import foresee
+from gcylon_lab.ops.estimate_verb import foresee
 from gcylon_lab.profiling.report import summary
 from gcylon_lab.units import GIB, MIB
 from gcylon_lab.widgets import numbers, plan_text

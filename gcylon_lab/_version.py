@@ -1,0 +1,3 @@
+"""The version, where every layer may take it from."""
+
+__version__ = "0.1.0"
