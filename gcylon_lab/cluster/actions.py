@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -12,17 +12,39 @@ from ..errors import ArgumentError, HandleReleased
 from .messages import Reply, Request, TableRef
 from .notebook_names import import_missing
 
-if TYPE_CHECKING:
-    from .engine import Engine
-
 READERS = ("read_parquet", "read_csv", "read_json", "read_ipc")
+
+
+class Serves(Protocol):
+    """An engine, as actions see it."""
+
+    context: Any
+    tables: dict[str, Any]
+
+    @property
+    def rank(self) -> int:
+        """Its MPI rank."""
+        ...
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """Where ``%px`` runs."""
+        ...
+
+    def recover(self) -> None:
+        """Make ranks that were freed fit for use again."""
+        ...
+
+    def staged_by(self, table: Any, *, known: bool = True) -> str:
+        """Why rows of a table were staged, in words."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
     """A request on its way: with the function to run, and the value meant for this rank alone."""
 
-    engine: Engine
+    engine: Serves
     request: Request
     function: Callable[..., Any] | None
     own: Any
@@ -63,13 +85,13 @@ def _is_table(value: Any) -> bool:
     return isinstance(value, Table)
 
 
-def _table(engine: Engine, name: str) -> Any:
+def _table(engine: Serves, name: str) -> Any:
     if name not in engine.tables:
         raise HandleReleased(f"Rank {engine.rank} keeps no table {name!r}.", advice="Read or compute it again.")
     return engine.tables[name]
 
 
-def _resolved(engine: Engine, value: Any) -> Any:
+def _resolved(engine: Serves, value: Any) -> Any:
     if isinstance(value, list) and any(isinstance(one, TableRef) for one in value):
         return [_resolved(engine, one) for one in value]
     return _table(engine, value.table) if isinstance(value, TableRef) else value

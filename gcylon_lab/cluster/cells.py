@@ -7,16 +7,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ipyparallel.error import CompositeError
 from IPython.core.error import UsageError
 
 from .failures import gist, name_ranks
 from .interrupts import as_revoked, stopped
-
-if TYPE_CHECKING:
-    from .channel import Channel
 
 _OURS = re.compile(r"^[ \t]*(%lab|%lab_plan|%%lab_profile)(?!\w)", re.MULTILINE)
 _LONG_LINES = 12
@@ -43,14 +40,32 @@ class FoldedError(CompositeError):  # type: ignore[misc]
         return [*top, *([self.note] if self.note else []), "", *lines]
 
 
-def fold_cell(sent: Any, channel: Channel) -> None:
+class Cut(Protocol):
+    """The way to the engines, as a cell's result sees it."""
+
+    engine_ids: list[int]
+
+    def was_cut(self, since: float) -> bool:
+        """Whether a person has interrupted what ran at that time."""
+        ...
+
+    def cut_after(self, since: float) -> float:
+        """After how many seconds."""
+        ...
+
+    def raise_if_lost(self) -> None:
+        """Raise what is known of ranks that are gone."""
+        ...
+
+
+def fold_cell(sent: Any, channel: Cut) -> None:
     """Let a cell's result raise and stream folded errors.
 
     Parameters
     ----------
     sent : ipyparallel.AsyncResult
         Changed in place.
-    channel : Channel
+    channel : Cut
         Knows which engine is which rank, and which ranks are gone.
     """
     started = time.monotonic()

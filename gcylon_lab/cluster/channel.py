@@ -18,7 +18,8 @@ from .failures import dress, fold, name_ranks
 from .given_up import GivenUp
 from .interrupts import as_revoked, stopped, tell, undisturbed
 from .lookout import Lookout
-from .messages import Reply, Request, deliver
+from .messages import Reply, Request
+from .rpc import deliver
 from .stop_detector import Stop, StopDetector
 from .turns import Turns
 from .views import OrderedView

@@ -16,6 +16,7 @@ from ..started import clusters
 from .async_verbs import with_async
 from .failures import name_ranks
 from .feed import Feed
+from .forwarding import as_reference
 from .homes import find_running
 from .identity import RankRecord
 from .launcher import Launcher
@@ -197,8 +198,6 @@ class Cluster(Readers, NamesInstead):
             Runs as ``%px`` code does, and modules that it uses are imported there; handles among ``args`` arrive as
             the rank's `Table`.
         """
-        from .handle import as_reference
-
         references = tuple(as_reference(self._session, value) for value in args)
         replies = self._session.call(Request("run", args=references), function, timeout_s=timeout_s)
         return [reply.value for reply in replies]

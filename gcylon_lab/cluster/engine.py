@@ -21,7 +21,7 @@ from typing import Any
 from .._version import __version__
 from ..config import GcylonConfig
 from ..errors import ClusterError, ConfigError, Revoked, to_message
-from . import actions, leftovers
+from . import actions, leftovers, rpc
 from .hooks import install_hooks
 from .lease import LEASE_FILE, Lease, Vigil
 from .messages import Reply, Request
@@ -286,6 +286,7 @@ def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> No
         Fields of the `GcylonConfig` to start with.
     """
     global _engine, _start_error
+    rpc.answer_with(lambda *asked: current().serve(*asked), probe)
     try:
         _engine = _open(Path(home), grace_s, config)
     except BaseException as error:

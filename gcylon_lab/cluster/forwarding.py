@@ -6,15 +6,12 @@ import functools
 import inspect
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Never, ParamSpec, TypeVar
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar
 
 from ..errors import GcylonError
 from ..verbs.arguments import bind
-from .messages import Reply, Request
-
-if TYPE_CHECKING:
-    from .handle import DistTable
-    from .session import Session
+from .messages import Reply, Request, TableRef
+from .session_api import SessionApi
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,10 +22,16 @@ COLLECTIVE = "Collective: all ranks call it. "
 class Forwarding:
     """What a handle needs to send its verbs. `DistTable` fills it in."""
 
-    _session: Session
+    _session: SessionApi
+    _name: str
+    _generation: int
 
-    def _reference(self, session: Session) -> Any:
+    def _reference(self, session: SessionApi) -> TableRef:
         """What stands for the table in a request."""
+        raise NotImplementedError
+
+    def _wrap_result(self, name: str, replies: list[Reply]) -> Self:
+        """The handle of a table that a verb of this one made."""
         raise NotImplementedError
 
     @property
@@ -44,17 +47,12 @@ class Forwarding:
         request, function = self._asked(verb, bound)
         return self._session.call(request, function, timeout_s=bound.arguments.get("timeout_s"))
 
-    def _make(self, verb: str, bound: inspect.BoundArguments) -> DistTable:
-        from .handle import DistTable
-
+    def _make(self, verb: str, bound: inspect.BoundArguments) -> Self:
         request, function = self._asked(verb, bound)
-        made = functools.partial(DistTable, self._session)
-        return self._session.make(request, made, function, timeout_s=bound.arguments.get("timeout_s"))
+        return self._session.make(request, self._wrap_result, function, timeout_s=bound.arguments.get("timeout_s"))
 
     def _asked(self, verb: str, bound: inspect.BoundArguments) -> tuple[Request, Callable[..., Any] | None]:
         """What to send for a call of a verb: the request, and the function among its arguments."""
-        from .handle import as_reference
-
         args, kwargs = bound.args[1:], bound.kwargs
         session = self._session
         table = self._reference(session).table
@@ -72,7 +70,14 @@ class Forwarding:
 H = TypeVar("H", bound=Forwarding)
 
 
-def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any, P], DistTable]:
+def as_reference(session: SessionApi, value: Any) -> Any:
+    """A handle as what stands for it in a request, also in a list; anything else as it is."""
+    if isinstance(value, (list, tuple)) and any(isinstance(one, Forwarding) for one in value):
+        return [as_reference(session, one) for one in value]
+    return value._reference(session) if isinstance(value, Forwarding) else value
+
+
+def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H, P], H]:
     """A verb of `Table` that gives a table, as a handle's method. Handles among its arguments arrive as tables.
 
     Parameters
@@ -82,11 +87,11 @@ def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[
     """
     signature = inspect.signature(verb)
 
-    def call(self: Forwarding, *args: Any, **kwargs: Any) -> DistTable:
+    def call(self: H, *args: Any, **kwargs: Any) -> H:
         bound = bind(verb.__name__, signature, self, *args, **kwargs)
         return self._make(verb.__name__, bound)
 
-    method: Callable[Concatenate[Any, P], DistTable] = _as_method(verb, call)
+    method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
     return method
 
 

@@ -11,15 +11,13 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from html import escape
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from ..units import format_seconds
 from .interrupts import not_sent, stopped, tell
 from .progress import ProgressLine
+from .session_api import SessionApi
 from .waiting import FREED_S
-
-if TYPE_CHECKING:
-    from .session import Session
 
 T = TypeVar("T")
 
@@ -36,14 +34,14 @@ class VerbFuture(Generic[T]):
 
     Parameters
     ----------
-    session : Session
+    session : SessionApi
     what : str
         The call in words.
     function : callable
         Makes the request, and waits for it.
     """
 
-    def __init__(self, session: Session, what: str, function: Callable[[], T]) -> None:
+    def __init__(self, session: SessionApi, what: str, function: Callable[[], T]) -> None:
         self._session = session
         self._what = what
         self._function: Callable[[], T] | None = function

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import ArgumentError, BudgetExceeded, HandleReleased
 from ..memory.available import available_bytes
@@ -17,6 +17,7 @@ from .async_verbs import with_async
 from .handle_verbs import HandleVerbs
 from .messages import Reply, Request, TableRef
 from .naming import spoken_name, variable_names, with_id
+from .session_api import SessionApi
 from .tracebacks import shown_folded
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from ..ops.plan import Plan
     from ..tables.schema import Schema
-    from .session import Session
 
 
 _DEFAULT_LIMIT = 10_000
@@ -47,7 +47,7 @@ class DistTable(HandleVerbs):
     Made by a `Cluster` and by verbs.
     """
 
-    def __init__(self, session: Session, name: str, replies: Sequence[Reply]) -> None:
+    def __init__(self, session: SessionApi, name: str, replies: Sequence[Reply]) -> None:
         self._session = session
         self._name = name
         self._generation = session.generation
@@ -262,7 +262,10 @@ class DistTable(HandleVerbs):
     def _spoken_name(self) -> str:
         return variable_names(self._session).get(self._name, "").partition(",")[0] or self._name
 
-    def _reference(self, session: Session) -> TableRef:
+    def _wrap_result(self, name: str, replies: list[Reply]) -> Self:
+        return type(self)(self._session, name, replies)
+
+    def _reference(self, session: SessionApi) -> TableRef:
         """What stands for this table in a request to a cluster.
 
         Raises
@@ -295,13 +298,6 @@ class DistTable(HandleVerbs):
     def _refresh(self) -> None:
         if not self.released:
             self._session.refresh()
-
-
-def as_reference(session: Session, value: Any) -> Any:
-    """A handle as what stands for it in a request, also in a list; anything else as it is."""
-    if isinstance(value, (list, tuple)) and any(isinstance(one, DistTable) for one in value):
-        return [as_reference(session, one) for one in value]
-    return value._reference(session) if isinstance(value, DistTable) else value
 
 
 def cut_evenly(frame: pd.DataFrame, n: int) -> list[pd.DataFrame]:

@@ -22,11 +22,11 @@ from ..verbs.staging import StagingVerbs
 from ..verbs.writing import WritingVerbs
 from .async_verbs import with_async
 from .forwarding import Forwarding, answered, asked_here, collected, forwarded, in_place
+from .session_api import SessionApi
 
 if TYPE_CHECKING:
     from ..ops.plan import Plan
     from ..tables.aggregation import Aggregation
-    from .session import Session
 
 
 @with_async(but=("plan",))
@@ -34,8 +34,8 @@ class HandleGroupBy(GroupBy[Any]):
     """A `GroupBy` of a handle, with `agg_async` and `size_async`."""
 
     @property
-    def _session(self) -> Session:
-        session: Session = self._table._session
+    def _session(self) -> SessionApi:
+        session: SessionApi = self._table._session
         return session
 
     @property

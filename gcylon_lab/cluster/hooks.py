@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from jupyter_client.session import DELIM
 
@@ -12,13 +12,47 @@ from ..config import GcylonConfig
 from ..errors import GcylonError, to_message
 from .messages import CONTROL_REPLY, CONTROL_REQUEST
 from .tracebacks import shorten, shown_folded
-
-if TYPE_CHECKING:
-    from .engine import Engine
-    from .watcher import Watcher
+from .watcher import InterruptGuard, Watcher
 
 
-def install_hooks(engine: Engine, kernel: Any, watcher: Watcher) -> None:
+class Hooked(Protocol):
+    """An engine, as its kernel sees it."""
+
+    context: Any
+    running: str
+    guard: InterruptGuard
+
+    @property
+    def rank(self) -> int:
+        """Its MPI rank."""
+        ...
+
+    def begin(self, what: str) -> None:
+        """A request of the shell channel begins."""
+        ...
+
+    def failed(self, error: BaseException | None) -> None:
+        """A cell or a request ended in an error."""
+        ...
+
+    def forget_frames(self, error: BaseException | None) -> None:
+        """Let go of what the frames of an error hold."""
+        ...
+
+    def interrupted(self) -> None:
+        """Leave the operation that this rank is in."""
+        ...
+
+    def free(self, why: str, advice: str) -> None:
+        """The same, with an error that says why."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What it does now."""
+        ...
+
+
+def install_hooks(engine: Hooked, kernel: Any, watcher: Watcher) -> None:
     """Let a kernel's cells and calls free the peers when they fail, and let it answer on the control channel."""
     # The guard holds SIGINT for good; the kernel must not swap handlers around each message.
     kernel.pre_handler_hook = _nothing
@@ -35,7 +69,7 @@ def _nothing() -> None:
     pass
 
 
-def _wrap_showtraceback(engine: Engine, shell: Any) -> None:
+def _wrap_showtraceback(engine: Hooked, shell: Any) -> None:
     original = shell.showtraceback
 
     def showtraceback(exc_tuple: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -54,7 +88,7 @@ def _wrap_showtraceback(engine: Engine, shell: Any) -> None:
     shell.showtraceback = showtraceback
 
 
-def _wrap_apply(engine: Engine, kernel: Any) -> None:
+def _wrap_apply(engine: Hooked, kernel: Any) -> None:
     original = kernel.do_apply
 
     def do_apply(*args: Any, **kwargs: Any) -> Any:
@@ -73,7 +107,7 @@ def _wrap_apply(engine: Engine, kernel: Any) -> None:
     kernel.do_apply = do_apply
 
 
-def _wrap_execute(engine: Engine, kernel: Any) -> None:
+def _wrap_execute(engine: Hooked, kernel: Any) -> None:
     original = kernel.do_execute
 
     async def do_execute(*args: Any, **kwargs: Any) -> Any:
@@ -145,7 +179,7 @@ def _is_ours(session: Any, message: Any) -> bool:
         return False
 
 
-def _control_handler(engine: Engine, kernel: Any, watcher: Watcher) -> Any:
+def _control_handler(engine: Hooked, kernel: Any, watcher: Watcher) -> Any:
     def handle(stream: Any, idents: Any, message: dict[str, Any]) -> None:
         try:
             content = {"status": "ok", "reply": _answer(engine, message["content"], watcher)}
@@ -156,7 +190,7 @@ def _control_handler(engine: Engine, kernel: Any, watcher: Watcher) -> Any:
     return handle
 
 
-def _answer(engine: Engine, content: dict[str, Any], watcher: Watcher) -> dict[str, Any]:
+def _answer(engine: Hooked, content: dict[str, Any], watcher: Watcher) -> dict[str, Any]:
     """Answer in the control thread, while the main thread may be anywhere."""
     if content["ask"] == "snapshot":
         snapshot: dict[str, Any] = engine.context.snapshot(since_ns=content.get("since_ns", 0))

@@ -7,7 +7,6 @@ request runs: state, snapshots and settings go there, so they never queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -75,17 +74,3 @@ class Reply:
     revoked: bool = False
     memory: dict[str, int] = field(default_factory=dict)
     moved: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-def deliver(request: Request, function: Callable[..., Any] | None = None, own: Any = None) -> Reply:
-    """Run a request on this engine; this is what ipyparallel carries there. ``own`` is for this rank alone."""
-    from gcylon_lab.cluster import engine
-
-    return engine.current().serve(request, function, own)
-
-
-def ask(expression: str) -> Any:
-    """Evaluate one of the engine's probes by name, outside any operation; used before an engine is known to work."""
-    from gcylon_lab.cluster import engine
-
-    return engine.probe(expression)

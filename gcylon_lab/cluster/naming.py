@@ -6,14 +6,12 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..urls import without_secrets
+from .forwarding import Forwarding
 from .messages import Request, TableRef
-
-if TYPE_CHECKING:
-    from .handle import DistTable
-    from .session import Session
+from .session_api import SessionApi
 
 _SPOKEN = {"group_agg": "groupby", "from_local": "from_pandas", "adopt": "variable"}
 _READS = "read_"
@@ -55,23 +53,21 @@ def origin_of(request: Request) -> Origin:
     return Origin(verb, tuple(dict.fromkeys(tables)), what)
 
 
-def handles(session: Session) -> dict[str, DistTable]:
+def handles(session: SessionApi) -> dict[str, Forwarding]:
     """A cluster's handles by the notebook's variables, those that are gone too; none where there is no notebook."""
-    from .handle import DistTable
-
     return {
         name: value
         for name, value in _variables()
-        if not name.startswith("_") and isinstance(value, DistTable) and value._session is session
+        if not name.startswith("_") and isinstance(value, Forwarding) and value._session is session
     }
 
 
-def variable_names(session: Session, generation: int = 0) -> dict[str, str]:
+def variable_names(session: SessionApi, generation: int = 0) -> dict[str, str]:
     """The variables that refer to stored tables, by the tables' ids; several of one table stand with commas.
 
     Parameters
     ----------
-    session : Session
+    session : SessionApi
     generation : int, optional
         Of a handle that a restart may have made void; the session's own by default.
     """
@@ -82,20 +78,20 @@ def variable_names(session: Session, generation: int = 0) -> dict[str, str]:
     return {table: ", ".join(names) for table, names in found.items()}
 
 
-def spoken_name(session: Session, table: str) -> str:
+def spoken_name(session: SessionApi, table: str) -> str:
     """What to call a stored table: its variables, or how it was made; "" where neither is known."""
     names = variable_names(session)
     origin = session.origins.get(table)
     return names.get(table) or (origin.describe(names) if origin else "")
 
 
-def with_id(session: Session, table: str, generation: int = 0) -> str:
+def with_id(session: SessionApi, table: str, generation: int = 0) -> str:
     """A stored table by its variable, with its id: "orders (t3)"; its id alone where there is none."""
     name = variable_names(session, generation).get(table)
     return f"{name} ({table})" if name else table
 
 
-def memory_names(session: Session, ids: Iterable[str], on_engines: Iterable[str]) -> str:
+def memory_names(session: SessionApi, ids: Iterable[str], on_engines: Iterable[str]) -> str:
     """What to call a table that engines keep under these ids, and that these variables of ``%px`` refer to."""
     said = [spoken_name(session, table) for table in ids]
     there = [f"{name} of %px" for name in on_engines]

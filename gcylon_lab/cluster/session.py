@@ -23,10 +23,11 @@ from .identity import RankRecord, check_complete, check_identities
 from .interrupts import not_sent, tell, undisturbed
 from .launcher import Launcher
 from .lease import Keeper
-from .messages import Reply, Request, ask
+from .messages import Reply, Request
 from .naming import Origin, origin_of
 from .notebook_names import advise_names, modules_named
 from .progress import Waiting
+from .rpc import ask
 from .tracebacks import shown_folded
 from .turns import Turns
 from .views import activate

@@ -7,23 +7,43 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ipyparallel import AsyncResult, DirectView
 from traitlets import Any as AnyTrait
 
-from .cells import fold_cell, refuse_magics
+from .cells import Cut, fold_cell, refuse_magics
 from .interrupts import not_sent, tell, undisturbed
-
-if TYPE_CHECKING:
-    from .channel import Channel
-
+from .turns import Turns
 
 _HISTORY = 1000
 
 _active: OrderedView | None = None
 _numbers = itertools.count(1)
 _turns: weakref.WeakKeyDictionary[OrderedView, int] = weakref.WeakKeyDictionary()
+
+
+class Queue(Cut, Protocol):
+    """The way to the engines, as the view sees it that sends through it."""
+
+    lock: Any
+    turns: Turns
+
+    def refuse_cut(self, what: str) -> None:
+        """Raise where an interrupt has struck before it was sent."""
+        ...
+
+    def prepare(self) -> None:
+        """See to it that the engines can be asked."""
+        ...
+
+    def track(self, sent: Any) -> None:
+        """Keep an eye on what was sent."""
+        ...
+
+    def cut_short(self, sent: Any, what: str, started: float, error: KeyboardInterrupt) -> None:
+        """Free the ranks from what was sent, and say so."""
+        ...
 
 
 class OrderedView(DirectView):  # type: ignore[misc]
@@ -34,13 +54,13 @@ class OrderedView(DirectView):  # type: ignore[misc]
     Parameters
     ----------
     client : ipyparallel.Client
-    channel : Channel
+    channel : Queue
         Whose lock to take, and which to tell of every request.
     """
 
     _channel = AnyTrait()
 
-    def __init__(self, client: Any, channel: Channel) -> None:
+    def __init__(self, client: Any, channel: Queue) -> None:
         super().__init__(client=client, socket=client._mux_stream, targets=list(channel.engine_ids))
         self._channel = channel
         self.block = True

@@ -73,7 +73,8 @@ class ClusterSource:
 
     def handles(self) -> dict[str, DistTable]:
         """This cluster's handles, by the notebook's names of them."""
-        return {name: value for name, value in handles(self._lab._session).items() if not value.released}
+        found = handles(self._lab._session).items()
+        return {name: value for name, value in found if isinstance(value, DistTable) and not value.released}
 
     def _infos(self, handle: DistTable) -> list[dict[str, Any]]:
         infos = zip(handle.info(), self._lab._session.memory, strict=True)
