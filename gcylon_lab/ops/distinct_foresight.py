@@ -13,13 +13,14 @@ from .distinct import check_keep
 from .foresight import foresee_exchange, limits_of, require_known
 from .group_foresight import LOCAL, Infos, Made, Making, are_together, foresee_together, made_here, opened
 from .plan import Plan, check_strategy
-from .set_foresight import PARTIAL
 from .shapes import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
 from .survivors import HELD_IN_LIMIT, NOTE, PIECE_IN_LIMIT, PLACE_BYTES, POSITION_BYTES, worth_finding_first
 from .widths import some_columns
 
 _COUNT_BYTES = 8
 _VARIABLE_BYTES = 8  # of what is made of a variable column, as grouping counts
+
+PARTIAL = "where few different rows stand in many, each rank sends each of its own once instead, which are fewer"
 
 
 def foresee_distinct(

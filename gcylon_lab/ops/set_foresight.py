@@ -21,6 +21,7 @@ from .appending import (
     require_choices,
     tables_note,
 )
+from .distinct_foresight import PARTIAL
 from .foresight import as_used, foresee_exchange
 from .operation import Operation
 from .part import Part
@@ -33,7 +34,6 @@ from .votes import agreed
 from .workspace import Workspace
 
 Infos = Sequence[Mapping[str, Any]]
-PARTIAL = "where few different rows stand in many, each rank sends each of its own once instead, which are fewer"
 _LOCAL = "because equal rows are on one rank already"
 
 
