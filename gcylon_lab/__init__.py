@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 _HOMES = {
-    ".cluster.client": ("Cluster",),
-    ".cluster.handle": ("DistTable",),
+    ".cluster.client.cluster": ("Cluster",),
+    ".cluster.handles.handle": ("DistTable",),
     ".config": ("GcylonConfig",),
-    ".context": ("current", "initialize", "run_threads"),
-    ".sources": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
-    ".table": ("Table",),
-    ".tables.expressions": ("col", "lit"),
-    ".verbs.sets": ("concat",),
+    ".runtime.context": ("current", "initialize", "run_threads"),
+    ".api.readers": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
+    ".api.table": ("Table",),
+    ".backends.protocol.expressions": ("col", "lit"),
+    ".api.verbs.sets": ("concat",),
     ".profiling": ("add_category", "mark", "span"),
-    ".widgets": ("ClusterCard", "Dashboard", "Panel", "Tuner", "compare", "html_report"),
+    ".ui": ("ClusterCard", "Dashboard", "Panel", "Tuner", "compare", "html_report"),
     ".errors": ("GcylonError",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -33,17 +33,17 @@ _MODULES = ("config", "errors", "units", "profiling")
 
 if TYPE_CHECKING:
     from . import config, errors, profiling, units
-    from .cluster.client import Cluster
-    from .cluster.handle import DistTable
+    from .api.readers import from_local, from_pandas, read_csv, read_ipc, read_json, read_parquet
+    from .api.table import Table
+    from .api.verbs.sets import concat
+    from .backends.protocol.expressions import col, lit
+    from .cluster.client.cluster import Cluster
+    from .cluster.handles.handle import DistTable
     from .config import GcylonConfig
-    from .context import current, initialize, run_threads
     from .errors import GcylonError
     from .profiling import add_category, mark, span
-    from .sources import from_local, from_pandas, read_csv, read_ipc, read_json, read_parquet
-    from .table import Table
-    from .tables.expressions import col, lit
-    from .verbs.sets import concat
-    from .widgets import ClusterCard, Dashboard, Panel, Tuner, compare, html_report
+    from .runtime.context import current, initialize, run_threads
+    from .ui import ClusterCard, Dashboard, Panel, Tuner, compare, html_report
 
 __all__ = [
     "Cluster",
@@ -96,9 +96,9 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(shell: Any) -> None:
     """Give a shell the magics ``%lab``, ``%lab_plan`` and ``%%lab_profile``; what ``%load_ext gcylon_lab`` calls."""
-    import_module(".magics", __name__).load(shell)
+    import_module(".ui.magics", __name__).load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Take the magics away again; clusters go on."""
-    import_module(".magics", __name__).unload(shell)
+    import_module(".ui.magics", __name__).unload(shell)

@@ -16,7 +16,7 @@ from .profiling.report import summary
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .cluster.client import Cluster
+    from .cluster.client.cluster import Cluster
 
 _MIB = 2**20
 

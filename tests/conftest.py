@@ -10,7 +10,7 @@ import pytest
 from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
 
-from gcylon_lab.memory.gpu_status import count_gpus
+from gcylon_lab.memory.nvml import count_gpus
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a script; tests interrupt themselves all the same.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gcylon_lab.tables import filesystems
+from gcylon_lab.formats import filesystems
 
 
 def fill_the_disk_for(monkeypatch: pytest.MonkeyPatch, part: str) -> None:

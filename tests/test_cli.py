@@ -15,7 +15,7 @@ import pytest
 from ports import free_port
 
 from gcylon_lab import __version__, tutorials
-from gcylon_lab.cli import main
+from gcylon_lab.cli.main import main
 
 
 def test_version(capsys):

@@ -14,8 +14,8 @@ import pytest
 from worlds import MPI_ENVIRONMENT, World
 
 import gcylon_lab as gl
-from gcylon_lab.context import Context, initialize
 from gcylon_lab.errors import ArgumentError, CommError, RankLost
+from gcylon_lab.runtime.context import Context, initialize
 
 PATHS = os.pathsep.join(p for p in sys.path if p)
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gcylon_lab import doctor
-from gcylon_lab.doctor import FAIL, OK, WARN, Finding
+from gcylon_lab.cli import doctor
+from gcylon_lab.cli.doctor import FAIL, OK, WARN, Finding
 
 
 def by_topic(findings: list[Finding]) -> dict[str, Finding]:

@@ -14,20 +14,21 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab import doctor, equipment
+from gcylon_lab.cli import doctor
 from gcylon_lab.comm.single import SingleTransport
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.equipment import Equipment, equip
 from gcylon_lab.errors import ConfigError
 from gcylon_lab.memory.device import DeviceUnavailable, why_unavailable
+from gcylon_lab.runtime import devices
+from gcylon_lab.runtime.devices import Equipment, equip
 from gcylon_lab.units import GIB, MIB
 
 # Each question is asked in a process of its own; what takes long to import, and none of them changes, is there before.
 ASK = """
 import json, os, sys, traceback
 import gcylon_lab as gl
-from gcylon_lab import context, doctor
+from gcylon_lab.runtime import context; from gcylon_lab.cli import doctor
 
 def say():
     context = gl.initialize(sample_hz=0)
@@ -204,10 +205,10 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Opened]]:
             opened.append(Opened())
             return opened[-1]
 
-        monkeypatch.setattr(equipment, "why_unavailable", lambda: "")
-        monkeypatch.setattr(equipment, "_look", look)
-        monkeypatch.setattr(equipment, "total_bytes", lambda: 80 * GIB)
-        monkeypatch.setattr(equipment, "open_device", open_device)
+        monkeypatch.setattr(devices, "why_unavailable", lambda: "")
+        monkeypatch.setattr(devices, "_look", look)
+        monkeypatch.setattr(devices, "total_bytes", lambda: 80 * GIB)
+        monkeypatch.setattr(devices, "open_device", open_device)
         return opened
 
     return prepare
@@ -251,7 +252,7 @@ def test_what_is_installed_but_does_not_load(gpus: Any, monkeypatch: pytest.Monk
     def look() -> tuple[int, str]:
         raise ImportError("libcudf.so: undefined symbol.")
 
-    monkeypatch.setattr(equipment, "_look", look)
+    monkeypatch.setattr(devices, "_look", look)
     assert reasons(on_threads(2, "auto")) == {
         "because the GPU libraries do not load: ImportError: libcudf.so: undefined symbol"
     }

@@ -9,7 +9,14 @@ import re
 import pytest
 
 from gcylon_lab import errors
-from gcylon_lab.errors import BudgetExceeded, ConfigError, GcylonError, RankError, from_message, to_message
+from gcylon_lab.errors import (
+    BudgetExceeded,
+    ConfigError,
+    GcylonError,
+    RankError,
+    from_message,
+    to_message,
+)
 
 
 def every_class(base: type[GcylonError] = GcylonError) -> list[type[GcylonError]]:

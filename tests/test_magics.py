@@ -13,9 +13,9 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ConfigError
-from gcylon_lab.magics.plans import planned
-from gcylon_lab.magics.profiles import profile, since
-from gcylon_lab.magics.settings import changed, describe, split_words, taken_back
+from gcylon_lab.ui.magics.plans import planned
+from gcylon_lab.ui.magics.profiles import profile, since
+from gcylon_lab.ui.magics.settings import changed, describe, split_words, taken_back
 
 
 @pytest.fixture

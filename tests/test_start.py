@@ -6,19 +6,20 @@ import threading
 
 import pytest
 
-from gcylon_lab import doctor, equipment
+from gcylon_lab.cli import doctor
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current, run_threads
-from gcylon_lab.equipment import Neighbourhood, look_around, read_ahead
 from gcylon_lab.errors import ConfigError
+from gcylon_lab.runtime import devices
+from gcylon_lab.runtime.context import current, run_threads
+from gcylon_lab.runtime.devices import Neighbourhood, look_around, read_ahead
 from gcylon_lab.units import GIB
 
 
 def around(monkeypatch: pytest.MonkeyPatch, hosts: list[str], available: list[int]) -> list[Neighbourhood]:
     """What each of several ranks finds, on hosts and with memory that are made up."""
     mine = threading.local()
-    monkeypatch.setattr(equipment, "available_bytes", lambda: available[mine.rank])
+    monkeypatch.setattr(devices, "available_bytes", lambda: available[mine.rank])
     found: list[Neighbourhood | None] = [None] * len(hosts)
     transports = ThreadsWorld(len(hosts), 2**30).transports()
 
@@ -53,7 +54,7 @@ def test_a_share_is_never_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_cpu_engines_take_the_fraction_of_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(equipment, "available_bytes", lambda: 8 * GIB)
+    monkeypatch.setattr(devices, "available_bytes", lambda: 8 * GIB)
 
     def ceilings() -> tuple[int, int, int, int]:
         context = current()

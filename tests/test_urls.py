@@ -8,11 +8,11 @@ import pickle
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.cluster.handles.display_name import origin_of
 from gcylon_lab.cluster.messages import Request
-from gcylon_lab.cluster.naming import origin_of
-from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import GcylonError, ReadError, to_message
 from gcylon_lab.profiling.trace import chrome_trace
+from gcylon_lab.runtime.context import current, run_threads
 from gcylon_lab.urls import without_secrets
 
 SECRET = "s3cr3t"

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.context import run_threads
 from gcylon_lab.profiling.trace import write_chrome_trace
+from gcylon_lab.runtime.context import run_threads
+from gcylon_lab.ui.report import html_report
 from gcylon_lab.whole_files import create_exclusively, write_whole
-from gcylon_lab.widgets.report import html_report
 
 
 @pytest.mark.parametrize("write", [

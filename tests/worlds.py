@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import gcylon_lab as gl
+from gcylon_lab.backends.arrow.interop import to_frame
+from gcylon_lab.backends.refusals import is_refused_on_gpus
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import Context, initialize, run_threads, set_current
 from gcylon_lab.errors import BudgetExceeded, GcylonError, RankLost
-from gcylon_lab.tables.interop import to_frame
-from gcylon_lab.tables.refusals import is_refused_on_gpus
+from gcylon_lab.runtime.context import Context, initialize, run_threads, set_current
 
 MPI_ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",

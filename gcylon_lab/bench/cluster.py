@@ -10,11 +10,11 @@ import ipyparallel
 import pandas as pd
 from traitlets.config import Config
 
-from ..cluster.client import Cluster
-from ..cluster.mpiexec import find_mpiexec
+from ..cluster.client.cluster import Cluster
+from ..cluster.launch.mpiexec import find_mpiexec
 from ..errors import ArgumentError
-from .reports import tell
-from .statistics import Series
+from .harness.reports import tell
+from .harness.statistics import Series
 
 _CONTROLLER = ["--nodb", "--IPController.broadcast_scheduler_depth=0", "--IPController.use_threads=True"]
 Say = Callable[[str], None]

@@ -92,7 +92,7 @@ def _add_budget(parser: argparse.ArgumentParser) -> None:
 
 
 def _case(arguments: argparse.Namespace) -> Any:
-    from .cases import ShuffleCase
+    from .harness.cases import ShuffleCase
 
     if min(arguments.ranks, arguments.rows, arguments.repeats) < 1 or arguments.warmup < 0:
         raise ArgumentError("ranks, rows and repeats are at least 1, warmup is at least 0.")
@@ -100,16 +100,16 @@ def _case(arguments: argparse.Namespace) -> Any:
 
 
 def _shuffle(arguments: argparse.Namespace) -> int:
-    from .reports import format_shuffle
-    from .shuffle import PEERS, run
+    from .harness.reports import format_shuffle
+    from .verbs.shuffle import PEERS, run
 
     return _finish(arguments, run(_case(arguments), _peers(arguments, PEERS)), format_shuffle)
 
 
 def _sort(arguments: argparse.Namespace) -> int:
-    from .reports import format_shuffle
-    from .sort import PEERS, run
-    from .sort_cases import SortCase
+    from .harness.reports import format_shuffle
+    from .harness.sort_cases import SortCase
+    from .verbs.sort import PEERS, run
 
     case = _case(arguments)
     case = SortCase(ranks=case.ranks, rows=case.rows, repeats=case.repeats, warmup=case.warmup)
@@ -117,7 +117,7 @@ def _sort(arguments: argparse.Namespace) -> int:
 
 
 def _groupby(arguments: argparse.Namespace) -> int:
-    from .groupby import PEERS, GroupbyCase, format_groupby, run
+    from .verbs.groupby import PEERS, GroupbyCase, format_groupby, run
 
     given = _case(arguments)
     case = GroupbyCase(
@@ -135,8 +135,8 @@ def _peers(arguments: argparse.Namespace, known: tuple[str, ...]) -> tuple[str, 
 
 
 def _tpch(arguments: argparse.Namespace) -> int:
-    from .tpch import TpchCase, format_tpch, is_right, run
-    from .tpch_queries import QUERIES
+    from .tpch.queries import QUERIES
+    from .tpch.tpch import TpchCase, format_tpch, is_right, run
 
     numbers = [text.strip() for text in arguments.queries.split(",") if text.strip()]
     if not all(number.isdigit() for number in numbers):
@@ -155,7 +155,7 @@ def _tpch(arguments: argparse.Namespace) -> int:
 
 
 def _join(arguments: argparse.Namespace) -> int:
-    from .join import PEERS, JoinCase, format_join, run
+    from .verbs.join import PEERS, JoinCase, format_join, run
 
     given = _case(arguments)
     case = JoinCase(ranks=given.ranks, rows=given.rows, repeats=given.repeats, warmup=given.warmup)
@@ -163,22 +163,22 @@ def _join(arguments: argparse.Namespace) -> int:
 
 
 def _profiling(arguments: argparse.Namespace) -> int:
+    from .harness.reports import format_profiling
     from .profiling import run
-    from .reports import format_profiling
 
     return _finish(arguments, run(_case(arguments)), format_profiling)
 
 
 def _cluster(arguments: argparse.Namespace) -> int:
     from .cluster import run
-    from .reports import format_cluster
+    from .harness.reports import format_cluster
 
     return _finish(arguments, run(arguments.ranks, arguments.starts, arguments.trips), format_cluster)
 
 
 def _peak(arguments: argparse.Namespace) -> int:
+    from .harness.reports import format_peak
     from .peak import run
-    from .reports import format_peak
 
     report = run(arguments.ranks, parse_bytes(arguments.part), parse_bytes(arguments.budget))
     return _finish(arguments, report, format_peak)
@@ -208,7 +208,7 @@ def _budget(arguments: argparse.Namespace) -> int:
 
 
 def _dashboard(arguments: argparse.Namespace) -> int:
-    from .dashboard import check, format_dashboard, run
+    from .dashboard.dashboard import check, format_dashboard, run
 
     case = (arguments.ranks, arguments.rows, arguments.turns, arguments.minutes)
     check(*case)
@@ -216,7 +216,7 @@ def _dashboard(arguments: argparse.Namespace) -> int:
 
 
 def _seen(arguments: argparse.Namespace) -> int:
-    from .seen import format_seen, run
+    from .dashboard.display_latency import format_seen, run
 
     return _finish(arguments, run(arguments.repeats, peers=not arguments.no_peers), format_seen)
 
@@ -229,7 +229,7 @@ def _gpu(arguments: argparse.Namespace) -> int:
         return _gpu_tables(arguments, cases)
     if arguments.tables == "relational":
         return _gpu_relational(arguments, cases)
-    from .gpu import format_gpu, run
+    from .gpu.gpu import format_gpu, run
 
     report = run(
         arguments.ranks, int(arguments.rows), arguments.repeats, arguments.warmup,
@@ -239,7 +239,7 @@ def _gpu(arguments: argparse.Namespace) -> int:
 
 
 def _gpu_tables(arguments: argparse.Namespace, cases: tuple[str, ...]) -> int:
-    from .gpu_tables import format_tables, run
+    from .gpu.tables import format_tables, run
 
     report = run(
         arguments.ranks, arguments.scale, arguments.repeats, arguments.warmup,
@@ -249,7 +249,7 @@ def _gpu_tables(arguments: argparse.Namespace, cases: tuple[str, ...]) -> int:
 
 
 def _gpu_relational(arguments: argparse.Namespace, cases: tuple[str, ...]) -> int:
-    from .gpu_relational import format_relational, run
+    from .gpu.relational import format_relational, run
 
     report = run(
         arguments.ranks, int(arguments.rows), arguments.repeats, arguments.warmup,
@@ -259,14 +259,14 @@ def _gpu_relational(arguments: argparse.Namespace, cases: tuple[str, ...]) -> in
 
 
 def _gpu_profiling(arguments: argparse.Namespace) -> int:
-    from .gpu_profiling import format_cost, run
+    from .gpu.profiling import format_cost, run
 
     report = run(arguments.ranks, int(arguments.rows), arguments.repeats, arguments.warmup)
     return _finish(arguments, report, format_cost)
 
 
 def _finish(arguments: argparse.Namespace, report: Report, show: Callable[[Report], str]) -> int:
-    from .reports import write_json
+    from .harness.reports import write_json
 
     print(show(report))
     if arguments.json:

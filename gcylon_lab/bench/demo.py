@@ -13,15 +13,15 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any
 
-from ..cluster.client import Cluster
-from ..cluster.handle import DistTable
+from ..cluster.client.cluster import Cluster
+from ..cluster.handles.handle import DistTable
 from ..config import GcylonConfig
 from ..errors import ArgumentError, ColumnMissing, GcylonError, ReadError, WriteError
 from ..profiling.report import summary, write_chrome_trace
 from ..tutorials import make_tpch
 from ..units import format_bytes, format_count, format_rate, format_seconds, parse_bytes
-from .recordings import write_snapshots
-from .reports import format_table, tell
+from .harness.recordings import write_snapshots
+from .harness.reports import format_table, tell
 
 _READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".json": "read_json", ".jsonl": "read_json"}
 
@@ -141,7 +141,7 @@ class Demo:
         result.release()
 
     def _report(self, lab: Cluster) -> None:
-        from ..widgets import html_report
+        from ..ui import html_report
 
         snapshots = lab.snapshots()
         self.say("")

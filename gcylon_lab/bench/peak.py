@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ClusterError
-from .cases import ROW_BYTES
-from .ranks import mpi_contender
+from .harness.cases import ROW_BYTES
+from .harness.ranks import mpi_contender
 
 _WARMUP_PART = 8
 

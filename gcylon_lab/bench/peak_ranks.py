@@ -11,10 +11,10 @@ from mpi4py import MPI
 
 import gcylon_lab as gl
 
-from .cases import KEY, ShuffleCase
-from .checks import check_ranks, count_and_sum, high_water_bytes, reset_high_water
-from .ours import local_columns
-from .seats import Answer, serve
+from .harness.cases import KEY, ShuffleCase
+from .harness.checks import check_ranks, count_and_sum, high_water_bytes, reset_high_water
+from .harness.worker_processes import Answer, serve
+from .verbs.shuffle_ours import local_columns
 
 _PIECE_ROWS = 2**17
 

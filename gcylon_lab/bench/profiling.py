@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .cases import ShuffleCase
-from .ranks import mpi_contender
-from .statistics import Series
+from .harness.cases import ShuffleCase
+from .harness.ranks import mpi_contender
+from .harness.statistics import Series
 
 
 def run(case: ShuffleCase) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def run(case: ShuffleCase) -> dict[str, Any]:
         operations, of the rank where it is largest; ``median_share`` of the median repetition.
     """
     shares, rows = [], []
-    with mpi_contender("ours", "gcylon_lab.bench.ours", case.ranks, str(case.rows)) as contender:
+    with mpi_contender("ours", "gcylon_lab.bench.verbs.shuffle_ours", case.ranks, str(case.rows)) as contender:
         for repeat in range(case.warmup + case.repeats):
             answers = contender.step(repeat=repeat, variant="auto", check_keys=False)
             if repeat >= case.warmup:

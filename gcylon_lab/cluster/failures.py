@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from ..comm.transport import INTERRUPTED
-from ..errors import ClusterError, GcylonError, RankError, RankLost, Revoked, from_message, to_message
+from ..errors import (
+    ClusterError,
+    GcylonError,
+    RankError,
+    RankLost,
+    Revoked,
+    from_message,
+    to_message,
+)
 from .messages import Reply
 from .tracebacks import shown_folded
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..ops.plan import Plan
+    from ..engine.plan.plan import Plan
 
 CONTROL_REQUEST = "gcylon_lab_request"
 CONTROL_REPLY = "gcylon_lab_reply"

@@ -15,8 +15,8 @@ HOME_VARIABLE = "GCYLON_LAB_HOME"
 _GONE_S = 1.0  # after SIGKILL; longer only where the system itself is stuck
 
 # What a command is made of; what a person started from an engine has the same variable, and is none of these.
-_ENGINE, _CONTROLLER = "gcylon_lab.cluster.engine_process", "gcylon_lab.cluster.controller"
-_NANNIES = ("gcylon_lab.cluster.nanny", "ipyparallel.engine.nanny")
+_ENGINE, _CONTROLLER = "gcylon_lab.cluster.launch.engine_process", "gcylon_lab.cluster.launch.controller"
+_NANNIES = ("gcylon_lab.cluster.launch.nanny", "ipyparallel.engine.nanny")
 _LAUNCHERS = ("mpiexec", "mpirun", "prterun", "prted", "orted", "hydra_pmi_proxy", "mpiexec.hydra")
 
 

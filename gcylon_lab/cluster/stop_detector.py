@@ -13,8 +13,8 @@ from typing import Any
 import psutil
 
 from ..errors import ClusterDegraded, GcylonError, RankStopped
-from .identity import RankRecord
 from .processes import belongs_to, is_stopped
+from .rank_info import RankRecord
 
 STOPPED_S = 3.0
 """So long a process is stopped before nobody waits for it any more; a debugger that only looks takes less."""

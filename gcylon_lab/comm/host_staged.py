@@ -7,8 +7,8 @@ from time import perf_counter_ns
 from typing import Any
 
 from ..profiling import current_operation
+from .device_overlay import Overlay
 from .device_waits import DeviceWaits
-from .overlay import Overlay
 from .transport import Receive, Send, Transport, Window
 
 _TO_HOST = 2

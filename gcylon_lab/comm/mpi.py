@@ -13,10 +13,10 @@ import numpy as np
 from mpi4py import MPI
 
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
+from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
 from .mpi_leaving import Leaving
-from .splitting import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
+from .plain_window import PlainWindows
 from .transport import INTERRUPTED, Int64s, Receive, Send, Window
-from .windows import PlainWindows
 
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
 _ROWS_TAG = 7

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import CommError, GcylonError
+from .all_ok import first_failure
+from .device_overlay import QueuedOverlay
 from .device_waits import DeviceWaits
-from .failures import first_failure
-from .overlay import QueuedOverlay
-from .splitting import split_view
+from .message_split import split_view
 from .transport import Receive, Send, Transport, Window
 
 _UINT8 = 1  # ncclUint8

@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 
 from ..errors import CommError, DeadlineExceeded, Revoked
-from .splitting import copy_to_self
+from .message_split import copy_to_self
+from .plain_window import PlainWindows
 from .transport import Int64s, Receive, Send, Window
-from .windows import PlainWindows
 
 
 class SingleTransport(PlainWindows):

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..errors import CommError, DeadlineExceeded, Revoked
-from .splitting import copy_to_self, share_by_exchange, split_view
+from .message_split import copy_to_self, share_by_exchange, split_view
+from .plain_window import PlainWindows
 from .transport import INTERRUPTED, Int64s, Receive, Send, Window
-from .windows import PlainWindows
 
 
 class ThreadsWorld:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import BudgetExceeded
 from ..units import MIB, format_bytes
-from . import checks
+from . import debug_checks
 
 _ARROW_VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers, of malloc.h
@@ -227,8 +227,8 @@ class MemoryBudget:
             self._peak = max(self._peak, self._used)
             self._window_peak = max(self._window_peak, self._used)
             self._count += 1
-        if checks.noting:
-            checks.note_purpose(what)
+        if debug_checks.noting:
+            debug_checks.note_purpose(what)
 
     def _give(self, nbytes: int) -> None:
         with self._lock:

@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from ..profiling import current_operation
-from .layout import Move
+from .tiers.layout import Move
 
 _ANY_KIND = 4  # cudaMemcpyDefault: the driver sees from the addresses what is where
 _HIGHEST = -100  # cut to what the device has

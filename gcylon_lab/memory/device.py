@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from ..units import MIB, format_bytes
-from .checks import NO_CHECKS, POISON_BYTE, CheckedResource, Checks
+from .debug_checks import NO_CHECKS, POISON_BYTE, CheckedResource, Checks
 
 _ALIGN = 256  # the limit counts every allocation as a multiple of this
 _SLAB_ALIGN = 2 * MIB  # what the driver maps at once

@@ -8,11 +8,11 @@ import sys
 import numpy as np
 import pytest
 
-from gcylon_lab.bench.cases import ShuffleCase
-from gcylon_lab.bench.seats import Contender
-from gcylon_lab.bench.sort_cases import SortCase, check_sorted, look_at
-from gcylon_lab.bench.turns import refuse_wrong
-from gcylon_lab.cli import main
+from gcylon_lab.bench.harness.cases import ShuffleCase
+from gcylon_lab.bench.harness.interleaved_runs import refuse_wrong
+from gcylon_lab.bench.harness.sort_cases import SortCase, check_sorted, look_at
+from gcylon_lab.bench.harness.worker_processes import Contender
+from gcylon_lab.cli.main import main
 from gcylon_lab.errors import ClusterError
 
 pytestmark = pytest.mark.mpi
@@ -93,7 +93,7 @@ def test_a_contender_that_dies_is_an_error_with_its_output():
 
 
 def test_a_contender_that_dies_in_a_step():
-    code = "from gcylon_lab.bench.seats import serve\nserve(lambda n: 1 // n)"
+    code = "from gcylon_lab.bench.harness.worker_processes import serve\nserve(lambda n: 1 // n)"
     with Contender("x", [sys.executable, "-c", code], 1) as contender:
         assert contender.step(n=1) == [1]
         with pytest.raises(ClusterError, match="ended(.|\n)*ZeroDivisionError"):

@@ -8,7 +8,7 @@ import pytest
 
 from gcylon_lab.bench.budget import BudgetCase, format_cell, summary_of
 from gcylon_lab.bench.budget.tables import KINDS, SKEWS, make_frame, make_right, number_of_keys
-from gcylon_lab.cli import main
+from gcylon_lab.cli.main import main
 from gcylon_lab.errors import ArgumentError
 
 _RAN = {

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.bench.gpu_ours import record_or_not
-from gcylon_lab.bench.gpu_profiling import format_cost
-from gcylon_lab.bench.gpu_tables import format_tables
-from gcylon_lab.bench.gpu_tables_ours import find_wrong
-from gcylon_lab.bench.gpu_tpch import TABLES, arrow_pieces, count_rows
-from gcylon_lab.bench.row_sums import descents, rows_and_sum
-from gcylon_lab.cli import main
-from gcylon_lab.context import current, run_threads
+from gcylon_lab.bench.gpu.ours import record_or_not
+from gcylon_lab.bench.gpu.profiling import format_cost
+from gcylon_lab.bench.gpu.tables import format_tables
+from gcylon_lab.bench.gpu.tables_ours import find_wrong
+from gcylon_lab.bench.gpu.tpch_tables import TABLES, arrow_pieces, count_rows
+from gcylon_lab.bench.harness.row_sums import descents, rows_and_sum
+from gcylon_lab.cli.main import main
+from gcylon_lab.runtime.context import current, run_threads
 from gcylon_lab.tutorials import make_tpch
 
 

@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from gcylon_lab.bench.groupby import GroupbyCase, compare, summed
-from gcylon_lab.cli import main
+from gcylon_lab.bench.verbs.groupby import GroupbyCase, compare, summed
+from gcylon_lab.cli.main import main
 from gcylon_lab.errors import ClusterError
 
 

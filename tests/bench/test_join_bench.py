@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from gcylon_lab.bench.join import JoinCase, summed
-from gcylon_lab.cli import main
+from gcylon_lab.bench.verbs.join import JoinCase, summed
+from gcylon_lab.cli.main import main
 
 pytestmark = pytest.mark.mpi
 

@@ -8,8 +8,8 @@ import urllib.request
 import psutil
 import pytest
 
-from gcylon_lab.bench.dashboard_page import jupyter as serve
-from gcylon_lab.bench.seen import first_seen, run
+from gcylon_lab.bench.dashboard.display_latency import first_seen, run
+from gcylon_lab.bench.dashboard.page import jupyter as serve
 from gcylon_lab.errors import ArgumentError, GcylonError
 
 

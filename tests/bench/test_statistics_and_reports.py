@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcylon_lab.bench import cases, reports
-from gcylon_lab.bench.dashboard_figures import by_minute, flatness, turn_figures
-from gcylon_lab.bench.statistics import Series, slowest
+from gcylon_lab.bench.dashboard.figures import by_minute, flatness, turn_figures
+from gcylon_lab.bench.harness import cases, reports
+from gcylon_lab.bench.harness.statistics import Series, slowest
 
 
 def test_a_series_is_judged_by_its_median():

@@ -13,13 +13,13 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.bench.tpch import TpchCase, is_right
-from gcylon_lab.bench.tpch_queries import QUERIES, Tables
-from gcylon_lab.bench.tpch_sql import SQL, TABLES, Duck, first_difference
-from gcylon_lab.cli import main
+from gcylon_lab.bench.tpch.queries import QUERIES, Tables
+from gcylon_lab.bench.tpch.sql import SQL, TABLES, Duck, first_difference
+from gcylon_lab.bench.tpch.tpch import TpchCase, is_right
+from gcylon_lab.cli.main import main
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import ArgumentError
+from gcylon_lab.runtime.context import current, run_threads
 from gcylon_lab.tutorials import make_tpch
 
 pytest.importorskip("duckdb", reason="duckdb is in the bench extra")

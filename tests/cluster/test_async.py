@@ -16,12 +16,12 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.async_verbs import _documented
-from gcylon_lab.cluster.client import _NOT_LATER
-from gcylon_lab.cluster.futures import VerbFuture
-from gcylon_lab.cluster.turns import Turns
+from gcylon_lab.api.table import Table
+from gcylon_lab.cluster.channel.request_queue import Turns
+from gcylon_lab.cluster.client.cluster import _NOT_LATER
+from gcylon_lab.cluster.handles.async_verbs import _documented
+from gcylon_lab.cluster.handles.futures import VerbFuture
 from gcylon_lab.errors import ColumnMissing, HandleReleased
-from gcylon_lab.table import Table
 
 
 def nap(seconds: float) -> int:

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import attaching, session
-from gcylon_lab.cluster.identity import check_complete
+from gcylon_lab.cluster.client import reattach, session
+from gcylon_lab.cluster.rank_info import check_complete
 from gcylon_lab.errors import ClusterDegraded, ClusterError
 
 OWNER = """
@@ -84,32 +84,32 @@ def busy(rank: int, running: str, operation: int = 0, verb: str = "") -> dict[st
 
 
 def test_a_rank_that_turns_out_to_be_gone_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attaching, "_EVERY_S", 0.01)
+    monkeypatch.setattr(reattach, "_EVERY_S", 0.01)
     asked: list[int] = []
 
     def ask(each: Any) -> list[Any]:
         asked.append(len(each))
         return [busy(0, ""), None]
 
-    attaching.wait_until_idle(ask, 2, 5.0, has_fewer=lambda: len(asked) >= 3)
+    reattach.wait_until_idle(ask, 2, 5.0, has_fewer=lambda: len(asked) >= 3)
     assert asked == [2, 2, 2]
 
 
 def test_ranks_that_stay_busy_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attaching, "_SAID_AFTER_S", 0.05)
-    monkeypatch.setattr(attaching, "_EVERY_S", 0.02)
+    monkeypatch.setattr(reattach, "_SAID_AFTER_S", 0.05)
+    monkeypatch.setattr(reattach, "_EVERY_S", 0.02)
     states = [busy(1, "run", 3, "shuffle"), busy(0, "run", 3), None]
     said = r"rank 1 \(pid 101\) is in shuffle round 1/4; rank 0 \(pid 100\) runs run; one does not answer"
     with (
         pytest.warns(UserWarning, match=f"attach waits for the ranks: {said}"),
         pytest.raises(ClusterError, match=f"still busy after .*: {said}"),
     ):
-        attaching.wait_until_idle(lambda asked: states, 3, 0.2)
+        reattach.wait_until_idle(lambda asked: states, 3, 0.2)
 
 
 def test_only_the_waiting_rank_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attaching, "_STRANDED_S", 0.05)
-    monkeypatch.setattr(attaching, "_EVERY_S", 0.02)
+    monkeypatch.setattr(reattach, "_STRANDED_S", 0.05)
+    monkeypatch.setattr(reattach, "_EVERY_S", 0.02)
     freed: list[list[str]] = []
 
     def ask(contents: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -119,7 +119,7 @@ def test_only_the_waiting_rank_is_freed(monkeypatch: pytest.MonkeyPatch) -> None
         # The engines are not in the order of their ranks.
         return [busy(1, ""), busy(0, "" if freed else "run", 1, "shuffle")]
 
-    attaching.wait_until_idle(ask, 2, 5.0)
+    reattach.wait_until_idle(ask, 2, 5.0)
     assert freed == [["state", "free"]]
 
 

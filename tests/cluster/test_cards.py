@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.cards import cluster_card, staged_html, table_card
-from gcylon_lab.cluster.identity import RankRecord
+from gcylon_lab.cluster.handles.html_repr import cluster_card, staged_html, table_card
+from gcylon_lab.cluster.rank_info import RankRecord
 
 
 def info(rows: int, **tiers: int) -> dict[str, Any]:

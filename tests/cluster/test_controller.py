@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.launcher import Launcher
+from gcylon_lab.cluster.launch.launcher import Launcher
 from gcylon_lab.errors import ClusterStartError
 
 pytestmark = pytest.mark.mpi
@@ -20,7 +20,7 @@ HOLDING = """
 import socket
 import zmq
 from ipyparallel import util
-from gcylon_lab.cluster.controller import hold_ports
+from gcylon_lab.cluster.launch.controller import hold_ports
 
 hold_ports()
 held = set(util.select_random_ports(40))
@@ -43,7 +43,7 @@ context.destroy(0)
 
 # ipyparallel's own, whose schedulers find their ports taken.
 FAILING = """
-from gcylon_lab.cluster import controller
+from gcylon_lab.cluster.launch import controller
 from ipyparallel.controller.app import IPController
 
 def start(self):

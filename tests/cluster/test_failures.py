@@ -8,12 +8,19 @@ import traceback
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.cells import fold_entries
+from gcylon_lab.cluster.channel.px_errors import fold_entries
 from gcylon_lab.cluster.failures import fold, freed, name_ranks
 from gcylon_lab.cluster.messages import Reply
 from gcylon_lab.cluster.tracebacks import shorten
 from gcylon_lab.comm.transport import INTERRUPTED
-from gcylon_lab.errors import BudgetExceeded, ColumnMissing, DeadlineExceeded, RankError, Revoked, to_message
+from gcylon_lab.errors import (
+    BudgetExceeded,
+    ColumnMissing,
+    DeadlineExceeded,
+    RankError,
+    Revoked,
+    to_message,
+)
 
 
 def failed(rank: int, error: BaseException) -> Reply:

@@ -15,7 +15,7 @@ from ipyparallel.error import CompositeError
 from test_lifecycle import alive, wait_until
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import channel
+from gcylon_lab.cluster.channel import channel
 from gcylon_lab.errors import (
     ClusterDegraded,
     ColumnMissing,

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab import sources
+from gcylon_lab.api import readers
 
 pytestmark = pytest.mark.mpi
 
@@ -26,7 +26,7 @@ def by_itself() -> Iterator[None]:
 def test_a_reader_of_this_process_says_once_that_the_clusters_own_reads_on_its_engines(
     lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_itself: None
 ) -> None:
-    monkeypatch.setattr(sources, "_told", set())
+    monkeypatch.setattr(readers, "_told", set())
     frame.to_parquet(tmp_path / "a.parquet")
     with pytest.warns(
         UserWarning, match=r"gl.read_parquet makes a table in this process .* in lab.read_parquet"
@@ -37,7 +37,7 @@ def test_a_reader_of_this_process_says_once_that_the_clusters_own_reads_on_its_e
         warnings.simplefilter("error")
         gl.from_pandas(frame).release()
         lab.run(lambda path: gl.read_parquet(path).release(), str(tmp_path / "a.parquet"))
-    monkeypatch.setattr(sources, "_told", set())
+    monkeypatch.setattr(readers, "_told", set())
     with pytest.warns(UserWarning, match="gl.from_pandas makes a table in this process") as said:
         gl.from_pandas(frame).release()
     assert said[0].filename == __file__

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.api.table import Table
 from gcylon_lab.errors import ArgumentError, RankError
-from gcylon_lab.table import Table
 
 pytestmark = pytest.mark.mpi
 

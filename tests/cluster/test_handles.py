@@ -15,10 +15,10 @@ import pytest
 from test_lifecycle import wait_until
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import handle
-from gcylon_lab.cluster.handle import DistTable
+from gcylon_lab.api.table import Table
+from gcylon_lab.cluster.handles import handle
+from gcylon_lab.cluster.handles.handle import DistTable
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ReadError
-from gcylon_lab.table import Table
 
 pytestmark = pytest.mark.mpi
 

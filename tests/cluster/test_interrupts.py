@@ -20,11 +20,11 @@ import pytest
 from ipyparallel.error import CompositeError
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import channel as channels
-from gcylon_lab.cluster.channel import Channel
-from gcylon_lab.cluster.handle import DistTable
-from gcylon_lab.cluster.interrupts import undisturbed
-from gcylon_lab.cluster.waiting import Waiter
+from gcylon_lab.cluster.channel import channel as channels
+from gcylon_lab.cluster.channel.channel import Channel
+from gcylon_lab.cluster.channel.interrupts import undisturbed
+from gcylon_lab.cluster.channel.waiting import Waiter
+from gcylon_lab.cluster.handles.handle import DistTable
 from gcylon_lab.errors import ClusterDegraded, ColumnMissing, DeadlineExceeded, Revoked
 
 SOON_S = 20.0

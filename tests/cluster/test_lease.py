@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from gcylon_lab.cluster.lease import Keeper, Lease, Owner, Vigil
+from gcylon_lab.cluster.launch.lease import Keeper, Lease, Owner, Vigil
 
 
 def sleeper() -> subprocess.Popen[bytes]:

@@ -15,8 +15,8 @@ import pytest
 from test_lifecycle import wait_until
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import homes, leftovers
-from gcylon_lab.cluster.lease import Owner
+from gcylon_lab.cluster.launch import leftovers, runtime_dirs
+from gcylon_lab.cluster.launch.lease import Owner
 
 
 def noted(home: Path, process: Owner, *paths: Path) -> Path:
@@ -116,7 +116,7 @@ def test_the_next_cluster_removes_what_is_left_of_one_of_which_all_was_killed(ru
     owner.wait()
     assert wait_until(lambda: not any(psutil.pid_exists(process.pid) for process in of_it), 20)
     time.sleep(0.1)
-    homes.sweep()
+    runtime_dirs.sweep()
     assert not home.exists() and not [path for path in left if os.path.exists(path)]
 
 

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.api.table import Table
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, HandleReleased
-from gcylon_lab.table import Table
 
 pytestmark = pytest.mark.mpi
 
@@ -45,7 +45,10 @@ def test_a_released_handle_is_gone_and_so_is_its_memory(lab: gl.Cluster, frame: 
 def test_a_forgotten_handle_is_dropped_with_the_next_request(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     table = lab.from_pandas(frame)
     name = table._name
-    kept = lambda: lab.run(lambda: sorted(__import__("gcylon_lab.cluster.engine", fromlist=["x"]).current().tables))  # noqa: E731
+
+    def kept() -> list[list[str]]:
+        return lab.run(lambda: sorted(__import__("gcylon_lab.cluster.engine.engine", fromlist=["x"]).current().tables))
+
     assert name in kept()[0]
     sent = len(lab.client.history)
     del table

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import session
+from gcylon_lab.cluster.client import session
 from gcylon_lab.errors import ConfigError, RankStopped
 
 pytestmark = pytest.mark.mpi

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import lookout
-from gcylon_lab.cluster.lookout import Lookout, find_stranded
-from gcylon_lab.cluster.progress import describe
+from gcylon_lab.cluster.channel import stall_detector
+from gcylon_lab.cluster.channel.progress import describe
+from gcylon_lab.cluster.channel.stall_detector import Lookout, find_stranded
 from gcylon_lab.errors import Revoked
 
 
@@ -82,13 +82,13 @@ def test_who_waits_alone_is_freed_in_the_time_that_is_promised(lab: gl.Cluster) 
     began = time.monotonic()
     with pytest.raises(Revoked, match="Rank 1 waits in from_pandas"):
         lab.run(_calls_on, 1)
-    assert lookout.IDLE_S + 2 * lookout._EVERY_S < 5
+    assert stall_detector.IDLE_S + 2 * stall_detector._EVERY_S < 5
     assert time.monotonic() - began < 15  # on a busy machine a look takes longer
 
 
 @pytest.mark.mpi
 def test_a_verb_that_one_rank_calls_alone(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "IDLE_S", 60.0)
+    monkeypatch.setattr(stall_detector, "IDLE_S", 60.0)
     code = "import pandas as pd\nif gl.current().rank == 0:\n    gl.from_local(pd.DataFrame({'a': [1]})).shuffle('a')"
     began = time.monotonic()
     sent = lab.view.execute(code, block=False)
@@ -99,7 +99,7 @@ def test_a_verb_that_one_rank_calls_alone(lab: gl.Cluster, monkeypatch: pytest.M
         assert not sent.ready()
         time.sleep(0.05)
     assert [row["operation"] for row in rows] == ["from_local", ""]
-    monkeypatch.setattr(lookout, "IDLE_S", 2.0)
+    monkeypatch.setattr(stall_detector, "IDLE_S", 2.0)
     with pytest.raises(Exception, match="Rank 0 waits in from_local; rank 1 is idle"):
         sent.get()
     assert time.monotonic() - began < 40
@@ -108,7 +108,7 @@ def test_a_verb_that_one_rank_calls_alone(lab: gl.Cluster, monkeypatch: pytest.M
 
 @pytest.mark.mpi
 def test_a_function_in_which_one_rank_calls_a_verb(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "IDLE_S", 2.0)
+    monkeypatch.setattr(stall_detector, "IDLE_S", 2.0)
     with pytest.raises(Revoked, match=r"Rank 1 waits in from_pandas; rank 0 is idle.*all ranks"):
         lab.run(_calls_on, 1)
     assert lab.run(_alone, 0) == [0, None]
@@ -116,7 +116,7 @@ def test_a_function_in_which_one_rank_calls_a_verb(lab: gl.Cluster, monkeypatch:
 
 @pytest.mark.mpi
 def test_a_rank_that_works_for_itself_is_left_alone(lab: gl.Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookout, "IDLE_S", 0.5)
+    monkeypatch.setattr(stall_detector, "IDLE_S", 0.5)
     assert lab.run(_alone, 1, 2.5) == [None, 1]
 
 

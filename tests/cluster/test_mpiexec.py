@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gcylon_lab.cluster.mpiexec import exit_of_rank, find_mpiexec, without_chatter
+from gcylon_lab.cluster.launch.mpiexec import exit_of_rank, find_mpiexec, without_chatter
 from gcylon_lab.errors import ClusterStartError
 
 # Written by Open MPI 5.0.11 when rank 1 was killed and rank 2 called _exit(3).

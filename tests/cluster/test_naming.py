@@ -9,8 +9,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import gcylon_lab as gl
+from gcylon_lab.cluster.handles.display_name import made_at, origin_of
 from gcylon_lab.cluster.messages import Request, TableRef
-from gcylon_lab.cluster.naming import made_at, origin_of
 from gcylon_lab.errors import HandleReleased
 
 JOIN = Request("join", "t3", "t9", (TableRef("t5"),), {"on": "k"})

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab.cluster import progress
-from gcylon_lab.cluster.progress import ProgressLine, Waiting, Where, describe, ending
+from gcylon_lab.cluster.channel import progress
+from gcylon_lab.cluster.channel.progress import ProgressLine, Waiting, Where, describe, ending
 from gcylon_lab.errors import ColumnMissing, Revoked
 
 

@@ -14,8 +14,8 @@ from ipyparallel.error import AlreadyDisplayedError, CompositeError
 from IPython.core.interactiveshell import InteractiveShell
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import lookout
-from gcylon_lab.cluster.views import activate
+from gcylon_lab.cluster.channel import stall_detector
+from gcylon_lab.cluster.channel.views import activate
 
 pytestmark = pytest.mark.mpi
 
@@ -84,7 +84,7 @@ def test_an_error_in_a_cell_on_one_rank_frees_the_other(lab: gl.Cluster) -> None
     start = time.monotonic()
     with pytest.raises(CompositeError) as caught:
         lab.view.execute(code, silent=False)
-    assert time.monotonic() - start < lookout.IDLE_S
+    assert time.monotonic() - start < stall_detector.IDLE_S
     assert [entry[0] for entry in caught.value.elist] == ["ZeroDivisionError"]
     assert "Rank 0 left with Revoked" in str(caught.value)
     assert lab.run(agree_on, 6) == [True, True]
@@ -127,7 +127,7 @@ except gl.GcylonError:
     start = time.monotonic()
     with pytest.raises(CompositeError) as caught:
         lab.view.execute(code, silent=False)
-    assert time.monotonic() - start < lookout.IDLE_S
+    assert time.monotonic() - start < stall_detector.IDLE_S
     assert [entry[0] for entry in caught.value.elist] == ["ColumnMissing"]
     assert lab.run(agree_on, 8) == [True, True]
 

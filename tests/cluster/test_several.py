@@ -8,7 +8,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.views import activate
+from gcylon_lab.cluster.channel.views import activate
 from gcylon_lab.errors import ClusterError
 
 pytestmark = pytest.mark.mpi

@@ -23,12 +23,13 @@ import pytest
 from test_lifecycle import OWNER, WAIT, home_of, of_home, ranks_of, start_owner, wait_until
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import channel, guard
+from gcylon_lab.cluster.channel import channel
 from gcylon_lab.cluster.control import ask_nanny
-from gcylon_lab.cluster.identity import RankRecord
-from gcylon_lab.cluster.launcher import Launcher
-from gcylon_lab.cluster.lease import LEASE_FILE, Lease
+from gcylon_lab.cluster.launch import guard
+from gcylon_lab.cluster.launch.launcher import Launcher
+from gcylon_lab.cluster.launch.lease import LEASE_FILE, Lease
 from gcylon_lab.cluster.processes import HOME_VARIABLE, end, engines_of, is_running, is_stopped
+from gcylon_lab.cluster.rank_info import RankRecord
 from gcylon_lab.cluster.stop_detector import STOPPED_S, StopDetector
 from gcylon_lab.errors import ClusterDegraded, DeadlineExceeded, GcylonError, RankStopped
 
@@ -89,7 +90,7 @@ def controller_of(lab: gl.Cluster) -> int:
 def like_an_engine(home: Path | str) -> subprocess.Popen[bytes]:
     """A process that is taken for an engine of a cluster's folder."""
     code = "import time; print(1, flush=True); time.sleep(100)"
-    command = [sys.executable, "-c", code, "-m", "gcylon_lab.cluster.engine_process"]
+    command = [sys.executable, "-c", code, "-m", "gcylon_lab.cluster.launch.engine_process"]
     process = subprocess.Popen(command, env={HOME_VARIABLE: str(home)}, stdout=subprocess.PIPE)
     assert process.stdout is not None and process.stdout.readline()
     return process

@@ -13,7 +13,8 @@ import pytest
 from jupyter_client.session import Session
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import control, views
+from gcylon_lab.cluster import control
+from gcylon_lab.cluster.channel import views
 from gcylon_lab.cluster.messages import CONTROL_REQUEST
 
 pytestmark = pytest.mark.mpi

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from gcylon_lab.comm.transport import Receive, Send, Transport
-from gcylon_lab.context import current
 from gcylon_lab.errors import GcylonError
+from gcylon_lab.runtime.context import current
 
 
 def transport_of(limit: int) -> Transport:

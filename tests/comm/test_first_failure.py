@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from worlds import World
 
-from gcylon_lab.comm.failures import first_failure
-from gcylon_lab.context import current
+from gcylon_lab.comm.all_ok import first_failure
+from gcylon_lab.runtime.context import current
 
 
 def told(failing: list[int], words: str) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gcylon_lab.comm import device_waits
+from gcylon_lab.comm.device_overlay import QueuedOverlay
 from gcylon_lab.comm.device_waits import DeviceWaits
-from gcylon_lab.comm.overlay import QueuedOverlay
 from gcylon_lab.comm.single import SingleTransport
 from gcylon_lab.profiling import OperationRecord, Recorder, operation
 

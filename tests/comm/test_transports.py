@@ -6,9 +6,9 @@ import exchanges_of_bytes as bodies
 import pytest
 from worlds import World
 
-from gcylon_lab.comm.splitting import copy_to_self, split_view
-from gcylon_lab.context import run_threads
+from gcylon_lab.comm.message_split import copy_to_self, split_view
 from gcylon_lab.errors import CommError, DeadlineExceeded, Revoked
+from gcylon_lab.runtime.context import run_threads
 
 SIZES = [0, 1, 7, 999, 1000, 1001, 5000, 0]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gcylon_lab.cluster.mpiexec import find_mpiexec
+from gcylon_lab.cluster.launch.mpiexec import find_mpiexec
 
 pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 

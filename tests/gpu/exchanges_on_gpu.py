@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 import gcylon_lab as gl
-from gcylon_lab.context import current
-from gcylon_lab.tables.interop import to_frame
+from gcylon_lab.backends.arrow.interop import to_frame
+from gcylon_lab.runtime.context import current
 
 ROWS = 20_000
 STRATEGIES = ("direct", "chunked", "staged")

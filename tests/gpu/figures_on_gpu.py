@@ -18,8 +18,8 @@ from typing import Any
 
 import gcylon_lab as gl
 from gcylon_lab.comm.transfer_times import TransferTimes
-from gcylon_lab.context import Context
 from gcylon_lab.profiling import chrome_trace, format_summary, gpus_of, operation, summary
+from gcylon_lab.runtime.context import Context
 from gcylon_lab.units import GIB, MIB
 
 ROWS = int(os.environ.get("FIGURES_ROWS", "16_000_000"))

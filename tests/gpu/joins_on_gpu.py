@@ -21,8 +21,8 @@ import pandas as pd
 from joins import HOWS, answer, frames, rows, whole
 
 import gcylon_lab as gl
-from gcylon_lab.context import current
-from gcylon_lab.tables.interop import to_frame
+from gcylon_lab.backends.arrow.interop import to_frame
+from gcylon_lab.runtime.context import current
 
 KEYS: tuple[Any, ...] = ("k", ["s", "k"], ["f"])
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from gcylon_lab.cluster.mpiexec import find_mpiexec
-from gcylon_lab.context import current
+from gcylon_lab.cluster.launch.mpiexec import find_mpiexec
+from gcylon_lab.runtime.context import current
 
 HERE = Path(__file__).parent
 

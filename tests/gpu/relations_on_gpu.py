@@ -19,8 +19,8 @@ from programs import failures, share, tell
 
 import gcylon_lab as gl
 from gcylon_lab import col
-from gcylon_lab.context import current
-from gcylon_lab.tables.interop import to_frame
+from gcylon_lab.backends.arrow.interop import to_frame
+from gcylon_lab.runtime.context import current
 
 ROWS = 6_000
 KEYS = (["c"], ["small", "yes"], ["s"], ["n"], ["k", "s"], ["position"])

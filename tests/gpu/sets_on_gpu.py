@@ -20,8 +20,8 @@ from programs import failures, share, tell
 from sets import VERBS, counted
 
 import gcylon_lab as gl
-from gcylon_lab.context import current
-from gcylon_lab.tables.interop import to_frame
+from gcylon_lab.backends.arrow.interop import to_frame
+from gcylon_lab.runtime.context import current
 
 COLUMNS = ["k", "s", "f", "b"]
 FORMATS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -18,7 +18,7 @@ from typing import Any
 import pandas as pd
 
 import gcylon_lab as gl
-from gcylon_lab.context import current
+from gcylon_lab.runtime.context import current
 
 sys.path[:0] = [str(Path(__file__).parents[1] / "ops"), str(Path(__file__).parents[1])]
 from exchanges import make_frame  # noqa: E402

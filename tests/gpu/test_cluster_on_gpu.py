@@ -27,7 +27,7 @@ from on_ranks import agree, arm, disarm, rank_1_raises, shuffle_on_and_on, shuff
 import gcylon_lab as gl
 from gcylon_lab.errors import ClusterDegraded, GcylonError, RankError, RankLost, Revoked
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.gpu_status import count_gpus
+from gcylon_lab.memory.nvml import count_gpus
 
 RANKS = max(2, count_gpus())
 STRATEGIES = ("direct", "chunked", "staged")

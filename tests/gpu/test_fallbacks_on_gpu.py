@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab.cluster.mpiexec import find_mpiexec
+from gcylon_lab.cluster.launch.mpiexec import find_mpiexec
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.gpu_status import visible_gpus
+from gcylon_lab.memory.nvml import visible_gpus
 
 GPUS = [gpu.uuid for gpu in visible_gpus()]
 pytestmark = [

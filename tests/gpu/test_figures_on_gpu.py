@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab.cluster.mpiexec import find_mpiexec
+from gcylon_lab.cluster.launch.mpiexec import find_mpiexec
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.gpu_status import count_gpus
+from gcylon_lab.memory.nvml import count_gpus
 
 PROGRAM = Path(__file__).with_name("figures_on_gpu.py")
 pytestmark = [

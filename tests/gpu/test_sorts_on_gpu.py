@@ -6,7 +6,7 @@ import pytest
 from programs import right_on_gpus
 
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.gpu_status import count_gpus
+from gcylon_lab.memory.nvml import count_gpus
 
 pytestmark = [
     pytest.mark.gpu,

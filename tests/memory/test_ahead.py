@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab.memory.ahead import PinnedAhead, ahead_bytes, pinned_cap
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.pinned import Pageable, PinnedPool
+from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
+from gcylon_lab.memory.tiers.pinned_prefetch import PinnedAhead, ahead_bytes, pinned_cap
 from gcylon_lab.profiling import Event, Recorder, operation, recording
 from gcylon_lab.units import GIB, MIB
 

@@ -13,15 +13,22 @@ import pytest
 from fake_cuda import FakeArray, FakeCupy
 
 import gcylon_lab as gl
-from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import ConfigError
-from gcylon_lab.memory import checks
+from gcylon_lab.memory import debug_checks
 from gcylon_lab.memory.budget import MemoryBudget
-from gcylon_lab.memory.checks import NO_CHECKS, POISON_BYTE, CheckedResource, Checks, LiveExtents, MemoryMisused
+from gcylon_lab.memory.debug_checks import (
+    NO_CHECKS,
+    POISON_BYTE,
+    CheckedResource,
+    Checks,
+    LiveExtents,
+    MemoryMisused,
+)
 from gcylon_lab.memory.device import open_device, why_unavailable
-from gcylon_lab.memory.device_tiers import DeviceTiers
-from gcylon_lab.memory.pinned import Pageable, PinnedPool
-from gcylon_lab.memory.tiers import SpillStore
+from gcylon_lab.memory.tiers.device_tiers import DeviceTiers
+from gcylon_lab.memory.tiers.disk_tier import SpillStore
+from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
+from gcylon_lab.runtime.context import current, run_threads
 from gcylon_lab.units import GIB, MIB
 
 BOTH = Checks(poison=True, overlap=True)
@@ -178,7 +185,7 @@ def test_after_a_write_that_failed_its_place_is_free(tmp_path: Path, monkeypatch
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
-        patched.setattr("gcylon_lab.memory.tiers._write_all", interrupt)
+        patched.setattr("gcylon_lab.memory.tiers.disk_tier._write_all", interrupt)
         file.append([memoryview(bytes(1000))])
     assert bytes(file.append([memoryview(b"x" * 64)]).read()[0]) == b"x" * 64
 
@@ -267,10 +274,10 @@ def test_regions_in_any_order_stay_right_without_a_gpu(cupy: FakeCupy, tmp_path:
 
 
 def test_off_nothing_is_tracked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(checks, "noting", False)
+    monkeypatch.setattr(debug_checks, "noting", False)
     assert pool_of(NO_CHECKS)._live is None and SpillStore(str(tmp_path)).new_file()._live is None
     MemoryBudget(10).reserve(1, "something of which no note is taken")
-    assert checks.purpose() != "something of which no note is taken"
+    assert debug_checks.purpose() != "something of which no note is taken"
 
 
 @pytest.mark.parametrize("variable", ["GCYLON_POISON_FREED", "GCYLON_CHECK_OVERLAP"])

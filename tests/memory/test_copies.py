@@ -14,11 +14,12 @@ import pytest
 from fake_cuda import FakeArray, FakeCupy
 
 from gcylon_lab.errors import SpillError
-from gcylon_lab.memory import bounce, copies
+from gcylon_lab.memory import copies
 from gcylon_lab.memory.budget import MemoryBudget
-from gcylon_lab.memory.device_tiers import DeviceTiers
-from gcylon_lab.memory.lower import LowerTiers
-from gcylon_lab.memory.pinned import Pageable, PinnedPool
+from gcylon_lab.memory.tiers import bounce_buffer
+from gcylon_lab.memory.tiers.device_tiers import DeviceTiers
+from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
+from gcylon_lab.memory.tiers.staging_tier import LowerTiers
 from gcylon_lab.profiling import Recorder, operation
 from gcylon_lab.units import MIB
 
@@ -141,7 +142,7 @@ def staged(cupy: FakeCupy, tiers: DeviceTiers, beside_ms: int, nbytes: int, monk
     """Stage once, in 4 ms of the GPU's time, of which the host spends some on other things; then read it back."""
     now = [0]
     monkeypatch.setattr(copies, "perf_counter_ns", lambda: now[0])
-    monkeypatch.setattr(bounce, "perf_counter_ns", lambda: now[0])
+    monkeypatch.setattr(bounce_buffer, "perf_counter_ns", lambda: now[0])
     monkeypatch.setattr(cupy.cuda, "get_elapsed_time", lambda begun, ended: 4.0)
     ends_at = [0]
 
@@ -175,7 +176,7 @@ def test_what_a_rank_writes_and_reads_itself_is_all_waited_for(
     tiers: DeviceTiers, cupy: FakeCupy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = count(step=1_000_000)
-    monkeypatch.setattr(bounce, "perf_counter_ns", lambda: next(now))
+    monkeypatch.setattr(bounce_buffer, "perf_counter_ns", lambda: next(now))
     monkeypatch.setattr(cupy.cuda, "get_elapsed_time", lambda begun, ended: 0.0)
     with operation("shuffle", 1, Recorder()) as record:
         region = tiers.new_file().append(buffers_of([20 * MIB]))

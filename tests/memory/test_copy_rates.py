@@ -9,22 +9,22 @@ from time import perf_counter, sleep
 import numpy as np
 import pytest
 
-from gcylon_lab.memory import rates
-from gcylon_lab.memory.tiers import SpillStore
+from gcylon_lab.memory.tiers import bandwidth
+from gcylon_lab.memory.tiers.disk_tier import SpillStore
 
 
 def test_a_disk_is_measured_by_writing_and_reading(tmp_path: Path) -> None:
-    found = rates.disk_rates(str(tmp_path), 1 << 20)
+    found = bandwidth.disk_rates(str(tmp_path), 1 << 20)
     assert set(found) == {"down", "up"} and all(1e4 < rate < 1e12 for rate in found.values())
     assert list(tmp_path.iterdir()) == []
-    assert rates.disk_rates(str(tmp_path / "missing")) == {}
+    assert bandwidth.disk_rates(str(tmp_path / "missing")) == {}
 
 
 def test_only_a_disk_in_use_is_measured_and_once_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
-    small = rates.disk_rates
-    monkeypatch.setattr(rates, "disk_rates", lambda folder: measured.append(folder) or small(folder, 4096))
-    store, known = SpillStore(str(tmp_path)), rates.CopyRates({"pinned": {}})
+    small = bandwidth.disk_rates
+    monkeypatch.setattr(bandwidth, "disk_rates", lambda folder: measured.append(folder) or small(folder, 4096))
+    store, known = SpillStore(str(tmp_path)), bandwidth.CopyRates({"pinned": {}})
     known.look(store)
     assert known.known == {} and measured == []
     region = store.new_file().append([np.ones(10, dtype=np.uint8).data])
@@ -40,8 +40,8 @@ def test_only_a_disk_in_use_is_measured_and_once_a_folder(tmp_path: Path, monkey
 
 def test_a_slow_disk_keeps_nobody_waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(rates, "disk_rates", lambda _: {"down": 1.0, "up": 2.0} if go_on.wait(30) else {})
-    store, known = SpillStore(str(tmp_path)), rates.CopyRates()
+    monkeypatch.setattr(bandwidth, "disk_rates", lambda _: {"down": 1.0, "up": 2.0} if go_on.wait(30) else {})
+    store, known = SpillStore(str(tmp_path)), bandwidth.CopyRates()
     region = store.new_file().append([np.ones(10, dtype=np.uint8).data])
     began = perf_counter()
     known.look(store, wait_s=0.05)

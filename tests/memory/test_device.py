@@ -24,7 +24,7 @@ from gcylon_lab.memory.device import (
     why_unavailable,
 )
 from gcylon_lab.memory.device_budget import DeviceBudget
-from gcylon_lab.memory.gpu_status import GpuStatus
+from gcylon_lab.memory.nvml import GpuStatus
 from gcylon_lab.memory.out_of_memory import memory_errors
 from gcylon_lab.units import GIB, MIB, format_bytes
 

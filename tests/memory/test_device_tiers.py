@@ -15,9 +15,9 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import BudgetExceeded, SpillError
 from gcylon_lab.memory.budget import MemoryBudget
 from gcylon_lab.memory.device import Device, open_device, why_unavailable
-from gcylon_lab.memory.device_tiers import DeviceTiers
 from gcylon_lab.memory.out_of_memory import memory_errors
-from gcylon_lab.memory.pinned import Pageable, PinnedPool
+from gcylon_lab.memory.tiers.device_tiers import DeviceTiers
+from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
 from gcylon_lab.units import GIB, MIB, format_rate
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab.equipment import gpu_probe
-from gcylon_lab.memory import gpu_status
+from gcylon_lab.memory import nvml
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.gpu_status import GpuStatus, all_gpus, count_gpus, visible_gpus
+from gcylon_lab.memory.nvml import GpuStatus, all_gpus, count_gpus, visible_gpus
 from gcylon_lab.profiling import GpuSample
+from gcylon_lab.runtime.devices import gpu_probe
 
 
 class FakeNvml:
@@ -50,7 +50,7 @@ class FakeNvml:
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_status, "_started", [FakeNvml()])
+    monkeypatch.setattr(nvml, "_started", [FakeNvml()])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -84,7 +84,7 @@ def test_what_is_not_told_is_none(three: None) -> None:
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_status, "_started", [None])
+    monkeypatch.setattr(nvml, "_started", [None])
     assert (all_gpus(), count_gpus()) == ([], 0)
     figures = GpuStatus().read()
     assert (figures.uuid, figures.name, figures.used_bytes, figures.own_bytes) == (None, None, None, None)
@@ -106,7 +106,7 @@ def test_a_ranks_sampler_asks_for_its_gpu(three: None, monkeypatch: pytest.Monke
 
 def test_there_is_nothing_to_ask_on_a_cpu_engine_or_without_nvml(three: None, monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu_probe(SimpleNamespace(device=None)) is None  # type: ignore[arg-type]
-    monkeypatch.setattr(gpu_status, "_started", [None])
+    monkeypatch.setattr(nvml, "_started", [None])
     assert gpu_probe(rank_with(7)) is None
 
 

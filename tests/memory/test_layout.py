@@ -7,8 +7,8 @@ import ctypes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcylon_lab.memory.layout import moves_into, padded, pieces, runs_of
-from gcylon_lab.memory.pinned import Pageable, PinnedPool
+from gcylon_lab.memory.tiers.layout import moves_into, padded, pieces, runs_of
+from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
 
 
 @given(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gcylon_lab.memory.device import why_unavailable
-from gcylon_lab.memory.pinned import Pageable, PinnedBuffer, PinnedPool
+from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedBuffer, PinnedPool
 from gcylon_lab.units import GIB, MIB
 
 BLOCK = 1 * MIB

@@ -16,7 +16,7 @@ _GROWTH = """
 import sys
 import numpy as np, pyarrow as pa, pyarrow.compute as pc
 import gcylon_lab as gl
-from gcylon_lab.bench.checks import high_water_bytes, reset_high_water
+from gcylon_lab.bench.harness.checks import high_water_bytes, reset_high_water
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096

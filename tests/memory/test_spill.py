@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcylon_lab.errors import SpillError, from_message, to_message
-from gcylon_lab.memory import tiers
-from gcylon_lab.memory.tiers import SpillFile, SpillRegion, SpillStore
+from gcylon_lab.memory.tiers import disk_tier
+from gcylon_lab.memory.tiers.disk_tier import SpillFile, SpillRegion, SpillStore
 
 LENGTHS = [0, 1, 63, 64, 65, 4096, 100_003, 0]
 
@@ -269,4 +269,4 @@ def test_a_file_cut_short_is_an_error_not_zeros(store: SpillStore) -> None:
 
 
 def test_regions_are_aligned() -> None:
-    assert [tiers._padded(n) for n in (0, 1, 64, 65)] == [0, 64, 64, 128]
+    assert [disk_tier._padded(n) for n in (0, 1, 64, 65)] == [0, 64, 64, 128]

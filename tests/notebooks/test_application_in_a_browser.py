@@ -43,7 +43,7 @@ def voila(tmp_path: Path) -> Iterator[tuple[str, int]]:
 def engines(pid: int) -> list[int]:
     """MPI ranks below a process."""
     below = psutil.Process(pid).children(recursive=True)
-    engines = [child for child in below if "gcylon_lab.cluster.engine_process" in child.cmdline()]
+    engines = [child for child in below if "gcylon_lab.cluster.launch.engine_process" in child.cmdline()]
     return [engine.pid for engine in engines if engine.name() != "mpiexec"]
 
 

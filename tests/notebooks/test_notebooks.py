@@ -11,7 +11,7 @@ import nbclient
 import nbformat
 import pytest
 
-from gcylon_lab.bench.dashboard_page import find_chromium
+from gcylon_lab.bench.dashboard.page import find_chromium
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))

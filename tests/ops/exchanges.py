@@ -13,7 +13,7 @@ import pandas as pd
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.runtime.context import current
 
 RECORDED = ("strategy", "rounds", "rounds_done", "measured_peak_bytes")
 LAYOUTS = ("even", "one rank empty", "all empty", "one row", "all on the last rank", "one key")

@@ -16,11 +16,11 @@ from exchanges import held, make_frame, more_held, rows_of
 from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
+from gcylon_lab.api.table import Table
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import Context, current, set_current
-from gcylon_lab.ops.chunk import hold
-from gcylon_lab.ops.part import Part
-from gcylon_lab.table import Table
+from gcylon_lab.engine.store.chunk import hold
+from gcylon_lab.engine.store.part import Part
+from gcylon_lab.runtime.context import Context, current, set_current
 
 SCALARS_OF_CUDF = 4096  # what it keeps on the device between calls, at the most
 

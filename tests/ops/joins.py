@@ -16,7 +16,7 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.runtime.context import current
 
 HOWS = ("inner", "left", "right", "outer", "semi", "anti")
 LAYOUTS = ("even", "one rank empty", "left empty", "right empty", "all empty", "one key", "all on the last rank")

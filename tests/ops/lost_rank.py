@@ -15,8 +15,8 @@ import pandas as pd
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import initialize
 from gcylon_lab.errors import GcylonError
+from gcylon_lab.runtime.context import initialize
 
 KILLED = 1
 

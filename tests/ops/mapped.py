@@ -18,15 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from worlds import run_over
 
-from gcylon_lab.comm.overlay import QueuedOverlay
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.host.column_buffers import planes_of, text_places
+from gcylon_lab.backends.protocol.data import Columns
+from gcylon_lab.backends.protocol.scattering import Plane
+from gcylon_lab.backends.protocol.schema import Schema
+from gcylon_lab.comm.device_overlay import QueuedOverlay
 from gcylon_lab.comm.transport import Receive, Send, Window
-from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
-from gcylon_lab.tables.data import Columns
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.planes import planes_of, text_places
-from gcylon_lab.tables.scattering import Plane
-from gcylon_lab.tables.schema import Schema
+from gcylon_lab.runtime.context import current
 
 queued = threading.local()  # what this rank's "kernels" have still to do
 

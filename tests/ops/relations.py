@@ -16,7 +16,7 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.runtime.context import current
 
 # A few worlds for what every world runs alike; the rest is in tests of one verb on `several`.
 FEW = [World("threads", 2), World("threads", 4), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)]

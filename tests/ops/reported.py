@@ -11,8 +11,8 @@ from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import Context, current, set_current
 from gcylon_lab.errors import GcylonError
+from gcylon_lab.runtime.context import Context, current, set_current
 
 
 def spread(

@@ -12,7 +12,7 @@ from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.runtime.context import current
 
 VERBS = ("union", "intersect", "difference")
 

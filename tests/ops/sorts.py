@@ -10,11 +10,11 @@ import pytest
 from exchanges import held
 
 import gcylon_lab as gl
+from gcylon_lab.backends.arrow.interop import to_frame
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import RankError
 from gcylon_lab.memory.budget import exceeded
-from gcylon_lab.tables.interop import to_frame
+from gcylon_lab.runtime.context import current
 
 KINDS = ("random", "all equal", "one key has 90%", "few keys", "sorted", "reversed", "text", "missing")
 

@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.context import current, run_threads
+from gcylon_lab.engine.exec.invocation import Request
+from gcylon_lab.engine.exec.operation import Operation
+from gcylon_lab.engine.exec.running import run_verb
+from gcylon_lab.engine.store.part import Part
 from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.memory.budget import exceeded
-from gcylon_lab.ops.operation import Operation
-from gcylon_lab.ops.part import Part
-from gcylon_lab.ops.requests import Request
-from gcylon_lab.ops.running import run_verb
+from gcylon_lab.runtime.context import current, run_threads
 
 FRAMES = {
     # Staged in slices of two rows, each buffer of which is padded to four times its size.

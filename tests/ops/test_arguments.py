@@ -10,8 +10,8 @@ from odd_arguments import FRAME, ODD, PLANNED
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.api.verbs.arguments import RULES, RULES_OF
 from gcylon_lab.errors import ArgumentError, ConfigError, GcylonError
-from gcylon_lab.verbs.arguments import RULES, RULES_OF
 
 SEVERAL = [World("single", 1), World("threads", 2), World("threads", 3)]
 

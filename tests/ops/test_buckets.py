@@ -11,7 +11,7 @@ from joins import answer, check, join
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.ops.runs import Runs
+from gcylon_lab.engine.store.runs import Runs
 
 KIB = 1024
 

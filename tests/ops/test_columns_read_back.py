@@ -12,7 +12,7 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.runtime.context import current
 
 ROWS, CHUNKS = 4000, 5
 NUMBERS = list("abcdefgh")

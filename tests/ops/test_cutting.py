@@ -11,9 +11,9 @@ from joins import rows
 from worlds import World
 
 import gcylon_lab as gl
-from gcylon_lab.context import current
+from gcylon_lab.engine.plan.table_stats import Shapes, after_cutting, slices_of
 from gcylon_lab.errors import SpillError
-from gcylon_lab.ops.shapes import Shapes, after_cutting, slices_of
+from gcylon_lab.runtime.context import current
 
 LIMIT = 128 * 1024
 SMALL = gl.GcylonConfig(gpu_memory_limit=LIMIT)

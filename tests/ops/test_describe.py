@@ -15,8 +15,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, ColumnMissing, UnsupportedDtype
+from gcylon_lab.runtime.context import current
 
 TICK = pd.Timedelta(1, "us")  # pandas interpolates times as floats
 

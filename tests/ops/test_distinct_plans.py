@@ -12,8 +12,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
+from gcylon_lab.runtime.context import current
 
 ROWS = 20_000
 KEYS = {"few": 50, "many": 10**12}

@@ -10,7 +10,7 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.runtime.context import current
 
 TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]

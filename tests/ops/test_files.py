@@ -16,9 +16,9 @@ from full_disk import fill_the_disk_for
 from worlds import World
 
 import gcylon_lab as gl
-from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import ArgumentError, ColumnMissing, ReadError, UnsupportedDtype, WriteError
-from gcylon_lab.tables.part_files import PartFiles
+from gcylon_lab.formats.part_files import PartFiles
+from gcylon_lab.runtime.context import current, run_threads
 
 WORLDS = [*(World("threads", n) for n in (1, 2, 3, 4)), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)]
 FORMATS: dict[str, tuple[str, dict[str, Any], str]] = {

@@ -11,8 +11,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.runtime.context import current
 
 VERBS = ("shuffle", "sort_values", "groupby", "drop_duplicates", "join")
 TOO_HIGH = 5  # such a part of the advised limit is refused too

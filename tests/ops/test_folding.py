@@ -12,12 +12,12 @@ from grouped import Grouped, by_pandas
 from relations import assert_same_rows, check_clean, on_ranks, together
 from worlds import run_over
 
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.aggregation import Kernel
+from gcylon_lab.backends.protocol.data import Data
+from gcylon_lab.backends.protocol.schema import Label, Schema
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
-from gcylon_lab.tables.aggregation import Kernel
-from gcylon_lab.tables.data import Data
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.schema import Label, Schema
+from gcylon_lab.runtime.context import current
 
 NAMED = {"sx": ("x", "sum"), "mx": ("x", "mean"), "sg": ("g", "sum"), "n": ("g", "size")}
 ROWS, KEYS = 4000, 50

@@ -11,9 +11,9 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.engine.plan.table_stats import VERBS
 from gcylon_lab.errors import BudgetExceeded
-from gcylon_lab.ops.shapes import VERBS
+from gcylon_lab.runtime.context import current
 
 ROWS = 100_000
 ARGUMENTS: dict[str, dict[str, Any]] = {

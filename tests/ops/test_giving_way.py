@@ -9,7 +9,7 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.runtime.context import current
 from gcylon_lab.units import format_bytes
 
 RANKS = World("threads", 2)

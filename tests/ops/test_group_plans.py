@@ -12,8 +12,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, ColumnMissing
+from gcylon_lab.runtime.context import current
 
 
 def plans_of_functions(table: Any) -> Any:

@@ -11,8 +11,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.runtime.context import current
 
 
 def test_skew_is_worked_on_in_buckets() -> None:

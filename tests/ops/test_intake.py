@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.context import current, run_threads
 from gcylon_lab.errors import BudgetExceeded, SchemaMismatch
+from gcylon_lab.runtime.context import current, run_threads
 
 _TIGHT = gl.GcylonConfig(gpu_memory_limit=64 * 1024)
 

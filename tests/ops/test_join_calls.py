@@ -13,11 +13,12 @@ import pytest
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
-from gcylon_lab.ops import join_passes, workspace
-from gcylon_lab.ops.join_passes import JoinCosts, JoinSizes, peaks_of, plan_passes
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.engine.store import workspace
+from gcylon_lab.operators.join import passes as join_passes
+from gcylon_lab.operators.join.passes import JoinCosts, JoinSizes, peaks_of, plan_passes
+from gcylon_lab.runtime.context import current
 
 
 def side(name: str) -> list[pd.DataFrame]:

@@ -15,15 +15,15 @@ from joins import HOWS, answer, check, frames, join
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.backends.protocol.join_columns import JoinSpec
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.engine.exchange.buckets import BucketRoute
 from gcylon_lab.errors import ArgumentError, BudgetExceeded
 from gcylon_lab.memory.budget import exceeded
-from gcylon_lab.ops.buckets import BucketRoute
-from gcylon_lab.ops.join_memory import join_memory
-from gcylon_lab.ops.join_passes import JoinCosts, JoinSizes, peaks_of, plan_passes
-from gcylon_lab.ops.join_plan import Meeting
-from gcylon_lab.tables.join_columns import JoinSpec
+from gcylon_lab.operators.join.distribution import Meeting
+from gcylon_lab.operators.join.memory import join_memory
+from gcylon_lab.operators.join.passes import JoinCosts, JoinSizes, peaks_of, plan_passes
+from gcylon_lab.runtime.context import current
 
 TWO = World("threads", 2)
 Frames = list[pd.DataFrame]

@@ -10,12 +10,12 @@ import pytest
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.backends.protocol.join_columns import JoinSpec
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.engine.store.part import Partitioning
 from gcylon_lab.errors import BudgetExceeded, ColumnMissing
-from gcylon_lab.ops.join_plan import Side, plan_meeting
-from gcylon_lab.ops.part import Partitioning
-from gcylon_lab.tables.join_columns import JoinSpec
+from gcylon_lab.operators.join.distribution import Side, plan_meeting
+from gcylon_lab.runtime.context import current
 
 MIB = 2**20
 LIMITS = [1000 * MIB] * 4

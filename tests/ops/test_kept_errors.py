@@ -14,9 +14,9 @@ from faults import Fault, broken, state
 from worlds import World
 
 import gcylon_lab as gl
-from gcylon_lab.context import current
 from gcylon_lab.errors import GcylonError, RankError
 from gcylon_lab.memory.budget import exceeded
+from gcylon_lab.runtime.context import current
 
 
 def fail_in_a_round(strategy: str) -> tuple[int, int, int, int]:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gcylon_lab.ops.group_counts import KeysSeen
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.operators.group.group_counts import KeysSeen
 
 ROWS, LOOKED_AT = 400_000, 40_000
 random = np.random.default_rng(1)

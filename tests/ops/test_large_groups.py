@@ -14,8 +14,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.runtime.context import current
 
 ROWS = 6000
 SMALL = GcylonConfig(gpu_memory_limit="160 KiB", min_chunk_rows=64)  # a group takes some 480 KiB at once

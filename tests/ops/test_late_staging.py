@@ -12,10 +12,10 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
-from gcylon_lab.memory.tiers import SpillFile, SpillRegion, SpillStore
-from gcylon_lab.ops.leaving import Leaving
-from gcylon_lab.ops.workspace import Workspace
+from gcylon_lab.engine.store.async_stager import Leaving
+from gcylon_lab.engine.store.workspace import Workspace
+from gcylon_lab.memory.tiers.disk_tier import SpillFile, SpillRegion, SpillStore
+from gcylon_lab.runtime.context import current
 
 ROWS = 20_000
 MOST_IN_FLIGHT = 16

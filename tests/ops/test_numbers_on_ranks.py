@@ -13,8 +13,8 @@ from relations import FEW, TIGHT
 from worlds import World
 
 import gcylon_lab as gl
-from gcylon_lab.context import current
 from gcylon_lab.errors import UnsupportedDtype
+from gcylon_lab.runtime.context import current
 
 WORLDS = [World("single", 1), *FEW]
 CONSTANTS = (0.1, 1e9 + 0.1, -0.0023000007)

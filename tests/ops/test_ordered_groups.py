@@ -12,8 +12,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, BudgetExceeded
+from gcylon_lab.runtime.context import current
 
 NAMED = {"rows": ("x", "size"), "sx": ("x", "sum"), "fs": ("s", "first"), "q": ("g", "quantile", 0.25)}
 

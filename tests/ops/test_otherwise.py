@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.client import Cluster
-from gcylon_lab.cluster.handle import DistTable
-from gcylon_lab.cluster.otherwise import _HERE as OF_CLUSTERS
+from gcylon_lab.api.verbs.group import GroupBy
+from gcylon_lab.api.verbs.pandas_hints import _HERE, _OF_GROUPS
+from gcylon_lab.backends.protocol.expressions import Expression, TextMethods, TimeFields
+from gcylon_lab.cluster.client.client_hints import _HERE as OF_CLUSTERS
+from gcylon_lab.cluster.client.cluster import Cluster
+from gcylon_lab.cluster.handles.handle import DistTable
 from gcylon_lab.errors import ArgumentError
-from gcylon_lab.tables.expressions import Expression, TextMethods, TimeFields
-from gcylon_lab.verbs.grouping import GroupBy
-from gcylon_lab.verbs.otherwise import _HERE, _OF_GROUPS
 
 
 @pytest.fixture

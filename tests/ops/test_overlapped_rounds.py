@@ -17,13 +17,13 @@ from same_frames import assert_frames_equal
 from worlds import World, run_over
 
 import gcylon_lab as gl
-from gcylon_lab.comm.overlay import QueuedOverlay
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.comm.device_overlay import QueuedOverlay
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import GcylonError, Revoked, SpillError
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.runtime.context import current
 
 TIGHT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 MANY = GcylonConfig(chunk_size_bytes=8192, min_chunk_rows=1)

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.api.table import Table
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
-from gcylon_lab.ops.part import group_chunks
-from gcylon_lab.ops.shapes import VERBS
-from gcylon_lab.table import Table
+from gcylon_lab.engine.plan.table_stats import VERBS
+from gcylon_lab.engine.store.part import group_chunks
+from gcylon_lab.runtime.context import current
 
 
 @given(

@@ -13,12 +13,12 @@ from worlds import attempt
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current, run_threads
+from gcylon_lab.engine.store.workspace import Workspace
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, SpillError
-from gcylon_lab.memory.device_tiers import DeviceTiers
-from gcylon_lab.memory.pinned import Pageable, PinnedPool
-from gcylon_lab.ops.estimate_verb import foresee
-from gcylon_lab.ops.workspace import Workspace
+from gcylon_lab.memory.tiers.device_tiers import DeviceTiers
+from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
+from gcylon_lab.operators.estimate import foresee
+from gcylon_lab.runtime.context import current, run_threads
 from gcylon_lab.units import MIB
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "memory"))

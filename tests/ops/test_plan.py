@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from IPython.lib.pretty import pretty
 
 import gcylon_lab as gl
+from gcylon_lab.backends.host.partition import partition_scratch_bytes
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import run_threads
+from gcylon_lab.engine.plan.costs import Costs, costs_of, expected_results, room_wanted
+from gcylon_lab.engine.plan.plan import make_plan
+from gcylon_lab.engine.plan.table_stats import VERBS, Shapes, stage_slice_bytes
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError
-from gcylon_lab.ops.costs import Costs, costs_of, expected_results, room_wanted
-from gcylon_lab.ops.estimate_verb import foresee
-from gcylon_lab.ops.plan import make_plan
-from gcylon_lab.ops.shapes import VERBS, Shapes, stage_slice_bytes
-from gcylon_lab.tables.partition import partition_scratch_bytes
+from gcylon_lab.operators.estimate import foresee
+from gcylon_lab.runtime.context import run_threads
 
 MB = 10**6
 
@@ -330,7 +330,7 @@ def test_an_operation_without_registered_costs_is_refused() -> None:
 
 @pytest.mark.parametrize("module", ["groupby_foresight", "sort"])
 def test_whatever_plans_or_runs_a_sort_knows_what_sorting_costs(module: str) -> None:
-    code = f"import gcylon_lab.ops.{module}; from gcylon_lab.ops.costs import COSTS; print(*COSTS)"
+    code = f"import gcylon_lab.ops.{module}; from gcylon_lab.engine.plan.costs import COSTS; print(*COSTS)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == list(VERBS)
 

@@ -13,8 +13,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
+from gcylon_lab.runtime.context import current
 
 LEAST, MOST = 0.8, 1.25
 ROWS = 30_000

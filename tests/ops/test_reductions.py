@@ -17,8 +17,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, ColumnMissing, UnsupportedDtype
+from gcylon_lab.runtime.context import current
 from gcylon_lab.units import parse_bytes
 
 NUMBERS = ["g", "k", "x", "n"]

@@ -11,7 +11,13 @@ from joins import TWO, answer, check, failing, frames, join, numbers
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, DuplicateColumns, RanksDisagree
+from gcylon_lab.errors import (
+    ArgumentError,
+    BudgetExceeded,
+    ColumnMissing,
+    DuplicateColumns,
+    RanksDisagree,
+)
 
 
 # ---- arguments
@@ -75,7 +81,7 @@ def test_suffixes_that_make_a_name_twice() -> None:
 
 
 def by_rank(lefts: list[pd.DataFrame], rights: list[pd.DataFrame], hows: list[str]) -> None:
-    from gcylon_lab.context import current
+    from gcylon_lab.runtime.context import current
 
     join(lefts, rights, {"how": hows[current().rank], "on": "k"})
 

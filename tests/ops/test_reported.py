@@ -12,10 +12,10 @@ from exchanges import rows_of
 from same_frames import assert_frames_equal
 from worlds import World
 
+from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ArgumentError, BudgetExceeded
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.runtime.context import run_threads
 
 SMALL = GcylonConfig(gpu_memory_limit="1 MiB", chunk_size_bytes=1024, min_chunk_rows=1)
 PLANS = [("direct", None), ("chunked", SMALL), ("staged", SMALL)]

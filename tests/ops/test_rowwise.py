@@ -17,8 +17,15 @@ from worlds import World
 import gcylon_lab as gl
 from gcylon_lab import col, lit
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
-from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, DuplicateColumns, RankError, RanksDisagree
+from gcylon_lab.errors import (
+    ArgumentError,
+    BudgetExceeded,
+    ColumnMissing,
+    DuplicateColumns,
+    RankError,
+    RanksDisagree,
+)
+from gcylon_lab.runtime.context import current
 
 
 class Verb:

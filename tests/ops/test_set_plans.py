@@ -11,8 +11,8 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
+from gcylon_lab.runtime.context import current
 
 ROWS = 12_000
 CALLS: list[tuple[str, dict[str, Any]]] = [

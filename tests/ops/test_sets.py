@@ -18,8 +18,14 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
-from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, SchemaMismatch, UnsupportedDtype
+from gcylon_lab.errors import (
+    ArgumentError,
+    BudgetExceeded,
+    ColumnMissing,
+    SchemaMismatch,
+    UnsupportedDtype,
+)
+from gcylon_lab.runtime.context import current
 
 COLUMNS = ["k", "s", "f", "b", "m", "t", "c"]
 

@@ -26,8 +26,14 @@ from test_scattered_rounds import run_mapped
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, SchemaMismatch, UnsupportedDtype
-from gcylon_lab.ops.sort_costs import SortCosts
+from gcylon_lab.errors import (
+    ArgumentError,
+    BudgetExceeded,
+    ColumnMissing,
+    SchemaMismatch,
+    UnsupportedDtype,
+)
+from gcylon_lab.operators.sort.costs import SortCosts
 
 TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]

@@ -16,9 +16,9 @@ from joins import answer, check, join
 from worlds import Outcome, World
 
 import gcylon_lab as gl
-from gcylon_lab.context import current
 from gcylon_lab.errors import SpillError
-from gcylon_lab.memory import room
+from gcylon_lab.memory.tiers import free_space
+from gcylon_lab.runtime.context import current
 
 MIB = 1024**2
 TIGHT = gl.GcylonConfig(gpu_memory_limit=4 * MIB)
@@ -67,8 +67,8 @@ def disk_of(monkeypatch: pytest.MonkeyPatch, free: Callable[[], int] | int, kind
     def statvfs(folder: str) -> Any:
         return SimpleNamespace(f_bavail=free if isinstance(free, int) else free(), f_frsize=1)
 
-    monkeypatch.setattr(room, "os", SimpleNamespace(statvfs=statvfs, stat=os.stat))
-    monkeypatch.setattr(room, "file_system", lambda folder: kind)
+    monkeypatch.setattr(free_space, "os", SimpleNamespace(statvfs=statvfs, stat=os.stat))
+    monkeypatch.setattr(free_space, "file_system", lambda folder: kind)
 
 
 @pytest.mark.parametrize("strategy", ["auto", "staged"])

@@ -13,9 +13,9 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
+from gcylon_lab.engine.store.part import Partitioning
 from gcylon_lab.errors import BudgetExceeded, SpillError
-from gcylon_lab.ops.part import Partitioning
+from gcylon_lab.runtime.context import current
 
 KEPT = World("threads", 3)
 

@@ -65,7 +65,7 @@ def test_a_side_that_is_spread_by_the_keys_is_not_shuffled_again(how: str, befor
 
 def chained(lefts: list[pd.DataFrame], rights: list[pd.DataFrame], how: str) -> tuple[Any, str, pd.DataFrame]:
     import gcylon_lab as gl
-    from gcylon_lab.context import current
+    from gcylon_lab.runtime.context import current
 
     rank = current().rank
     left, right = gl.from_local(lefts[rank]), gl.from_local(rights[rank])

@@ -18,10 +18,10 @@ from same_frames import assert_frames_equal
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.context import current
 from gcylon_lab.errors import BudgetExceeded
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.runtime.context import current
 
 WRITTEN = ["g", "k", "x", "b", "s", "c", "n", "t", "d", "p", "o"]
 LIMIT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
@@ -97,7 +97,7 @@ def test_some_columns_are_packed(columns: list[str]) -> None:
 
 def test_too_many_characters_are_packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than 32 bits reach, on one rank: all ranks learn it when they have counted, and none writes."""
-    monkeypatch.setattr("gcylon_lab.ops.written.MOST_CHARS", 500)
+    monkeypatch.setattr("gcylon_lab.engine.exec.remote_write.MOST_CHARS", 500)
     mine = run_mapped(2, shuffle, "even", WRITTEN, "direct", SMALL, "one chunk", backend=WritingPandas)
     for found, frame in zip(mine, wanted("even", 2, tuple(WRITTEN)), strict=True):
         assert_frames_equal(found["frame"], frame)

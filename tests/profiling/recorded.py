@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from gcylon_lab.profiling import RankSnapshot, Recorder, mark, operation, recording, snapshot, span, take_snapshot
+from gcylon_lab.profiling import (
+    RankSnapshot,
+    Recorder,
+    mark,
+    operation,
+    recording,
+    snapshot,
+    span,
+    take_snapshot,
+)
 
 MS = 1_000_000
 

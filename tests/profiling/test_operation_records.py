@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab.profiling import OperationRecord, Recorder, current_recorder, mark, operation, recording, span
+from gcylon_lab.profiling import (
+    OperationRecord,
+    Recorder,
+    current_recorder,
+    mark,
+    operation,
+    recording,
+    span,
+)
 
 
 @pytest.fixture

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from recorded import on_gpus, two_ranks
 
-from gcylon_lab.profiling import Recorder, format_summary, operation, phase_order, span, summary, take_snapshot
+from gcylon_lab.profiling import (
+    Recorder,
+    format_summary,
+    operation,
+    phase_order,
+    span,
+    summary,
+    take_snapshot,
+)
 from gcylon_lab.profiling.events import hidden_share
 
 

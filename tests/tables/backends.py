@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.refusals import is_refused_on_gpus
 from gcylon_lab.errors import UnsupportedDtype
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.refusals import is_refused_on_gpus
 
 
 @cache
@@ -32,7 +32,7 @@ class SeenFromHost:
     name = "cudf"
 
     def __init__(self) -> None:
-        from gcylon_lab.tables.cudf_backend import CudfBackend, use_rmm_for_cupy
+        from gcylon_lab.backends.cudf.backend import CudfBackend, use_rmm_for_cupy
 
         use_rmm_for_cupy()
         self.device = CudfBackend()

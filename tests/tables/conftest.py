@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from backends import SeenFromHost, gpu_missing
 
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.backends.host.backend import PandasBackend
 
 
 @pytest.fixture(scope="session", params=["pandas", pytest.param("cudf", marks=pytest.mark.gpu)])

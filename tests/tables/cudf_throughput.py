@@ -16,9 +16,9 @@ import pyarrow as pa
 import pylibcudf as plc
 import rmm
 
-from gcylon_lab.tables.cudf_backend import CudfBackend, use_rmm_for_cupy
-from gcylon_lab.tables.cudf_data import DeviceColumns, as_column
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.backends.cudf.backend import CudfBackend, use_rmm_for_cupy
+from gcylon_lab.backends.cudf.columns.data import DeviceColumns, as_column
+from gcylon_lab.backends.host.backend import PandasBackend
 
 ROWS = 50_000_000
 backend = CudfBackend()

@@ -29,8 +29,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 import gcylon_lab as gl
-from gcylon_lab.context import run_threads
 from gcylon_lab.errors import GcylonError, RankError
+from gcylon_lab.runtime.context import run_threads
 
 ROWS = 200
 MOST_MIB = 150  # beside what a process of ours takes

@@ -5,9 +5,9 @@ from typing import Any
 
 import pandas as pd
 
-from gcylon_lab.tables.data import Columns
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.schema import agree_schemas
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.data import Columns
+from gcylon_lab.backends.protocol.schema import agree_schemas
 
 backend = PandasBackend()
 

@@ -13,10 +13,10 @@ from every_dtype import EVERY_DTYPE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.data import Columns
+from gcylon_lab.backends.protocol.schema import Schema, agree_schemas
 from gcylon_lab.errors import ColumnMissing, SchemaMismatch
-from gcylon_lab.tables.data import Columns
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.schema import Schema, agree_schemas
 
 PANDAS = PandasBackend()
 

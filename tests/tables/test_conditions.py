@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 from gcylon_lab import col
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.expressions import compute, lit
 from gcylon_lab.errors import ArgumentError
-from gcylon_lab.tables.expressions import compute, lit
-from gcylon_lab.tables.pandas_backend import PandasBackend
 
 FRAME = pd.DataFrame(
     {

@@ -10,9 +10,14 @@ import pytest
 from reading import read_all
 
 from gcylon_lab.errors import ReadError
-from gcylon_lab.tables import csv_files, csv_records, text_blocks
-from gcylon_lab.tables.csv_records import opening_quote, record_ends, record_start, whole_records
-from gcylon_lab.tables.io import plan_csv, read_csv_chunks
+from gcylon_lab.formats.io import plan_csv, read_csv_chunks
+from gcylon_lab.formats.text import blocks, csv_reader, csv_records
+from gcylon_lab.formats.text.csv_records import (
+    opening_quote,
+    record_ends,
+    record_start,
+    whole_records,
+)
 
 
 def automaton(data: bytes, delimiter: bytes) -> tuple[list[int], list[bool]]:
@@ -76,7 +81,7 @@ def test_rows_are_those_of_pandas(tmp_path: Path, seed: int, monkeypatch: pytest
     path = tmp_path / "x.csv"
     path.write_text(random_csv(rng, delimiter), newline="")
     want = pd.read_csv(path, sep=delimiter, dtype=str, keep_default_na=False)
-    monkeypatch.setattr(csv_files, "_NULLS", [])
+    monkeypatch.setattr(csv_reader, "_NULLS", [])
     monkeypatch.setattr(csv_records, "_STEP", rng.choice([3, 65536]))
     for size in (1, 2, 3, 4):
         for max_bytes in (1, 32_000):
@@ -85,7 +90,7 @@ def test_rows_are_those_of_pandas(tmp_path: Path, seed: int, monkeypatch: pytest
                     path, size, delimiter=delimiter, dtype=dict.fromkeys(want.columns, "str"),
                     newlines_in_values=newlines_in_values,
                 )  # fmt: skip
-                monkeypatch.setattr(csv_files, "_LEAST_BLOCK_BYTES", 16)
+                monkeypatch.setattr(csv_reader, "_LEAST_BLOCK_BYTES", 16)
                 got = read_all(plans, read_csv_chunks, max_bytes=max_bytes)
                 assert got.to_numpy().tolist() == want.to_numpy().tolist()
 
@@ -148,7 +153,7 @@ def test_a_long_record_is_looked_at_a_few_times(tmp_path: Path, monkeypatch: pyt
         looked.append(len(data))
         return whole_records(data, limit, delimiter)
 
-    monkeypatch.setattr(text_blocks, "whole_records", counted)
+    monkeypatch.setattr(blocks, "whole_records", counted)
     pieces = [piece.rows for piece in read_csv_chunks(plan_csv(tmp_path / "x.csv", 1)[0], max_bytes=1)]
     assert sum(pieces) == 3 and pieces[0] == 1  # alone: what comes after is not read with it
     assert sum(looked) < 10_000_000
@@ -176,7 +181,7 @@ def test_blank_lines_and_a_mark_in_front(tmp_path: Path) -> None:
 
 
 def test_a_first_line_longer_than_the_first_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_blocks, "FIRST_BLOCK_BYTES", 4096)
+    monkeypatch.setattr(blocks, "FIRST_BLOCK_BYTES", 4096)
     frame = pd.DataFrame({"n": np.arange(3), "s": ['"x\n' * 5000, "y" * 20_000, "z"]})
     frame.to_csv(tmp_path / "x.csv", index=False)
     pd.testing.assert_frame_equal(read_all(plan_csv(tmp_path / "x.csv", 2), read_csv_chunks), frame)

@@ -14,8 +14,8 @@ from every_dtype import EVERY_DTYPE
 from test_hashing import MANY
 from test_round_trip import mixed_frame, same
 
+from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.errors import UnsupportedDtype
-from gcylon_lab.tables.pandas_backend import PandasBackend
 
 pytestmark = pytest.mark.gpu
 PANDAS = PandasBackend()

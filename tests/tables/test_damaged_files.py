@@ -11,8 +11,8 @@ import pytest
 from damaged_files import FORMATS
 
 import gcylon_lab as gl
-from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ReadError
+from gcylon_lab.runtime.context import run_threads
 
 PROGRAM = Path(__file__).with_name("damaged_files.py")
 COUNT = 60

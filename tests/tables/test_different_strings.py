@@ -7,10 +7,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from gcylon_lab.tables.aggregation import Aggregation, plan_aggregations
-from gcylon_lab.tables.group_kernels import ordered_values
-from gcylon_lab.tables.grouping import are_mostly_different, key_codes
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.host.group_kernels import ordered_values
+from gcylon_lab.backends.host.keys.key_groups import are_mostly_different, key_codes
+from gcylon_lab.backends.protocol.aggregation import Aggregation, plan_aggregations
 
 BACKEND = PandasBackend()
 

@@ -9,10 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gcylon_lab.tables import grouping
-from gcylon_lab.tables.aggregation import whole_rows
-from gcylon_lab.tables.grouping import count_keys, distinct_rows, find_groups, rows_by_key
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.host.keys import key_groups
+from gcylon_lab.backends.host.keys.key_groups import (
+    count_keys,
+    distinct_rows,
+    find_groups,
+    rows_by_key,
+)
+from gcylon_lab.backends.protocol.aggregation import whole_rows
 
 ROWS = 70_000  # more than are always looked up in a table
 WIDE = 10**9 + 7
@@ -99,7 +104,7 @@ def test_keys_that_are_only_compared_get_no_numbers(kind: str, monkeypatch: pyte
         numbered.append(len(values))
         return factorize(values, **how)
 
-    monkeypatch.setattr(grouping.pd, "factorize", counted)
+    monkeypatch.setattr(key_groups.pd, "factorize", counted)
     distinct_rows(data, keys, keep="first")
     rows_by_key(data, keys, keep="first")
     count_keys(data, keys)

@@ -18,10 +18,9 @@ import pytest
 from reading import read_all
 
 import gcylon_lab as gl
-from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ArgumentError, GcylonError, ReadError, WriteError
-from gcylon_lab.tables.filesystems import Storage, fixed_part, is_url, plain_path
-from gcylon_lab.tables.io import (
+from gcylon_lab.formats.filesystems import Storage, fixed_part, is_url, plain_path
+from gcylon_lab.formats.io import (
     plan_csv,
     plan_json,
     plan_parquet,
@@ -29,7 +28,8 @@ from gcylon_lab.tables.io import (
     read_json_chunks,
     read_parquet_chunks,
 )
-from gcylon_lab.tables.read_plans import expand_paths
+from gcylon_lab.formats.read_plans import expand_paths
+from gcylon_lab.runtime.context import run_threads
 
 fsspec = pytest.importorskip("fsspec")
 FRAME = pd.DataFrame({"a": range(2000), "s": [f"text {i}" for i in range(2000)]})

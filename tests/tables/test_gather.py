@@ -22,7 +22,7 @@ def arrays(cudf_backend: Any) -> list[np.ndarray[Any, Any]]:
 def taken(arrays: list[np.ndarray[Any, Any]], rows: Any) -> list[np.ndarray[Any, Any]]:
     import cupy
 
-    from gcylon_lab.tables.cudf_gather import take_fixed
+    from gcylon_lab.backends.cudf.kernels.gather import take_fixed
 
     there = rows if isinstance(rows, slice) else cupy.asarray(rows)
     return [array.get() for array in take_fixed([cupy.asarray(array) for array in arrays], there)]

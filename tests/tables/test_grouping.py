@@ -13,9 +13,14 @@ import pytest
 from equal_values import EQUAL
 from every_dtype import EVERY_DTYPE
 
+from gcylon_lab.backends.protocol.aggregation import (
+    FUNCTIONS,
+    Aggregation,
+    Aggregations,
+    plan_aggregations,
+)
+from gcylon_lab.backends.refusals import is_refused_on_gpus
 from gcylon_lab.errors import UnsupportedDtype
-from gcylon_lab.tables.aggregation import FUNCTIONS, Aggregation, Aggregations, plan_aggregations
-from gcylon_lab.tables.refusals import is_refused_on_gpus
 
 _ARGUMENTS = {"quantile": 0.3, "var": 1.0, "std": 1.0}
 _INEXACT = ("sum", "mean", "var", "std", "median", "quantile")
@@ -212,7 +217,7 @@ def test_distinct_rows_keep_their_order(backend: Any, keep: str) -> None:
 
 
 def test_sums_of_floats_do_not_depend_on_pieces() -> None:
-    from gcylon_lab.tables.pandas_backend import PandasBackend
+    from gcylon_lab.backends.host.backend import PandasBackend
 
     backend, rng = PandasBackend(), np.random.default_rng(3)
     frame = pd.DataFrame(

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from worlds import run_over
 
+from gcylon_lab.backends.protocol.aggregation import Kernel
+from gcylon_lab.backends.protocol.promotion import fixed_column
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.tables.aggregation import Kernel
-from gcylon_lab.tables.promotion import fixed_column
 
 pytestmark = pytest.mark.gpu
 
@@ -77,7 +77,7 @@ def by_pandas(frame: pd.DataFrame) -> pd.DataFrame:
 @pytest.mark.parametrize("spread", SPREADS)
 @pytest.mark.parametrize("dtype", KEYS)
 def test_what_pandas_gives(cudf_backend: Any, dtype: str, spread: str) -> None:
-    from gcylon_lab.tables.cudf_hash_groups import folding_table, hash_aggregated
+    from gcylon_lab.backends.cudf.hash_groups import folding_table, hash_aggregated
 
     frame = frame_of(dtype, spread)
     data, theirs = cudf_backend.from_frame(frame), by_pandas(frame)
@@ -106,8 +106,8 @@ def groups_in(table: Any, groups: int) -> int:
 
 
 def test_a_table_that_is_full_says_so(cudf_backend: Any) -> None:
-    from gcylon_lab.tables.cudf_group_table import GroupTable
-    from gcylon_lab.tables.cudf_hash_groups import folding_table
+    from gcylon_lab.backends.cudf.group_table import GroupTable
+    from gcylon_lab.backends.cudf.hash_groups import folding_table
 
     data = cudf_backend.from_frame(pd.DataFrame({"k": np.arange(3_000)}))
     table = GroupTable(data.schema, "k", [KERNELS[0]], 1024)
@@ -127,7 +127,7 @@ def test_a_table_that_is_full_says_so(cudf_backend: Any) -> None:
     "dtype, value", [("int64", 2**61), ("int64", -(2**61)), ("uint64", 2**61), ("int64", -(2**63))]
 )
 def test_sums_that_may_pass_64_bits_over_several_pieces(cudf_backend: Any, dtype: str, value: int) -> None:
-    from gcylon_lab.tables.cudf_hash_groups import folding_table
+    from gcylon_lab.backends.cudf.hash_groups import folding_table
 
     frame = pd.DataFrame({"k": [1, 1, 1, 2], "i": np.array([value, 0, 0, 0], dtype)})
     data = cudf_backend.from_frame(frame)
@@ -161,8 +161,8 @@ def test_counts_of_keys_of_every_kind(cudf_backend: Any) -> None:
 def grouped(frames: list[pd.DataFrame], column: str) -> tuple[pd.DataFrame, float]:
     """A group-by of chunks, and its predicted peak over the measured one."""
     import gcylon_lab as gl
-    from gcylon_lab.context import current
-    from gcylon_lab.tables.pandas_backend import PandasBackend
+    from gcylon_lab.backends.host.backend import PandasBackend
+    from gcylon_lab.runtime.context import current
 
     context = current()
     small = GcylonConfig(chunk_size_bytes=1 << 16, min_chunk_rows=1)
@@ -175,13 +175,13 @@ def grouped(frames: list[pd.DataFrame], column: str) -> tuple[pd.DataFrame, floa
 @pytest.mark.parametrize("case", ["in one table", "full", "sums may pass"])
 def test_pieces_of_a_group_by(cudf_backend: Any, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pieces in one table, or from the beginning without it."""
-    from gcylon_lab.tables import cudf_hash_groups
-    from gcylon_lab.tables.cudf_group_table import GroupTable
+    from gcylon_lab.backends.cudf import hash_groups
+    from gcylon_lab.backends.cudf.group_table import GroupTable
 
     rows, pieces = 8_000, 8
     frames = [pd.DataFrame({"k": np.arange(rows) % 100, "f": 0.5, "i": np.arange(rows)}) for _ in range(pieces)]
     if case == "full":  # only the first chunk of so small a table is looked at
-        monkeypatch.setattr(cudf_hash_groups, "_MOST_SLOTS", 1 << 10)
+        monkeypatch.setattr(hash_groups, "_MOST_SLOTS", 1 << 10)
         frames[-1] = frames[-1].assign(k=np.arange(rows) % 5_000)
     if case == "sums may pass":
         frames[3].loc[7, "i"] = 2**50
@@ -216,7 +216,7 @@ def test_pieces_of_a_group_by(cudf_backend: Any, case: str, monkeypatch: pytest.
 
 
 def test_not_for_this(cudf_backend: Any) -> None:
-    from gcylon_lab.tables.cudf_hash_groups import hash_aggregated
+    from gcylon_lab.backends.cudf.hash_groups import hash_aggregated
 
     frame = pd.DataFrame({"k": np.arange(3_000_000), "f": 1.0, "i": np.full(3_000_000, 2**62), "s": "a"})
     data = cudf_backend.from_frame(frame)

@@ -12,10 +12,10 @@ from every_dtype import EVERY_DTYPE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.host.keys import hash_strings, hashing
+from gcylon_lab.backends.protocol.data import Columns
 from gcylon_lab.errors import ColumnMissing, UnsupportedDtype
-from gcylon_lab.tables import hash_text, hashing
-from gcylon_lab.tables.data import Columns
-from gcylon_lab.tables.pandas_backend import PandasBackend
 
 PANDAS = PandasBackend()
 MANY = 1 << 30  # so many ids that distinct values hardly ever share one
@@ -200,4 +200,4 @@ def test_strings_at_the_end_of_a_buffer_are_read_within_it() -> None:
     for length in range(20):
         array = pa.array(["a" * length, "b" * 3], pa.large_string())
         exact = pa.LargeStringArray.from_buffers(2, array.buffers()[1], pa.py_buffer(b"a" * length + b"bbb"))
-        assert np.array_equal(hash_text.text_hashes(exact), hash_text.text_hashes(array))
+        assert np.array_equal(hash_strings.text_hashes(exact), hash_strings.text_hashes(array))

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 
 from gcylon_lab import col
-from gcylon_lab.tables.held_objects import needs_no_objects, objects_made
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.backends.expressions.object_columns import needs_no_objects, objects_made
+from gcylon_lab.backends.host.backend import PandasBackend
 
 BACKEND = PandasBackend()
 DAYS = [date(1994, 1, 1), None, date(1995, 6, 30), date(1678, 2, 1), date(9999, 12, 31)]

@@ -12,9 +12,9 @@ import pytest
 from reading import read_all
 
 import gcylon_lab as gl
-from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ReadError
-from gcylon_lab.tables.io import plan_ipc, plan_parquet, read_ipc_chunks, read_parquet_chunks
+from gcylon_lab.formats.io import plan_ipc, plan_parquet, read_ipc_chunks, read_parquet_chunks
+from gcylon_lab.runtime.context import run_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 4])
 FRAME = pd.DataFrame({"b": np.arange(100) % 7}, index=pd.RangeIndex(10, 310, 3, name="a"))

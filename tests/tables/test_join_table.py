@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gcylon_lab.tables import hash_forms
-from gcylon_lab.tables.key_forms import key_form
+from gcylon_lab.backends.host.keys import hash_forms
+from gcylon_lab.backends.protocol.key_forms import key_form
 
 pytestmark = pytest.mark.gpu
 

@@ -9,11 +9,11 @@ import pandas as pd
 import pytest
 from unlike_keys import UNLIKE, equal
 
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.join_columns import with_missing
+from gcylon_lab.backends.protocol.key_forms import key_form
+from gcylon_lab.backends.protocol.schema import Schema
 from gcylon_lab.errors import SchemaMismatch
-from gcylon_lab.tables.join_columns import with_missing
-from gcylon_lab.tables.key_forms import key_form
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.schema import Schema
 
 
 def on_host(numbers: Any) -> np.ndarray:
@@ -119,7 +119,7 @@ def test_several_keys(backend: Any) -> None:
 
 def test_so_many_keys_that_their_numbers_do_not_fit_64_bits() -> None:
     """Each key's distinct values multiply to more than 2**62: numbers are squeezed between keys."""
-    from gcylon_lab.tables.pandas_backend import PandasBackend
+    from gcylon_lab.backends.host.backend import PandasBackend
 
     rng = np.random.default_rng(6)
     names = "abcdefgh"
@@ -132,7 +132,7 @@ def test_so_many_keys_that_their_numbers_do_not_fit_64_bits() -> None:
 
 def test_many_rows_in_buckets() -> None:
     """So many rows that the table has several buckets: each row finds itself, and only itself."""
-    from gcylon_lab.tables.pandas_backend import PandasBackend
+    from gcylon_lab.backends.host.backend import PandasBackend
 
     rng = np.random.default_rng(7)
     k = rng.integers(0, 2**40, 200_000)
@@ -170,7 +170,7 @@ def test_rows_are_gathered_with_missing_ones(backend: Any) -> None:
     assert plain_rows(found) == [2, None, 0, 0]
     schema = Schema([with_missing(column) for column in data.schema])
     got = lib.to_host(lib.gather(data, list(frame), found, schema))
-    from gcylon_lab.tables.interop import to_frame
+    from gcylon_lab.backends.arrow.interop import to_frame
 
     expected = frame.reindex([2, 9, 0, 0]).reset_index(drop=True)
     for name in frame:

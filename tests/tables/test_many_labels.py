@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from gcylon_lab.tables import key_values
-from gcylon_lab.tables.key_forms import key_form, same_category
-from gcylon_lab.tables.key_values import NEVER, NULL, KeyEncoder
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.schema import Schema
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.host.keys import key_values
+from gcylon_lab.backends.host.keys.key_values import NEVER, NULL, KeyEncoder
+from gcylon_lab.backends.protocol.key_forms import key_form, same_category
+from gcylon_lab.backends.protocol.schema import Schema
 
 BACKEND = PandasBackend()
 _MANY = 50_000

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from every_dtype import EVERY_DTYPE
 
+from gcylon_lab.backends.protocol.schema import Schema
 from gcylon_lab.errors import SchemaMismatch
-from gcylon_lab.tables.schema import Schema
 
 
 def library(backend: Any) -> Any:

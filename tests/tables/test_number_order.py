@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gcylon_lab.tables.word_order import sort_numbers
+from gcylon_lab.backends.host.keys.radix_sort import sort_numbers
 
 _BITS = 18  # of row numbers
 _ROWS = 150_000  # three blocks, the last of them not full

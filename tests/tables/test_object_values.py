@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.errors import UnsupportedDtype
-from gcylon_lab.tables.pandas_backend import PandasBackend
 
 BERLIN, UTC = zoneinfo.ZoneInfo("Europe/Berlin"), dt.UTC
 FINE = pd.Timestamp("2020-01-01 00:00:00.000000001")

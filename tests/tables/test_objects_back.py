@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcylon_lab.tables import objects
-from gcylon_lab.tables.arrow_types import held_type
-from gcylon_lab.tables.column import Column
-from gcylon_lab.tables.data import Columns
-from gcylon_lab.tables.interop import to_frame
-from gcylon_lab.tables.objects import column_of_objects, objects_of
-from gcylon_lab.tables.schema import Schema
+from gcylon_lab.backends.arrow import objects
+from gcylon_lab.backends.arrow.interop import to_frame
+from gcylon_lab.backends.arrow.objects import column_of_objects, objects_of
+from gcylon_lab.backends.protocol.arrow_types import held_type
+from gcylon_lab.backends.protocol.column import Column
+from gcylon_lab.backends.protocol.data import Columns
+from gcylon_lab.backends.protocol.schema import Schema
 
 CENTS = np.random.default_rng(3).integers(-300, 300, 4000)
 MANY = [None if place % 7 == 0 else Decimal(int(cents)) / 100 for place, cents in enumerate(CENTS)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gcylon_lab.tables.order_bits import bin_width, from_bits, histogram, to_bits
+from gcylon_lab.backends.host.keys.order_preserving import bin_width, from_bits, histogram, to_bits
 
 TOP = (1 << 64) - 1
 EDGES = [0.0, 1.0, -1.0, 5e-324, -5e-324, np.inf, -np.inf, 1.7e308, -1.7e308]

@@ -15,7 +15,13 @@ from reading import backend, read_all
 from test_round_trip import mixed_frame, same
 
 from gcylon_lab.errors import ReadError, SchemaMismatch, UnsupportedDtype, WriteError
-from gcylon_lab.tables.io import PartFiles, Storage, parquet_format, plan_parquet, read_parquet_chunks
+from gcylon_lab.formats.io import (
+    PartFiles,
+    Storage,
+    parquet_format,
+    plan_parquet,
+    read_parquet_chunks,
+)
 
 
 def read(path: object, size: int, **how: object) -> pd.DataFrame:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gcylon_lab.tables.data import Columns
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.data import Columns
 
 PANDAS = PandasBackend()
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_round_trip import mixed_frame, same
 
-from gcylon_lab.tables.pandas_backend import PandasBackend
+from gcylon_lab.backends.host.backend import PandasBackend
 
 PANDAS = PandasBackend()
 

@@ -8,10 +8,15 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.planes import can_write, held_row_bytes, planes_of, text_places
-from gcylon_lab.tables.scattering import Plane
-from gcylon_lab.tables.schema import Schema
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.host.column_buffers import (
+    can_write,
+    held_row_bytes,
+    planes_of,
+    text_places,
+)
+from gcylon_lab.backends.protocol.scattering import Plane
+from gcylon_lab.backends.protocol.schema import Schema
 
 
 def schema_of(**columns: object) -> Schema:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gcylon_lab.errors import ReadError
-from gcylon_lab.tables.read_plans import expand_paths, spread_bytes, spread_rows
+from gcylon_lab.formats.read_plans import expand_paths, spread_bytes, spread_rows
 
 GROUPS = st.lists(st.integers(0, 1000), max_size=12)
 SIZES = st.integers(1, 9)

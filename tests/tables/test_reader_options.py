@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ArgumentError, ReadError
-from gcylon_lab.tables.reader_options import column_list, dtype_texts, other_delimiter
+from gcylon_lab.formats.reader_options import column_list, dtype_texts, other_delimiter
+from gcylon_lab.runtime.context import run_threads
 
 FRAME = pd.DataFrame({"price": [1, 2], "day": ["2024-01-01", "2024-01-02"]})
 

@@ -5,8 +5,8 @@ import threading
 import numpy as np
 import pytest
 
-from gcylon_lab.tables import recycling
-from gcylon_lab.tables.recycling import KEPT_BYTES, scratch
+from gcylon_lab.backends.host.keys import scratch_pool
+from gcylon_lab.backends.host.keys.scratch_pool import KEPT_BYTES, scratch
 
 INT64 = np.dtype(np.int64)
 
@@ -18,7 +18,7 @@ def address(array: np.ndarray) -> int:
 @pytest.fixture(autouse=True)
 def own_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tests before have left is not looked at first."""
-    monkeypatch.setattr(recycling, "_pool", recycling._Pool())
+    monkeypatch.setattr(scratch_pool, "_pool", scratch_pool._Pool())
 
 
 def test_free_memory_is_used_again() -> None:
@@ -37,18 +37,18 @@ def test_views_and_memoryviews_keep_it() -> None:
         del array
         assert address(scratch(20_000, INT64)) != place
         del kept
-        assert place in {address(buffer) for buffer in recycling._pool.buffers}
+        assert place in {address(buffer) for buffer in scratch_pool._pool.buffers}
 
 
 def test_what_stays_is_bounded() -> None:
     held = [scratch(KEPT_BYTES // 40, np.dtype(np.uint8)) for _ in range(100)]
-    assert sum(buffer.nbytes for buffer in recycling._pool.buffers) <= KEPT_BYTES
+    assert sum(buffer.nbytes for buffer in scratch_pool._pool.buffers) <= KEPT_BYTES
     del held
     large = scratch(KEPT_BYTES, INT64)
-    assert all(not np.shares_memory(large, buffer) for buffer in recycling._pool.buffers)
+    assert all(not np.shares_memory(large, buffer) for buffer in scratch_pool._pool.buffers)
     for size in range(1000, 200_000, 997):
         scratch(size, INT64)
-    assert sum(buffer.nbytes for buffer in recycling._pool.buffers) <= KEPT_BYTES
+    assert sum(buffer.nbytes for buffer in scratch_pool._pool.buffers) <= KEPT_BYTES
 
 
 def test_threads_do_not_share() -> None:
@@ -68,12 +68,12 @@ def test_empty() -> None:
 
 def test_thousands_of_arrays_take_no_longer_each(monkeypatch) -> None:
     looks = [0]
-    references = recycling._references
+    references = scratch_pool._references
 
     def counted(buffers: list, place: int) -> int:
         looks[0] += 1
         return references(buffers, place)
 
-    monkeypatch.setattr(recycling, "_references", counted)
+    monkeypatch.setattr(scratch_pool, "_references", counted)
     held = [scratch(10_000, INT64) for _ in range(3000)]
     assert looks[0] <= 40 * len(held)

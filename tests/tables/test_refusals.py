@@ -9,10 +9,8 @@ import pandas as pd
 import pytest
 
 import gcylon_lab
-from gcylon_lab.cli import main
-from gcylon_lab.errors import ArgumentError, UnsupportedDtype
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.refusals import (
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.refusals import (
     DIFFERENCES,
     GPU_REFUSALS,
     as_text,
@@ -20,6 +18,8 @@ from gcylon_lab.tables.refusals import (
     refused_argument,
     refused_column,
 )
+from gcylon_lab.cli.main import main
+from gcylon_lab.errors import ArgumentError, UnsupportedDtype
 
 
 @pytest.mark.parametrize("one", GPU_REFUSALS, ids=lambda one: one.name)
@@ -43,6 +43,6 @@ def test_the_whole_table_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_other_error_speaks_of_gpu_engines() -> None:
     """What GPU engines refuse stands in the table, so that none is forgotten in the documentation."""
     folder = Path(gcylon_lab.__file__).parent
-    files = [*(folder / "tables").glob("*.py"), *(folder / "ops").glob("*.py"), *(folder / "verbs").glob("*.py")]
+    files = [path for part in ("backends", "engine", "operators", "api") for path in (folder / part).rglob("*.py")]
     said = [path.name for path in files if "use CPU engines" in path.read_text()]
     assert said == ["refusals.py"]

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 from every_dtype import EVERY_DTYPE
 
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.arrow_types import as_type
+from gcylon_lab.backends.protocol.schema import Schema
 from gcylon_lab.errors import ArgumentError, DuplicateColumns, UnsupportedDtype
-from gcylon_lab.tables.arrow_types import as_type
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.schema import Schema
 
 PANDAS = PandasBackend()
 every_dtype = pytest.mark.parametrize("series", [pytest.param(s, id=n) for n, s in EVERY_DTYPE.items()])

@@ -16,13 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gcylon_lab as gl
-from gcylon_lab.context import run_threads
+from gcylon_lab.backends.arrow.interop import to_frame
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.expressions import Expression
 from gcylon_lab.errors import ArgumentError
-from gcylon_lab.tables.expressions import Expression
-from gcylon_lab.tables.interop import to_frame
-from gcylon_lab.tables.io import plan_parquet, read_parquet_chunks
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.row_filters import condition_of, filtered, read_columns
+from gcylon_lab.formats.io import plan_parquet, read_parquet_chunks
+from gcylon_lab.formats.row_filters import condition_of, filtered, read_columns
+from gcylon_lab.runtime.context import run_threads
 
 backend = PandasBackend()
 GROUP = 4

@@ -10,7 +10,7 @@ import pytest
 from test_variances import aggregated
 
 from gcylon_lab import col
-from gcylon_lab.tables.sorting import SortKey
+from gcylon_lab.backends.protocol.sorting import SortKey
 
 SMALL = np.array([1e-40, -1e-45, 0.0, 2e-40, -3e-39, 1e-45, 1.0], "float32")
 
@@ -65,7 +65,7 @@ def test_they_are_numbers(backend: Any, nullable: bool) -> None:
 
 
 def test_they_meet_only_their_equals_in_a_join(backend: Any) -> None:
-    from gcylon_lab.tables.key_forms import key_form
+    from gcylon_lab.backends.protocol.key_forms import key_form
 
     library = getattr(backend, "device", backend)
     left = library.from_frame(frame_of()[["v"]])

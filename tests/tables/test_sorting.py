@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from every_dtype import EVERY_DTYPE
 
+from gcylon_lab.backends.host.sorting import starts_of_equal_rows, take_rows
+from gcylon_lab.backends.protocol.sorting import SortKey
 from gcylon_lab.errors import UnsupportedDtype
-from gcylon_lab.tables.pandas_sorting import starts_of_equal_rows, take_rows
-from gcylon_lab.tables.sorting import SortKey
 
 _REFUSED = ("list", "struct", "map", "nested")
 _DIRECTIONS = [(up, na) for up in (True, False) for na in ("last", "first")]

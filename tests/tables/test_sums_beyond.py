@@ -110,7 +110,7 @@ def test_decimals_of_every_size_add_up_exactly(backend: Any) -> None:
 
 
 def test_decimals_of_76_digits_add_up_exactly_where_there_are_such() -> None:
-    from gcylon_lab.tables.pandas_backend import PandasBackend
+    from gcylon_lab.backends.host.backend import PandasBackend
 
     type_ = pa.decimal256(76, 3)
     large = Decimal("7e71")

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from reading import backend, read_all
 
 import gcylon_lab as gl
-from gcylon_lab.context import run_threads
 from gcylon_lab.errors import ArgumentError, DuplicateColumns, GcylonError, ReadError
-from gcylon_lab.tables.io import plan_csv, plan_json, read_csv_chunks, read_json_chunks
+from gcylon_lab.formats.io import plan_csv, plan_json, read_csv_chunks, read_json_chunks
+from gcylon_lab.runtime.context import run_threads
 
 SIZES = pytest.mark.parametrize("size", [1, 2, 3, 8])
 ROWS = 1000

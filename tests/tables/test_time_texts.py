@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from gcylon_lab.tables.expressions import col, lit
-from gcylon_lab.tables.held_objects import objects_made
-from gcylon_lab.tables.pandas_backend import PandasBackend
-from gcylon_lab.tables.time_texts import with_times
+from gcylon_lab.backends.expressions.object_columns import objects_made
+from gcylon_lab.backends.expressions.time_strings import with_times
+from gcylon_lab.backends.host.backend import PandasBackend
+from gcylon_lab.backends.protocol.expressions import col, lit
 
 TEXTS = ["2020-01-01", "2019-12-31", None, "2020-01-02", "1969-07-20"]
 TIMES = pd.Series(pd.to_datetime(TEXTS)).astype("datetime64[us]")

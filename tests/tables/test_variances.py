@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gcylon_lab.tables.aggregation import Aggregation, plan_aggregations
+from gcylon_lab.backends.protocol.aggregation import Aggregation, plan_aggregations
 
 CONSTANTS = (-0.0023000007, 0.013, 0.1, 1e9 + 0.1, 1e-300, -(2.0**70), 2**60 + 1, 2_000_000_000_003)
 PIECES = (0, 1, 7, 1000)  # rows; 0 for all at once

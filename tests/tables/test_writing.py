@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from gcylon_lab.tables.planes import can_write, planes_of, text_places
+from gcylon_lab.backends.host.column_buffers import can_write, planes_of, text_places
 
 pytestmark = pytest.mark.gpu
 

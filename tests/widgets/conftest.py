@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from replay import Replay, ReplaySource
 
-from gcylon_lab.bench.dashboard_page import chromium, find_chromium
-from gcylon_lab.widgets.dashboard import Dashboard
+from gcylon_lab.bench.dashboard.page import chromium, find_chromium
+from gcylon_lab.ui.dashboard import Dashboard
 
 
 @pytest.fixture

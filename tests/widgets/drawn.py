@@ -6,9 +6,9 @@ from typing import Any
 
 from replay import Replay
 
-from gcylon_lab.widgets.figures import figure_dict
-from gcylon_lab.widgets.theme import LIGHT
-from gcylon_lab.widgets.view import make_view
+from gcylon_lab.ui.figures.figures import figure_dict
+from gcylon_lab.ui.figures.theme import LIGHT
+from gcylon_lab.ui.figures.view import make_view
 
 Figure = dict[str, Any]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gcylon_lab.bench.dashboard import KNOWN_LINES
-from gcylon_lab.bench.dashboard_page import Kernel, Lab, Notebook, unknown_lines
-from gcylon_lab.bench.dashboard_page import jupyter as serve
+from gcylon_lab.bench.dashboard.dashboard import KNOWN_LINES
+from gcylon_lab.bench.dashboard.page import Kernel, Lab, Notebook, unknown_lines
+from gcylon_lab.bench.dashboard.page import jupyter as serve
 
 __all__ = ["KNOWN_LINES", "Kernel", "Lab", "Notebook", "jupyter", "serve", "unknown_lines"]
 

@@ -14,7 +14,7 @@ from test_strip_and_plan import RANKS, waiting, working
 
 import gcylon_lab as gl
 from gcylon_lab.errors import GcylonError
-from gcylon_lab.widgets.strip import chips_html, rank_states
+from gcylon_lab.ui.controls.status_bar import chips_html, rank_states
 
 
 def told(state: str = "idle", **more: Any) -> list[dict[str, Any]]:

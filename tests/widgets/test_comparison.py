@@ -8,8 +8,8 @@ import pytest
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ArgumentError
+from gcylon_lab.ui.controls.comparison import Comparison, variants
 from gcylon_lab.units import MIB
-from gcylon_lab.widgets.comparison import Comparison, variants
 
 
 def row(name: str, **more: Any) -> dict[str, Any]:

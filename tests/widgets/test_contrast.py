@@ -7,12 +7,12 @@ import re
 import pytest
 from replay import Replay
 
-from gcylon_lab.widgets.controls_style import CONTROLS_CSS
-from gcylon_lab.widgets.figures import figure_dict, panel_dict
-from gcylon_lab.widgets.strip import chips_html, rank_states
-from gcylon_lab.widgets.style import CSS
-from gcylon_lab.widgets.theme import DARK, LIGHT, Theme
-from gcylon_lab.widgets.view import make_view
+from gcylon_lab.ui.controls.status_bar import chips_html, rank_states
+from gcylon_lab.ui.figures.figures import figure_dict, panel_dict
+from gcylon_lab.ui.figures.theme import DARK, LIGHT, Theme
+from gcylon_lab.ui.figures.view import make_view
+from gcylon_lab.ui.live.controls_style import CONTROLS_CSS
+from gcylon_lab.ui.live.style import CSS
 
 LEAST = 4.5
 # JupyterLab's: of cells' outputs, and of panels beside the notebook.

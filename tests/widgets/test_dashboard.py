@@ -13,12 +13,12 @@ import pytest
 from replay import Replay, ReplaySource, eventually, settle
 
 from gcylon_lab.errors import GcylonError
-from gcylon_lab.widgets import following, page
-from gcylon_lab.widgets.dashboard import Dashboard, as_source
-from gcylon_lab.widgets.figures import figure_dict
-from gcylon_lab.widgets.live import LiveFigure
-from gcylon_lab.widgets.theme import DARK, LIGHT
-from gcylon_lab.widgets.view import make_view
+from gcylon_lab.ui.dashboard import Dashboard, as_source
+from gcylon_lab.ui.figures.figures import figure_dict
+from gcylon_lab.ui.figures.theme import DARK, LIGHT
+from gcylon_lab.ui.figures.view import make_view
+from gcylon_lab.ui.live import following, page_visibility
+from gcylon_lab.ui.live.live import LiveFigure
 
 
 def points(dashboard: Dashboard) -> int:
@@ -129,7 +129,7 @@ def test_a_plot_in_use_or_frozen_is_not_redrawn(dashboard: Dashboard, source: Re
 def test_a_page_that_lags_is_not_flooded_and_catches_up(
     dashboard: Dashboard, source: ReplaySource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "_PATIENCE_S", 60.0)  # however long this takes
+    monkeypatch.setattr(page_visibility, "_PATIENCE_S", 60.0)  # however long this takes
     shown(dashboard, source, 1.0)
     dashboard.page.theme = "light"
 

@@ -9,10 +9,10 @@ import pytest
 from replay import Replay, ReplaySource, eventually
 
 import gcylon_lab as gl
-from gcylon_lab.widgets.endings import with_dead_ended
-from gcylon_lab.widgets.figures import figure_dict
-from gcylon_lab.widgets.theme import LIGHT
-from gcylon_lab.widgets.view import make_view
+from gcylon_lab.ui.figures.figures import figure_dict
+from gcylon_lab.ui.figures.finalize_dead_ranks import with_dead_ended
+from gcylon_lab.ui.figures.theme import LIGHT
+from gcylon_lab.ui.figures.view import make_view
 
 DIED_S, NOW_S = 10.5, 13.0
 

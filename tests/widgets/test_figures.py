@@ -13,10 +13,17 @@ from drawn import draw, keys, texts, trace
 from replay import Replay
 
 from gcylon_lab.errors import ArgumentError
+from gcylon_lab.ui.figures.figures import (
+    PAGES,
+    figure_dict,
+    memory_dict,
+    panel_figure,
+    rest_dict,
+    time_dict,
+)
+from gcylon_lab.ui.figures.theme import DARK, LIGHT
+from gcylon_lab.ui.figures.view import make_view
 from gcylon_lab.units import GIB, MIB
-from gcylon_lab.widgets.figures import PAGES, figure_dict, memory_dict, panel_figure, rest_dict, time_dict
-from gcylon_lab.widgets.theme import DARK, LIGHT
-from gcylon_lab.widgets.view import make_view
 
 BESIDE_TIME = ("peak", "plan", "traffic", "moved", "brush")
 
@@ -143,9 +150,9 @@ def test_an_unknown_panel_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("gcylon_lab.widgets.figures", "plotly ipywidgets mpi4py cudf pandas"),
-        ("gcylon_lab.widgets.report", "plotly ipywidgets mpi4py cudf pandas"),
-        ("gcylon_lab.widgets.dashboard, gcylon_lab.widgets.cluster_source", "mpi4py cudf"),
+        ("gcylon_lab.ui.figures.figures", "plotly ipywidgets mpi4py cudf pandas"),
+        ("gcylon_lab.ui.report", "plotly ipywidgets mpi4py cudf pandas"),
+        ("gcylon_lab.ui.dashboard, gcylon_lab.ui.live.cluster_source", "mpi4py cudf"),
     ],
 )
 def test_what_a_notebook_imports_loads_nothing_heavy(module: str, absent: str) -> None:

@@ -6,10 +6,10 @@ import pytest
 from drawn import draw, keys, texts, trace
 from replay import Replay
 
+from gcylon_lab.ui.figures.figures import figure_dict
+from gcylon_lab.ui.figures.theme import LIGHT, RANK_COLOURS
+from gcylon_lab.ui.figures.view import make_view
 from gcylon_lab.units import GIB
-from gcylon_lab.widgets.figures import figure_dict
-from gcylon_lab.widgets.theme import LIGHT, RANK_COLOURS
-from gcylon_lab.widgets.view import make_view
 
 
 def test_on_gpus_what_is_in_use_outside_the_budget_is_a_thin_line_of_its_own() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from replay import Replay, ReplaySource
 
+from gcylon_lab.ui import html_report
 from gcylon_lab.units import MIB
-from gcylon_lab.widgets import html_report
 
 
 class Loads(HTMLParser):

@@ -13,15 +13,15 @@ from jupyter_page import jupyter
 from plotly.graph_objects import FigureWidget
 from replay import Replay
 
-from gcylon_lab.widgets import html_report
-from gcylon_lab.widgets.figure_widget import SCRIPT
-from gcylon_lab.widgets.theme import DARK, LIGHT
+from gcylon_lab.ui import html_report
+from gcylon_lab.ui.figures.theme import DARK, LIGHT
+from gcylon_lab.ui.live.figure_widget import SCRIPT
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(400)]
 
 _CELLS = [
     "from replay import Replay, ReplaySource\n"
-    "from gcylon_lab.widgets import Dashboard\n"
+    "from gcylon_lab.ui import Dashboard\n"
     "source = ReplaySource(Replay(4, busy=40)).start()\n"  # goes on for longer than a slow machine takes here
     "dashboard = Dashboard(source)\n"
     "dashboard",

@@ -11,7 +11,7 @@ from ipywidgets.widgets import widget as ipywidgets_module
 from replay import Replay, ReplaySource
 
 import gcylon_lab as gl
-from gcylon_lab.widgets import live_widget
+from gcylon_lab.ui.live import live_widget
 
 
 @pytest.fixture

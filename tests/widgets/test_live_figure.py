@@ -8,10 +8,10 @@ import pytest
 from plotly.graph_objects import Figure
 from replay import Replay
 
-from gcylon_lab.widgets.figures import figure_dict
-from gcylon_lab.widgets.live import LiveFigure
-from gcylon_lab.widgets.theme import DARK, LIGHT
-from gcylon_lab.widgets.view import make_view
+from gcylon_lab.ui.figures.figures import figure_dict
+from gcylon_lab.ui.figures.theme import DARK, LIGHT
+from gcylon_lab.ui.figures.view import make_view
+from gcylon_lab.ui.live.live import LiveFigure
 
 
 def test_an_update_of_all_panels_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:

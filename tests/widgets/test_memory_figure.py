@@ -9,11 +9,11 @@ import pytest
 from drawn import draw, keys, texts, trace
 from replay import START_NS, Replay
 
+from gcylon_lab.ui.figures.figures import figure_dict, panel_dict
+from gcylon_lab.ui.figures.panels.memory import near_budget
+from gcylon_lab.ui.figures.theme import BUDGET_COLOUR, LIGHT, RANK_COLOURS, rank_style
+from gcylon_lab.ui.figures.view import make_view
 from gcylon_lab.units import GIB, MIB
-from gcylon_lab.widgets.figures import figure_dict, panel_dict
-from gcylon_lab.widgets.memory_panel import near_budget
-from gcylon_lab.widgets.theme import BUDGET_COLOUR, LIGHT, RANK_COLOURS, rank_style
-from gcylon_lab.widgets.view import make_view
 
 
 @pytest.mark.parametrize("ranks", [1, 4, 8])

@@ -14,7 +14,7 @@ from replay import Replay, ReplaySource, eventually, settle
 
 import gcylon_lab as gl
 from gcylon_lab.errors import ArgumentError, GcylonError
-from gcylon_lab.widgets.figures import PAGES
+from gcylon_lab.ui.figures.figures import PAGES
 
 
 @pytest.fixture

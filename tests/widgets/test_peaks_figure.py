@@ -8,10 +8,10 @@ import pytest
 from drawn import texts, trace
 from replay import Replay
 
+from gcylon_lab.ui.figures.figures import figure_dict, panel_dict
+from gcylon_lab.ui.figures.theme import LIGHT
+from gcylon_lab.ui.figures.view import make_view
 from gcylon_lab.units import GIB, MIB
-from gcylon_lab.widgets.figures import figure_dict, panel_dict
-from gcylon_lab.widgets.theme import LIGHT
-from gcylon_lab.widgets.view import make_view
 
 
 def test_peaks_stand_beside_prediction_and_budget() -> None:

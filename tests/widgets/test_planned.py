@@ -10,16 +10,11 @@ import pytest
 from replay import Replay, ReplaySource, eventually
 
 from gcylon_lab.config import GcylonConfig
+from gcylon_lab.engine.plan.plan import Alternative
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing
-from gcylon_lab.ops.plan import Alternative
 from gcylon_lab.profiling.report import summary
-from gcylon_lab.units import GIB, MIB, format_rate
-from gcylon_lab.widgets.limits import format_size
-from gcylon_lab.widgets.plan_text import Measured, alternatives_text, measured_speeds
-from gcylon_lab.widgets.planned import VERBS, Planned, read_keys, second_table
-from gcylon_lab.widgets.series import readable
-from gcylon_lab.widgets.tuner import TunerBox
-from gcylon_lab.widgets.what_if import (
+from gcylon_lab.ui.controls.limit_slider import format_size
+from gcylon_lab.ui.controls.limit_sweep import (
     LEAST,
     better_below,
     dip,
@@ -28,7 +23,12 @@ from gcylon_lab.widgets.what_if import (
     turns,
     without_ceilings,
 )
-from gcylon_lab.widgets.worker import Worker
+from gcylon_lab.ui.controls.plan_text import Measured, alternatives_text, measured_speeds
+from gcylon_lab.ui.controls.planned import VERBS, Planned, read_keys, second_table
+from gcylon_lab.ui.controls.tuner import TunerBox
+from gcylon_lab.ui.figures.series import readable
+from gcylon_lab.ui.live.worker import Worker
+from gcylon_lab.units import GIB, MIB, format_rate
 
 TABLES = ReplaySource(Replay(4)).tables()
 TABLES = {"lineitem": TABLES["lineitem"], "parts": [{**i, "rows": 1000, "nbytes": 32_000} for i in TABLES["lineitem"]]}

@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gcylon_lab.ui.controls.limit_slider import AUTO, format_size, limit_options
+from gcylon_lab.ui.figures.series import (
+    clean,
+    decimate,
+    memory_unit,
+    merge_intervals,
+    on_grid,
+    percent,
+    steps,
+)
 from gcylon_lab.units import GIB, KIB, MIB, parse_bytes
-from gcylon_lab.widgets.limits import AUTO, format_size, limit_options
-from gcylon_lab.widgets.series import clean, decimate, memory_unit, merge_intervals, on_grid, percent, steps
 
 
 @given(st.lists(st.floats(0, 1e12), min_size=1, max_size=3000), st.integers(4, 700))

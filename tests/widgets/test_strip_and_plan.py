@@ -9,14 +9,28 @@ import pytest
 from replay import Replay, ReplaySource
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.ops.estimate_verb import foresee
+from gcylon_lab.operators.estimate import foresee
 from gcylon_lab.profiling.report import summary
+from gcylon_lab.ui.controls import plan_text
+from gcylon_lab.ui.controls.plan_text import (
+    Measured,
+    alternatives_text,
+    measured_speeds,
+    plan_html,
+    plan_sentence,
+)
+from gcylon_lab.ui.controls.status_bar import chips_html, headline_html, limit_of, rank_states
+from gcylon_lab.ui.figures import numbers
+from gcylon_lab.ui.figures.numbers import (
+    gpu_table,
+    html_table,
+    operation_table,
+    phase_table,
+    rank_table,
+    tier_table,
+)
+from gcylon_lab.ui.figures.series import readable
 from gcylon_lab.units import GIB, MIB
-from gcylon_lab.widgets import numbers, plan_text
-from gcylon_lab.widgets.numbers import gpu_table, html_table, operation_table, phase_table, rank_table, tier_table
-from gcylon_lab.widgets.plan_text import Measured, alternatives_text, measured_speeds, plan_html, plan_sentence
-from gcylon_lab.widgets.series import readable
-from gcylon_lab.widgets.strip import chips_html, headline_html, limit_of, rank_states
 
 RANKS = [{"rank": r, "host": "h1", "device": "cpu"} for r in range(4)]
 

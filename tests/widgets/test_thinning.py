@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab.widgets.thinning import Thinner
+from gcylon_lab.ui.figures.downsampling import Thinner
 
 SECOND = 1_000_000_000
 ROUND = SECOND // 1000
@@ -46,11 +46,11 @@ def test_time_and_bytes_of_thousands_of_rounds_stay(window_s: float | None) -> N
 
 
 def test_bit_by_bit_gives_the_same_and_each_span_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gcylon_lab.widgets import thinning
+    from gcylon_lab.ui.figures import downsampling
 
     looked: list[Any] = []
-    add = thinning._Rank._add
-    monkeypatch.setattr(thinning._Rank, "_add", lambda self, span: (looked.append(span), add(self, span)))
+    add = downsampling._Rank._add
+    monkeypatch.setattr(downsampling._Rank, "_add", lambda self, span: (looked.append(span), add(self, span)))
     spans, thinner = rounds(3000), Thinner()
     for end in range(100, 6001, 100):
         thinned = thinner.thin([snapshot(spans[max(0, end - 2000) : end], 4.0)], 30.0)
@@ -68,14 +68,14 @@ def test_what_is_long_stays_what_is_old_goes_and_another_clock_begins_anew() -> 
 
 
 def test_what_a_window_has_left_behind_is_not_kept() -> None:
-    from gcylon_lab.widgets import thinning
+    from gcylon_lab.ui.figures import downsampling
 
     spans, thinner = rounds(60_000), Thinner()
     for end in range(2000, 120_001, 2000):
         now_s = spans[end - 1][3] / SECOND
         thinned = thinner.thin([snapshot(spans[max(0, end - 4000) : end], now_s)], 2.0)
     (rank,) = thinner._ranks.values()
-    assert len(rank._sums) == len(thinned[0]["spans"]) <= 2 * (thinning._CELLS + 1)
+    assert len(rank._sums) == len(thinned[0]["spans"]) <= 2 * (downsampling._CELLS + 1)
 
 
 def test_operations_that_ended_before_the_window_are_left_out() -> None:

@@ -9,13 +9,13 @@ import pytest
 from drawn import draw, texts, trace
 from replay import Replay
 
+from gcylon_lab.ui.figures.figures import figure_dict, panel_dict
+from gcylon_lab.ui.figures.panels.phases import NAMES, phase_at
+from gcylon_lab.ui.figures.series import readable
+from gcylon_lab.ui.figures.theme import LIGHT, PHASES, RANK_COLOURS
+from gcylon_lab.ui.figures.tier_traffic import moves_of, rate
+from gcylon_lab.ui.figures.view import make_view
 from gcylon_lab.units import GIB, MIB, format_rate
-from gcylon_lab.widgets.figures import figure_dict, panel_dict
-from gcylon_lab.widgets.moves import moves_of, rate
-from gcylon_lab.widgets.phases_panel import NAMES, phase_at
-from gcylon_lab.widgets.series import readable
-from gcylon_lab.widgets.theme import LIGHT, PHASES, RANK_COLOURS
-from gcylon_lab.widgets.view import make_view
 
 
 @pytest.mark.parametrize("ranks", [9, 64])

@@ -9,9 +9,9 @@ from replay import CEILING, Replay, ReplaySource, eventually
 
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ConfigError
+from gcylon_lab.ui.controls.tuner import TunerBox
+from gcylon_lab.ui.live.worker import Worker
 from gcylon_lab.units import MIB
-from gcylon_lab.widgets.tuner import TunerBox
-from gcylon_lab.widgets.worker import Worker
 
 
 @pytest.fixture

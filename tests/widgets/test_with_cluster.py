@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from replay import eventually
 
 import gcylon_lab as gl
-from gcylon_lab.cluster import lookout
+from gcylon_lab.cluster.channel import stall_detector
 from gcylon_lab.errors import GcylonError
 from gcylon_lab.units import MIB
 
@@ -241,7 +241,7 @@ _STRAND = "import gcylon_lab as gl, pandas as pd\nq = gl.from_local(pd.DataFrame
 def test_a_rank_that_is_stuck_is_named_and_freed_by_a_button(
     lab: gl.Cluster, button: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lookout, "IDLE_S", 60.0)  # nobody but the button frees it
+    monkeypatch.setattr(stall_detector, "IDLE_S", 60.0)  # nobody but the button frees it
     with gl.ClusterCard(lab) as card:
         card.start()
         thread, errors = in_background(lambda: lab.view.execute(_STRAND, block=True))

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from replay import eventually
 
-from gcylon_lab.widgets.worker import Worker
+from gcylon_lab.ui.live.worker import Worker
 
 
 def once_in_three(measure: Callable[[], float]) -> float:

@@ -10,9 +10,9 @@ from typing import Any
 
 from ...errors import ArgumentError, ClusterError
 from ...units import format_bytes
-from ..ranks import mpi_contender
-from ..reports import tell
-from ..seats import Contender
+from ..harness.ranks import mpi_contender
+from ..harness.reports import tell
+from ..harness.worker_processes import Contender
 from .tables import KINDS, SKEWS
 
 VERBS = ("shuffle", "sort_values", "groupby", "drop_duplicates", "distinct", "join")

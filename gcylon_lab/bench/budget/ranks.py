@@ -10,10 +10,10 @@ from mpi4py import MPI
 
 import gcylon_lab as gl
 
-from ...context import Context
 from ...errors import BudgetExceeded, GcylonError
-from ..checks import high_water_bytes, reset_high_water
-from ..seats import Answer, serve
+from ...runtime.context import Context
+from ..harness.checks import high_water_bytes, reset_high_water
+from ..harness.worker_processes import Answer, serve
 from .tables import KEY, KINDS, make_frame, make_right
 
 _WARMUP_PART = 8

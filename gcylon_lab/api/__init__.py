@@ -1,0 +1,1 @@
+"""What a person calls on a rank: `Table`, its verbs, and the readers."""

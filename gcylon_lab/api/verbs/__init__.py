@@ -1,0 +1,1 @@
+"""The verbs of `Table`, one module for each kind; `Table` is all of them together."""

@@ -1,0 +1,389 @@
+"""What each argument of a verb may be, in one table: tables, handles, plans and ``_async`` verbs are checked by it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Set
+from numbers import Integral, Real
+from typing import Any, TypeVar, cast
+
+from ...backends.protocol.aggregation import Aggregation
+from ...backends.protocol.expressions import Expression
+from ...backends.protocol.join_columns import check_validate
+from ...backends.protocol.scalars import check_choice, check_flags, listed_values, shown
+from ...config import nearest
+from ...engine.exec.invocation import check_settings
+from ...engine.exec.keys import listed
+from ...engine.plan.estimate import listed_rows
+from ...engine.plan.plan import check_strategy
+from ...errors import ArgumentError, GcylonError
+from ...operators.distinct.distinct import check_keep
+from ...operators.rowwise.head_tail import checked_rows
+from ...operators.rowwise.rowwise import check_condition
+from .pandas_hints import other_argument
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Rule = Callable[[str, Any], Any]
+"""Takes an argument's name and what was given for it; returns it in one form, or raises."""
+
+
+def _strategy(name: str, given: Any) -> Any:
+    check_strategy(given)
+    return given
+
+
+def _config(name: str, given: Any) -> Any:
+    check_settings(given, None)
+    return given
+
+
+def _seconds(name: str, given: Any) -> Any:
+    check_settings(None, given)
+    return given
+
+
+def _flag(name: str, given: Any) -> bool:
+    check_flags(**{name: given})
+    return bool(given)
+
+
+def _one_of(*choices: Any) -> Rule:
+    def rule(name: str, given: Any) -> Any:
+        check_choice(name, given, choices)
+        return given
+
+    return rule
+
+
+def _keep(name: str, given: Any) -> Any:
+    check_keep(given)
+    return given
+
+
+def _labels(name: str, given: Any) -> Any:
+    """One label stays one, as a value is the answer to it then, and a Series or a frame to a list."""
+    names = listed(given, name)
+    return names[0] if isinstance(given, (str, Integral)) else names
+
+
+def _keys(name: str, given: Any) -> Any:
+    names = listed(given, name)
+    if not names or len(set(names)) != len(names):
+        raise ArgumentError(
+            f"{name}={names!r} names no column, or one twice.", advice="Give one or more columns, each once."
+        )
+    return _labels(name, given)
+
+
+def _described(name: str, given: Any) -> Any:
+    if isinstance(given, (list, tuple)) and given and isinstance(given[0], float):
+        raise ArgumentError(f"{list(given)!r} are no columns.", advice=f"Give percentiles={list(given)!r}.")
+    return _labels(name, given)
+
+
+def _or_none(rule: Rule) -> Rule:
+    return lambda name, given: None if given is None else rule(name, given)
+
+
+def _whole(name: str, given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        raise ArgumentError(f"{name}={shown(given)} is no whole number.", advice=f"Give one, for example {name}=1.")
+    return int(given)
+
+
+def _number(name: str, given: Any) -> float:
+    if isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(given):
+        raise ArgumentError(f"{name}={shown(given)} is no number.", advice=f"Give one, for example {name}=0.5.")
+    return float(given)
+
+
+def _root(name: str, given: Any) -> int:
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        raise ArgumentError(f"{name}={shown(given)} is no rank.", advice="Give the number of one; they begin with 0.")
+    return int(given)
+
+
+def _rows(name: str, given: Any) -> int:
+    return checked_rows(given, name)
+
+
+def _limit(name: str, given: Any) -> int | None:
+    return None if given is None else checked_rows(given, name, or_all=True)
+
+
+def _rows_per_rank(name: str, given: Any) -> Any:
+    return listed_rows(given)
+
+
+def _quantiles(name: str, given: Any) -> Any:
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
+    if not several or getattr(given, "ndim", 1) != 1:
+        return _quantile(name, given)
+    return [_quantile(name, one) for one in given]
+
+
+def _quantile(name: str, given: Any) -> float:
+    try:
+        return _number(name, given)
+    except ArgumentError:
+        raise ArgumentError(f"{name}={shown(given)} is no quantile.", advice="It lies in [0, 1].") from None
+
+
+def _percentiles(name: str, given: Any) -> Any:
+    try:
+        if isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set)):
+            return [_number(name, one) for one in given]
+    except ArgumentError:
+        pass
+    advice = "Give different ones in [0, 1], as [0.1, 0.5, 0.9]."
+    raise ArgumentError(f"{name}={shown(given)} is no list of numbers.", advice=advice)
+
+
+def _names(name: str, given: Any) -> Any:
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"{shown(given)} are no new names.", advice="Give old and new ones, as {'x': 'y'}.")
+    return given
+
+
+def _no_functions(values: Iterable[Any]) -> None:
+    # A function among the columns of a handle's call arrives in the place of `columns`.
+    if any(callable(one) and not isinstance(one, Expression) for one in values):
+        raise ArgumentError(
+            "assign makes columns of expressions, not of functions.",
+            advice="Give for example y=gl.col('x') * 2, or call map_parts(f) with a function of frames.",
+        )
+
+
+def _new_columns(name: str, given: Any) -> Any:
+    _no_functions([given])
+    if given is None or isinstance(given, Mapping):
+        _no_functions((given or {}).values())
+        return given
+    raise ArgumentError(
+        f"assign was given {shown(given)}, which does not say how new columns are called.",
+        advice="Give for example {'y': gl.col('x') * 2}, or y=gl.col('x') * 2.",
+    )
+
+
+def _named_columns(name: str, given: Any) -> Any:
+    _no_functions(given.values())
+    return given
+
+
+def _filling(name: str, given: Any) -> Any:
+    if given is None:
+        raise ArgumentError("value=None fills nothing.", advice="Give a value, or one for each column, as {'x': 0}.")
+    return given
+
+
+def _values(name: str, given: Any) -> Any:
+    if isinstance(given, Mapping):
+        return {label: listed_values(f"{name}[{label!r}]", some) for label, some in given.items()}
+    return listed_values(name, given)
+
+
+def _condition(name: str, given: Any) -> Any:
+    check_condition(given)
+    return given
+
+
+def _function(name: str, given: Any) -> Any:
+    if not callable(given) or isinstance(given, Expression):
+        raise ArgumentError(f"{shown(given)} is no function.", advice="Give one that takes a frame and returns one.")
+    return given
+
+
+def _suffixes(name: str, given: Any) -> Any:
+    two = isinstance(given, (tuple, list)) and len(given) == 2
+    if not two or not all(one is None or isinstance(one, str) for one in given):
+        raise ArgumentError(f"{name}={shown(given)} are no two.", advice="Give two, for example ('_left', '_right').")
+    return given
+
+
+def _indicator(name: str, given: Any) -> Any:
+    if not isinstance(given, (bool, str)):
+        raise ArgumentError(
+            f"{name}={shown(given)} is neither True nor False.", advice="Give one of them, or a name for the column."
+        )
+    return given
+
+
+def _validate(name: str, given: Any) -> Any:
+    check_validate(given)
+    return given
+
+
+def _directions(name: str, given: Any) -> Any:
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
+    try:
+        return [_flag(name, one) for one in given] if several else _flag(name, given)
+    except ArgumentError as error:
+        error.advice = "Give True or False, or a list with one of them for each key."
+        raise
+
+
+def _wanted(name: str, given: Any) -> Any:
+    if not isinstance(given, (list, tuple)) or not all(isinstance(one, Aggregation) for one in given):
+        raise ArgumentError(
+            f"{name}={shown(given)} is no list of aggregations.",
+            advice="Call groupby(by).agg({'x': 'sum'}), which makes it.",
+        )
+    return given
+
+
+def _path(name: str, given: Any) -> Any:
+    if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
+        raise ArgumentError(f"{name}={shown(given)} is no path.", advice="Give the folder, for example 'out/orders'.")
+    return given
+
+
+def _variable(name: str, given: Any) -> Any:
+    if not isinstance(given, str) or not given.isidentifier():
+        raise ArgumentError(f"{shown(given)} cannot be a variable's name.", advice="Give one such as 'orders'.")
+    return given
+
+
+_FLAGS = (
+    "all", "by_chunk", "check_dtype", "deterministic", "dropna", "keep_order", "normalize", "numeric_only", "ordered",
+    "sort", "ascending", "overwrite", "header", "stream",
+)  # fmt: skip
+
+RULES: dict[str, Rule] = {
+    "strategy": _strategy,
+    "config": _config,
+    "timeout_s": _seconds,
+    "on": _keys,
+    "by": _keys,
+    "subset": _or_none(_labels),
+    "columns": _or_none(_labels),
+    "left_on": _or_none(_labels),
+    "right_on": _or_none(_labels),
+    "root": _root,
+    "rows_per_rank": _or_none(_rows_per_rank),
+    "n": _rows,
+    "limit": _limit,
+    "ddof": _number,
+    "seed": _whole,
+    "frac": _or_none(_number),
+    "q": _quantiles,
+    "percentiles": _or_none(_percentiles),
+    "keep": _keep,
+    "na_position": _one_of("first", "last"),
+    "order": _one_of("global", "local"),
+    "join": _one_of("outer", "inner"),
+    "validate": _validate,
+    "suffixes": _suffixes,
+    "indicator": _indicator,
+    "condition": _condition,
+    "f": _function,
+    "wanted": _wanted,
+    "path": _path,
+    **dict.fromkeys(_FLAGS, _flag),
+}
+"""By the argument's name; where a verb means something else by it, the next table says so."""
+
+RULES_OF: dict[tuple[str, str], Rule] = {
+    ("join", "on"): _or_none(_labels),
+    ("select", "columns"): _keys,
+    ("drop", "columns"): _keys,
+    ("unique", "columns"): _or_none(_keys),
+    ("value_counts", "columns"): _or_none(_keys),
+    ("drop_duplicates", "subset"): _or_none(_keys),
+    ("describe", "columns"): _or_none(_described),
+    ("rename", "columns"): _names,
+    ("assign", "columns"): _new_columns,
+    ("assign", "named"): _named_columns,
+    ("fillna", "value"): _filling,
+    ("isin", "values"): _values,
+    ("dropna", "how"): _one_of("any", "all"),
+    ("sample", "n"): _or_none(_rows),
+    ("sort_values", "ascending"): _directions,
+    ("bind", "name"): _variable,
+}
+
+_TABLES = ("right", "other", "others")
+
+
+def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+    """Fit arguments to a verb's, and bring each to one form: what cannot be is said here, before anything runs.
+
+    Parameters
+    ----------
+    name : str
+        The verb; a plan's arguments are its verb's.
+    signature : inspect.Signature
+    *args, **kwargs
+        As called, with the table first.
+
+    Raises
+    ------
+    TypeError
+        If they do not fit; it says of which verb, and of a mistyped name which one was probably meant.
+    ArgumentError, ConfigError
+        If one is what it cannot be; with its name, what was given, and what is allowed.
+    """
+    try:
+        bound = signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = next((given for given in kwargs if given not in signature.parameters), "")
+        meant = nearest(unknown, [own for own in signature.parameters if own != "self"]) if unknown else ""
+        instead = other_argument(name, unknown)
+        hint = f": {instead}" if instead else f": did you mean {meant!r}?" if meant else ""
+        raise TypeError(f"{name}() {error}{hint}") from None
+    verb = "join" if name in ("merge", "plan_join") else name.removeprefix("plan_")
+    kind: type | None = getattr(args[0], "_table_kind", None)
+    for place, given in list(bound.arguments.items())[1:]:
+        if kind is not None and place in _TABLES:
+            for table in given if place == "others" and isinstance(given, (list, tuple)) else [given]:
+                check_table(verb, table, kind)
+            continue
+        if kind is not None and isinstance(given, kind):
+            raise ArgumentError(f"{place}= of {verb} takes no table.", advice="Leave it out, or give a plain value.")
+        rule = RULES_OF.get((verb, place)) or RULES.get(place)
+        if rule is not None:
+            bound.arguments[place] = rule(place, given)
+    return bound
+
+
+def check_table(verb: str, given: Any, kind: type) -> None:
+    """Refuse what is no other table.
+
+    Parameters
+    ----------
+    verb : str
+    given : object
+    kind : type
+        Of tables on ranks, or of handles.
+
+    Raises
+    ------
+    ArgumentError
+        With what it is.
+    """
+    if not isinstance(given, kind):
+        raise ArgumentError(
+            f"{verb} takes another table, but this is a {type(given).__name__}.",
+            advice="Make one of it before: of a frame of the notebook lab.from_pandas(frame), on the ranks "
+            "gl.from_pandas(frame).",
+        )
+
+
+def checked(method: F) -> F:
+    """A verb whose arguments are checked before it runs; where one rank alone was given others, all ranks are told."""
+    signature = inspect.signature(method)
+    name = method.__name__
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            bound = bind(name, signature, self, *args, **kwargs)
+        except GcylonError as error:
+            self._refuse(name, error)
+            raise
+        return method(*bound.args, **bound.kwargs)
+
+    return cast(F, call)

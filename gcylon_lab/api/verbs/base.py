@@ -1,0 +1,107 @@
+"""What every room of verbs stands on: the rank's part, its means, and how a result becomes a table."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Never, Self
+
+from ...config import GcylonConfig
+from ...engine.exec.invocation import Request
+from ...engine.exec.running import run_verb
+from ...engine.plan.plan import Plan
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ...errors import ArgumentError, GcylonError
+from ...operators.planning import plan_verb
+from .arguments import check_table, checked
+
+if TYPE_CHECKING:
+    from ...runtime.context import Context
+
+
+class Verbs:
+    """The base of all rooms. `Table` fills it in."""
+
+    _context: Context
+
+    def __init_subclass__(cls) -> None:
+        """Check what public methods are given before they run: a new verb needs no line for it."""
+        super().__init_subclass__()
+        for name, method in list(vars(cls).items()):
+            if name.startswith("_") or not inspect.isfunction(method):
+                continue
+            if len(inspect.signature(method).parameters) > 1:
+                setattr(cls, name, checked(method))
+
+    @property
+    def _table_kind(self) -> type:
+        """What other tables are that verbs are given."""
+        return Verbs
+
+    def _refuse(self, verb: str, error: GcylonError) -> Never:
+        """Raise what an argument is refused with; of a collective, all ranks are told, as they wait for this one."""
+        if verb not in _ALONE:
+            request = Request(verb, {}, self._live(), check=lambda: _raise(error))
+            run_verb(self._workspace, request, _nothing, quiet=True)
+        raise error
+
+    def _live(self) -> Part:
+        """This rank's part; an error where the table was released."""
+        raise NotImplementedError
+
+    def _made(self, part: Part, plan: Plan | None = None) -> Self:
+        """The table of a result."""
+        raise NotImplementedError
+
+    def info(self) -> dict[str, Any]:
+        """What is known on this rank as plain values."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        """Give back this rank's memory and disk."""
+        raise NotImplementedError
+
+    def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
+        """Collective: all ranks call it. The plan of a verb; arguments are those of `foresee`."""
+        part = self._live()
+        return plan_verb(self._workspace, part, verb, self.info(), config, strategy, **arguments)
+
+    @property
+    def _workspace(self) -> Workspace:
+        return self._context.workspace
+
+
+_ALONE = ("groupby",)  # begins nothing: no rank waits for another
+
+
+def _raise(error: GcylonError) -> Never:
+    raise error
+
+
+def _nothing(operation: Any) -> Part:
+    raise AssertionError("an operation that is refused has no body")
+
+
+def other_table(verb: str, mine: Verbs, value: Any) -> Verbs:
+    """A table that was given to a verb of another one.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none, or its rows lie on the ranks of another context, which need not be the same nor in one order.
+    """
+    check_table(verb, value, Verbs)
+    if value._context is not mine._context:
+        where = [f"rank {one._context.rank} of {one._context.size}" for one in (mine, value)]
+        raise ArgumentError(
+            f"{verb} was given a table of another context: this one is on {where[0]} of its context, the other one on "
+            f"{where[1]} of another.",
+            advice="Make both in one context, for example the other one anew with gl.from_local(other.local()).",
+        )
+    table: Verbs = value
+    return table
+
+
+def other_part(mine: Verbs, value: Any) -> Part:
+    """The part of a table that was given to a verb; this rank's own where `other_table` will refuse it."""
+    return value._live() if isinstance(value, Verbs) and value._context is mine._context else mine._live()

@@ -1,0 +1,194 @@
+"""Verbs that move rows between ranks, and their plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from ...backends.protocol.schema import Label
+from ...config import GcylonConfig
+from ...engine.exec.keys import listed
+from ...engine.plan.plan import Plan
+from ...operators.exchange import collect as _collect
+from ...operators.exchange import repartition as _repartition
+from ...operators.exchange import shuffle as _shuffle
+from .base import Verbs
+
+
+class ExchangingVerbs(Verbs):
+    """shuffle, allgather, gather, broadcast, repartition."""
+
+    def shuffle(
+        self,
+        on: Label | Sequence[Label],
+        *,
+        keep_order: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Bring rows with equal keys to one rank.
+
+        Parameters
+        ----------
+        on : label or sequence of labels
+            Key columns.
+        keep_order : bool, default False
+            Keep (source rank, row) order inside each rank; otherwise it is unspecified.
+        strategy : {"auto", "direct", "chunked", "staged"}
+            All give the same rows on the same rank.
+        config : GcylonConfig, optional
+            The same on all ranks; rank 0's live one by default.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        ColumnMissing
+            If a key is no column.
+        UnsupportedDtype
+            If a key cannot be hashed (lists, structs).
+        BudgetExceeded
+            If it does not fit.
+        """
+        part, plan = _shuffle.shuffle(
+            self._workspace, self._live(), on,
+            keep_order=keep_order, strategy=strategy, config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return self._made(part, plan)
+
+    def allgather(
+        self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None
+    ) -> Self:
+        """Collective: all ranks call it. Bring all rows to every rank, in (rank, row) order.
+
+        Parameters
+        ----------
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+        """
+        part, plan = _collect.allgather(
+            self._workspace, self._live(), strategy=strategy, config=config, timeout_s=timeout_s
+        )
+        return self._made(part, plan)
+
+    def gather(
+        self,
+        root: int = 0,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Bring all rows to one rank, in (rank, row) order.
+
+        Parameters
+        ----------
+        root : int, default 0
+            The rank that gets them; the others hold an empty table of the same schema.
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+        """
+        part, plan = _collect.gather(
+            self._workspace, self._live(), root, strategy=strategy, config=config, timeout_s=timeout_s
+        )
+        return self._made(part, plan)
+
+    def broadcast(
+        self,
+        root: int = 0,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Bring one rank's rows to every rank.
+
+        Parameters
+        ----------
+        root : int, default 0
+            The rank whose rows they are.
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+        """
+        part, plan = _collect.broadcast(
+            self._workspace, self._live(), root, strategy=strategy, config=config, timeout_s=timeout_s
+        )
+        return self._made(part, plan)
+
+    def repartition(
+        self,
+        rows_per_rank: Sequence[int] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Cut the table anew over the ranks, keeping the global order.
+
+        Parameters
+        ----------
+        rows_per_rank : sequence of int, optional
+            Rows that each rank will hold; evenly by default.
+        strategy, config, timeout_s
+            As for `shuffle`.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        ArgumentError
+            If the numbers do not fit the ranks or the rows.
+        """
+        part, plan = _repartition.repartition(
+            self._workspace, self._live(), rows_per_rank, strategy=strategy, config=config, timeout_s=timeout_s
+        )
+        return self._made(part, plan)
+
+    # ---- plans
+
+    def plan_shuffle(
+        self, on: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `shuffle` would run, assuming evenly spread keys; no data is read."""
+        return self._plan("shuffle", strategy, config, on=listed(on))
+
+    def plan_allgather(self, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Collective: all ranks call it. Show how `allgather` would run; no data is read."""
+        return self._plan("allgather", strategy, config)
+
+    def plan_gather(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Collective: all ranks call it. Show how `gather` would run; no data is read."""
+        return self._plan("gather", strategy, config, root=root)
+
+    def plan_broadcast(self, root: int = 0, *, strategy: str = "auto", config: GcylonConfig | None = None) -> Plan:
+        """Collective: all ranks call it. Show how `broadcast` would run; no data is read."""
+        return self._plan("broadcast", strategy, config, root=root)
+
+    def plan_repartition(
+        self,
+        rows_per_rank: Sequence[int] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `repartition` would run; no data is read."""
+        return self._plan("repartition", strategy, config, rows_per_rank=rows_per_rank)

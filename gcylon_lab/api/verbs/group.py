@@ -1,0 +1,277 @@
+"""group-by: `GroupBy`, and the verb behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
+
+from ...backends.protocol.aggregation import FUNCTIONS, Aggregation
+from ...backends.protocol.scalars import check_flags, shown
+from ...backends.protocol.schema import Label
+from ...config import GcylonConfig
+from ...engine.exec.keys import listed
+from ...engine.plan.plan import Plan
+from ...errors import ArgumentError, GcylonError
+from ...operators.group.groupby import groupby as _groupby
+from ...operators.group.ordered_groups import groupby_in_order
+from .arguments import checked
+from .base import Verbs
+from .pandas_hints import no_column_of_groups, no_function, no_loop
+
+T = TypeVar("T")
+
+_ARGUMENTS = {"quantile": 0.5, "var": 1.0, "std": 1.0}
+
+
+class GroupBy(Generic[T]):
+    """Rows of a table to be put together by keys; `agg` does it. Made by ``table.groupby``.
+
+    Parameters
+    ----------
+    table : Table or DistTable
+    by : list of labels
+        Key columns.
+    dropna : bool
+        Whether rows with a missing key are left out.
+    sort : bool
+        Whether groups come in the order of their keys.
+    as_index : bool
+        There is no index: must be False.
+
+    Raises
+    ------
+    ArgumentError
+        If ``as_index`` or ``sort`` is what it cannot be.
+    """
+
+    def __init__(
+        self, table: Any, by: Sequence[Label], *, dropna: bool, sort: bool = False, as_index: bool = False
+    ) -> None:
+        if as_index is not False:
+            raise ArgumentError(
+                f"as_index={as_index!r} cannot be: keys are columns of the result, as tables have no index.",
+                advice=f"Leave it out, or give as_index=False; to_pandas().set_index({list(by)!r}) makes an index.",
+            )
+        check_flags(sort=sort, dropna=dropna)
+        self._table = table
+        self._by = list(by)
+        self._dropna = dropna
+        self._sort = sort
+
+    @property
+    def _table_kind(self) -> type:
+        kind: type = self._table._table_kind
+        return kind
+
+    def _refuse(self, verb: str, error: GcylonError) -> Never:
+        self._table._refuse(verb, error)
+        raise error
+
+    @checked
+    def agg(
+        self,
+        spec: Mapping[Label, Any] | None = None,
+        *,
+        deterministic: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+        **named: Any,
+    ) -> T:
+        """Collective: all ranks call it. Aggregate each group: a table of the keys, then one column a function.
+
+        Parameters
+        ----------
+        spec : mapping, optional
+            A function for each column, or a list of them: ``{"x": "sum", "y": ["min", "max"]}``. One function
+            keeps the column's name, several give ``y_min`` and ``y_max``. A function is a name, or a name and its
+            argument, as ``("quantile", 0.9)`` or ``("var", 0)`` (ddof).
+        deterministic : bool, default False
+            Refuse what may give other bits in another run. On CPU engines nothing does.
+        strategy, config, timeout_s
+            As for `shuffle`.
+        **named
+            Columns by their new names: ``total=("x", "sum"), p90=("x", "quantile", 0.9)``.
+
+        Returns
+        -------
+        Table
+            In no particular order, unless ``groupby(sort=True)`` asked for that of the keys. Sums of ints are 64 bits
+            wide, functions of decimals but for sum, min and max are float64; otherwise dtypes are those of pandas.
+
+        Raises
+        ------
+        ColumnMissing
+            If a column is none.
+        UnsupportedDtype
+            If a key cannot be hashed, or a column has not the function.
+        BudgetExceeded
+            If the rows of one key do not fit, and a list of them is wanted.
+        """
+        wanted = aggregations(spec, named)
+        result: T = self._table.group_agg(
+            self._by, wanted, dropna=self._dropna, sort=self._sort, deterministic=deterministic, strategy=strategy,
+            config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return result
+
+    @checked
+    def size(self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None) -> T:
+        """Collective: all ranks call it. Count the rows of each group, in a column ``size``."""
+        result: T = self._table.group_agg(
+            self._by, [Aggregation("size", "size")], dropna=self._dropna, sort=self._sort, strategy=strategy,
+            config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return result
+
+    @checked
+    def plan(
+        self,
+        spec: Mapping[Label, Any] | None = None,
+        *,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        **named: Any,
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `agg` would run, with ``sort=True`` in two steps; no data is read.
+
+        Parameters
+        ----------
+        spec, **named
+            As for `agg`, if the plan shall say what these functions need.
+        strategy, config
+            As for `agg`.
+        """
+        wanted = [] if spec is None and not named else aggregations(spec, named)
+        plan: Plan = self._table.plan_groupby(
+            self._by, sort=self._sort, wanted=wanted, strategy=strategy, config=config
+        )
+        return plan
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_function(self, name, [] if name.startswith("_") else self._table.columns)
+
+        def __getitem__(self, columns: Any) -> Any:
+            raise no_column_of_groups(self, columns)
+
+        def __iter__(self) -> Any:
+            raise no_loop(self)
+
+    def __repr__(self) -> str:
+        return f"<GroupBy {', '.join(map(str, self._by))} of {self._table!r}; agg() does it>"
+
+
+def groupby(
+    self: Any, by: Label | Sequence[Label], *, dropna: bool = True, sort: bool = False, as_index: bool = False
+) -> GroupBy[Any]:
+    """Name the keys of a group-by; `GroupBy.agg` of what comes back does it.
+
+    Parameters
+    ----------
+    by : label or sequence of labels
+        Key columns. All missing values of a key are one.
+    dropna : bool, default True
+        Leave out rows with a missing key.
+    sort : bool, default False
+        Bring the groups into the order of their keys, over all ranks, missing ones last. It costs a sort of the groups.
+    as_index : bool, default False
+        Only False: keys are columns of the result.
+
+    Returns
+    -------
+    GroupBy
+    """
+    return GroupBy(self, listed(by), dropna=dropna, sort=sort, as_index=as_index)
+
+
+class GroupingVerbs(Verbs):
+    """groupby, and what it comes to: group_agg, plan_groupby."""
+
+    groupby = groupby
+
+    def group_agg(
+        self,
+        by: Sequence[Label],
+        wanted: Sequence[Aggregation],
+        *,
+        dropna: bool = True,
+        sort: bool = False,
+        deterministic: bool = False,
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. What ``groupby(by).agg(...)`` calls; see there."""
+        part, plan = (groupby_in_order if sort else _groupby)(
+            self._workspace, self._live(), listed(by), wanted, dropna=dropna, deterministic=deterministic,
+            strategy=strategy, config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return self._made(part, plan)
+
+    def plan_groupby(
+        self,
+        by: Label | Sequence[Label],
+        *,
+        sort: bool = False,
+        wanted: Sequence[Aggregation] = (),
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+    ) -> Plan:
+        """Collective: all ranks call it. Show how a group-by would run, and with ``sort=True`` in `Plan.then` how its
+        groups would be sorted; no data is read."""
+        asked = [(one.function, one.column) for one in wanted]
+        return self._plan("groupby", strategy, config, on=listed(by), in_order=sort, asked=asked)
+
+
+def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> list[Aggregation]:
+    """The columns that ``agg`` was asked for.
+
+    Raises
+    ------
+    ArgumentError
+        If a function is none, or nothing is asked for.
+    """
+    if spec is not None and not isinstance(spec, Mapping):
+        raise ArgumentError(
+            f"{shown(spec)} does not say of which columns.",
+            advice="Give for example {'x': 'sum'}, or total=('x', 'sum').",
+        )
+    wanted: list[Aggregation] = []
+    for column, functions in (spec or {}).items():
+        several = isinstance(functions, list)
+        for function in functions if several else [functions]:
+            name, argument = _function(function)
+            called = f"{name}_{argument:g}" if name == "quantile" else name
+            wanted.append(Aggregation(f"{column}_{called}" if several else column, name, column, argument))
+    for new, given in named.items():
+        if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
+            raise ArgumentError(
+                f"{new}={given!r} is no column and function.", advice=f"Give for example {new}=('x', 'sum')."
+            )
+        name, argument = _function(tuple(given[1:]) if len(given) == 3 else given[1])
+        wanted.append(Aggregation(new, name, given[0], argument))
+    if not wanted:
+        raise ArgumentError("agg() asks for nothing.", advice="Give for example {'x': 'sum'}, or total=('x', 'sum').")
+    return wanted
+
+
+def _function(given: Any) -> tuple[str, float]:
+    name, argument = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    name = "list" if name is list else name
+    if not isinstance(name, str) or name not in FUNCTIONS:
+        called = getattr(name, "__name__", "")
+        advice = f"Give its name, {called!r}." if called in FUNCTIONS else f"There are {', '.join(FUNCTIONS)}."
+        if callable(name) and called not in FUNCTIONS:
+            advice += " One of your own runs in shuffle(by).map_parts(f): there a rank has all rows of its groups."
+        raise ArgumentError(f"{shown(given)} is no function of groups.", advice=advice)
+    if argument is not None and name not in _ARGUMENTS:
+        raise ArgumentError(f"{name} takes no argument, but was given {argument!r}.", advice="Give its name alone.")
+    if argument is not None and (isinstance(argument, bool) or not isinstance(argument, Real)):
+        raise ArgumentError(f"{name} was given {shown(argument)}, which is no number.", advice=f"Give ({name!r}, 0.5).")
+    value = float(_ARGUMENTS.get(name, 0.0) if argument is None else argument)
+    if name == "quantile" and not 0 <= value <= 1:
+        raise ArgumentError(f"quantile {value} is none.", advice="It lies in [0, 1].")
+    return name, value

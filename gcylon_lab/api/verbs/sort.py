@@ -1,0 +1,74 @@
+"""Sorting, and its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+from ...backends.protocol.schema import Label
+from ...config import GcylonConfig
+from ...engine.exec.keys import listed
+from ...engine.plan.plan import Plan
+from ...operators.sort import sort as _sort
+from .base import Verbs
+
+
+class SortingVerbs(Verbs):
+    """sort_values."""
+
+    def sort_values(
+        self,
+        by: Label | Sequence[Label],
+        *,
+        ascending: bool | Sequence[bool] = True,
+        na_position: str = "last",
+        strategy: str = "auto",
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Self:
+        """Collective: all ranks call it. Sort by one or several columns: the result in rank order is sorted.
+
+        It is stable: rows with equal keys keep their global order, also where they spread over several ranks. Ranks
+        get about equal numbers of rows, whatever the keys.
+
+        Parameters
+        ----------
+        by : label or sequence of labels
+            Key columns, the first one decides first.
+        ascending : bool or sequence of bool, default True
+            One for all keys, or one for each.
+        na_position : {"last", "first"}
+            Where NaN and nulls go, whatever the direction.
+        strategy : {"auto", "direct", "chunked", "staged"}
+            All give the same rows on the same rank.
+        config : GcylonConfig, optional
+            The same on all ranks; rank 0's live one by default.
+        timeout_s : float, optional
+            Seconds until `DeadlineExceeded`.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        ArgumentError
+            If ``ascending`` does not fit ``by``.
+        ColumnMissing
+            If a key is no column.
+        UnsupportedDtype
+            If a key has no order (lists, structs, maps).
+        BudgetExceeded
+            If it does not fit.
+        """
+        part, plan = _sort.sort_values(
+            self._workspace, self._live(), by,
+            ascending=ascending, na_position=na_position, strategy=strategy, config=config, timeout_s=timeout_s,
+        )  # fmt: skip
+        return self._made(part, plan)
+
+    def plan_sort_values(
+        self, by: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None
+    ) -> Plan:
+        """Collective: all ranks call it. Show how `sort_values` would run; no data is read."""
+        return self._plan("sort_values", strategy, config, on=listed(by))

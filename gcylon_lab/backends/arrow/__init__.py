@@ -1,0 +1,1 @@
+"""Arrow and pandas values to columns and back."""

@@ -1,0 +1,138 @@
+"""Arrow tables to columns and back, with the dtypes that pandas gives when it reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import UnsupportedDtype
+from ..protocol.arrow_types import TypeClash, as_type, held_type, kind_of
+from ..protocol.column import ARROW_DTYPE, Column, code_dtype
+from ..protocol.data import Array, Columns, one_array
+from ..protocol.promotion import fixed_column, masked_name
+from ..protocol.schema import Schema, require_distinct
+from .casting import as_arrow, as_fixed
+
+_EXACT_IN_FLOAT = 2**53
+_NUMBERS = ("bool", "int", "float")
+
+
+def from_arrow(table: Any, dtypes: Mapping[str, str] | None = None, *, nullable: bool = False) -> Columns:
+    """Columns of an Arrow table or record batch; fixed columns are copied, the others share its memory.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or RecordBatch
+    dtypes : mapping of column name to text, optional
+        Where pandas knows better than the Arrow type: a nullable dtype such as ``"Int64"``, a string dtype, any
+        text ending in ``[pyarrow]`` for an ArrowDtype, ``"float64"`` for ints, ``"object"`` for bools.
+    nullable : bool, default False
+        Whether ints and bools with nulls become nullable dtypes. Otherwise they become what pandas makes of
+        them, float64 and object, except ints that float64 cannot hold.
+
+    Raises
+    ------
+    UnsupportedDtype
+        Naming the column and its Arrow type.
+    """
+    names = list(table.schema.names)
+    require_distinct(names)
+    pairs = [
+        _column(name, _chunked(table.column(place)), (dtypes or {}).get(name, ""), nullable)
+        for place, name in enumerate(names)
+    ]
+    return Columns(Schema([c for c, _ in pairs]), table.num_rows, tuple(array for _, array in pairs))
+
+
+def _chunked(values: Any) -> Any:
+    return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
+
+
+def _column(name: str, chunked: Any, text: str, nullable: bool) -> tuple[Column, Array]:
+    if isinstance(chunked.type, pa.BaseExtensionType):
+        chunked = pa.chunked_array([c.storage for c in chunked.chunks], type=chunked.type.storage_type)
+    if pa.types.is_dictionary(chunked.type):
+        return _category(name, chunked)
+    try:
+        type_ = held_type(chunked.type)
+    except TypeClash:
+        raise UnsupportedDtype(
+            f"column {name!r} has Arrow type {chunked.type}, which cannot be distributed",
+            advice="Leave it out with columns=[...], or convert it in the file.",
+            column=name,
+        ) from None
+    held = as_type(chunked, type_)
+    kind = kind_of(type_) or ""
+    if text.endswith("[pyarrow]") and not text.startswith("string["):
+        tz = (type_.tz or "") if kind == "datetime" else ""
+        restore = chunked.type if chunked.type != type_ else None
+        return Column(name, kind, ARROW_DTYPE, arrow=type_, tz=tz, restore=restore), held
+    if kind in ("datetime", "timedelta"):
+        column = fixed_column(name, type_)
+        return column, as_fixed(column, held)
+    if kind in _NUMBERS:
+        return _numbers(name, held, text, nullable)
+    strings = text if text.startswith("string[") else "str"
+    return Column(name, kind, strings if kind == "str" else "object", arrow=type_), held
+
+
+def _numbers(name: str, held: Any, text: str, nullable: bool) -> tuple[Column, Array]:
+    type_, kind = held.type, kind_of(held.type) or ""
+    masked = masked_name(np.dtype(type_.to_pandas_dtype()))
+    if text == "object":
+        return Column(name, kind, "object", arrow=type_), held
+    if text == masked:
+        return Column(name, kind, masked, arrow=type_), held
+    if kind == "int" and text == "float64" or (kind == "int" and held.null_count and not nullable):
+        if text == "float64" or _exact_in_float(held):
+            column = fixed_column(name, pa.float64())
+            return column, as_fixed(column, held.cast(pa.float64()))
+        return Column(name, kind, masked, arrow=type_), held
+    if held.null_count and kind != "float":
+        return Column(name, kind, masked if nullable or kind == "int" else "object", arrow=type_), held
+    column = fixed_column(name, type_)
+    return column, as_fixed(column, held)
+
+
+def _exact_in_float(ints: Any) -> bool:
+    extremes = pc.min_max(ints).as_py()
+    return extremes["min"] is None or (-_EXACT_IN_FLOAT <= extremes["min"] and extremes["max"] <= _EXACT_IN_FLOAT)
+
+
+def _category(name: str, chunked: Any) -> tuple[Column, Array]:
+    array = one_array(chunked.unify_dictionaries())
+    label, labels = _column(name, pa.chunked_array([array.dictionary]), "", False)
+    plain = as_arrow(label, labels) if label.fixed else one_array(labels)
+    codes = pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy().astype(code_dtype(len(plain)))
+    column = Column(
+        name, "category", "category", dtype=codes.dtype, labels=plain, label_pandas=label.pandas,
+        ordered=bool(array.type.ordered),
+    )  # fmt: skip
+    return column, codes
+
+
+def to_arrow(data: Columns) -> Any:
+    """Columns as an Arrow table; labels become text, and NaN and NaT nulls, as when pandas writes them.
+
+    Raises
+    ------
+    UnsupportedDtype
+        If Arrow has no such type (complex, period).
+    """
+    arrays = [_plain(c, array) for c, array in zip(data.schema.columns, data.arrays, strict=True)]
+    if not arrays:  # a table of no columns keeps its rows only by way of a struct
+        return pa.Table.from_struct_array(pa.array([{}] * data.rows, pa.struct([])))
+    return pa.table(arrays, names=[str(name) for name in data.schema.names])
+
+
+def _plain(column: Column, array: Array) -> Any:
+    if column.fixed:
+        return as_arrow(column, array)
+    if column.pandas == ARROW_DTYPE and column.restore is not None:
+        wanted = column.restore
+        return array.dictionary_encode() if pa.types.is_dictionary(wanted) else as_type(array, wanted)
+    return array

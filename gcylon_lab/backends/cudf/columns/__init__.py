@@ -1,0 +1,1 @@
+"""Columns in device memory: their types, and their way there and back."""

@@ -1,0 +1,1 @@
+"""Kernels of our own for GPU ranks, and their CUDA sources."""

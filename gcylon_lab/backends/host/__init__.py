@@ -1,0 +1,1 @@
+"""The backend of CPU ranks: numpy and Arrow columns."""

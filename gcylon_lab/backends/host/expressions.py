@@ -1,0 +1,120 @@
+"""Rows on CPU ranks: the methods of `RowBackend`, computed with pandas series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+
+from ...errors import ArgumentError
+from ..arrow.interop import _from_series, _to_values
+from ..expressions.object_columns import needs_no_objects, objects_made, without_objects
+from ..expressions.time_strings import with_times
+from ..expressions.unlike_values import check_comparisons
+from ..protocol.column import Column, Label
+from ..protocol.data import Array, Columns
+from ..protocol.expressions import Expression, compute
+from ..protocol.schema import Schema
+
+# A step makes a series of 8 bytes a row and perhaps a mask; a value that is a Python object takes about so many.
+_STEP_ROW_BYTES = 16
+_OBJECT_ROW_BYTES = 96
+_COMBINING = frozenset(("invert", "and_", "or_", "xor"))
+
+
+class PandasRows:
+    """Expressions and chosen rows."""
+
+    def relabel(self, data: Any, schema: Schema) -> Columns:
+        return Columns(schema, data.rows, data.arrays)
+
+    def evaluate(self, data: Any, expressions: Sequence[tuple[Label, Expression]]) -> Columns:
+        made = {name: _column(name, _series(expression, data)) for name, expression in expressions}
+        columns, arrays = list(data.schema.columns), list(data.arrays)
+        for name, (column, array) in made.items():
+            if name in data.schema:
+                place = data.schema.place(name)
+                columns[place], arrays[place] = column, array
+            else:
+                columns.append(column)
+                arrays.append(array)
+        return Columns(Schema(columns), data.rows, tuple(arrays))
+
+    def filter(self, data: Any, condition: Expression) -> Columns:
+        mask = truth(_series(condition, data), repr(condition))
+        if mask.all():
+            return Columns(data.schema, data.rows, data.arrays)
+        chosen = pa.array(mask)
+        arrays = tuple(array[mask] if c.fixed else array.filter(chosen) for c, array in _pairs(data))
+        return Columns(data.schema, int(mask.sum()), arrays)
+
+    def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
+        expressions = [with_times(expression, schema) for expression in expressions]
+        objects = len({name for expression in expressions for name in objects_made(expression, schema)})
+        steps = sum(expression.size() for expression in expressions)
+        return _STEP_ROW_BYTES * (steps + 1) + _OBJECT_ROW_BYTES * objects * (steps + 1)
+
+
+def _pairs(data: Columns) -> Iterable[tuple[Column, Array]]:
+    return zip(data.schema.columns, data.arrays, strict=True)
+
+
+def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
+    value = value_of(expression, data)
+    return value if isinstance(value, pd.Series) else pd.Series(value, index=pd.RangeIndex(data.rows))
+
+
+def value_of(expression: Expression, data: Columns) -> Any:
+    """What an expression gives: a series, or a value where no column is in it."""
+    kept: dict[Label, pd.Series[Any]] = {}
+
+    def column(name: Label) -> pd.Series[Any]:
+        if name not in kept:
+            kept[name] = pd.Series(_to_values(data.schema[name], data.array(name)), index=pd.RangeIndex(data.rows))
+        return kept[name]
+
+    def shortcut(step: Expression) -> Any:
+        if needs_no_objects(step, data.schema):
+            return without_objects(step, data)
+        return _combined(step, column, shortcut) if step.operation in _COMBINING else None
+
+    check_comparisons(expression, data.schema)
+    return compute(with_times(expression, data.schema), column, shortcut)
+
+
+def _combined(step: Expression, column: Any, shortcut: Any) -> Any:
+    """``~ & | ^`` of bools that pandas holds as objects, because some are missing: it has no answer, or a number."""
+    values = [compute(argument, column, shortcut) for argument in step.arguments]
+    return compute(Expression(step.operation, *map(_flags, values)), column)
+
+
+def _flags(value: Any) -> Any:
+    """Bools that are held as objects, in a dtype that knows them and has place for missing ones; else as they are."""
+    if not isinstance(value, pd.Series) or value.dtype != object:
+        return value
+    return value.astype("boolean") if pd.api.types.infer_dtype(value) in ("boolean", "empty") else value
+
+
+def _column(name: Label, series: pd.Series[Any]) -> tuple[Column, Array]:
+    return _from_series(name, series)
+
+
+def truth(series: Any, what: str) -> npt.NDArray[np.bool_]:
+    """A series of conditions as a mask; a missing one does not hold.
+
+    Raises
+    ------
+    ArgumentError
+        If they are no conditions.
+    """
+    series = _flags(series)
+    if not pd.api.types.is_bool_dtype(series.dtype) and len(series.dropna()):
+        raise ArgumentError(
+            f"{what} gives {series.dtype}, no condition.", advice="Compare, for example gl.col('x') > 0."
+        )
+    mask: npt.NDArray[np.bool_] = series.fillna(False).to_numpy(dtype=np.bool_)
+    return mask

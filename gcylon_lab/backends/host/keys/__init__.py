@@ -1,0 +1,1 @@
+"""Keys on CPU ranks: hashed, grouped, compared and ordered."""

@@ -1,0 +1,145 @@
+"""Columns as bytes: views of fixed columns, one message for the variable ones, and results received in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..protocol.data import Columns, variable_schema
+from ..protocol.schema import Schema
+
+_ALIGNMENT = 8
+
+
+def byte_view(array: np.ndarray[Any, Any], start: int, stop: int) -> memoryview:
+    """The bytes of items [start, stop), without a copy; writable where the array is."""
+    return array[start:stop].view(np.uint8).data  # by way of uint8, as datetimes have no buffer of their own
+
+
+def fixed_views(data: Columns, start: int, stop: int) -> list[memoryview]:
+    """Read-only byte views of rows [start, stop) of the fixed columns, in schema order."""
+    return [
+        byte_view(array, start, stop).toreadonly()
+        for column, array in zip(data.schema.columns, data.arrays, strict=True)
+        if column.fixed
+    ]
+
+
+def pack_variable(data: Columns, start: int, stop: int) -> memoryview:
+    """Rows [start, stop) of the variable columns as one message: an Arrow record batch without its schema."""
+    if stop <= start or all(column.fixed for column in data.schema.columns):
+        return memoryview(b"")
+    return memoryview(data.variable_batch(start, stop).serialize()).cast("B")
+
+
+def new_message(nbytes: int) -> memoryview:
+    """Make room for a packed message, aligned for Arrow."""
+    return np.empty(-(-nbytes // _ALIGNMENT), dtype=np.int64).data.cast("B")[:nbytes]
+
+
+def unpack_variable(schema: Schema, message: memoryview) -> list[Any]:
+    """The arrays of the variable columns in a message; they keep its memory, copied only where it is not aligned."""
+    buffer = pa.py_buffer(message)
+    if buffer.address % _ALIGNMENT:
+        buffer = pa.py_buffer(np.frombuffer(message, np.uint8).copy())
+    return list(pa.ipc.read_record_batch(buffer, variable_schema(schema.variable)).columns)
+
+
+def pack(data: Columns) -> list[memoryview]:
+    """All rows as buffers: one view of each fixed column, then the message where there are variable columns."""
+    views = fixed_views(data, 0, data.rows)
+    return [*views, pack_variable(data, 0, data.rows)] if data.schema.variable else views
+
+
+def unpack(schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:
+    """The columns that `pack` laid out, over the buffers given."""
+    left = iter(buffers)
+    fixed = {column.name: _over(next(left), column.dtype) for column in schema.columns if column.dtype is not None}
+    columns = schema.variable
+    chunks = unpack_variable(schema, next(left)) if columns and rows else [None] * len(columns)
+    variable = {
+        column.name: pa.chunked_array([] if chunk is None else [chunk], type=column.arrow)
+        for column, chunk in zip(columns, chunks, strict=True)
+    }
+    return Columns(schema, rows, tuple((fixed if c.fixed else variable)[c.name] for c in schema.columns))
+
+
+def _over(buffer: memoryview, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    return np.frombuffer(buffer, dtype) if len(buffer) else np.empty(0, dtype)
+
+
+def in_row_order(messages: Mapping[int, tuple[int, Any]], rows: int) -> list[Any]:
+    """Packed messages in the order of their rows.
+
+    Parameters
+    ----------
+    messages : mapping of int to (int, message)
+        By first row: how many rows, and the message.
+    rows : int
+        Of the whole result.
+
+    Raises
+    ------
+    RuntimeError
+        If they leave a gap or overlap.
+    """
+    ordered, at = [], 0
+    for row in sorted(messages):
+        count, message = messages[row]
+        if row != at:
+            raise RuntimeError(f"messages of variable columns end at row {at}, the next begins at row {row}")
+        ordered.append(message)
+        at += count
+    if at != rows:
+        raise RuntimeError(f"messages of variable columns end at row {at} of {rows}")
+    return ordered
+
+
+class PlacedOutput:
+    """A result that is received straight into its final place.
+
+    Parameters
+    ----------
+    schema : Schema
+    rows : int
+        Rows of the whole result.
+    """
+
+    def __init__(self, schema: Schema, rows: int) -> None:
+        self._schema = schema
+        self._rows = rows
+        self._fixed = [np.empty(rows, column.dtype) for column in schema.fixed]
+        self._messages: dict[int, tuple[int, memoryview]] = {}
+
+    def fixed_views(self, start: int, stop: int) -> list[memoryview]:
+        """Writable byte views of rows [start, stop) of the fixed columns, in schema order."""
+        return [byte_view(array, start, stop) for array in self._fixed]
+
+    def put_variable(self, row: int, rows: int, message: memoryview) -> None:
+        """Keep a packed message of ``rows`` rows which begins at ``row`` of the result. Not copied."""
+        if rows:
+            self._messages[row] = (rows, message)
+
+    def finish(self) -> Columns:
+        """The result, once every row has been placed.
+
+        Raises
+        ------
+        RuntimeError
+            If the messages of the variable columns leave a gap or overlap.
+        """
+        variable = iter(self._variable()) if self._schema.variable else iter(())
+        fixed = iter(self._fixed)
+        arrays = tuple(next(fixed) if column.fixed else next(variable) for column in self._schema.columns)
+        return Columns(self._schema, self._rows, arrays)
+
+    def _variable(self) -> list[Any]:
+        messages = in_row_order(self._messages, self._rows)
+        chunks = [unpack_variable(self._schema, message) for message in messages]
+        return [
+            pa.chunked_array([chunk[place] for chunk in chunks], type=column.arrow)
+            for place, column in enumerate(self._schema.variable)
+        ]

@@ -1,0 +1,64 @@
+"""Columns on CPU ranks as numpy values, and back: rows taken by number, with a place for what is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ..protocol.column import Column
+from ..protocol.data import Array, one_array
+from .keys.key_groups import Int64s
+
+Bools = npt.NDArray[np.bool_]
+
+_MISSING = {"f": np.nan, "c": np.nan, "M": "NaT", "m": "NaT"}
+
+
+def gather(column: Column, array: Array, rows: Int64s) -> Array:
+    """Rows of a column in another order; -1 gives a missing value, which the column must have a place for."""
+    missing = rows < 0
+    if not column.fixed:
+        taken = one_array(array).take(pa.array(rows, mask=missing if missing.any() else None))
+        return pa.chunked_array([taken], type=column.arrow)
+    if not len(array):
+        return np.full(len(rows), null_item(column), column.dtype) if len(rows) else array
+    result = array[rows]
+    if missing.any():
+        result[missing] = null_item(column)
+    return result
+
+
+def null_item(column: Column) -> Any:
+    """What stands for a missing value in a fixed column.
+
+    Raises
+    ------
+    ValueError
+        If it has no place for one.
+    """
+    dtype = np.dtype(column.dtype)
+    if column.kind == "category":
+        return -1
+    if column.kind == "period":
+        return np.iinfo(np.int64).min
+    if dtype.kind not in _MISSING:
+        raise ValueError(f"column {column.name!r} ({column.describe()}) has no place for a missing value")
+    return np.array(_MISSING[dtype.kind], dtype)[()]
+
+
+def as_column(column: Column, values: npt.NDArray[Any], valid: Bools | None = None) -> Array:
+    """Numbers as the array of a column; ticks where it holds times."""
+    if column.dtype is not None:
+        result = values.view(column.dtype) if column.dtype.kind in "mM" else values.astype(column.dtype, copy=False)
+        if valid is not None and not valid.all():
+            result = result.copy()
+            result[~valid] = null_item(column)
+        return result
+    mask = None if valid is None or valid.all() else ~valid
+    type_ = column.arrow
+    if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
+        return pa.chunked_array([pa.array(values, pa.int64(), mask=mask).view(type_)])
+    return pa.chunked_array([pa.array(values, mask=mask).cast(type_)])

@@ -1,0 +1,382 @@
+"""Expressions over columns: a tree that says what to compute row by row, and knows no dataframe library.
+
+``gl.col("x") > 3`` is one; ``& | ~`` combine conditions. It is computed with the series of the rank's library, which
+have the methods of pandas, so that dtypes and missing values are those of pandas.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ArgumentError
+from .column import Label
+from .scalars import check_single_values, listed_values
+
+_SYMBOLS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and_": "&", "or_": "|", "xor": "^",
+}  # fmt: skip
+
+_TEXT_METHODS = ("len", "lower", "upper", "strip", "startswith", "endswith", "contains", "slice", "replace")
+_TIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "weekday", "quarter", "dayofyear")
+_OF_WHOLE_COLUMNS = (
+    "sum", "mean", "min", "max", "count", "std", "var", "median", "quantile", "nunique", "any", "all",
+)  # fmt: skip
+# A text without these is found alike by itself and as a regular expression (but for the dot, which finds itself too).
+_OF_REGULAR_EXPRESSIONS = frozenset("\\^$*+?{}[]|()")
+_CONTAINS: dict[str, bool | None] = {"case": True, "na": None, "regex": False}
+
+
+class Expression:
+    """What to compute for each row. Made by `col`, `lit`, operators and methods; never changed.
+
+    Parameters
+    ----------
+    operation : str
+        ``col``, ``lit``, an operator, or a method.
+    arguments : tuple
+        Expressions, and plain values; a dict are values by name.
+    """
+
+    __slots__ = ("arguments", "operation")
+
+    def __init__(self, operation: str, *arguments: Any) -> None:
+        self.operation = operation
+        self.arguments = arguments
+
+    # ---- operators
+
+    def __add__(self, other: Any) -> Expression:
+        return of_single_values("add", self, other)
+
+    def __radd__(self, other: Any) -> Expression:
+        return of_single_values("add", other, self)
+
+    def __sub__(self, other: Any) -> Expression:
+        return of_single_values("sub", self, other)
+
+    def __rsub__(self, other: Any) -> Expression:
+        return of_single_values("sub", other, self)
+
+    def __mul__(self, other: Any) -> Expression:
+        return of_single_values("mul", self, other)
+
+    def __rmul__(self, other: Any) -> Expression:
+        return of_single_values("mul", other, self)
+
+    def __truediv__(self, other: Any) -> Expression:
+        return of_single_values("truediv", self, other)
+
+    def __rtruediv__(self, other: Any) -> Expression:
+        return of_single_values("truediv", other, self)
+
+    def __floordiv__(self, other: Any) -> Expression:
+        return of_single_values("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Expression:
+        return of_single_values("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Expression:
+        return of_single_values("mod", self, other)
+
+    def __rmod__(self, other: Any) -> Expression:
+        return of_single_values("mod", other, self)
+
+    def __pow__(self, other: Any) -> Expression:
+        return of_single_values("pow", self, other)
+
+    def __eq__(self, other: object) -> Expression:  # type: ignore[override]
+        return of_single_values("eq", self, other)
+
+    def __ne__(self, other: object) -> Expression:  # type: ignore[override]
+        return of_single_values("ne", self, other)
+
+    def __lt__(self, other: Any) -> Expression:
+        return of_single_values("lt", self, other)
+
+    def __le__(self, other: Any) -> Expression:
+        return of_single_values("le", self, other)
+
+    def __gt__(self, other: Any) -> Expression:
+        return of_single_values("gt", self, other)
+
+    def __ge__(self, other: Any) -> Expression:
+        return of_single_values("ge", self, other)
+
+    def __and__(self, other: Any) -> Expression:
+        return of_single_values("and_", self, other)
+
+    def __rand__(self, other: Any) -> Expression:
+        return of_single_values("and_", other, self)
+
+    def __or__(self, other: Any) -> Expression:
+        return of_single_values("or_", self, other)
+
+    def __ror__(self, other: Any) -> Expression:
+        return of_single_values("or_", other, self)
+
+    def __xor__(self, other: Any) -> Expression:
+        return of_single_values("xor", self, other)
+
+    def __invert__(self) -> Expression:
+        return Expression("invert", self)
+
+    def __neg__(self) -> Expression:
+        return Expression("neg", self)
+
+    def __bool__(self) -> bool:
+        raise TypeError("an expression has no truth of its own: combine conditions with & | ~, each in parentheses")
+
+    __hash__ = object.__hash__
+
+    # ---- methods, as a pandas Series has them
+
+    def isna(self) -> Expression:
+        """Whether a value is missing."""
+        return Expression("isna", self)
+
+    def notna(self) -> Expression:
+        """Whether a value is there."""
+        return Expression("notna", self)
+
+    def isin(self, values: Iterable[Any]) -> Expression:
+        """Whether a value is among some, of a list; text is one value, and an error."""
+        return Expression("isin", self, listed_values("values", values))
+
+    def between(self, left: Any, right: Any) -> Expression:
+        """Whether a value is in [left, right]."""
+        return of_single_values("between", self, left, right)
+
+    def fillna(self, value: Any) -> Expression:
+        """The value, or another where it is missing."""
+        return of_single_values("fillna", self, value)
+
+    def astype(self, dtype: Any) -> Expression:
+        """The value in another dtype; a timedelta as a float is how many of its unit it is."""
+        return Expression("astype", self, dtype)
+
+    def where(self, condition: Expression, other: Any) -> Expression:
+        """The value where a condition holds, otherwise another."""
+        return of_single_values("where", self, condition, other)
+
+    def abs(self) -> Expression:
+        """The absolute value."""
+        return Expression("abs", self)
+
+    def round(self, decimals: int = 0) -> Expression:
+        """The value, rounded."""
+        return Expression("round", self, decimals)
+
+    def clip(self, lower: Any = None, upper: Any = None) -> Expression:
+        """The value, not below one and not above another."""
+        return of_single_values("clip", self, lower, upper)
+
+    @property
+    def str(self) -> TextMethods:
+        """Methods of text: len, lower, upper, strip, startswith, endswith, contains, slice, replace."""
+        return TextMethods(self)
+
+    @property
+    def dt(self) -> TimeFields:
+        """Fields of times: year, month, day, hour, minute, second, weekday, quarter, dayofyear; and floor(unit)."""
+        return TimeFields(self)
+
+    # ---- what it is made of
+
+    def columns(self) -> dict[Label, None]:
+        """The columns that it reads, in order."""
+        if self.operation == "col":
+            return {self.arguments[0]: None}
+        return {name: None for part in self._parts() for name in part.columns()}
+
+    def size(self) -> int:
+        """How many steps it has."""
+        return 1 + sum(part.size() for part in self._parts())
+
+    def _parts(self) -> Iterator[Expression]:
+        return (part for part in self.arguments if isinstance(part, Expression))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Expression, (self.operation, *self.arguments))
+
+    def __repr__(self) -> builtin_str:
+        parts = [_named(part) if isinstance(part, dict) else repr(part) for part in self.arguments]
+        if self.operation in _SYMBOLS:
+            return f"({parts[0]} {_SYMBOLS[self.operation]} {parts[1]})"
+        if self.operation in ("col", "lit"):
+            return f"{self.operation}({parts[0]})"
+        if self.operation in ("invert", "neg"):
+            return f"{'~' if self.operation == 'invert' else '-'}{parts[0]}"
+        if self.operation.startswith("dt.") and not parts[1:]:
+            return f"{parts[0]}.{self.operation}"
+        return f"{parts[0]}.{self.operation}({', '.join(parts[1:])})"
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: builtin_str) -> Any:
+            said = f"{type(self).__name__!r} object has no attribute {name!r}"
+            if name in _OF_WHOLE_COLUMNS:
+                said += f": of a whole column it is a verb of the table, as t.{name}('x'), of groups an argument of agg"
+            raise AttributeError(said)
+
+
+builtin_str = str
+
+
+def _named(values: dict[builtin_str, Any]) -> builtin_str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+class TextMethods:
+    """Methods of text, reached by ``.str``."""
+
+    def __init__(self, of: Expression) -> None:
+        self._of = of
+
+    def contains(
+        self, pattern: builtin_str, *, case: bool = True, na: bool | None = None, regex: bool | None = None
+    ) -> Expression:
+        """Whether a text is in the value, or with ``regex=True`` whether a regular expression matches in it.
+
+        Parameters
+        ----------
+        pattern : str
+        case : bool, default True
+            Whether upper and lower case differ. On GPU engines a regular expression may know only those of ASCII.
+        na : bool, optional
+            What holds of missing values; by default what pandas says of the column's dtype, which is no or missing.
+        regex : bool, optional
+            Must be given where it makes a difference, that is, where a sign of regular expressions is in the pattern.
+
+        Raises
+        ------
+        ArgumentError
+            If it is not given there, or another one is not what it can be.
+        """
+        if not isinstance(case, bool):
+            raise ArgumentError(f"case={case!r} is neither True nor False.", advice="Give one of them.")
+        if na is not None and not isinstance(na, bool):
+            raise ArgumentError(f"na={na!r} cannot stand for missing values.", advice="It is True, False or None.")
+        if regex is None and _OF_REGULAR_EXPRESSIONS & set(pattern):
+            raise ArgumentError(
+                f"contains({pattern!r}) may mean a text or a regular expression.",
+                advice="Give regex=True, which is what pandas takes by default, or regex=False.",
+            )
+        given = {"case": case, "na": na, "regex": bool(regex)}
+        other = {name: value for name, value in given.items() if value != _CONTAINS[name]}
+        return Expression("str.contains", self._of, pattern, *([other] if other else []))
+
+    def __getattr__(self, name: builtin_str) -> Callable[..., Expression]:
+        if name not in _TEXT_METHODS:
+            raise AttributeError(f"there is no .str.{name}; there are {', '.join(_TEXT_METHODS)}")
+        return lambda *arguments: Expression(f"str.{name}", self._of, *arguments)
+
+
+class TimeFields:
+    """Fields of times, reached by ``.dt``."""
+
+    def __init__(self, of: Expression) -> None:
+        self._of = of
+
+    def floor(self, unit: builtin_str) -> Expression:
+        """The time at which its day ("D"), hour ("h"), minute ("min") or the like began, by its own clock."""
+        return Expression("dt.floor", self._of, unit)
+
+    def __getattr__(self, name: builtin_str) -> Expression:
+        if name not in _TIME_FIELDS:
+            day = ", and floor('D') for the day as a time" if name in ("date", "normalize") else ", and floor(unit)"
+            raise AttributeError(f"there is no .dt.{name}; there are {', '.join(_TIME_FIELDS)}{day}")
+        return Expression(f"dt.{name}", self._of)
+
+
+def col(name: Label) -> Expression:
+    """A column, to compute with: ``gl.col("x") > 3``.
+
+    Parameters
+    ----------
+    name : str or int
+        Its label.
+
+    Returns
+    -------
+    Expression
+    """
+    return Expression("col", name)
+
+
+def lit(value: Any) -> Expression:
+    """A value for every row.
+
+    Parameters
+    ----------
+    value : scalar
+
+    Returns
+    -------
+    Expression
+
+    Raises
+    ------
+    ArgumentError
+        If it is several values.
+    """
+    return of_single_values("lit", value)
+
+
+def of_single_values(operation: str, *arguments: Any) -> Expression:
+    """An expression, if each of its values is one for all rows; see `check_single_values`."""
+    check_single_values(arguments)
+    return Expression(operation, *arguments)
+
+
+def compute(
+    expression: Any, column: Callable[[Label], Any], shortcut: Callable[[Expression], Any] = lambda step: None
+) -> Any:
+    """Compute an expression with the series of a library; a value, where no column is in it.
+
+    Parameters
+    ----------
+    expression : Expression or value
+    column : callable
+        Gives the series of a column.
+    shortcut : callable, optional
+        Gives the series of a step where there is a better way than that of the library, else None.
+    """
+    if not isinstance(expression, Expression):
+        return expression
+    made = shortcut(expression)
+    if made is not None:
+        return made
+    operation, arguments = expression.operation, expression.arguments
+    if operation == "col":
+        return column(arguments[0])
+    if operation == "lit":
+        return arguments[0]
+    values = [compute(argument, column, shortcut) for argument in arguments]
+    if operation in _SYMBOLS or operation in ("invert", "neg"):
+        return getattr(operator, operation)(*values)
+    if operation.startswith("dt."):
+        times, name = values[0].dt, operation[3:]
+        if name == "weekday" and hasattr(times, "day_of_week"):
+            name = "day_of_week"  # its name since pandas 3.1, where the other one warns
+        field = getattr(times, name)
+        return field(*values[1:]) if callable(field) else field
+    if operation == "str.contains":
+        options = values[2] if len(values) > 2 else {}
+        return values[0].str.contains(values[1], **{"regex": False, **options})
+    if operation == "str.replace":
+        return values[0].str.replace(*values[1:], regex=False)
+    if operation.startswith("str."):
+        return getattr(values[0].str, operation[4:])(*values[1:])
+    if operation == "astype" and _are_timedeltas_to_floats(*values):
+        return values[0].astype("int64").astype(values[1]).mask(values[0].isna())
+    return getattr(values[0], operation)(*values[1:])
+
+
+def _are_timedeltas_to_floats(series: Any, dtype: Any) -> bool:
+    """Whether libraries refuse, or do differently with NaT, what `Expression.astype` promises."""
+    from pandas.api.types import is_float_dtype
+
+    return getattr(getattr(series, "dtype", None), "kind", "") == "m" and is_float_dtype(dtype)

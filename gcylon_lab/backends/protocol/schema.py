@@ -1,0 +1,183 @@
+"""The columns of a table, and how all ranks come to one schema. Pure: values in, values out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+
+from ...errors import ColumnMissing, DuplicateColumns
+from .column import Column, Label, from_plain, labels_digest, to_plain
+from .promotion import promote
+
+__all__ = ["Column", "Label", "Schema", "agree_schemas"]
+
+
+class Schema:
+    """An ordered set of columns with distinct names. Never changed once made.
+
+    Parameters
+    ----------
+    columns : sequence of Column
+
+    Raises
+    ------
+    DuplicateColumns
+        Naming the repeated label.
+    """
+
+    __slots__ = ("_bytes", "_digest", "_index", "columns", "fixed", "row_bytes", "variable")
+
+    def __init__(self, columns: Sequence[Column]) -> None:
+        self.columns = tuple(columns)
+        self._index = {column.name: place for place, column in enumerate(self.columns)}
+        self._bytes: bytes | None = None
+        self._digest: int | None = None
+        # Asked for in every round: the columns held as numpy arrays, as Arrow arrays, and bytes of a row of the former.
+        self.fixed = tuple(column for column in self.columns if column.fixed)
+        self.variable = tuple(column for column in self.columns if not column.fixed)
+        self.row_bytes = sum(column.dtype.itemsize for column in self.columns if column.dtype is not None)
+        if len(self._index) != len(self.columns):
+            require_distinct([column.name for column in self.columns])
+
+    @property
+    def names(self) -> tuple[Label, ...]:
+        """Labels in order."""
+        return tuple(column.name for column in self.columns)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._index
+
+    def place(self, name: Label) -> int:
+        """Position of a column.
+
+        Raises
+        ------
+        ColumnMissing
+            If there is none of this name.
+        """
+        found = self._index.get(name)
+        if found is None:
+            raise ColumnMissing(
+                f"there is no column {name!r}; the columns are {list(self.names)}",
+                advice="Name one of them.",
+                column=name,
+            )
+        return found
+
+    def __getitem__(self, name: Label) -> Column:
+        return self.columns[self.place(name)]
+
+    def select(self, names: Sequence[Label]) -> Schema:
+        """Only these columns, in this order."""
+        return Schema([self[name] for name in names])
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Schema) or self.columns != other.columns:
+            return False
+        self.columns = other.columns  # the same objects: chunks of one table are compared in every round
+        return True
+
+    def __hash__(self) -> int:
+        return hash(self.columns)
+
+    def __repr__(self) -> str:
+        return "Schema(" + ", ".join(f"{c.name!r}: {c.describe()}" for c in self.columns) + ")"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Schema.from_bytes, (self.to_bytes(),))
+
+    def to_bytes(self) -> bytes:
+        """The schema as bytes, the same for equal schemas."""
+        if self._bytes is None:
+            plain = [to_plain(column) for column in self.columns]
+            self._bytes = json.dumps({"version": 1, "columns": plain}, separators=(",", ":")).encode()
+        return self._bytes
+
+    @staticmethod
+    def from_bytes(data: bytes | memoryview) -> Schema:
+        """Rebuild the schema that `to_bytes` wrote."""
+        return Schema([from_plain(plain) for plain in json.loads(bytes(data))["columns"]])
+
+    def digest(self) -> int:
+        """A signed 64-bit number, equal where schemas are equal."""
+        if self._digest is None:
+            plain = json.dumps([to_plain(column, labels_digest) for column in self.columns], separators=(",", ":"))
+            made = hashlib.blake2b(plain.encode(), digest_size=8).digest()
+            self._digest = int.from_bytes(made, "little", signed=True)
+        return self._digest
+
+
+def require_distinct(names: Sequence[object]) -> None:
+    """Refuse labels that name several columns.
+
+    Raises
+    ------
+    DuplicateColumns
+        Naming the repeated label.
+    """
+    seen: set[object] = set()
+    for name in names:
+        if name in seen:
+            raise DuplicateColumns(
+                f"the label {name!r} names {list(names).count(name)} columns of {list(names)}",
+                advice="Give each column a name of its own.",
+                column=str(name),
+            )
+        seen.add(name)
+
+
+def agree_schemas(schemas: Sequence[Schema], rows: Sequence[int] | None = None) -> Schema:
+    """Bring the schemas of all ranks to one.
+
+    Parameters
+    ----------
+    schemas : sequence of Schema, shape (ranks,)
+        What each rank holds.
+    rows : sequence of int, shape (ranks,), optional
+        How many rows each rank holds. A rank without rows gives way where its dtype is of another kind. Without
+        it every rank counts as holding rows.
+
+    Returns
+    -------
+    Schema
+        Rank 0's column order, with dtypes that hold every rank's values exactly; labels of categories are the
+        union in rank order.
+
+    Raises
+    ------
+    ColumnMissing
+        If the ranks hold different columns, naming a rank and a column.
+    SchemaMismatch
+        If dtypes cannot be brought together, naming the column, the dtypes and the ranks.
+    """
+    first = schemas[0]
+    if all(schema == first for schema in schemas[1:]):
+        return first
+    _require_same_columns(schemas)
+    counts = list(rows) if rows is not None else [1] * len(schemas)
+    return Schema([promote([schema[name] for schema in schemas], counts) for name in first.names])
+
+
+def _require_same_columns(schemas: Sequence[Schema]) -> None:
+    every = dict.fromkeys(name for schema in schemas for name in schema.names)
+    # Rank 0's columns first: where one rank differs, it is the one that is named.
+    for name in every:
+        for rank, schema in enumerate(schemas):
+            if name not in schema:
+                holder = next(r for r, s in enumerate(schemas) if name in s)
+                raise ColumnMissing(
+                    f"rank {rank} has no column {name!r}, which rank {holder} has; rank {rank} holds "
+                    f"{list(schema.names)}",
+                    advice="Give every rank the same columns; a rank without rows needs them too.",
+                    rank=rank,
+                    column=name,
+                )

@@ -1,0 +1,1 @@
+"""Benches of what a person sees, in a real browser."""

@@ -1,0 +1,1 @@
+"""What benches share: cases, checks, processes that take turns, reports."""

@@ -1,0 +1,1 @@
+"""TPC-H: queries, answers, and their bench."""

@@ -1,0 +1,1 @@
+"""Benches of single verbs on CPU ranks, ours beside others'."""

@@ -1,0 +1,1 @@
+"""``gcylon-lab``: the command line."""

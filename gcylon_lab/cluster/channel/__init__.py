@@ -1,0 +1,1 @@
+"""The way from the notebook to the engines: requests in order, replies, interrupts."""

@@ -1,0 +1,401 @@
+"""`Cluster`: the notebook's side of N engines."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ...config import GcylonConfig, read_settings, warn_of_unread
+from ...errors import ArgumentError, ConfigError
+from ...runtime.registry import clusters
+from ..channel.progress import ProgressCallback, in_kernel
+from ..channel.stall_detector import find_stranded
+from ..channel.views import activate, is_active, latest
+from ..failures import name_ranks
+from ..handles.async_verbs import with_async
+from ..handles.display_name import made_at, memory_names, with_id
+from ..handles.forwarding import as_reference
+from ..launch.launcher import Launcher
+from ..launch.mpiexec import MpiExec, find_mpiexec
+from ..launch.runtime_dirs import find_running
+from ..messages import Reply, Request
+from ..rank_info import RankRecord
+from .client_hints import NamesInstead
+from .feed import Feed
+from .readers import Readers
+from .session import Session
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ...profiling.snapshot import RankSnapshot
+    from ..handles.handle import DistTable
+
+T = TypeVar("T")
+
+# What needs no turn of its own, or cannot wait for one.
+_NOT_LATER = ("status", "snapshots", "on_progress", "interrupt", "revoke", "recover", "restart", "detach", "close")
+
+
+@with_async(but=_NOT_LATER)
+class Cluster(Readers, NamesInstead):
+    """N engines, one MPI rank each, and the tables on them.
+
+    Readers, `table`, `memory` and `run` have one with ``_async`` at their end, which returns at once; see `VerbFuture`.
+
+    Starting it takes some seconds. Of several clusters of one name in a process
+    the newest counts: it closes the one before.
+
+    Parameters
+    ----------
+    n : int, optional
+        Ranks; by default one for each CPU that this process may use, at most 4.
+    config : GcylonConfig, optional
+        What the ranks start with; its limit becomes their ceiling. The environment and defaults otherwise.
+    mpi : {"auto", "openmpi", "mpich"} or path
+        Which mpiexec to use.
+    grace_s : float
+        How long the engines outlive this process, so that `attach` finds them. In seconds.
+    prelude : str or path, optional
+        Python code that every engine runs at start and after each `restart`.
+    name : str
+        For `attach`.
+    start_timeout_s : float
+    env : dict, optional
+        Variables for the engines, beside this process's own; ``GCYLON_*`` ones are read as those are.
+    progress : bool
+        Whether to show a line of progress for what takes longer than a second.
+
+    Raises
+    ------
+    ClusterStartError
+        If the engines do not come up; the message has the launcher's output.
+    """
+
+    def __init__(
+        self,
+        n: int | None = None,
+        *,
+        config: GcylonConfig | None = None,
+        mpi: str = "auto",
+        grace_s: float = 60.0,
+        prelude: str | Path | None = None,
+        name: str = "default",
+        start_timeout_s: float = 120.0,
+        env: dict[str, str] | None = None,
+        progress: bool = True,
+    ) -> None:
+        n = _default_ranks() if n is None else n
+        _check_arguments(n, config, grace_s)
+        code = prelude.read_text() if isinstance(prelude, Path) else prelude or ""
+        environ = os.environ | (env or {})
+        warn_of_unread(environ)
+        launcher = Launcher(
+            n,
+            find_mpiexec(mpi),
+            name=name,
+            grace_s=grace_s,
+            start_timeout_s=start_timeout_s,
+            environment=dict(env or {}),
+            config=config or GcylonConfig(**read_settings(environ)),
+        )
+        if name in clusters:
+            clusters[name]._give_way()
+        self._session = Session(launcher, name, code, progress=progress)
+        self._session.start()
+        clusters[name] = self
+
+    @classmethod
+    def attach(cls, name: str = "default", *, progress: bool = True) -> Cluster:
+        """Take over a running cluster whose notebook kernel is gone, within its grace time.
+
+        Tables that had a name in the engines are reached with `table`, as are
+        the others, by the ids that `memory` shows.
+
+        Raises
+        ------
+        ClusterError
+            If there is none of that name, or another process still owns it.
+        """
+        if name in clusters and not clusters[name]._session.closed:
+            found: Cluster = clusters[name]
+            return found
+        home, state = find_running(name)
+        launcher = Launcher(
+            int(state["n"]),
+            MpiExec(**state["mpi"]),
+            name=name,
+            grace_s=state["grace_s"],
+            start_timeout_s=state["start_timeout_s"],
+            environment=state["environment"],
+            config=GcylonConfig(**state["config"]),
+            home=home,
+        )
+        self = cls.__new__(cls)
+        self._session = Session(launcher, name, state["prelude"], progress=progress)
+        self._session.attach()
+        clusters[name] = self
+        return self
+
+    # --- tables ---
+
+    def table(self, name: str) -> DistTable:
+        """A handle of a variable that holds a `Table` on every engine, or of a stored table's id.
+
+        Raises
+        ------
+        ArgumentError
+            If a rank has something else under that name, or nothing.
+        """
+        from ..handles.handle import DistTable
+
+        def handle(result: str, replies: list[Reply]) -> DistTable:
+            wrong: dict[str, list[int]] = {}
+            for reply in replies:
+                if reply.info is None:
+                    wrong.setdefault(reply.value, []).append(reply.rank)
+            if wrong:
+                said = "; ".join(f"{name_ranks(ranks)}: {what}" for what, ranks in wrong.items())
+                raise ArgumentError(
+                    f"{name!r} is not a Table on every rank ({said}).",
+                    advice=f"Make it with %px, for example %px {name} = gl.read_parquet(...).",
+                )
+            return DistTable(self._session, result, replies)
+
+        return self._session.make(Request("adopt", args=(name,)), handle)
+
+    def memory(self) -> pd.DataFrame:
+        """The tables on the engines, one row for each rank: what it is called, id, rows, bytes, bytes by tier.
+
+        A table is called by the notebook's variables that refer to it, else by how it was made ("join of orders and
+        t5"), and by variables of ``%px``. `table` gives a handle for an id.
+        """
+        import pandas as pd
+
+        rows = []
+        for reply in self._session.call(Request("memory")):
+            for info in reply.value:
+                row: dict[str, Any] = {
+                    "table": memory_names(self._session, info["ids"], info["names"]),
+                    "id": ", ".join(info["ids"]),
+                }
+                row |= {"rank": reply.rank, "rows": info["rows"], "bytes": info["nbytes"]}
+                rows.append(row | {f"{tier}_bytes": nbytes for tier, nbytes in info["tiers"].items()})
+        rows.sort(key=lambda row: (made_at(row["id"]), row["table"], row["rank"]))
+        return pd.DataFrame(rows, columns=None if rows else ["table", "id", "rank", "rows", "bytes"])
+
+    def run(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> list[T]:
+        """Call a function on every rank; return what the ranks return, in rank order.
+
+        Parameters
+        ----------
+        function : callable
+            Runs as ``%px`` code does, and modules that it uses are imported there; handles among ``args`` arrive as
+            the rank's `Table`.
+        """
+        references = tuple(as_reference(self._session, value) for value in args)
+        replies = self._session.call(Request("run", args=references), function, timeout_s=timeout_s)
+        return [reply.value for reply in replies]
+
+    # --- state ---
+
+    @property
+    def name(self) -> str:
+        """What `attach` knows it by."""
+        return self._session.name
+
+    @property
+    def n(self) -> int:
+        """Number of ranks."""
+        return self._session.launcher.n
+
+    @property
+    def ranks(self) -> list[RankRecord]:
+        """Who the ranks are: rank, host, pid, device, engine id; in rank order."""
+        return list(self._session.ranks)
+
+    @property
+    def client(self) -> Any:
+        """The ipyparallel client. Work sent through other views than `view` may reach the ranks in another order."""
+        return self._session.client
+
+    @property
+    def view(self) -> Any:
+        """The one view of the engines, which ``%px`` uses too."""
+        return self._session.channel.view
+
+    @property
+    def feed(self) -> Feed:
+        """Live recordings of the ranks."""
+        return self._session.feed
+
+    @property
+    def config(self) -> GcylonConfig:
+        """The config of the next operation. Setting it never waits for a running one."""
+        return self._session.config
+
+    @config.setter
+    def config(self, config: GcylonConfig) -> None:
+        if not isinstance(config, GcylonConfig):
+            raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Set for example lab.config.with_values(...).")
+        self._session.set_config(config)
+
+    def status(self) -> list[dict[str, Any]]:
+        """What every rank is doing now, also while it works.
+
+        Returns
+        -------
+        list of dict
+            rank, host, pid, state ("idle", "busy", "stopped" by a signal or a debugger, "silent" or "gone", or
+            "waiting" in an operation that an idle rank has not begun), running (an action's name), operation (the
+            verb that it is in, or ""), progress.
+        """
+        session = self._session
+        session.check_open()
+        answers = session.channel.control.ask({"ask": "state"}, timeout_s=1.0)
+        stop = session.channel.stops.now()
+        stranded = find_stranded(answers)
+        waiting = () if stranded is None else stranded.waiting
+        rows = []
+        for record, answer in zip(session.ranks, answers, strict=True):
+            if answer is None:
+                state = "stopped" if stop is not None and record.rank in stop.ranks else "silent"
+                state = "gone" if record.rank in session.channel.lost else state
+                answer = {"running": "", "progress": None}
+            else:
+                state = "waiting" if record.rank in waiting else "busy" if answer["running"] else "idle"
+            row = {"rank": record.rank, "host": record.host, "pid": record.pid, "state": state}
+            verb = answer["progress"]["verb"] if answer["progress"] else ""
+            rows.append(row | {"running": answer["running"], "operation": verb, "progress": answer["progress"]})
+        return rows
+
+    def snapshots(self) -> list[RankSnapshot]:
+        """What the ranks recorded so far, one snapshot each; also while they work."""
+        return self.feed.snapshots()
+
+    def on_progress(self, callback: ProgressCallback) -> None:
+        """Call back with the ranks' states, a few times a second, while a request takes longer than a second."""
+        self._session.waiting.callbacks.append(callback)
+
+    # --- lifecycle ---
+
+    def interrupt(self) -> None:
+        """Free all ranks from what they are doing; works while another thread waits for them.
+
+        Where it comes between two requests of a loop, the next one is not sent but raises `Revoked`.
+        """
+        self._session.channel.cut()
+
+    def revoke(self) -> None:
+        """Free ranks that wait for others, with an error; what a rank does by itself goes on until it next meets them.
+
+        Where `interrupt` ends all work at once, this leaves a rank that computes alone in peace: it gets the error when
+        it comes to its next collective. MPI libraries without a revoke (MPICH) have only `interrupt`.
+        """
+        self._session.channel.revoke()
+
+    def recover(self) -> None:
+        """Bring the ranks back together after a failure. Happens by itself before the next request."""
+        self._session.channel.recover()
+
+    def restart(self) -> None:
+        """End all engines, start new ones, and run the prelude. Tables and handles are gone; the settings are kept.
+
+        `config` stays as it was last set, and holds for the prelude too. What new ranks do not take of it, such as a
+        limit above what is free by now, is as at the start, and a warning says so. Their ceiling is that of the start.
+
+        Raises
+        ------
+        ClusterStartError
+            If the new engines do not come up.
+        """
+        self._session.restart()
+
+    def detach(self) -> None:
+        """Leave the engines running for `attach` to find; they end after the grace time."""
+        self._session.detach()
+        self._forget()
+
+    def close(self) -> None:
+        """End engines and controller, and remove their files. Idempotent."""
+        self._session.close()
+        self._forget()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        if self._session.closed:
+            return f"<Cluster {self.name!r}, closed>"
+        hosts = len({record.host for record in self.ranks})
+        mpi = self._session.launcher.mpi.describe()
+        return f"<Cluster {self.name!r}: {self.n} rank{'s' * (self.n > 1)} on {hosts} host{'s' * (hosts > 1)}, {mpi}>"
+
+    def _repr_html_(self) -> str:
+        from ..handles.html_repr import cluster_card, gone_card
+
+        if self._session.closed:
+            return gone_card(repr(self))
+        mpi = self._session.launcher.mpi.describe().partition(" (")[0]  # without the path
+        return cluster_card(self.name, self.ranks, mpi, len(self._session.infos))
+
+    # --- inside ---
+
+    @property
+    def _spoken_name(self) -> str:
+        return self.name
+
+    def _give_way(self) -> None:
+        """Close for another cluster of the same name, and say what goes with it."""
+        if self._session.closed:
+            return
+        tables = [with_id(self._session, table) for table in sorted(self._session.infos, key=made_at)]
+        gone = f", with its tables {', '.join(tables)} and what %px made there" if tables else ""
+        warnings.warn(
+            f"The cluster {self.name!r} that ran was closed{gone}: a new one of the same name takes its place. "
+            "Give name= to keep both.",
+            stacklevel=3,
+        )
+        self.close()
+
+    def _forget(self) -> None:
+        if clusters.get(self.name) is self:
+            del clusters[self.name]
+        session = self._session
+        if clusters and session.generation and is_active(session.channel.view):
+            # %px goes back to the cluster before this one, of those that still live.
+            activate(latest([cluster.view for cluster in clusters.values()]))
+
+
+def _default_ranks() -> int:
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(4, count)
+
+
+def _check_arguments(n: int, config: GcylonConfig | None, grace_s: float) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ArgumentError(f"n={n!r} is no number of ranks.", advice="Give an int of at least 1.")
+    if config is not None and not isinstance(config, GcylonConfig):
+        raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Give for example gl.GcylonConfig.low_memory().")
+    if grace_s < 0:
+        raise ArgumentError(f"grace_s={grace_s!r} is negative.", advice="Give a time in seconds; 60 is the default.")
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Scripts take their engines with them; a notebook's kernel may come back and `attach`."""
+    for cluster in list(clusters.values()):
+        if in_kernel():
+            cluster.detach()
+        else:
+            cluster.close()

@@ -1,0 +1,170 @@
+"""How a cluster comes by tables: files that its ranks read, and frames of the notebook."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ...config import GcylonConfig
+from ..handles.forwarding import absolute
+from ..messages import Request
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ...formats.row_filters import Filters
+    from ..handles.handle import DistTable
+    from .session import Session
+
+
+class Readers:
+    """The part of `Cluster` that makes tables."""
+
+    _session: Session
+
+    def read_parquet(
+        self,
+        paths: str | Sequence[str],
+        columns: str | Sequence[str] | None = None,
+        *,
+        filters: Filters = None,
+        storage_options: Mapping[str, Any] | None = None,
+        config: GcylonConfig | None = None,
+    ) -> DistTable:
+        """Read parquet files, row groups spread evenly over the ranks in file order; as `gcylon_lab.read_parquet`.
+
+        Parameters
+        ----------
+        paths : str or sequence of str
+            Files, folders or patterns, or URLs of such that fsspec knows. Folders ``key=value`` become columns.
+        columns : str or sequence of str, optional
+            Only these.
+        filters : Expression or list, optional
+            Only rows of which it holds: ``gl.col("x") > 3``, or tuples as pandas takes them. Row groups and files that
+            statistics and folders' names rule out are not read; `DistTable.explain` says how many.
+        storage_options : mapping, optional
+            For the filesystem of URLs, as fsspec takes them.
+        config : GcylonConfig, optional
+            The live one by default.
+        """
+        return self._read("read_parquet", paths, columns, filters, storage_options, config)
+
+    def read_csv(
+        self,
+        paths: str | Sequence[str],
+        columns: str | Sequence[str] | None = None,
+        *,
+        delimiter: str = ",",
+        header: bool = True,
+        dtype: Mapping[str, Any] | None = None,
+        parse_dates: str | Sequence[str] = (),
+        newlines_in_values: bool = False,
+        quotes: bool = True,
+        filters: Filters = None,
+        storage_options: Mapping[str, Any] | None = None,
+        config: GcylonConfig | None = None,
+    ) -> DistTable:
+        """Read csv files, each split over the ranks at line ends; as `gcylon_lab.read_csv`.
+
+        Parameters
+        ----------
+        paths : str or sequence of str
+            Files, folders or patterns.
+        columns : str or sequence of str, optional
+            Only these.
+        delimiter : str, default ","
+        header : bool, default True
+            Whether the first line of each file names the columns.
+        dtype : mapping of str to dtype, optional
+            Dtypes of columns; those of others come from the first megabytes of the first file.
+        parse_dates : str or sequence of str, optional
+            Columns to read as datetimes: of UTC where they have offsets from it.
+        newlines_in_values : bool, default False
+            Whether each file goes to one rank whole. Line ends inside quotes need it only where a quoted value of
+            more than a MiB lies where a file is split over the ranks, which is an error otherwise.
+        quotes : bool, default True
+            Whether double quotes enclose values.
+        filters, storage_options
+            As for `read_parquet`.
+        config : GcylonConfig, optional
+            The live one by default.
+        """
+        from ...formats.reader_options import csv_options, other_delimiter
+
+        options = csv_options(
+            delimiter=delimiter, header=header, dtype=dtype, parse_dates=parse_dates,
+            newlines_in_values=newlines_in_values, quotes=quotes,
+        )  # fmt: skip
+        table = self._read("read_csv", paths, columns, filters, storage_options, config, options)
+        hint = other_delimiter(table.columns, delimiter)
+        if hint:
+            warnings.warn(hint, stacklevel=2)
+        return table
+
+    def read_json(
+        self,
+        paths: str | Sequence[str],
+        columns: str | Sequence[str] | None = None,
+        *,
+        dtype: Mapping[str, Any] | None = None,
+        parse_dates: str | Sequence[str] = (),
+        filters: Filters = None,
+        storage_options: Mapping[str, Any] | None = None,
+        config: GcylonConfig | None = None,
+    ) -> DistTable:
+        """Read files of one JSON object a line; as `gcylon_lab.read_json`, with its options."""
+        from ...formats.reader_options import text_options
+
+        options = text_options(dtype=dtype, parse_dates=parse_dates)
+        return self._read("read_json", paths, columns, filters, storage_options, config, options)
+
+    def read_ipc(
+        self,
+        paths: str | Sequence[str],
+        columns: str | Sequence[str] | None = None,
+        *,
+        filters: Filters = None,
+        storage_options: Mapping[str, Any] | None = None,
+        config: GcylonConfig | None = None,
+    ) -> DistTable:
+        """Read Arrow IPC files and streams, spread evenly over the ranks by rows; as `gcylon_lab.read_ipc`."""
+        return self._read("read_ipc", paths, columns, filters, storage_options, config)
+
+    def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
+        """Spread a frame of the notebook evenly over the ranks, in order. Its index is not carried.
+
+        Every rank is sent its share alone.
+        """
+        from ...formats.reader_options import check_frame
+        from ..handles.handle import DistTable, cut_evenly
+
+        check_frame(frame)
+        request = Request("from_local", kwargs={"config": config})
+        each = cut_evenly(frame, self._session.launcher.n)
+        return self._session.make(request, partial(DistTable, self._session), each=each)
+
+    def _read(
+        self,
+        reader: str,
+        paths: str | Sequence[str],
+        columns: str | Sequence[str] | None,
+        filters: Filters,
+        storage_options: Mapping[str, Any] | None,
+        config: GcylonConfig | None,
+        options: Mapping[str, Any] | None = None,
+    ) -> DistTable:
+        from ...formats.reader_options import column_list, storage_of
+        from ...formats.row_filters import condition_of
+
+        wanted, condition = column_list("columns", columns), condition_of(filters)
+        storage_of(paths, storage_options)  # what cannot be used is said here, without asking the ranks
+        more = {"filters": condition, "storage_options": storage_options, "config": config}
+        return self._make(reader, absolute(paths), wanted, **(options or {}), **more)
+
+    def _make(self, action: str, *args: Any, **kwargs: Any) -> DistTable:
+        from ..handles.handle import DistTable
+
+        request = Request(action, args=args, kwargs=kwargs)
+        return self._session.make(request, partial(DistTable, self._session))

@@ -1,0 +1,1 @@
+"""The engines' side of a cluster: one on each rank."""

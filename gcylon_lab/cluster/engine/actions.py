@@ -1,0 +1,206 @@
+"""What an engine can be asked to do. Each action runs on all ranks at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from ...errors import ArgumentError, HandleReleased
+from ..messages import Reply, Request, TableRef
+from ..notebook_names import import_missing
+
+READERS = ("read_parquet", "read_csv", "read_json", "read_ipc")
+
+
+class Serves(Protocol):
+    """An engine, as actions see it."""
+
+    context: Any
+    tables: dict[str, Any]
+
+    @property
+    def rank(self) -> int:
+        """Its MPI rank."""
+        ...
+
+    @property
+    def namespace(self) -> dict[str, Any]:
+        """Where ``%px`` runs."""
+        ...
+
+    def recover(self) -> None:
+        """Make ranks that were freed fit for use again."""
+        ...
+
+    def staged_by(self, table: Any, *, known: bool = True) -> str:
+        """Why rows of a table were staged, in words."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request on its way: with the function to run, and the value meant for this rank alone."""
+
+    engine: Serves
+    request: Request
+    function: Callable[..., Any] | None
+    own: Any
+
+    def table(self) -> Any:
+        """The table that the request is about."""
+        return _table(self.engine, self.request.table)
+
+    def arguments(self) -> tuple[list[Any], dict[str, Any]]:
+        """The request's arguments, with tables in place of references."""
+        args = [_resolved(self.engine, value) for value in self.request.args]
+        return args, {name: _resolved(self.engine, value) for name, value in self.request.kwargs.items()}
+
+
+def perform(call: Call) -> Reply:
+    """Collective: all ranks call it. Run a request's action; a table that comes out is kept under its result name.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such action.
+    HandleReleased
+        If a table it names is not kept here.
+    """
+    rank, result = call.engine.rank, call.request.result
+    import_missing(call.engine.namespace, call.request.modules)
+    value = _ACTIONS.get(call.request.action, _verb)(call)
+    if result and _is_table(value):
+        call.engine.tables[result] = value
+        staged_by = call.engine.staged_by(value, known=call.request.action != "adopt")
+        return Reply(rank, info=value.info() | {"staged_by": staged_by}, plan=value.last_plan)
+    return Reply(rank, value=value)
+
+
+def _is_table(value: Any) -> bool:
+    from ...api.table import Table
+
+    return isinstance(value, Table)
+
+
+def _table(engine: Serves, name: str) -> Any:
+    if name not in engine.tables:
+        raise HandleReleased(f"Rank {engine.rank} keeps no table {name!r}.", advice="Read or compute it again.")
+    return engine.tables[name]
+
+
+def _resolved(engine: Serves, value: Any) -> Any:
+    if isinstance(value, list) and any(isinstance(one, TableRef) for one in value):
+        return [_resolved(engine, one) for one in value]
+    return _table(engine, value.table) if isinstance(value, TableRef) else value
+
+
+def _verb(call: Call) -> Any:
+    table, action = call.table(), call.request.action
+    method = getattr(table, action, None)
+    if action.startswith("_") or not callable(method):
+        raise ArgumentError(f"A table has no verb {action!r}.")
+    args, kwargs = call.arguments()
+    return method(*([] if call.function is None else [call.function]), *args, **kwargs)
+
+
+def _read(call: Call) -> Any:
+    from ...api import readers
+
+    return getattr(readers, call.request.action)(*call.request.args, **call.request.kwargs)
+
+
+def _from_local(call: Call) -> Any:
+    from ...api import readers
+
+    return readers.from_local(call.own, **call.request.kwargs)
+
+
+def _recover(call: Call) -> None:
+    call.engine.recover()
+
+
+def _check(call: Call) -> list[int]:
+    """Collective: all ranks call it. A collective whose right answer is known: every rank's number, in order."""
+    everyone = call.engine.context.transport.agree(np.array([call.engine.rank], dtype=np.int64))
+    return [int(rank) for rank in everyone[:, 0]]
+
+
+def _run(call: Call) -> Any:
+    if call.function is None:
+        raise ArgumentError("There is no function to run.")
+    args, kwargs = call.arguments()
+    return call.function(*args, **kwargs)
+
+
+def _adopt(call: Call) -> Any:
+    """Keep what a variable of this engine, or a stored name, refers to; says what it is where that is no table."""
+    name, engine = call.request.args[0], call.engine
+    value = engine.namespace.get(name, engine.tables.get(name, _MISSING))
+    if _is_table(value):
+        return value
+    return "nothing" if value is _MISSING else type(value).__name__
+
+
+def _bind(call: Call) -> None:
+    call.engine.namespace[call.request.args[0]] = call.table()
+
+
+def _schema(call: Call) -> Any:
+    return call.table().schema
+
+
+def _first_rows(call: Call) -> Any:
+    """Collective: all ranks call it. The first rows in global order, given by rank 0 alone."""
+    frame = call.table().to_pandas(*call.request.args)
+    return frame if call.engine.rank == 0 else None
+
+
+def _local(call: Call) -> Any:
+    """This rank's rows as pandas, whatever the engine works with: a notebook's kernel has no GPU library."""
+    from ...backends.arrow.interop import to_frame
+    from ...operators.rowwise.head_tail import rows_on_host
+
+    return to_frame(rows_on_host(call.engine.context.workspace, call.table()._live()))
+
+
+def _memory(call: Call) -> list[dict[str, Any]]:
+    """Every table on this rank: stored ones, and those that only a variable of ``%px`` refers to."""
+    found: dict[int, dict[str, list[str]]] = {}
+    tables: dict[int, Any] = {}
+    for kind, space in (("names", call.engine.namespace), ("ids", call.engine.tables)):
+        for name, value in space.items():
+            if _is_table(value) and not value.released and not name.startswith("_"):
+                found.setdefault(id(value), {"names": [], "ids": []})[kind].append(name)
+                tables[id(value)] = value
+    return [found[key] | table.info() for key, table in tables.items()]
+
+
+def _unstage(call: Call) -> None:
+    """Collective: all ranks call it. The table is the same afterwards: where it lies is told with the reply."""
+    _verb(call)
+
+
+def _nothing(call: Call) -> None:
+    """For the sake of what a request carries beside its action."""
+
+
+_MISSING = object()
+
+_ACTIONS: dict[str, Callable[[Call], Any]] = {
+    "recover": _recover,
+    "check": _check,
+    "run": _run,
+    "adopt": _adopt,
+    "bind": _bind,
+    "schema": _schema,
+    "first_rows": _first_rows,
+    "local": _local,
+    "memory": _memory,
+    "nothing": _nothing,
+    "unstage": _unstage,
+    "from_local": _from_local,
+    **dict.fromkeys(READERS, _read),
+}

@@ -1,0 +1,1 @@
+"""Handles: the notebook's references to tables on the ranks, and their verbs."""

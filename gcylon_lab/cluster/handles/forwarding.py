@@ -1,0 +1,174 @@
+"""Verbs of `Table` as methods of handles: sent to all ranks as they were called. A new verb is one line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable
+from typing import Any, Concatenate, Never, ParamSpec, Self, TypeVar
+
+from ...api.verbs.arguments import bind
+from ...errors import GcylonError
+from ..messages import Reply, Request, TableRef
+from .session_api import SessionApi
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+COLLECTIVE = "Collective: all ranks call it. "
+
+
+class Forwarding:
+    """What a handle needs to send its verbs. `DistTable` fills it in."""
+
+    _session: SessionApi
+    _name: str
+    _generation: int
+
+    def _reference(self, session: SessionApi) -> TableRef:
+        """What stands for the table in a request."""
+        raise NotImplementedError
+
+    def _wrap_result(self, name: str, replies: list[Reply]) -> Self:
+        """The handle of a table that a verb of this one made."""
+        raise NotImplementedError
+
+    @property
+    def _table_kind(self) -> type:
+        """What other tables are that verbs are given."""
+        return Forwarding
+
+    def _refuse(self, verb: str, error: GcylonError) -> Never:
+        """Raise what an argument is refused with: no rank was asked yet."""
+        raise error
+
+    def _send(self, verb: str, bound: inspect.BoundArguments) -> list[Reply]:
+        request, function = self._asked(verb, bound)
+        return self._session.call(request, function, timeout_s=bound.arguments.get("timeout_s"))
+
+    def _make(self, verb: str, bound: inspect.BoundArguments) -> Self:
+        request, function = self._asked(verb, bound)
+        return self._session.make(request, self._wrap_result, function, timeout_s=bound.arguments.get("timeout_s"))
+
+    def _asked(self, verb: str, bound: inspect.BoundArguments) -> tuple[Request, Callable[..., Any] | None]:
+        """What to send for a call of a verb: the request, and the function among its arguments."""
+        args, kwargs = bound.args[1:], bound.kwargs
+        session = self._session
+        table = self._reference(session).table
+        # A function travels as ``%px`` code does, and is the first argument there.
+        function = next((value for value in (*args[:1], *kwargs.values()) if inspect.isroutine(value)), None)
+        args = tuple(as_reference(session, value) for value in args if value is not function or function is None)
+        kwargs = {
+            name: as_reference(session, value)
+            for name, value in kwargs.items()
+            if value is not function or function is None  # None is a value too
+        }
+        return Request(verb, table, "", args, kwargs), function
+
+
+H = TypeVar("H", bound=Forwarding)
+
+
+def as_reference(session: SessionApi, value: Any) -> Any:
+    """A handle as what stands for it in a request, also in a list; anything else as it is."""
+    if isinstance(value, (list, tuple)) and any(isinstance(one, Forwarding) for one in value):
+        return [as_reference(session, one) for one in value]
+    return value._reference(session) if isinstance(value, Forwarding) else value
+
+
+def forwarded(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H, P], H]:
+    """A verb of `Table` that gives a table, as a handle's method. Handles among its arguments arrive as tables.
+
+    Parameters
+    ----------
+    verb : function
+        The method of `Table`. A function may be its first argument; it runs as ``%px`` code does.
+    """
+    signature = inspect.signature(verb)
+
+    def call(self: H, *args: Any, **kwargs: Any) -> H:
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+        return self._make(verb.__name__, bound)
+
+    method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
+    return method
+
+
+def answered(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A verb of `Table` that gives the same value on every rank, as a handle's method; see `forwarded`."""
+    signature = inspect.signature(verb)
+
+    def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+        replies = self._send(verb.__name__, bound)
+        value: R = replies[0].value
+        return value
+
+    method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
+    return method
+
+
+def in_place(verb: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[H, P], H]:
+    """A verb of `Table` that gives the table itself, as a handle's method that gives the handle; see `forwarded`."""
+    signature = inspect.signature(verb)
+
+    def call(self: H, *args: Any, **kwargs: Any) -> H:
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+        self._send(verb.__name__, bound)
+        return self
+
+    method: Callable[Concatenate[H, P], H] = _as_method(verb, call)
+    return method
+
+
+def collected(verb: Callable[Concatenate[Any, P], list[R]]) -> Callable[Concatenate[Any, P], list[R]]:
+    """A verb of `Table` that gives each rank a list, as a handle's method that gives them one after the other.
+
+    Its first argument is a path: that of the notebook's folder, wherever the engines are.
+    """
+    signature = inspect.signature(verb)
+
+    def call(self: Forwarding, *args: Any, **kwargs: Any) -> list[R]:
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+        bound.arguments["path"] = absolute(bound.arguments["path"])
+        replies = self._send(verb.__name__, bound)
+        return [value for reply in replies for value in reply.value]
+
+    method: Callable[Concatenate[Any, P], list[R]] = _as_method(verb, call)
+    return method
+
+
+def asked_here(verb: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """A plan that is made in the notebook, of what is known there: refused like its verb, for its arguments and for
+    tables that are gone. A method of `Table` does where what it calls of a table, a handle has too."""
+    signature = inspect.signature(verb)
+
+    def call(self: Forwarding, *args: Any, **kwargs: Any) -> R:
+        bound = bind(verb.__name__, signature, self, *args, **kwargs)
+        for given in bound.args:
+            for table in given if isinstance(given, (list, tuple)) else [given]:
+                if isinstance(table, Forwarding):
+                    table._reference(self._session)
+        # Of what is no wrapper of its own: it was checked here.
+        value: R = inspect.unwrap(verb)(*bound.args, **bound.kwargs)
+        return value
+
+    method: Callable[Concatenate[Any, P], R] = _as_method(verb, call)
+    return method
+
+
+def absolute(paths: Any) -> Any:
+    """Paths as the engines find them, wherever the notebook has gone since they started."""
+    if isinstance(paths, (list, tuple)):
+        return [absolute(path) for path in paths]
+    from ...formats.filesystems import is_url
+
+    text = os.fspath(paths) if isinstance(paths, os.PathLike) else str(paths)
+    return text if is_url(text) else os.path.abspath(os.path.expanduser(text))
+
+
+def _as_method(verb: Callable[..., Any], call: Callable[..., Any]) -> Any:
+    method = functools.wraps(verb)(call)
+    method.__doc__ = (verb.__doc__ or "").replace(COLLECTIVE, "", 1)
+    return method

@@ -1,0 +1,307 @@
+"""`DistTable`: the notebook's reference to a table on the ranks."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from ...api.verbs.arguments import checked
+from ...api.verbs.pandas_hints import no_attribute, no_item, no_new_item
+from ...errors import ArgumentError, BudgetExceeded, HandleReleased
+from ...memory.available import available_bytes
+from ...operators.rowwise.head_tail import checked_rows
+from ...units import MIB, format_bytes, format_count
+from ..messages import Reply, Request, TableRef
+from ..tracebacks import shown_folded
+from .async_verbs import with_async
+from .display_name import spoken_name, variable_names, with_id
+from .session_api import SessionApi
+from .verbs import HandleVerbs
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ...backends.protocol.schema import Schema
+    from ...engine.plan.plan import Plan
+
+
+_DEFAULT_LIMIT = 10_000
+_COPIES = 2  # the ranks' frames, and the one that is made of them
+_ALWAYS_BYTES = 64 * MIB
+
+
+@with_async(but=("info", "explain", "release", "groupby"))
+class DistTable(HandleVerbs):
+    """A table on the ranks of a cluster. The rows stay there.
+
+    It has the verbs of `Table`, called once for all ranks. What it shows of
+    itself (`repr`, sizes, plans) is known here; the ranks are asked only after
+    a cell ran or a table was given up, which may have changed it. It is alive
+    until `release`, until it is collected, or until the cluster is restarted
+    or closed; using it later raises `HandleReleased`.
+
+    Each verb has one with ``_async`` at its end, which returns at once; see `VerbFuture`.
+
+    Made by a `Cluster` and by verbs.
+    """
+
+    def __init__(self, session: SessionApi, name: str, replies: Sequence[Reply]) -> None:
+        self._session = session
+        self._name = name
+        self._generation = session.generation
+        self._infos = [reply.info for reply in replies if reply.info is not None]
+        # Runs wherever the collector happens to: it may only queue.
+        self._finalizer = weakref.finalize(self, session.drop_later, name)
+        self._finalizer.atexit = False
+        session.infos[name] = self._infos  # brought up to date there
+        self._schema: Schema | None = None
+        self.last_plan: Plan | None = replies[0].plan
+
+    # ---- what the ranks hold
+
+    @property
+    def schema(self) -> Schema:
+        """Columns and dtypes, the same on all ranks. Asks the ranks once."""
+        if self._schema is None:
+            self._schema = self._request("schema")[0].value
+        assert self._schema is not None
+        return self._schema
+
+    @property
+    def columns(self) -> list[Any]:
+        """Column labels."""
+        return list(self._infos[0]["columns"])
+
+    @property
+    def dtypes(self) -> dict[Any, str]:
+        """The dtype of each column, in words."""
+        return dict(zip(self._infos[0]["columns"], self._infos[0]["dtypes"], strict=True))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows on all ranks."""
+        return sum(info["rows"] for info in self._infos)
+
+    @property
+    def num_columns(self) -> int:
+        """Number of columns."""
+        return len(self._infos[0]["columns"])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows on all ranks, and columns."""
+        return self.num_rows, self.num_columns
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on all ranks, in all tiers."""
+        return sum(info["nbytes"] for info in self._infos)
+
+    @property
+    def tiers(self) -> dict[str, int]:
+        """Bytes on all ranks by tier, as they are now; while the ranks work, as they last told."""
+        self._refresh()
+        names = dict.fromkeys(tier for info in self._infos for tier in info["tiers"])
+        return {tier: sum(info["tiers"].get(tier, 0) for info in self._infos) for tier in names}
+
+    @property
+    def partitioning(self) -> dict[str, Any] | None:
+        """How the table is spread over the ranks, if known: keys and size."""
+        spread: dict[str, Any] | None = self._infos[0]["partitioning"]
+        return spread
+
+    @property
+    def released(self) -> bool:
+        """Whether the table behind this handle is gone."""
+        return self._session.closed or not self._finalizer.alive or self._session.generation != self._generation
+
+    def info(self) -> list[dict[str, Any]]:
+        """Return every rank's `Table.info`, in rank order, as it is now; while the ranks work, as they last told."""
+        self._refresh()
+        return [info | now for info, now in zip(self._infos, self._session.memory, strict=True)]
+
+    # ---- how it was made, looking at rows, and away with them
+
+    def explain(self) -> str:
+        """Return how this table was made, in words."""
+        if self.last_plan is None:
+            return "This table was made, not read or exchanged: there was no plan."
+        from ...engine.plan.plan import Words
+
+        return Words(self.last_plan.describe())
+
+    def local(self) -> list[pd.DataFrame]:
+        """Return every rank's rows as a frame, in rank order. All of them come to the notebook.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the notebook's memory has no room for them.
+        """
+        self._check_room(self.num_rows, "local()")
+        return [reply.value for reply in self._request("local")]
+
+    def to_pandas(self, limit: int | None = _DEFAULT_LIMIT) -> pd.DataFrame:
+        """Return the first rows in global order.
+
+        Parameters
+        ----------
+        limit : int or None, default 10_000
+            How many; None for all. Where the default leaves rows out, a warning says so.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        BudgetExceeded
+            If the notebook's memory has no room for them.
+        """
+        import pandas as pd
+
+        if limit is not None:
+            limit = checked_rows(limit, "limit", or_all=True)
+        self._check_room(self.num_rows if limit is None else limit, f"to_pandas(limit={limit})")
+        if limit is None or limit >= self.num_rows:
+            return pd.concat(self.local(), ignore_index=True)
+        if limit == _DEFAULT_LIMIT:
+            warnings.warn(
+                f"These are the first {format_count(limit)} of {format_count(self.num_rows)} rows "
+                f"({format_bytes(self.nbytes)} in all); to_pandas(limit=None) gives all.",
+                stacklevel=2,
+            )
+        return self.head(limit)
+
+    def head(self, n: int = 5) -> pd.DataFrame:
+        """Return the first ``n`` rows in global order."""
+        frame: pd.DataFrame = self._request("first_rows", checked_rows(n, "n"))[0].value
+        return frame
+
+    @checked
+    def bind(self, name: str) -> DistTable:
+        """Give the table a name in every engine's namespace, for ``%px``; returns this handle.
+
+        Raises
+        ------
+        ArgumentError
+            If it cannot be a name.
+        """
+        self._request("bind", name)
+        return self
+
+    def release(self) -> None:
+        """Give the table up: its memory is freed unless a name of ``%px`` refers to it. Idempotent."""
+        alive = not self.released
+        if self._finalizer.detach() is not None and alive:
+            self._session.drop(self._name)
+
+    def __len__(self) -> int:
+        return self.num_rows
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.columns
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            known = [] if name.startswith("_") or hasattr(type(self), name) else self.columns
+            raise no_attribute(self, name, known)
+
+        def __getitem__(self, key: Any) -> Any:
+            raise no_item(self)
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise no_new_item(self)
+
+        def __delitem__(self, key: Any) -> None:
+            raise no_new_item(self)
+
+    def __repr__(self) -> str:
+        if self.released:
+            return f"<DistTable {self._called}: {self._why_gone()}>"
+        names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
+        rows = "+".join(format_count(info["rows"]) for info in self._infos[:8]) + ("+…" if len(self._infos) > 8 else "")
+        return (
+            f"<DistTable {self._called}: {format_count(self.num_rows)} row{'s' * (self.num_rows != 1)} ({rows}) "
+            f"of {self.num_columns} column{'s' * (self.num_columns != 1)}, "
+            f"{format_bytes(self.nbytes)} ({names})>"
+        )
+
+    def _repr_html_(self) -> str:
+        from .html_repr import gone_card, table_card
+
+        if self.released:
+            return gone_card(repr(self))
+        variable = variable_names(self._session).get(self._name, "").partition(",")[0]
+        return table_card(self._name, self._infos, spoken_name(self._session, self._name), variable)
+
+    # ---- inside
+
+    def _check_room(self, rows: int, what: str) -> None:
+        """Refuse to bring more rows to the notebook than its memory holds: it would die of them."""
+        rows = min(rows, self.num_rows)
+        needed = _COPIES * self.nbytes * rows // max(1, self.num_rows)
+        if needed < _ALWAYS_BYTES or needed <= (free := available_bytes()):
+            return
+        raise BudgetExceeded(
+            f"{what} of {self._called} would take about {format_bytes(needed)} of the notebook's memory, of which "
+            f"{format_bytes(free)} are free.",
+            advice=f"Give a smaller limit (about {format_count(rows * free // needed // 2)} rows), or write_parquet.",
+            needed_bytes=needed, free_bytes=free,
+        )  # fmt: skip
+
+    @property
+    def _called(self) -> str:
+        """Its id, and the variable that refers to it, if one does."""
+        return with_id(self._session, self._name, self._generation)
+
+    @property
+    def _spoken_name(self) -> str:
+        return variable_names(self._session).get(self._name, "").partition(",")[0] or self._name
+
+    def _wrap_result(self, name: str, replies: list[Reply]) -> Self:
+        return type(self)(self._session, name, replies)
+
+    def _reference(self, session: SessionApi) -> TableRef:
+        """What stands for this table in a request to a cluster.
+
+        Raises
+        ------
+        HandleReleased
+            If it is gone.
+        ArgumentError
+            If it is another cluster's.
+        """
+        if session is not self._session:
+            raise ArgumentError(f"{self!r} belongs to another cluster.")
+        if self.released:
+            error = HandleReleased(
+                f"The table {self._called} is gone: {self._why_gone()}.", advice="Read or compute it again."
+            )
+            shown_folded(error)
+            raise error
+        return TableRef(self._name)
+
+    def _why_gone(self) -> str:
+        if not self._finalizer.alive:
+            return "it was released"
+        what = "closed" if self._session.closed else "restarted"
+        return f"the cluster {self._session.name!r} was {what}"
+
+    def _request(self, action: str, *args: Any, **kwargs: Any) -> list[Reply]:
+        name = self._reference(self._session).table
+        return self._session.call(Request(action, name, args=args, kwargs=kwargs))
+
+    def _refresh(self) -> None:
+        if not self.released:
+            self._session.refresh()
+
+
+def cut_evenly(frame: pd.DataFrame, n: int) -> list[pd.DataFrame]:
+    """Cut a frame into n in its order; where the rows do not divide, the first hold one more."""
+    each, more = divmod(len(frame), n)
+    starts = [rank * each + min(rank, more) for rank in range(n + 1)]
+    return [frame.iloc[starts[rank] : starts[rank + 1]] for rank in range(n)]

@@ -1,0 +1,176 @@
+"""How handles look in a notebook: HTML of what the client knows already. No question goes to a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from ...units import format_bytes, format_count
+from ..rank_info import RankRecord
+
+_MOST_COLUMNS = 12
+_MOST_RANKS = 16
+_TIERS = {"device": "#4477AA", "pinned": "#66CCEE", "disk": "#CCBB44"}  # apart for the colour-blind too
+_BELOW = {"pinned": "in pinned memory", "disk": "on disk"}
+_BRINGS_BACK = "unstage()"  # what was staged stays there until it is asked back
+_BAR_PX = 240
+_EVEN = 1.1
+_CARD = (
+    "border:1px solid var(--jp-border-color1,#bbb);border-radius:4px;padding:6px 10px;display:inline-block;"
+    "color:var(--jp-ui-font-color1,inherit);font-size:13px;max-width:100%;overflow-x:auto"
+)
+_FAINT = "opacity:0.75"
+
+
+def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", variable: str = "") -> str:
+    """A table on the ranks: its size, columns, and a bar for each rank's rows, so that skew is seen.
+
+    Parameters
+    ----------
+    name : str
+        Of the handle.
+    infos : sequence of mapping
+        Every rank's ``Table.info()``, in rank order.
+    called : str, optional
+        What a person calls it: its variables, or how it was made.
+    variable : str, optional
+        One that refers to it.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    rows, nbytes = sum(i["rows"] for i in infos), sum(i["nbytes"] for i in infos)
+    count = len(infos[0]["columns"])
+    spread = infos[0].get("partitioning")
+    title = f"<b>{escape(called)}</b> · DistTable {escape(name)}" if called else f"<b>DistTable {escape(name)}</b>"
+    head = (
+        f"{title} · {format_count(rows)} row{'s' * (rows != 1)} · {count} "
+        f"column{'s' * (count != 1)} · {format_bytes(nbytes)}"
+    )
+    if spread:
+        head += f" · equal {escape(', '.join(map(str, spread['keys'])))} on one rank"
+    below = staged_html(infos, variable)
+    below = f'<div style="font-size:12px">{below}</div>' if below else ""
+    return f'<div style="{_CARD}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}{below}</div>'
+
+
+def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
+    """What of a table is below the device tier, since when, what that costs, and what helps; "" where nothing is.
+
+    Parameters
+    ----------
+    infos : sequence of mapping
+        Every rank's ``Table.info()``, with what `Engine.staged_by` says.
+    variable : str, optional
+        One that refers to it.
+
+    Returns
+    -------
+    str
+        HTML of one line.
+    """
+    where = {tier: sum(i["tiers"].get(tier, 0) for i in infos) for tier in _BELOW}
+    said = [f"{format_bytes(nbytes)} {_BELOW[tier]}" for tier, nbytes in where.items() if nbytes]
+    if not said:
+        return ""
+    by = next((i["staged_by"] for i in infos if i.get("staged_by")), "")
+    since = f" since {by}" if by else ""
+    call = f"{variable}.{_BRINGS_BACK}"
+    return (
+        f"{' and '.join(said)}{escape(since)}, read back by each operation that uses it. "
+        f"<code>{escape(call)}</code> brings it back into the budget, where it fits."
+    )
+
+
+def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) -> str:
+    """A cluster: what it works with and why, and who its ranks are.
+
+    Parameters
+    ----------
+    name, mpi : str
+        Of the cluster, and its MPI library in words.
+    ranks : sequence of RankRecord
+    tables : int
+        Handles that are alive.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    hosts = len({record.host for record in ranks})
+    head = (
+        f"<b>Cluster {escape(name)}</b> · {len(ranks)} rank{'s' * (len(ranks) != 1)} on {hosts} "
+        f"host{'s' * (hosts != 1)} · {escape(mpi)} · {tables} table{'s' * (tables != 1)}"
+    )
+    lines = "".join(
+        f"<tr>{_cell(str(r.rank))}{_cell(r.host)}{_cell(r.device)}{_cell(str(r.pid))}</tr>" for r in ranks[:_MOST_RANKS]
+    )
+    titles = "".join(_cell(title, faint=True) for title in ("rank", "host", "device", "process"))
+    table = f'<table style="font-size:12px">{titles}{lines}</table>'
+    chosen = "".join(f'<div style="font-size:12px">{escape(text)}</div>' for text in _choices(ranks))
+    return f'<div style="{_CARD}"><div>{head}</div>{chosen}{table}{_left(len(ranks), "ranks")}</div>'
+
+
+def gone_card(text: str) -> str:
+    """A handle or cluster that is no more, in its own words."""
+    return f'<div style="{_CARD};{_FAINT}">{escape(text)}</div>'
+
+
+def _choices(ranks: Sequence[RankRecord]) -> list[str]:
+    """Kind of engines and way of the rows, which are the same on all ranks, with the reasons."""
+    if not ranks or not ranks[0].engines:
+        return []
+    return [ranks[0].engines, f"rows travel by {ranks[0].route}"]
+
+
+def _columns(info: Mapping[str, Any]) -> str:
+    pairs = list(zip(info["columns"], info["dtypes"], strict=True))
+    texts = [(escape(str(name)), escape(str(dtype))) for name, dtype in pairs[:_MOST_COLUMNS]]
+    shown = " · ".join(f'{name} <span style="{_FAINT}">{dtype}</span>' for name, dtype in texts)
+    left = f" · and {len(pairs) - _MOST_COLUMNS} more" if len(pairs) > _MOST_COLUMNS else ""
+    return f'<div style="font-size:12px">{shown}{left}</div>'
+
+
+def _ranks(infos: Sequence[Mapping[str, Any]]) -> str:
+    most = max((i["nbytes"] for i in infos), default=0) or 1
+    tiers = [tier for tier in _TIERS if any(i["tiers"].get(tier) for i in infos)]
+    lines = []
+    for rank, info in enumerate(infos[:_MOST_RANKS]):
+        parts = "".join(
+            f'<span title="{tier}: {format_bytes(info["tiers"].get(tier, 0))}" style="display:inline-block;height:9px;'
+            f'width:{_BAR_PX * info["tiers"].get(tier, 0) / most:.1f}px;background:{_TIERS[tier]}"></span>'
+            for tier in tiers
+        )
+        rows = f"{format_count(info['rows'])} row{'s' * (info['rows'] != 1)}"
+        bar = f'<td style="text-align:left;min-width:{_BAR_PX}px;line-height:9px;white-space:nowrap">{parts}</td>'
+        lines.append(f"<tr>{_cell(f'rank {rank}')}{bar}{_cell(rows)}{_cell(format_bytes(info['nbytes']))}</tr>")
+    legend = " ".join(
+        f'<span style="display:inline-block;width:9px;height:9px;background:{_TIERS[tier]}"></span> {tier}'
+        for tier in tiers
+    )
+    return (
+        f'<table style="font-size:12px">{"".join(lines)}</table>{_left(len(infos), "ranks")}'
+        f'<div style="font-size:12px">{legend}{_skew(infos)}</div>'
+    )
+
+
+def _skew(infos: Sequence[Mapping[str, Any]]) -> str:
+    """How much more the fullest rank holds than the mean; nothing where all hold about as much."""
+    sizes = [int(info["nbytes"]) for info in infos]
+    most, mean = max(sizes), sum(sizes) / len(sizes)
+    if most <= _EVEN * mean:
+        return ""
+    return f" · rank {sizes.index(most)} holds {most / mean:.1f} × the mean"
+
+
+def _cell(text: str, *, faint: bool = False) -> str:
+    return f'<td style="text-align:left;padding:0 8px 0 4px;{_FAINT if faint else ""}">{escape(text)}</td>'
+
+
+def _left(count: int, what: str) -> str:
+    more = count - _MOST_RANKS
+    return f'<div style="font-size:12px;{_FAINT}">and {more} more {what}</div>' if more > 0 else ""

@@ -1,0 +1,1 @@
+"""The processes of a cluster: how they are started, watched and ended."""

@@ -1,0 +1,19 @@
+"""An engine's process: ipyparallel's own, with a nanny that also sees whether it is stopped.
+
+Run as ``python -m gcylon_lab.cluster.launch.engine_process``. Where an ipyparallel starts its nannies in another way it
+has those, and only what is stopped on other hosts than the notebook's is not noticed.
+"""
+
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run ipyparallel's engine."""
+    from ipyparallel.engine import app, nanny
+
+    nanny.__name__ = "gcylon_lab.cluster.launch.nanny"  # it starts the module of this name
+    app.main()
+
+
+if __name__ == "__main__":
+    main()

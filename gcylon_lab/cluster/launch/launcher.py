@@ -1,0 +1,363 @@
+"""Starts and stops the controller and the engines, by ipyparallel's own means."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ipyparallel
+import psutil
+from IPython.core.profiledir import ProfileDir
+from traitlets.config import Config
+
+from ...config import GcylonConfig
+from ...errors import ClusterStartError
+from ...units import format_seconds
+from ..control import ask_nanny
+from ..processes import (
+    HOME_VARIABLE,
+    end,
+    engines_of,
+    is_running,
+    is_stopped,
+    kill,
+    of_home,
+    wait_until,
+)
+from ..rank_info import RankRecord
+from ..stop_detector import StopDetector
+from . import guard, leftovers
+from .controller import GRACE_VARIABLE
+from .lease import LEASE_FILE, Lease
+from .mpiexec import MpiExec, exit_of_rank, without_chatter
+from .runtime_dirs import new_home, sweep
+
+_MISSED_BEATS = 300  # a minute: a busy machine is slow
+_CONTROLLER_ARGUMENTS = [
+    "--nodb",
+    "--IPController.broadcast_scheduler_depth=0",
+    "--IPController.use_threads=True",
+    # An engine counts from its second heartbeat on: with ipyparallel's three seconds a start takes five longer.
+    "--HeartMonitor.period=200",
+    f"--HeartMonitor.max_heartmonitor_misses={_MISSED_BEATS}",
+]
+_POLL_S = 0.03
+_LOOK_S = 5.0
+_ITSELF_S = 1.5  # so long mpiexec takes, at most, to see that all ranks have ended
+_ASKED_S = 1.5
+_NOTICED_S = 2.0
+_LEFT_EVERY_S = 0.1
+_DIGESTS = 4096
+_TAIL_LINES = 40
+
+
+class Launcher:
+    """The processes of one cluster, in a folder of their own.
+
+    Parameters
+    ----------
+    n : int
+        Engines, one MPI rank each.
+    mpi : MpiExec
+    name : str
+        The cluster's name, for `attach`.
+    grace_s : float
+        How long engines outlive their owner.
+    start_timeout_s : float
+    environment : dict
+        For the engines, beside this process's own.
+    config : GcylonConfig
+        What the ranks start with.
+    home : Path, optional
+        An existing cluster's folder.
+    """
+
+    def __init__(
+        self,
+        n: int,
+        mpi: MpiExec,
+        *,
+        name: str,
+        grace_s: float,
+        start_timeout_s: float,
+        environment: dict[str, str],
+        config: GcylonConfig,
+        home: Path | None = None,
+    ) -> None:
+        self.n = n
+        self.mpi = mpi
+        self.grace_s = grace_s
+        self.start_timeout_s = start_timeout_s
+        self.environment = environment
+        self.config = config
+        self._last_output = ""
+        self._guard: subprocess.Popen[bytes] | None = None
+        if home is None:
+            sweep()
+            self.home = new_home(f"{name}-{secrets.token_hex(4)}")
+            self._processes = self._new_processes()
+        else:
+            self.home = home
+            self._processes = self._found_processes()
+        self.lease = Lease(self.home / LEASE_FILE)
+
+    def start(self) -> Any:
+        """Start controller and engines; return the connected ipyparallel client.
+
+        Raises
+        ------
+        ClusterStartError
+            If a process ends or the time is over, with the launcher's output.
+        """
+        try:
+            self._forget_controller()
+            self._start_guard()
+            self._processes.start_controller_sync()
+            self._processes.start_engines_sync(self.n)
+            client = self.connect()
+        except Exception as error:
+            raise self._start_error(f"The cluster did not start: {error}.{self._last_of_controller()}") from error
+        self._wait_for_engines(client)
+        return client
+
+    def connect(self) -> Any:
+        """Return a client of the running controller."""
+        client = self._connect()
+        # Against messages that are played back. Live ranks send dozens a second; the default, 65,536, fills 9 MB.
+        client.session.digest_history_size = _DIGESTS
+        return client
+
+    def _connect(self) -> Any:
+        deadline = time.monotonic() + self.start_timeout_s
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return self._processes.connect_client_sync(timeout=max(min(_LOOK_S, left), 0.1))
+            except TimeoutError:
+                # One that has ended, for want of a port say, never answers.
+                if not self.has_controller():
+                    raise RuntimeError("the controller ended") from None
+                if left < _LOOK_S:
+                    raise
+
+    def _last_of_controller(self) -> str:
+        """What a controller that has ended wrote, as a part of an error."""
+        controller = self._processes.controller
+        if controller is None or self.has_controller():
+            return ""
+        return "\n--- the controller's output ---\n" + _tail(str(controller.get_output() or ""))
+
+    def start_engines(self, client: Any) -> None:
+        """Start new engines once `stop_engines` has ended the old ones.
+
+        Raises
+        ------
+        ClusterStartError
+            As `start`.
+        """
+        self._processes.start_engines_sync(self.n)
+        self._wait_for_engines(client)
+
+    def stop_engines(self, client: Any | None) -> None:
+        """End all engines. Their state is given up, so nothing waits for a stuck or a stopped one."""
+        if client is not None and client.ids:
+            with contextlib.suppress(Exception):
+                client.send_signal("SIGKILL", block=False)  # to those on other hosts, as far as the controller runs
+        kill(engines_of(str(self.home)))
+        # mpiexec ends when all engines have, and takes away what MPI made for them.
+        for process in self._alive("engine_set"):
+            end(process, by_itself_s=_ITSELF_S, asked_s=_ASKED_S)
+        leftovers.remove(self.home)
+        self._last_output = self.output()
+        self._processes.stop_engines_sync()
+
+    def forgets_engines(self, client: Any) -> bool:
+        """Whether the controller works, and has noticed that all engines are gone; waits a moment for that."""
+        return wait_until(lambda: not client.ids or not self.has_working_controller(), _NOTICED_S) and not client.ids
+
+    def stop(self, client: Any | None) -> None:
+        """End everything, and remove the folder. Idempotent."""
+        with contextlib.suppress(OSError):
+            self.lease.claim(closed=True)
+        steps: list[Callable[[], None]] = [
+            partial(self.stop_engines, client),
+            self._stop_controller,
+            self._kill_the_rest,
+        ]
+        for stop in steps:
+            with contextlib.suppress(Exception):
+                stop()
+        leftovers.remove(self.home)
+        shutil.rmtree(self.home, ignore_errors=True)
+
+    def _stop_controller(self) -> None:
+        for process in self._alive("controller"):
+            end(process, by_itself_s=0.0, asked_s=_ASKED_S)
+        self._processes.stop_controller_sync()
+
+    def _kill_the_rest(self) -> None:
+        """What is left of it on this host: nannies and the like, which end by themselves where nothing stops them."""
+        home = str(self.home)
+        if not wait_until(lambda: not of_home(home), _ITSELF_S, _LEFT_EVERY_S):
+            kill(of_home(home))
+        if self._guard is not None:
+            kill([psutil.Process(self._guard.pid)])
+            self._guard.wait(_ASKED_S)
+
+    def _alive(self, part: str) -> list[psutil.Process]:
+        """The process of a part of ipyparallel's, as long as it runs."""
+        launched = getattr(self._processes, part)
+        try:
+            found = [psutil.Process(launched.pid)] if launched is not None else []
+        except psutil.Error:
+            return []
+        return [process for process in found if is_running(process)]
+
+    def output(self) -> str:
+        """What the engines' launcher wrote."""
+        engines = self._processes.engine_set
+        if engines is None:
+            return self._last_output
+        try:
+            return Path(engines.output_file).read_text(errors="replace")
+        except OSError:
+            # ipyparallel takes the file away when it sees the process end, and keeps what was in it.
+            return str(engines.get_output()) or self._last_output
+
+    def exit_of(self, rank: int) -> str:
+        """How a rank's process ended, as far as the launcher says; "" where it does not."""
+        return exit_of_rank(self.output(), rank)
+
+    def state(self) -> dict[str, Any]:
+        """What another process needs to make this launcher again; plain values."""
+        return {
+            "n": self.n,
+            "mpi": asdict(self.mpi),
+            "grace_s": self.grace_s,
+            "start_timeout_s": self.start_timeout_s,
+            "environment": self.environment,
+            "config": self.config.as_dict(),
+            "controller_pid": self._processes.controller.pid,
+        }
+
+    def stop_detector(self, client: Any, ranks: Sequence[RankRecord]) -> StopDetector:
+        """What looks whether processes of this cluster are stopped."""
+        controller = self._processes.controller
+        pid = None if controller is None else controller.pid
+        return StopDetector(ranks, pid, str(self.home), partial(ask_nanny, client))
+
+    def is_running(self) -> bool:
+        """Whether the engines' launcher is still there."""
+        return bool(self._alive("engine_set"))
+
+    def has_controller(self) -> bool:
+        """Whether the controller is still there; it may be stopped."""
+        return bool(self._alive("controller"))
+
+    def has_working_controller(self) -> bool:
+        """Whether the controller is there, and not stopped."""
+        return any(not is_stopped(process) for process in self._alive("controller"))
+
+    def _wait_for_engines(self, client: Any) -> None:
+        deadline = time.monotonic() + self.start_timeout_s
+        while len(client.ids) < self.n:
+            if not self.is_running():
+                raise self._start_error("The engines' launcher ended before all engines had started.")
+            if time.monotonic() > deadline:
+                raise self._start_error(
+                    f"{len(client.ids)} of {self.n} engines were there after {format_seconds(self.start_timeout_s)}."
+                )
+            time.sleep(_POLL_S)
+
+    def _forget_controller(self) -> None:
+        """Clear away what is left of one that died: its files would be taken for those of the next one."""
+        if self._processes.controller is not None:
+            for process in self._alive("controller"):
+                kill([process])  # it is stopped, or does not know that its engines are gone
+                wait_until(lambda process=process: not is_running(process), _ASKED_S)  # type: ignore[misc]
+            self._processes.stop_controller_sync()
+        for file in self.home.glob("security/ipcontroller-*.json"):
+            file.unlink()
+
+    def _start_guard(self) -> None:
+        if not guard.is_there(self.home):
+            self._guard = guard.start(self.home, self.grace_s)
+
+    def _start_error(self, message: str) -> ClusterStartError:
+        tail = _tail(without_chatter(self.output()))
+        text = f"\n--- the launcher's output ---\n{tail}\n---" if tail else " The launcher wrote nothing."
+        advice = f"The command was: {' '.join(self._command())}"
+        return ClusterStartError(message + text, advice=advice, output=tail)
+
+    def _command(self) -> list[str]:
+        engines = self._processes.engine_set
+        return [] if engines is None else [word for word in engines.args if not word.startswith("--IPEngine.init")]
+
+    def _new_processes(self) -> Any:
+        ProfileDir.create_profile_dir(str(self.home))  # type: ignore[no-untyped-call]
+        processes = ipyparallel.Cluster(
+            engines="mpi", n=self.n, config=self._config(), profile_dir=str(self.home), **_QUIET
+        )
+        # The controller's file says when it is there; ipyparallel's own pause of a second is not needed.
+        processes.delay = 0.0
+        # A busy machine is slow: an engine that has not shown its heartbeat in time would be forgotten in silence.
+        patience = f"--IPController.registration_timeout={int(self.start_timeout_s)}"
+        processes.controller_args = [*_CONTROLLER_ARGUMENTS, patience]
+        return processes
+
+    def _found_processes(self) -> Any:
+        file = next(self.home.glob("security/cluster-*.json"))
+        return ipyparallel.Cluster.from_file(str(file), config=self._config(), **_QUIET)
+
+    def _config(self) -> Config:
+        config = Config()
+        config.LocalControllerLauncher.controller_cmd = [sys.executable, "-m", "gcylon_lab.cluster.launch.controller"]
+        config.LocalControllerLauncher.environment = self._variables()
+        engines = config.MPIEngineSetLauncher
+        engines.engine_cmd = [sys.executable, "-m", "gcylon_lab.cluster.launch.engine_process"]
+        engines.mpi_cmd = [self.mpi.path]
+        engines.mpi_args = list(self.mpi.arguments)
+        engines.environment = self.mpi.environment | self.environment | self._variables()
+        # As above; ipyparallel's own limit is five seconds.
+        engines.engine_args = [
+            f"--IPEngine.timeout={self.start_timeout_s}",
+            f"--IPEngine.max_heartbeat_misses={_MISSED_BEATS}",
+            f"--IPEngine.init_mpi={_init(self.home, self.grace_s, self.config)}",
+        ]
+        return config
+
+    def _variables(self) -> dict[str, str]:
+        return {HOME_VARIABLE: str(self.home), GRACE_VARIABLE: repr(self.grace_s), "PYTHONPATH": self._python_path()}
+
+    def _python_path(self) -> str:
+        """Where engines find this very package, also when it is not installed."""
+        given = self.environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+        paths = [path for path in given.split(os.pathsep) if path]
+        here = Path(__file__).resolve().parents[3]
+        if here.name not in ("site-packages", "dist-packages"):
+            paths.append(str(here))
+        return os.pathsep.join(dict.fromkeys(paths))
+
+
+_QUIET = {"load_profile": False, "shutdown_atexit": False, "log_level": logging.CRITICAL}
+
+
+def _init(home: Path, grace_s: float, config: GcylonConfig) -> str:
+    """What ipyparallel runs on each rank, in the namespace of ``%px``, before the engine says that it is there."""
+    start = f"engine.start({str(home)!r}, {grace_s!r}, {config.as_dict()!r})"
+    return f"import gcylon_lab as gl; from gcylon_lab.cluster.engine import engine; {start}; del engine"
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.splitlines()[-_TAIL_LINES:])

@@ -1,0 +1,110 @@
+"""A transport for device memory on top of one that carries everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .device_waits import DeviceWaits
+from .plain_window import PlainWindows
+from .transport import Int64s, Receive, Send, Transport, Window
+
+
+class Overlay(PlainWindows):
+    """Hands votes, texts, deadlines, revokes and recovery to the transport beneath.
+
+    Parameters
+    ----------
+    base : Transport
+        Whose ranks these are.
+    """
+
+    name = "overlay"
+    completes_in_finish = False
+
+    def __init__(self, base: Transport) -> None:
+        self.base = base
+        self.rank, self.size, self.host = base.rank, base.size, base.host
+
+    def agree(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. Every rank's numbers, shape (size, n)."""
+        return self.base.agree(values)
+
+    def share(self, payload: bytes) -> list[bytes]:
+        """Collective: all ranks call it. Every rank's bytes."""
+        return self.base.share(payload)
+
+    def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
+        """Collective: all ranks call it. Move bytes."""
+        self.base.exchange(window, sends, receives)
+
+    def finish(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. As `agree`, after all transfers."""
+        return self.base.finish(values)
+
+    def drain(self) -> None:
+        """Wait until what this rank has sent may be changed."""
+
+    def check(self) -> None:
+        """Raise if this rank must leave what it waits for."""
+        self.base.check()
+
+    def set_deadline(self, timeout_s: float | None) -> None:
+        """Let collectives raise `DeadlineExceeded` once this much time has passed; None lifts it."""
+        self.base.set_deadline(timeout_s)
+
+    def revoke(self) -> None:
+        """Make every rank leave its collective. May be called from any thread, more than once."""
+        self.base.revoke()
+
+    def recover(self) -> None:
+        """Collective: all ranks call it. Make the transport usable after a revoke."""
+        self.base.recover()
+
+    def close(self) -> None:
+        """Release what the transport holds. Idempotent."""
+        self.base.close()
+
+    def __getattr__(self, name: str) -> Any:
+        # What only one kind of base has (progress, abort, revocable).
+        if name == "base":
+            raise AttributeError(name)
+        return getattr(self.base, name)
+
+
+class QueuedOverlay(Overlay):
+    """An overlay whose exchanges are queued on streams of its own, and are complete after the next `finish`.
+
+    Parameters
+    ----------
+    base : Transport
+        Whose ranks these are.
+    waits : DeviceWaits
+        Over the streams.
+    """
+
+    completes_in_finish = True
+
+    def __init__(self, base: Transport, waits: DeviceWaits) -> None:
+        super().__init__(base)
+        self._waits = waits
+        # What is under way writes to and reads from, after an error until the next recovery.
+        self._kept: list[Any] = []
+        self._sent: list[Any] = []
+
+    def finish(self, values: Int64s) -> Int64s:
+        """Collective: all ranks call it. Every rank's numbers, once what all ranks have queued is done."""
+        self._waits.for_streams()
+        result = self.base.finish(values)
+        self._forget()
+        return result
+
+    def drain(self) -> None:
+        """Wait until what this rank has sent may be changed."""
+        self._waits.for_streams()
+        self._sent.clear()
+
+    def _forget(self) -> None:
+        """Let go of what nobody writes to or reads from any more."""
+        self._kept.clear()
+        self._sent.clear()

@@ -1,0 +1,1 @@
+"""How rows travel between ranks: routes, rounds, and where received rows go."""

@@ -1,0 +1,105 @@
+"""What ranks tell each other before rows travel: how many go where, where the result is, or that it does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import numpy as np
+
+from ...backends.host.column_buffers import MOST_CHARS, text_places
+from ...errors import BudgetExceeded
+from ...memory.out_of_memory import memory_errors
+from ..exec.agreement import VoteKind, vote_room
+from ..exec.operation import Int64s, Operation
+from ..exec.remote_write import Written
+from ..store.part import Part
+from .placement import Sink, WritableSink
+from .rounds import Route
+from .routes import HashRoute
+
+
+def count_rows(operation: Operation, part: Part, route: Route, chunk_rows: int) -> tuple[Int64s, Int64s]:
+    """Collective: all ranks call it. Rows, and bytes of variable columns, from each rank (first axis) to each.
+
+    Returns
+    -------
+    ndarray of int64, ndarray of int64
+        Each of shape (size, size).
+    """
+    rows_to, variable_to = route.count(operation, part, chunk_rows)
+    votes = operation.vote(VoteKind.COUNT, np.concatenate((rows_to, variable_to)))
+    return votes[:, : operation.size], votes[:, operation.size : 2 * operation.size]
+
+
+def written_chars(part: Part, route: HashRoute, operation: Operation) -> Int64s | None:
+    """Characters that go from this rank to each; without rows none, and then this rank is in nobody's way."""
+    if part.rows:
+        return route.chars
+    return np.zeros((operation.size, len(text_places(operation.schema))), np.int64)
+
+
+def agree_on_writing(operation: Operation, chars: Int64s | None) -> Written | None:
+    """Collective: all ranks call it. What all ranks know where all can write their rows; None on all where one cannot.
+
+    Parameters
+    ----------
+    operation : Operation
+    chars : ndarray of int64, shape (size, texts), optional
+        Bytes of the characters that go to each rank; None where this rank cannot write.
+    """
+    if not operation.vote(VoteKind.COUNT, (chars is not None,))[:, 0].all():
+        return None
+    assert chars is not None
+    lacking = operation.lacking or [False] * len(operation.schema.columns)  # without rows nothing is lacking
+    mine = np.concatenate((lacking, chars.reshape(-1))).astype(np.int64)  # more numbers than a vote has room for
+    every = np.array([np.frombuffer(text, np.int64) for text in operation.workspace.transport.share(mine.tobytes())])
+    sent = every[:, len(lacking) :].reshape(operation.size, *chars.shape)
+    if (sent.sum(axis=0) > MOST_CHARS).any():
+        return None
+    return Written(tuple(every[:, : len(lacking)].max(axis=0) > 0), sent)
+
+
+def meet(operation: Operation, sinks: Sequence[Sink]) -> None:
+    """Collective: all ranks call it. Let ranks know where the results of others are, by votes: where a rank has no
+    memory for its result, no other waits for the place of it."""
+    writable = [sink for sink in sinks if isinstance(sink, WritableSink)]
+    if not writable:
+        return
+    told = [sink.announce() for sink in writable]
+    ends = np.cumsum([0, *map(len, told)]).tolist()
+    every = (
+        _announced(operation, np.concatenate(told)) if operation.overlaps else np.zeros((operation.size, 0), np.int64)
+    )
+    for sink, start, stop in zip(writable, ends, ends[1:], strict=False):
+        sink.meet(every[:, start:stop])
+
+
+def _announced(operation: Operation, numbers: Int64s) -> Int64s:
+    """Collective: all ranks call it. Numbers of all ranks, as many on each; shape (size, numbers)."""
+    room, found = vote_room(operation.size), []
+    for start in range(0, max(len(numbers), 1), room):
+        some = numbers[start : start + room]
+        # What was exposed for it shall be kept: nothing is complete yet.
+        found.append(operation.vote(VoteKind.COUNT, some, completes=False)[:, : len(some)])
+    return np.concatenate(found, axis=1)
+
+
+def memory_named(operation: Operation) -> AbstractContextManager[None]:
+    """On GPUs the allocator says what does not fit; elsewhere a MemoryError is the machine's, not the budget's."""
+    on_gpu = operation.workspace.backend.on_gpu
+    return memory_errors(operation.workspace.budget, operation.verb) if on_gpu else nullcontext()
+
+
+def go_on(operation: Operation, error: BudgetExceeded) -> BudgetExceeded:
+    """Collective: all ranks call it. Let no rank go on alone where only some ran out of memory: each learns of it.
+
+    Returns
+    -------
+    BudgetExceeded
+        The same on all ranks, for one that cannot go on.
+    """
+    told = error if error.agreed else operation.tell(error)
+    if not isinstance(told, BudgetExceeded):
+        raise told from None
+    return told.with_traceback(None)  # whose frames would hold what the failed work has made

@@ -1,0 +1,139 @@
+"""From a route to a result: plan, count where the result is placed, and run the rounds into the right sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import BudgetExceeded
+from ..exec.operation import Operation
+from ..exec.remote_write import Written
+from ..plan.table_stats import Shapes
+from ..store.part import Part, Partitioning
+from .counting import agree_on_writing, count_rows, go_on, meet, memory_named, written_chars
+from .placement import Int64s, PlacedSink, Sink
+from .remote_write_batches import WrittenTurns, turns_for
+from .remote_write_sink import WrittenSink
+from .round_sinks import KeptSink, StagedSink
+from .rounds import Route, exchange_rounds
+from .routes import HashRoute
+
+
+def exchange_table(
+    operation: Operation, part: Part, route: Route, shapes: Shapes, partitioning: Partitioning | None = None
+) -> Part:
+    """Collective: all ranks call it. Move a table along a route, by the strategy that the plan chooses.
+
+    Parameters
+    ----------
+    operation : Operation
+        Opened.
+    part : Part
+        The rows of this rank that travel.
+    route : Route
+        Where they go.
+    shapes : Shapes
+        What the plan sees.
+    partitioning : Partitioning, optional
+        Of the result.
+
+    Returns
+    -------
+    Part
+        This rank's part of the result.
+    """
+    plan = operation.make_plan(shapes, compare=False)
+    counted: tuple[int, ...] | None = None
+    written: Written | None = None
+    if plan.strategy == "staged":
+        plan = operation.make_plan(shapes)
+    else:
+        rows, variable = count_rows(operation, part, route, plan.chunk_rows)
+        counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
+        if operation.writes_variable:
+            assert isinstance(route, HashRoute)
+            written = agree_on_writing(operation, written_chars(part, route, operation))
+            if written is None:
+                route.pack()
+                shapes = replace(shapes, writable=False)
+        plan = operation.make_plan(shapes, counted)
+    if plan.strategy != "staged":
+        try:
+            with memory_named(operation):  # until all ranks have met: an error after that is told by a vote
+                route.prepare(operation, part, plan.chunk_rows)
+                sink = _placed(operation, rows, written)
+            return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
+        except BudgetExceeded as error:
+            # Strings longer than their mean, for example.
+            if operation.request.strategy != "auto" or not operation.may_stage:
+                raise
+            go_on(operation, error)
+        plan = operation.make_plan(shapes, counted, "staged")
+        operation.record.reason = "because the result turned out larger than counted"
+        shapes = replace(shapes, writable=False)
+    route.forget()
+    turns = turns_for(operation, route, shapes, plan.rounds)
+    if turns:
+        assert isinstance(route, HashRoute)
+        chunks = WrittenTurns(operation, part, route, shapes, plan.chunk_rows).run(turns)
+        return Part(operation.workspace, operation.schema, chunks, partitioning)
+    sink = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
+    return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A table that moves, where all ranks know how many of its rows go where.
+
+    Attributes
+    ----------
+    operation, part, route
+        As for `exchange_table`.
+    rows : ndarray of int64, shape (size, size)
+        From each rank (first axis) to each.
+    chunk_rows : int
+        Most rows of this rank that are split along the route at a time.
+    """
+
+    operation: Operation
+    part: Part
+    route: Route
+    rows: Int64s
+    chunk_rows: int
+
+
+def exchange_counted(tables: Sequence[Counted]) -> list[Part]:
+    """Collective: all ranks call it. Move tables into results that are held, with one wait for all of them.
+
+    Raises
+    ------
+    BudgetExceeded
+        If they do not fit; `go_on` lets all ranks know.
+    """
+    sinks: list[Sink] = []
+    for one in tables:
+        one.route.prepare(one.operation, one.part, one.chunk_rows)
+        sinks.append(_placed(one.operation, one.rows))
+    meet(tables[0].operation, sinks)
+    for place, (one, sink) in enumerate(zip(tables, sinks, strict=True), 1):
+        exchange_rounds(one.operation, one.part, one.route, sink, one.chunk_rows, last=place == len(tables))
+    made = zip(tables, sinks, strict=True)
+    return [Part(one.operation.workspace, one.operation.schema, sink.finish(), None) for one, sink in made]
+
+
+def _placed(operation: Operation, rows: Int64s, written: Written | None = None) -> Sink:
+    workspace, schema = operation.workspace, operation.schema
+    if written is not None:
+        return WrittenSink(workspace, schema, rows, operation.rank, written)
+    if schema.variable and workspace.backend.on_gpu:
+        return KeptSink(workspace, schema)
+    return PlacedSink(workspace, schema, rows, operation.rank)
+
+
+def _run(
+    operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int, partitioning: Partitioning | None
+) -> Part:
+    meet(operation, [sink])
+    operation.see_pieces()
+    exchange_rounds(operation, part, route, sink, chunk_rows)
+    return Part(operation.workspace, operation.schema, sink.finish(), partitioning)

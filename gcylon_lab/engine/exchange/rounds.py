@@ -1,0 +1,368 @@
+"""The one exchange loop: vote, exchange, take in, until no rank has rows left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...backends.protocol.data import Data
+from ...backends.protocol.scattering import Scattering
+from ...comm.transport import Receive, Send, WritableWindows
+from ...errors import BudgetExceeded, CommError
+from ...memory.budget import Reservation, exceeded
+from ...profiling import span
+from ..exec.agreement import VoteKind, agreed
+from ..exec.operation import Operation
+from ..store.part import Part
+from ..store.workspace import Workspace
+from .placement import Arrivals, Sink, WritableSink
+from .remote_write_sink import WrittenSink
+
+Int64s = npt.NDArray[np.int64]
+
+# Where nothing has to be done between rounds they are queued ahead of the GPU, so many at the most: what has been
+# queued cannot be called back by a revoke.
+_ROUNDS_AHEAD = 16
+_MOST_PARTS = 64  # a round is split into so many at the most, and each of them again where that is not enough
+
+
+@dataclass
+class Outgoing:
+    """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``.
+
+    ``stays`` says that they are a part's own, and so longer there than the operation. With a ``scattering``
+    there are ``views``, some of its pieces from ``piece`` on, as they are: rows are not in the order of ranks, and only
+    their numbers count.
+    """
+
+    data: Data | None
+    starts: Int64s
+    stops: Int64s
+    reservation: Reservation | None = None
+    stays: bool = False
+    scattering: Scattering | None = None
+    views: tuple[Data, ...] = ()
+    piece: int = 0
+
+    @property
+    def rows(self) -> Int64s:
+        """Rows for each rank."""
+        return self.stops - self.starts
+
+    @property
+    def sends(self) -> bool:
+        """Whether there is anything: ranks without rows join rounds too."""
+        return self.data is not None or bool(self.views)
+
+    def split(self, parts: int) -> list[Outgoing]:
+        """Cut into consecutive rounds; rows for each rank stay in order."""
+        edges = [self.starts + self.rows * i // parts for i in range(parts + 1)]
+        return [Outgoing(self.data, edges[i], edges[i + 1], self.reservation, self.stays) for i in range(parts)]
+
+
+class Route(Protocol):
+    """Says which rows of this rank's part go where."""
+
+    keep_order: bool
+
+    def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
+        """Rows and bytes of variable columns for each rank, of the whole part; each of shape (size,)."""
+        ...
+
+    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[Outgoing] | None:
+        """What leaves in each round, where that is known without making pieces."""
+        ...
+
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+        """Where the rows of a piece go, which begins at ``first_row`` of this rank's part."""
+        ...
+
+    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Get ready for rounds of chunks of so many rows, after counting."""
+        ...
+
+    def forget(self) -> None:
+        """Give back what was kept from counting."""
+        ...
+
+
+def exchange_rounds(
+    operation: Operation, part: Part, route: Route, sink: Sink, chunk_rows: int, *, last: bool = True
+) -> None:
+    """Collective: all ranks call it. Move all rows of all parts along their route into the sinks.
+
+    A rank without rows left joins every round. Where a round does not fit on
+    some rank, all ranks split it alike, as the votes let each of them compute.
+    Where every row has its place already, and senders write there by address,
+    no rank has to make room for a round, and none is voted on.
+    Unless it is the last exchange of several that follow each other, rows may
+    still be on their way when it returns.
+
+    Raises
+    ------
+    BudgetExceeded
+        If a round of one row from each rank does not fit, on all ranks.
+    """
+    every = _outgoing(operation, part, route, chunk_rows)
+    addressed = sink if isinstance(sink, WritableSink) and sink.addressed else None
+    copied = _run_rounds(operation, sink, every) if addressed is None else _send_all(operation, addressed, every)
+    if operation.overlaps and not last and sink.in_place:
+        if copied:  # by this rank: the copies it sends take memory that the next exchange may need
+            operation.settle()
+    elif operation.overlaps:
+        operation.settle()
+        votes = operation.vote(VoteKind.ROUND, (operation.record.rounds_done,))  # the last round is complete only now
+        if addressed is not None:  # each has done its own
+            operation.record.rounds = operation.record.rounds_done = int(votes[:, 0].max())
+        sink.close()
+
+
+def _run_rounds(operation: Operation, sink: Sink, every: Iterator[tuple[Outgoing, int]]) -> bool:
+    """Collective: all ranks call it. Vote on each round and run it; whether this rank has sent copies."""
+    copied = False
+    for outgoing, remaining in _with_empty_rounds(every, operation.size):
+        copied |= outgoing.reservation is not None
+        pending = [outgoing]
+        del outgoing
+        while pending:
+            pending = _round(operation, sink, pending, remaining)
+        if operation.rounds_left == 0:
+            operation.record.rounds = operation.record.rounds_done  # fewer than planned where chunks were joined
+            break
+    return copied
+
+
+def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[Outgoing, int]]) -> bool:
+    """Send all rows of this rank to their places, in rounds of its own; whether it has sent copies.
+
+    What goes wrong is told by the next vote, as nobody waits for this rank before.
+    """
+    copied = False
+    operation.count_bytes(np.zeros(operation.size, np.int64), sink.coming_bytes)
+    for outgoing, operation.rounds_left in every:
+        copied |= outgoing.reservation is not None
+        if operation.under_way or operation.record.rounds_done % _ROUNDS_AHEAD == 0:
+            operation.settle()
+        _exchange(operation, sink, outgoing, [memoryview(b"")] * operation.size, None, False)
+        if outgoing.reservation is None and not outgoing.stays:
+            operation.settle()  # what was sent is not held beyond this round
+        operation.count_round()
+    return copied
+
+
+def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
+    """Give what leaves in each round, and about how many rounds come after it (0 for the last one only)."""
+    workspace, first_row = operation.workspace, 0
+    ready = route.scattered(operation, part, chunk_rows)
+    if ready is not None:
+        rounds = len(part.edges(chunk_rows)) - 1
+        for done, outgoing in enumerate(ready, 1):
+            yield outgoing, rounds - done
+        return
+    left, views = len(part.edges(chunk_rows)) - 1, part.gives_views(chunk_rows)
+    for piece in part.pieces(workspace, chunk_rows):
+        left -= 1
+        casting = operation.casts(piece)
+        del piece
+        for data in casting:
+            rows = data.rows
+            first_row += rows
+            # Where joining chunks did not fit, there are more pieces than were counted.
+            after = max(left, 1) if first_row < part.rows else 0
+            stays = views and data.schema == part.schema
+            for outgoing, remaining in _halving(operation, route, data, first_row - rows, after):
+                outgoing.stays = stays and outgoing.reservation is None
+                yield outgoing, remaining
+            del data, outgoing  # before the next piece is read back
+
+
+def _halving(
+    operation: Operation, route: Route, data: Data, first_row: int, left: int
+) -> Iterator[tuple[Outgoing, int]]:
+    """Split a piece along the route; where that does not fit in memory, its halves one after the other."""
+    backend = operation.workspace.backend
+    outgoing = _split(operation, route, data, first_row)
+    if outgoing is not None:
+        yield outgoing, left
+        if outgoing.reservation is not None:
+            operation.release_when_sent(outgoing.reservation)
+        return
+    half = data.rows // 2
+    yield from _halving(operation, route, backend.slice(data, 0, half), first_row, left + 1)
+    yield from _halving(operation, route, backend.slice(data, half, data.rows), first_row + half, left)
+
+
+def _split(operation: Operation, route: Route, data: Data, first_row: int) -> Outgoing | None:
+    """Split a piece along the route; None where its halves may fit, but it does not."""
+    try:
+        return route.split(operation.workspace, data, first_row)
+    except operation.workspace.out_of_memory:
+        if operation.under_way:
+            operation.settle()  # what the last round sent may be in the way
+            return _split(operation, route, data, first_row)
+        if data.rows <= 1:
+            raise
+        return None
+
+
+def _with_empty_rounds(real: Iterator[tuple[Outgoing, int]], size: int) -> Iterator[tuple[Outgoing, int]]:
+    yield from real
+    none = np.zeros(size, dtype=np.int64)
+    while True:
+        yield Outgoing(None, none, none), 0
+
+
+def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining: int) -> list[Outgoing]:
+    """Vote on the first pending round and run it, or split it; returns what is pending then."""
+    outgoing, size, rank = pending[0], operation.size, operation.rank
+    ahead = operation.overlaps and sink.in_place
+    if operation.overlaps and (not ahead or operation.under_way or operation.record.rounds_done % _ROUNDS_AHEAD == 0):
+        operation.settle()  # what the last round sent takes none of this round's room
+    messages, packed_bytes = _pack(operation.workspace, outgoing)
+    message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
+    budget = operation.workspace.budget
+    lacking = max(0, packed_bytes - budget.remaining_bytes)
+    if lacking:
+        messages.clear()  # all ranks will split this round
+    with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
+        free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
+        numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes, [operation.largest_piece_percent]))
+        votes = operation.vote(VoteKind.ROUND, numbers, completes=not ahead)
+        failure = _take_in(sink) if operation.overlaps and not ahead else None
+        rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
+        operation.rounds_left = int(votes[:, 0].max())
+        needs = sink.needs(rows, message_matrix)
+        if (needs > votes[:, 1]).any():
+            if failure is not None:
+                raise failure
+            return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
+        if not operation.record.rounds_done:
+            growing = np.maximum(votes[:, 2 + 2 * size, None], 100) / 100
+            operation.see_needs(
+                sink.needs(np.ceil(rows * growing).astype(np.int64), np.ceil(message_matrix * growing).astype(np.int64))
+            )
+        arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
+        _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
+        if failure is not None:
+            raise failure
+        if packed_bytes or (outgoing.sends and outgoing.reservation is None and not outgoing.stays):
+            operation.settle()  # what was sent is not held beyond this round
+    if not operation.overlaps:
+        sink.close()
+        operation.workspace.spill.flush()  # what is leaving would be in the next round's way, which plans do not count
+    operation.count_round()
+    return pending[1:]
+
+
+def _take_in(sink: Sink) -> Exception | None:
+    """Take in the round before, which is complete; returns what goes wrong with that.
+
+    The others are on their way into the exchange of the round that was just voted on: a rank that left now would
+    let them wait. It takes part, and tells its error in the next vote.
+    """
+    try:
+        sink.close()
+        sink.settle()
+    except CommError:
+        raise
+    except Exception as error:
+        return error
+    return None
+
+
+def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[Any], int]:
+    """Pack the variable columns for each rank; the same rows for several ranks are packed once."""
+    packed: dict[tuple[int, int], Any] = {}
+    messages = []
+    if outgoing.scattering is not None:  # nothing of its rows is packed
+        return [memoryview(b"")] * len(outgoing.starts), 0
+    for start, stop in zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True):
+        if (start, stop) not in packed:
+            if outgoing.data is None or start == stop:
+                packed[start, stop] = memoryview(b"")
+            else:
+                packed[start, stop] = workspace.backend.pack_variable(outgoing.data, start, stop)
+        messages.append(packed[start, stop])
+    return messages, sum(message.nbytes for message in packed.values())
+
+
+def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> int:
+    """Into how many rounds to split: the same on all ranks, for it comes of the votes alone."""
+    if rows.max() <= 1:
+        worst = int(np.argmax(needs - free))
+        limit = operation.limits[worst]
+        # Made elsewhere: an error that its own frame holds is there until the next gc, with all that was exchanged.
+        raise agreed(_no_room(operation, int(needs[worst]), limit - int(free[worst]), limit, worst))
+    # Where nothing is free, or less than nothing once the messages are packed, halving finds what fits.
+    wanted = int(np.ceil(np.where(free > 0, needs / np.maximum(free, 1), 2).max()))
+    return max(2, min(wanted, int(rows.max()), _MOST_PARTS))
+
+
+def _no_room(operation: Operation, needed: int, used: int, limit: int, rank: int) -> BudgetExceeded:
+    error = exceeded(f"A round of {operation.verb}", needed, used, limit, rank=rank)
+    operation.advise(error)
+    return error
+
+
+def _exchange(
+    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[Any], arrivals: Arrivals | None, packed: bool
+) -> None:
+    """Move what leaves; without ``arrivals`` others do not wait for it, and what comes is no concern of the round."""
+    transport = operation.workspace.transport
+    try:
+        window, places = sink.window(outgoing.rows, packed)
+        message_bytes = np.array([message.nbytes for message in messages], dtype=np.int64)
+        sent, received = (outgoing.rows * sink.sent_row_bytes).astype(np.int64) + message_bytes, 0
+        receives: list[Receive] = []
+        if arrivals is not None:
+            receives = sink.open(arrivals)
+            received = int(arrivals.rows.sum() * sink.received_row_bytes) + int(arrivals.message_bytes.sum())
+        operation.count_bytes(sent, received)
+        with span("exchange", "transfer", bytes=int(sent.sum()) if arrivals is None else received):
+            if outgoing.scattering is not None:
+                _scatter(operation, sink, outgoing, outgoing.scattering, places)
+            else:
+                assert outgoing.data is None or not isinstance(sink, WrittenSink)  # it has no place for what is packed
+                transport.exchange(window, _sends(operation, outgoing, messages, places), receives)
+    except CommError:
+        raise
+    except BaseException:
+        # The others are in the exchange already, or on their way into it: no vote can tell them.
+        if arrivals is not None:
+            transport.revoke()
+        raise
+
+
+def _scatter(operation: Operation, sink: Sink, outgoing: Outgoing, scattering: Scattering, places: Int64s) -> None:
+    """Let this rank's kernels write a piece's rows into the results of all ranks."""
+    transport = operation.workspace.transport
+    assert isinstance(transport, WritableWindows)
+    assert isinstance(sink, WritableSink)
+    if not scattering.aimed:
+        sink.aim(scattering, places - scattering.rows[: outgoing.piece].sum(axis=0))  # of the part, not of this piece
+    with transport.writing():
+        scattering.put(outgoing.piece, outgoing.views)
+
+
+def _widths(operation: Operation) -> list[int]:
+    return [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
+
+
+def _sends(operation: Operation, outgoing: Outgoing, messages: list[Any], places: Int64s) -> list[Send]:
+    sends: list[Send] = []
+    if outgoing.data is None:
+        return sends
+    widths = _widths(operation)
+    for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
+        if start == stop:
+            continue
+        views = operation.workspace.backend.fixed_views(outgoing.data, start, stop)
+        first = int(places[rank])
+        sends += [Send(rank, view, i, first * width) for i, (view, width) in enumerate(zip(views, widths, strict=True))]
+        if messages[rank].nbytes:
+            sends.append(Send(rank, messages[rank]))
+    return sends

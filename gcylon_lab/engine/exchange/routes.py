@@ -1,0 +1,279 @@
+"""Routes: which rows of a rank's part go to which rank."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from ...backends.host.column_buffers import held_row_bytes, text_places
+from ...backends.protocol.data import Data, Ids
+from ...backends.protocol.scattering import (
+    MOST_SCATTERED,
+    Scattering,
+    Scatters,
+    Writes,
+    scatter_bytes,
+)
+from ...backends.protocol.schema import Label
+from ...errors import BudgetExceeded
+from ...memory.budget import Reservation
+from ...profiling import span
+from ..exec.operation import Operation
+from ..plan.table_stats import id_bytes
+from ..store.part import Part
+from ..store.views import view_of
+from ..store.workspace import Workspace
+from .rounds import Outgoing
+
+Int64s = npt.NDArray[np.int64]
+
+
+class HashRoute:
+    """Each row goes to the rank that the hash form of its keys names.
+
+    Parameters
+    ----------
+    keys : sequence of labels
+        Key columns.
+    size : int
+        World size.
+    keep_order : bool
+        Whether the result is in (source rank, row) order.
+    """
+
+    def __init__(self, keys: Sequence[Label], size: int, *, keep_order: bool) -> None:
+        self.keep_order = keep_order
+        self._keys = list(keys)
+        self._size = size
+        self._ids: Ids | None = None
+        self._held: Reservation | None = None
+        self._edges: list[int] = []
+        self._scattering: Scattering | None = None
+        self._packs = False
+        self.chars: Int64s | None = None  # that go to each rank, of each text, where all columns are written
+
+    @property
+    def columns(self) -> list[Label]:
+        """What the ids are made of."""
+        return self._keys
+
+    def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
+        """Hash the keys of all pieces once; the ids are kept for the rounds where memory allows."""
+        backend, size = operation.workspace.backend, self._size
+        rows, variable = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        self._keep(operation, part)
+        with span("partition", "algorithm", bytes=part.nbytes):
+            self._count_pieces(operation, part, chunk_rows, rows, variable)
+        if self._ids is not None:  # counted at once: on a GPU each count is a wait
+            self.prepare(operation, part, chunk_rows)
+            scattering = self._scattering
+            rows = backend.count_ids(self._ids, size) if scattering is None else scattering.rows.sum(axis=0)
+            if self.chars is not None:
+                variable = self._written_bytes(operation, rows, self.chars)
+        return rows, variable
+
+    def _count_pieces(self, operation: Operation, part: Part, chunk_rows: int, rows: Int64s, variable: Int64s) -> None:
+        """Hash the keys of all pieces; add what each rank gets of those whose ids are not kept."""
+        backend, size, first = operation.workspace.backend, self._size, 0
+        for data in key_pieces(operation, part, chunk_rows, self.columns, joined=not self._knows_places(operation)):
+            kept = None if self._ids is None else self._ids[first : first + data.rows]
+            ids = self.ids_of(operation.workspace, data, first, kept)
+            if kept is None:
+                rows += backend.count_ids(ids, size)
+            if operation.schema.variable and (kept is None or not self._writes(operation)):
+                variable += backend.variable_bytes(data, ids, size)
+            if kept is not None and ids is not kept:
+                kept[:] = ids
+            first += data.rows
+            del data, ids
+
+    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Where this rank's kernels write into the others' results, find the place of every row."""
+        backend, joined = operation.workspace.backend, not operation.is_ready
+        edges = part.edges(chunk_rows) if joined else part.view_edges(chunk_rows)
+        if edges == self._edges or self._ids is None or not part.rows:
+            return
+        if self._writes(operation):
+            self._scattering, self._edges = None, edges
+            self._weigh(operation, part, chunk_rows)
+        elif self._scatters(operation):
+            assert isinstance(backend, Scatters)
+            self._scattering, self._edges = None, edges
+            self._scattering = self._find_places(backend, self._ids)
+
+    def _find_places(self, backend: Scatters, ids: Ids) -> Scattering:
+        """Where each row that travels goes."""
+        return backend.scattering(ids, self._size, self._edges)
+
+    def _weigh(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Find the place of every row, and how many characters go where."""
+        backend = operation.workspace.backend
+        assert isinstance(backend, Writes) and self._ids is not None
+        writing = backend.writing(self._ids, self._size, self._edges, operation.schema)
+        for place, data in enumerate(each_piece(operation, part, chunk_rows, joined=False)):
+            writing.weigh(place, data)
+        self._scattering, self.chars = writing, writing.chars().sum(axis=0)
+
+    def _written_bytes(self, operation: Operation, rows: Int64s, chars: Int64s) -> Int64s:
+        """What the variable columns of so many rows take once they are written."""
+        assert operation.lacking is not None
+        each = held_row_bytes(operation.schema, operation.lacking) - operation.schema.row_bytes
+        variable: Int64s = np.ceil(rows * each).astype(np.int64) + chars.sum(axis=1)
+        return variable
+
+    def again(self) -> HashRoute:
+        """The same for other rows: nothing is kept yet."""
+        return HashRoute(self._keys, self._size, keep_order=self.keep_order)
+
+    def pack(self) -> None:
+        """Let variable columns be packed, as some rank cannot write them."""
+        self._packs, self.chars, self._scattering, self._edges = True, None, None, []
+
+    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[Outgoing] | None:
+        """What leaves in each round, in views of the part's chunks; None where pieces have to be made for it."""
+        if self._scattering is None or not operation.is_ready or self._edges != part.view_edges(chunk_rows):
+            return None
+        return self._rounds(operation, part, chunk_rows, self._scattering)
+
+    def _rounds(self, operation: Operation, part: Part, chunk_rows: int, scattering: Scattering) -> Iterator[Outgoing]:
+        first, none = 0, np.zeros(self._size, np.int64)
+        for views in part.views(operation.workspace, chunk_rows):
+            rows = scattering.rows[first : first + len(views)].sum(axis=0)
+            yield Outgoing(None, none, rows, stays=True, scattering=scattering, views=tuple(views), piece=first)
+            first += len(views)
+
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+        """Reorder a piece by rank, in a copy of its own."""
+        backend, size = workspace.backend, self._size
+        if size == 1:
+            return Outgoing(piece, np.zeros(1, np.int64), np.full(1, piece.rows, np.int64))
+        scattered = self._scattered(piece, first_row)
+        if scattered is not None:
+            return scattered
+        scratch = backend.partition_scratch_bytes(piece.rows, size)
+        # Its variable columns are packed next: a copy that leaves no room for that would be of no use.
+        packed = max(0, piece.nbytes - piece.rows * piece.schema.row_bytes)
+        reservation = workspace.budget.reserve(piece.nbytes + scratch + packed, "Partitioning a chunk")
+        with span("partition", "algorithm", bytes=piece.nbytes):
+            if self._ids is None:
+                ids = self.ids_of(workspace, piece, first_row)
+            else:
+                ids = self._ids[first_row : first_row + piece.rows]
+            data, offsets = backend.partition(piece, ids, size)
+        if data.nbytes <= reservation.nbytes:
+            reservation.resize(data.nbytes)
+        return Outgoing(data, offsets[:-1], offsets[1:], reservation)
+
+    def _scattered(self, piece: Data, first_row: int) -> Outgoing | None:
+        """A piece whose rows a kernel writes to where they belong; None where their places were not found before."""
+        if self._scattering is None:
+            return None
+        place = bisect_left(self._edges, first_row)
+        if self._edges[place : place + 2] != [first_row, first_row + piece.rows]:
+            return None
+        rows = self._scattering.rows[place]
+        return Outgoing(None, np.zeros_like(rows), rows, scattering=self._scattering, views=(piece,), piece=place)
+
+    def ids_of(self, workspace: Workspace, piece: Data, first_row: int, into: Ids | None = None) -> Ids:
+        """The rank of each row of a piece, which begins at ``first_row`` of this rank's part; it may be put ``into``
+        an array that is given."""
+        return workspace.backend.partition_ids(piece, self._keys, self._size, into)
+
+    def forget(self) -> None:
+        """Give back the kept ids."""
+        self._ids = self._scattering = self.chars = None
+        self._edges = []
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+
+    def _keep(self, operation: Operation, part: Part) -> None:
+        workspace, size, rows = operation.workspace, self._size, part.rows
+        chunks = len(part.chunks) if operation.is_ready else 0
+        counted = 1 + len(text_places(operation.schema)) if self._writes(operation) else self._scatters(operation)
+        counts = scatter_bytes(rows, size * counted, chunks) if counted else 0
+        try:
+            self._held = workspace.budget.reserve(rows * id_bytes(size) + counts, "Partition ids")
+        except BudgetExceeded:
+            return  # they are computed again in each round
+        self._ids = workspace.backend.new_ids(rows, size)
+
+    def _knows_places(self, operation: Operation) -> bool:
+        """Whether rows are written to places that are found once for all of them, where they are ready for it."""
+        return operation.is_ready and (self._scatters(operation) or self._writes(operation))
+
+    def _writes(self, operation: Operation) -> bool:
+        """Whether texts and missing values are written too: the same on all ranks."""
+        return not self._packs and operation.writes_variable
+
+    def _scatters(self, operation: Operation) -> bool:
+        return operation.workspace.scatters and not operation.schema.variable and 1 < self._size <= MOST_SCATTERED
+
+
+class RangeRoute:
+    """Each rank takes consecutive rows; a row may go to several ranks.
+
+    Parameters
+    ----------
+    starts, stops : ndarray of int64, shape (size,)
+        Rows of this rank's part that each rank takes.
+    row_bytes : float
+        Mean bytes of a row in the variable columns.
+    """
+
+    keep_order = True
+
+    def __init__(self, starts: Int64s, stops: Int64s, variable_row_bytes: float) -> None:
+        self._starts = starts
+        self._stops = np.maximum(starts, stops)
+        self._variable_row_bytes = variable_row_bytes
+
+    def count(self, operation: Operation, part: Part, chunk_rows: int) -> tuple[Int64s, Int64s]:
+        """Known without reading; bytes of variable columns by their mean."""
+        rows = self._stops - self._starts
+        return rows, np.ceil(rows * self._variable_row_bytes).astype(np.int64)
+
+    def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Nothing depends on rounds."""
+
+    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> None:
+        """Rows are sent, not written."""
+
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+        """Views of the piece."""
+        starts = np.clip(self._starts - first_row, 0, piece.rows)
+        stops = np.clip(self._stops - first_row, 0, piece.rows)
+        return Outgoing(piece, starts, stops)
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+
+def each_piece(operation: Operation, part: Part, chunk_rows: int, *, joined: bool) -> Iterator[Data]:
+    """The rows of a part, of the agreed dtypes: in pieces, or where these are not joined in views of chunks.
+
+    Nobody keeps what it gives.
+    """
+    if not joined:
+        for views in part.views(operation.workspace, chunk_rows):
+            yield from views
+        return
+    for piece in part.pieces(operation.workspace, chunk_rows):
+        yield from operation.casts(piece)
+        del piece
+
+
+def key_pieces(
+    operation: Operation, part: Part, chunk_rows: int, names: Sequence[Label], *, joined: bool
+) -> Iterator[Data]:
+    """As `each_piece`; where chunks are staged, and nobody asks how many bytes the others take, of some columns alone:
+    only these are read back."""
+    if joined and not operation.schema.variable and part.staged_bytes:
+        keys = operation.schema.select(names)
+        if all(chunk.schema.select(names) == keys for chunk in part.chunks):
+            yield from view_of(operation.workspace, part, names).pieces(operation.workspace, chunk_rows)
+            return
+    yield from each_piece(operation, part, chunk_rows, joined=joined)

@@ -1,0 +1,435 @@
+"""The frame of every verb: open together, keep one config, tell errors, close together."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...backends.host.column_buffers import text_places
+from ...backends.protocol.data import Data
+from ...backends.protocol.schema import Schema, agree_schemas
+from ...config import GcylonConfig
+from ...errors import BudgetExceeded, ConfigError, GcylonError, RanksDisagree
+from ...memory.budget import Reservation
+from ...profiling import OperationRecord
+from ...urls import without_secrets
+from ..plan.costs import Pieces, all_staged, costs_of, expected_results, never_fits, room_wanted
+from ..plan.minimum_limit import advise, limit_that_does
+from ..plan.plan import Plan, check_strategy, make_plan
+from ..plan.table_stats import VERBS, Shapes, after_cutting
+from ..store.aliasing import claimed_bytes
+from ..store.views import ShownPart
+from ..store.workspace import Evictable, Workspace
+from .agreement import VoteKind, Votes, agreed
+from .invocation import Request, check_settings, digest
+from .remote_write import ColumnsSeen, columns_seen, columns_told, null_columns
+
+Int64s = npt.NDArray[np.int64]
+
+SHUFFLING = ("drop_duplicates", "join")  # verbs, beside those of `Shapes`, of which whole rows travel
+
+
+class Operation:
+    """A running verb on this rank."""
+
+    def __init__(self, workspace: Workspace, request: Request, record: OperationRecord) -> None:
+        self.workspace = workspace
+        self.request = request
+        self.record = record
+        self.verb = request.verb
+        self.rank = workspace.transport.rank
+        self.size = workspace.transport.size
+        self.rounds_left = 0
+        self._votes = Votes(workspace.transport, record.number, request.text)
+        self.schema: Schema = request.part.schema
+        self.config: GcylonConfig = workspace.config
+        self.limits: tuple[int, ...] = ()
+        self._sizes: Int64s = np.zeros((self.size, 5), dtype=np.int64)
+        self._widest: tuple[int, ...] = (0,) * self.size
+        self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
+        self._columns = ColumnsSeen(writable=False, nulls=0, ready=False)
+        self.lacking: list[bool] | None = None  # see `lacks_values`
+        self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever gives way
+        self.plan: Plan | None = None
+        self._planned: Shapes | None = None
+        self._results: tuple[int, ...] = ()
+        self._pieces: Pieces | None = None
+        self.largest_piece_percent = 100  # of the first piece of this rank's rows
+        self.at_least = 0  # a limit that the operation needs, as far as that is known: the same on all ranks
+        self._before_peak = 0  # that was predicted of steps before the exchange
+        # Exchanges as they were planned last: each has a key of its own, and no more of it is kept.
+        self.exchanges: dict[int, tuple[Shapes, str, tuple[int, ...]]] = {}
+        self._exchange = 0
+        # What a plan says beside its numbers: steps taken, or left out. The same on all ranks.
+        self.notes: list[str] = []
+        # Claims on what the last round sent, where an exchange goes on after it has returned.
+        self.under_way: list[Reservation] = []
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether a round is complete only after the next vote."""
+        return self.workspace.transport.completes_in_finish
+
+    @property
+    def may_stage(self) -> bool:
+        """Whether the agreed config lets chunks leave the device tier."""
+        return self.config.may_stage(pinned_tier=self.workspace.has_pinned_tier)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all ranks' rows are in memory as they will be sent, so that chunks need not be joined for it."""
+        return self._columns.ready and not self._sizes[:, 2].any() and not self._memory[:, 1].any()
+
+    @property
+    def writes_variable(self) -> bool:
+        """Whether kernels write the variable columns of the exchange that was planned, as far as it was known then."""
+        shapes = self._planned
+        return shapes is not None and shapes.scatters_rows and shapes.writable and bool(self.schema.variable)
+
+    def vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s = (), *, completes: bool = True) -> Int64s:
+        """Collective: all ranks call it. See `Votes.cast`."""
+        return self._votes.cast(kind, numbers, completes=completes)
+
+    def release_when_sent(self, reservation: Reservation) -> None:
+        """Release the claim on what a round sends, as soon as that may be changed."""
+        if self.overlaps:
+            self.under_way.append(reservation)
+        else:
+            reservation.release()
+
+    def settle(self) -> None:
+        """Wait until what this rank has sent may be changed, and release the claims on it."""
+        self.workspace.transport.drain()
+        for reservation in self.under_way:
+            reservation.release()
+        self.under_way.clear()
+
+    def open(self) -> None:
+        """Collective: all ranks call it. Agree on verb, arguments, config and schema, and learn all sizes.
+
+        Raises
+        ------
+        RanksDisagree
+            If arguments differ, showing each rank's.
+        SchemaMismatch, ColumnMissing
+            If the parts cannot be brought to one schema.
+        ConfigError
+            If the config asks for more than the ceiling.
+        """
+        part, workspace = self.request.part, self.workspace
+        check_strategy(self.request.strategy)
+        check_settings(self.request.config, self.request.timeout_s)
+        workspace.transport.set_deadline(self.request.timeout_s)
+        if self.request.check is not None:
+            self.request.check()
+        local = self.request.config or workspace.config
+        self._return_evicted(local)
+        self.lacking, ready = columns_told(workspace, part, self.verb)
+        votes = self.vote(
+            VoteKind.OPENING,
+            (
+                digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
+                part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
+                null_columns(self.lacking), ready, self._widest_row_bytes(),
+            ),
+        )  # fmt: skip
+        self._agree_arguments(votes[:, 0])
+        self._agree_config(votes[:, 2], local)
+        workspace.spill.follow(self.config)
+        self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
+        self._sizes, self._widest = votes[:, 3:8], tuple(votes[:, 10].tolist())
+        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, votes[:, 8], votes[:, 9], votes[:, 1])
+
+    def _widest_row_bytes(self) -> int:
+        """Of the variable columns of this rank's rows, where they travel."""
+        travels = self.verb in VERBS or self.verb in SHUFFLING
+        return self.request.part.widest_row_bytes(self.workspace) if travels else 0
+
+    def _return_evicted(self, config: GcylonConfig) -> None:
+        """Before sizes are told: what another operation's own limit has staged of the inputs comes back."""
+        if self.verb.startswith("plan_"):
+            return  # nothing changes by a plan
+        parts = [part for part in (self.request.part, *self.request.others) if part.evictions]
+        if not parts:
+            return
+        try:
+            limit = self.workspace.limit_for(config)
+        except ConfigError:
+            return  # `make_room` tells it
+        for part in parts:
+            part.return_evicted(self.workspace, limit)
+        self.workspace.budget.start_window()  # of which this is no part
+
+    def make_room(self, **more: Any) -> None:
+        """Collective: all ranks call it. Stage what is not in use, if the plan needs its memory; learn what is free.
+
+        Parameters
+        ----------
+        **more
+            What `Shapes` needs for this verb: root, target_rows.
+
+        Raises
+        ------
+        ConfigError
+            If the config asks for more than this rank's ceiling.
+        SpillError
+            If staging fails.
+        """
+        workspace, part = self.workspace, self.request.part
+        limit, used = workspace.limit_for(self.config), 0
+        if self.may_stage:
+            shapes = after_cutting(self._shapes((0,) * self.size, (limit,) * self.size, more))
+            self._in_vain = self._never_fits(shapes)
+            if self._in_vain:
+                used -= claimed_bytes(self.may_give_way())  # what the advice counts with
+            else:
+                self._let_give_way(shapes, limit)
+                part.cut(workspace)
+            workspace.budget.start_window()  # tables of before may have been in the way until now
+        workspace.spill.flush()  # of operations before, what nobody waited for
+        workspace.budget.renew_limit()
+        self.record.used_before_bytes = workspace.budget.used_bytes
+        used = max(0, used + workspace.budget.used_bytes)
+        # Ceilings may differ from rank to rank, and so does what could be staged.
+        chunks = (part.staged_bytes, part.largest_staged_bytes, len(part.chunks))
+        votes = self.vote(VoteKind.OPENING, (limit, used, *chunks))
+        self.limits = tuple(votes[:, 0].tolist())
+        self._memory = votes[:, 1:5]
+
+    def _never_fits(self, shapes: Shapes) -> bool:
+        """Collective: all ranks call it. Whether some rank would refuse, whatever gave way: then nothing does."""
+        if self.request.strategy not in ("direct", "chunked"):
+            return False
+        never = never_fits(shapes, self.request.strategy)
+        return bool(self.vote(VoteKind.OPENING, (int(never[self.rank]),))[:, 0].any())
+
+    def _let_give_way(self, shapes: Shapes, limit: int) -> None:
+        """Stage what is not in use, and the input where there is no other way."""
+        workspace = self.workspace
+        wanted = room_wanted(shapes, self.config, self.request.strategy)[self.rank]
+        workspace.make_room(wanted.all, limit, self.not_in_use())
+        if workspace.budget.used_bytes + wanted.here > limit:
+            workspace.make_room(wanted.least, limit, [self.request.part], with_views=True)
+
+    def may_give_way(self) -> list[Evictable]:
+        """Parts on this rank that could be staged to make room: the input, and what is no input."""
+        part = self.request.part
+        return [*self.not_in_use(), *(part.behind if isinstance(part, ShownPart) else (part,))]
+
+    def not_in_use(self) -> list[Evictable]:
+        """Parts on this rank that are no input of this operation."""
+        used = (self.request.part, *self.request.others)
+        return [part for part in self.workspace.parts if not any(part is one for one in used)]
+
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of the input on each rank."""
+        return tuple(int(n) for n in self._sizes[:, 0])
+
+    @property
+    def gave_way_bytes(self) -> int:
+        """Bytes of the input that were staged since this was opened: under a larger limit they may stay."""
+        return max(0, self.request.part.staged_bytes - int(self._sizes[self.rank, 2]))
+
+    def shapes(self, **more: Any) -> Shapes:
+        """Collective: all ranks call it. Make room, and return the sizes that all ranks know then."""
+        self.make_room(**more)
+        used, staged, largest, chunks = map(tuple, self._memory.T.tolist())
+        shapes = self._shapes(used, self.limits, more)
+        shapes = replace(shapes, staged_bytes=staged, largest_staged_bytes=largest, chunks=chunks)
+        return replace(all_staged(shapes), in_vain=True) if self._in_vain else shapes
+
+    def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
+        rows, nbytes, staged, largest, chunks = map(tuple, self._sizes.T.tolist())
+        row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(text_places(self.schema))
+        known = self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns), "texts": texts}
+        known |= {
+            "writable": seen.writable,
+            "null_columns": seen.nulls,
+            "ready": seen.ready,
+            "fixed": not self.schema.variable,
+            "widest_bytes": self._widest,
+        }
+        known.setdefault("verb", self.verb)
+        return Shapes(known.pop("verb"), rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
+
+    def make_plan(
+        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
+    ) -> Plan:
+        """Plan, the same on all ranks; an error is raised by all alike and not told again."""
+        try:
+            strategy, pinned = strategy or self.request.strategy, self.workspace.has_pinned_tier
+            plan = make_plan(shapes, self.config, strategy, counted_results=counted, pinned_tier=pinned, **how)
+        except GcylonError as error:
+            if isinstance(error, BudgetExceeded):
+                self.advise(error)
+            raise agreed(error) from None
+        self.plan, self._planned = plan, shapes
+        self._results = expected_results(shapes) if counted is None else counted
+        self.exchanges[self._exchange] = shapes, plan.strategy, self._results
+        record = self.record
+        record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
+        record.predicted_peak_bytes = max(plan.predicted_peaks[self.rank], self._before_peak)
+        record.budget_bytes = self.limits[self.rank]
+        return plan
+
+    def see_pieces(self) -> None:
+        """Predict again with the pieces in which this rank's rows will travel: rows may be of unlike lengths."""
+        plan, part, shapes = self.plan, self.request.part, self._planned
+        if plan is None or shapes is None:
+            return
+        alike = not self.schema.variable and not shapes.staged_bytes[self.rank] and plan.strategy != "staged"
+        if alike and len({chunk.rows for chunk in part.chunks}) <= 1:
+            return  # each row takes the same, none is read back, what comes is held, chunks are alike: all is planned
+        if any(chunk.schema != self.schema for chunk in part.chunks):
+            return
+        sizes = part.piece_sizes(self.workspace, plan.chunk_rows) if shapes.sent_rows[self.rank] else ()
+        self._pieces = Pieces(*np.array(list(sizes), np.float64).reshape(-1, 4).T)
+        self.largest_piece_percent = self._pieces.largest_percent
+        self._predict_pieces(None)
+
+    def see_needs(self, needs: Int64s) -> None:
+        """Predict again once the first vote has told what a round brings to each rank at the most."""
+        if self.plan is not None and self.plan.strategy == "staged":
+            self._predict_pieces(float(needs[self.rank]))
+
+    def _predict_pieces(self, incoming_bytes: float | None) -> None:
+        plan, shapes, rank = self.plan, self._planned, self.rank
+        if plan is None or shapes is None or self._pieces is None:
+            return
+        costs = costs_of(shapes, plan.strategy, self._results)
+        result = 0 if plan.strategy == "staged" else self._results[rank] + costs.kept[rank]
+        peak = shapes.used[rank] + result + costs.of_pieces(rank, self._pieces, incoming_bytes)
+        self.predict(min(peak, self.limits[rank]))
+
+    @property
+    def stages(self) -> bool:
+        """Whether whatever may give way to the operation is staged for it."""
+        return self.may_stage and self.request.strategy in ("auto", "staged")
+
+    def advise(self, error: BudgetExceeded) -> None:
+        """Let an error advise a limit under which all that is known of this operation works."""
+        advise(error, self.enough(), stages=self.stages, at_least=self.at_least)
+
+    def enough(self) -> int:
+        """A limit under which exchanges work that were planned, or the one that is to come; 0 where there is none.
+
+        It is the same on all ranks.
+        """
+        exchanges = list(self.exchanges.values())
+        if (self.verb in SHUFFLING or not self.stages) and self._sizes.any():
+            limits = (self.workspace.limit_for(self.config),) * self.size
+            held = (self._sizes[:, 1] - self._sizes[:, 2]).tolist()
+            used = (0,) * self.size if self.stages else tuple(held)
+            shapes = self._shapes(used, limits, {"verb": "shuffle"})
+            exchanges.append((shapes, "staged" if self.stages else "direct", expected_results(shapes)))
+        how = {"may_stage": self.may_stage, "least": self.stages}
+        enough = (limit_that_does(shapes, self.config, kind, sizes, **how) for shapes, kind, sizes in exchanges)
+        return max(enough, default=0)
+
+    def predict(self, peak: int) -> None:
+        """Note what this rank will have in use at the most."""
+        self.record.predicted_peak_bytes = max(peak, self._before_peak)
+
+    def expect_before(self, nbytes: int) -> None:
+        """Predict that a step before the exchange takes so many bytes beside what is in use."""
+        used = self.workspace.budget.used_bytes + nbytes
+        self._before_peak = max(self._before_peak, min(used, self.limits[self.rank]))
+
+    @contextmanager
+    def cast(self, piece: Data) -> Iterator[Data]:
+        """Bring a piece to the agreed schema; where that copies, the copy is reserved while in use.
+
+        Raises
+        ------
+        SchemaMismatch
+            If a value cannot be represented.
+        """
+        if piece.schema == self.schema:
+            yield piece
+            return
+        data = self.workspace.backend.cast(piece, self.schema)
+        with self.workspace.budget.reserve(data.nbytes, "Bringing a chunk to the agreed dtypes"):
+            yield data
+
+    def casts(self, piece: Data) -> Iterator[Data]:
+        """As `cast`; where the copy does not fit, its halves one after the other."""
+        if piece.schema == self.schema:
+            yield piece
+            return
+        with ExitStack() as held:
+            data = self._cast_or_none(piece, held)
+            if data is not None:
+                del piece
+                yield data
+                return
+        half, backend = piece.rows // 2, self.workspace.backend
+        yield from self.casts(backend.slice(piece, 0, half))
+        yield from self.casts(backend.slice(piece, half, piece.rows))
+
+    def _cast_or_none(self, piece: Data, held: ExitStack) -> Data | None:
+        """A piece of the agreed schema; None where its halves may fit, but it does not."""
+        try:
+            return held.enter_context(self.cast(piece))
+        except self.workspace.out_of_memory:
+            if piece.rows <= 1:
+                raise
+            return None
+
+    def count_round(self) -> None:
+        """Note that a round is done."""
+        self.record.rounds_done += 1
+        self.record.rounds = max(self.record.rounds, self.record.rounds_done + self.rounds_left)
+
+    def count_bytes(self, sent_to: Int64s, received: int) -> None:
+        """Note what a round moved, in bytes: to each rank, and to this one."""
+        self.record.add_sent(sent_to)
+        self.record.received_bytes += received
+
+    def tell(self, error: Exception) -> GcylonError:
+        """Collective: all ranks call it. Tell an error of this rank in the next vote; return what all raise."""
+        return self._votes.fail(error)
+
+    def _agree_arguments(self, digests: Int64s) -> None:
+        if (digests == digests[0]).all():
+            return
+        texts = self.workspace.transport.share(self.request.text().encode())
+        calls = [without_secrets(text.decode()) for text in texts]
+        asked = "; ".join(f"rank {rank}: {call}" for rank, call in enumerate(calls))
+        verbs = {call.partition("(")[0] for call in calls}
+        what = f"{self.verb} with different arguments" if len(verbs) == 1 else "different verbs"
+        advice = "Let every rank make the same calls, in the same order, with the same arguments."
+        raise agreed(RanksDisagree(f"Ranks called {what}: {asked}.", advice=advice, calls=calls))
+
+    def _agree_config(self, digests: Int64s, local: GcylonConfig) -> None:
+        self.config = local
+        if (digests == digests[0]).all():
+            return
+        # Only live configs can differ here: explicit ones are among the arguments. Rank 0's holds.
+        texts = self.workspace.transport.share(json.dumps(local.as_dict()).encode())
+        self.config = GcylonConfig(**json.loads(texts[0]))
+
+    def agree_result_schema(self, schema: Schema, rows: int, *, only: int | None = None) -> Schema:
+        """Collective: all ranks call it. Bring the schemas of what ranks have made, each for itself, to one.
+
+        Where ``only`` names a rank, its schema holds for all.
+        """
+        votes = self.vote(VoteKind.COUNT, (schema.digest(), rows))
+        if only is None:
+            return self._agree_schema(schema, votes[:, 0], votes[:, 1])
+        return Schema.from_bytes(self.workspace.transport.share(schema.to_bytes())[only])
+
+    def _agree_schema(self, schema: Schema, digests: Int64s, rows: Int64s) -> Schema:
+        if (digests == digests[0]).all():
+            return schema
+        texts = self.workspace.transport.share(schema.to_bytes())
+        try:
+            return agree_schemas([Schema.from_bytes(text) for text in texts], [int(n) for n in rows])
+        except GcylonError as error:
+            raise agreed(error) from None

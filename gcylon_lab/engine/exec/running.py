@@ -1,0 +1,182 @@
+"""Running a verb: open, body, close; told errors; and nothing kept alive by one that failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+
+from ...errors import BudgetExceeded, CommError, GcylonError
+from ...memory.budget import exceeded
+from ...memory.out_of_memory import as_budget_exceeded, is_out_of_memory
+from ...profiling import OperationRecord
+from ...profiling import operation as recorded
+from ...urls import without_secrets
+from ..plan.plan import UNCOUNTED, Plan, giving_way_notes
+from ..store.eviction import GivingWay
+from ..store.part import Part
+from ..store.workspace import Workspace
+from .agreement import VoteKind
+from .invocation import Request
+from .operation import Operation
+
+
+def run_operation(workspace: Workspace, request: Request, body: Callable[[Operation], Part]) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Run an exchanging verb's body; see `run_verb`."""
+    result, plan = run_verb(workspace, request, body)
+    assert plan is not None
+    return result, plan
+
+
+def run_verb(
+    workspace: Workspace, request: Request, body: Callable[[Operation], Part], *, quiet: bool = False
+) -> tuple[Part, Plan | None]:
+    """Collective: all ranks call it. Run a verb's body between an opening and a closing vote.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call.
+    body : callable
+        Takes the opened operation and returns this rank's part of the result.
+    quiet : bool, default False
+        Leave it out of the profile: for verbs that move no rows.
+
+    Returns
+    -------
+    Part, Plan or None
+        None where the body made no plan.
+
+    Raises
+    ------
+    GcylonError
+        The same on all ranks where one rank failed, naming it.
+    CommError
+        If the exchange was revoked or a rank is gone; the transport then needs `recover`.
+    """
+    workspace.operation_number += 1
+    workspace.budget.start_window()
+    request.part.last_used = next(workspace.uses)
+    number = workspace.operation_number
+    unrecorded = nullcontext(OperationRecord(number, request.verb))
+    with unrecorded if quiet else recorded(request.verb, number, workspace.recorder) as record:
+        record.arguments = without_secrets(request.text())
+        record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
+        operation = Operation(workspace, request, record)
+        giving_way = GivingWay(workspace, (request.part, *request.others))
+        try:
+            result = _run(operation, body, giving_way)
+        except BaseException:
+            # The frames of functions inside functions refer to what they share even when they are cleared.
+            giving_way.let_go_of_made()
+            raise
+        finally:
+            record.measured_peak_bytes = max(record.measured_peak_bytes, workspace.budget.window_peak_bytes)
+            workspace.transport.set_deadline(None)
+        record.rows_out, record.bytes_out = result.rows, result.nbytes
+    return result, _as_it_ran(operation)
+
+
+def _as_it_ran(operation: Operation) -> Plan | None:
+    """The plan to explain a result with: nothing in it is still to come."""
+    plan = operation.plan
+    if plan is None:
+        return None
+    assumption = UNCOUNTED if plan.assumption else ""
+    return replace(plan, reason=operation.record.reason, assumption=assumption, notes=tuple(operation.notes))
+
+
+def _run(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:
+    try:
+        return _steps(operation, body, giving_way)
+    except CommError as error:
+        _let_go(error)
+        raise  # nobody can vote any more
+    except Exception as error:
+        if isinstance(error, GcylonError) and error.agreed:
+            _let_go(error)
+            raise
+        mine = _named(operation, error)  # with what is in use now, before it is let go of
+        _let_go(error)
+        try:
+            told = operation.tell(mine)
+        except CommError as revoked:
+            _let_go(revoked)  # its frames hold this rank's own error
+            try:
+                raise mine from revoked  # nobody can be told; this rank's own error says more than that
+            finally:
+                del mine
+        try:
+            raise told from (None if isinstance(mine, GcylonError) else mine)
+        finally:
+            del told, mine  # a frame and an error that hold each other keep the caller's tables until the next gc
+    except BaseException as error:
+        # An interrupt cannot reach a vote in time: free the others.
+        operation.workspace.transport.revoke()
+        _let_go(error)
+        raise
+
+
+def _named(operation: Operation, error: Exception) -> Exception:
+    """Give an error of a library that ran out of memory the numbers and the option to change."""
+    on_gpu = operation.workspace.backend.on_gpu  # elsewhere a MemoryError is the machine's limit, not the budget's
+    if on_gpu and not isinstance(error, GcylonError) and is_out_of_memory(error):
+        limit = operation.record.budget_bytes  # a lower one, of this operation, holds no longer
+        error = as_budget_exceeded(error, operation.workspace.budget, operation.verb, limit_bytes=limit)
+    if isinstance(error, BudgetExceeded):
+        operation.advise(error)
+    return error
+
+
+def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:
+    """All of a verb that can fail, in a frame of its own: what it holds goes with it."""
+    operation.open()
+    limit = operation.workspace.limit_for(operation.config)
+    operation.record.budget_bytes = limit
+    with operation.workspace.budget.limited(limit):
+        result = body(operation)
+        _check_held(operation, result)
+    gave_way = giving_way.count()
+    one_limit = any(gave_way) and limit < operation.workspace.live_limit_bytes
+    numbers = (*gave_way, operation.record.predicted_peak_bytes, int(one_limit))
+    votes = operation.vote(VoteKind.CLOSING, numbers)
+    own, others = votes[:, :2].max(axis=0)
+    if operation.plan is not None and votes[:, 2].all():  # of all steps, not of an exchange among them alone
+        peaks = tuple(votes[:, 2].tolist())
+        operation.plan = replace(operation.plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
+    operation.notes += giving_way_notes(
+        int(own), int(others), inputs=giving_way.inputs, ran=True, come_back=bool(votes[:, 3].any())
+    )
+    operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
+    return result
+
+
+def _check_held(operation: Operation, result: Part) -> None:
+    """A strategy that was named is honoured, or refused: one that holds the result, which gave way, is not another."""
+    request, staged = operation.request, result.staged_bytes
+    if request.strategy not in ("direct", "chunked") or result is request.part or not staged:
+        return
+    budget, limit = operation.workspace.budget, operation.workspace.limit_for(operation.config)
+    what = f"Holding the result of {operation.verb} with strategy={request.strategy!r}"
+    raise exceeded(what, staged, budget.used_bytes, limit, would_do=limit + 2 * staged)
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Clear our own frames behind an error, so that a kept traceback keeps no chunk, reservation or spill file.
+
+    IPython keeps the last one, which would hold the memory of an operation that failed until the next error.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_globals.get("__name__", "").startswith("gcylon_lab."):
+                try:
+                    trace.tb_frame.clear()
+                except RuntimeError:
+                    pass  # still running: the frames that handle the error
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__

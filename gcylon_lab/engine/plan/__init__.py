@@ -1,0 +1,1 @@
+"""Plans: pure arithmetic over sizes that all ranks share."""

@@ -1,0 +1,230 @@
+"""The plan of an exchange from what is known of a table already: no data is read and no rank asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+from ...backends.protocol.scalars import shown
+from ...backends.protocol.schema import Label
+from ...config import GcylonConfig
+from ...errors import ArgumentError, ColumnMissing
+from .costs import all_staged, never_fits, room_wanted
+from .plan import Plan, check_strategy, giving_way_notes, make_plan
+from .table_stats import VERBS, Shapes, after_cutting, stage_slice_bytes
+
+
+def foresee_exchange(
+    verb: str,
+    infos: Sequence[Mapping[str, Any]],
+    config: GcylonConfig,
+    *,
+    strategy: str = "auto",
+    on: Sequence[Label] = (),
+    root: int = 0,
+    rows_per_rank: Sequence[int] | None = None,
+    beside: Sequence[int] = (),
+) -> Plan:
+    """Plan an exchange, one of `VERBS`, from every rank's ``Table.info()``.
+
+    Parameters
+    ----------
+    verb, infos, config, strategy, on, root, rows_per_rank
+        As for `gcylon_lab.operators.estimate.foresee`.
+    beside : sequence of int, optional
+        Bytes in use on each rank that do not give way, beside the table's own: none by default.
+
+    Returns
+    -------
+    Plan
+        With ``assumption`` set where keys decide: they are not read.
+
+    Raises
+    ------
+    GcylonError
+        As the verb itself would: a missing column, a root out of range, a budget that is too small.
+    """
+    (infos,) = as_used([infos], config)
+    if verb not in VERBS:
+        raise ArgumentError(f"verb={verb!r} is none.", advice=f"It is one of {', '.join(VERBS)}.")
+    check_strategy(strategy)
+    require_known(infos, on)
+    check_root(root, len(infos))
+    more: dict[str, Any] = {"root": root}
+    if verb == "repartition":
+        more["target_rows"] = tuple(target_rows([i["rows"] for i in infos], rows_per_rank))
+    before, shapes = shapes_ahead(verb, infos, config, strategy, beside, **more)
+    plan = make_plan(shapes, config, strategy, pinned_tier=bool(infos[0].get("pinned_tier", False)))
+    return replace(plan, notes=what_gives_way(before, shapes))
+
+
+def shapes_ahead(
+    verb: str,
+    infos: Sequence[Mapping[str, Any]],
+    config: GcylonConfig,
+    strategy: str,
+    beside: Sequence[int] = (),
+    **more: Any,
+) -> tuple[Shapes, Shapes]:
+    """The sizes that a plan sees: before anything has given way, and once it has."""
+    shapes = Shapes.from_infos(verb, infos, limits=tuple(limits_of(infos, config)), **more)
+    if not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
+        return shapes, shapes
+    chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
+    return shapes, _after_making_room(shapes, chunks, config, strategy, beside or (0,) * shapes.size)
+
+
+def limits_of(infos: Sequence[Mapping[str, Any]], config: GcylonConfig) -> list[int]:
+    """The limit of each rank."""
+    return [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in infos]
+
+
+def as_used(tables: Sequence[Sequence[Mapping[str, Any]]], config: GcylonConfig) -> list[Sequence[Mapping[str, Any]]]:
+    """What ranks tell of some tables, as it will be once an operation uses them: what was staged for another one's own
+    limit has come back, as far as there is room."""
+    if not any(info.get("evicted") for infos in tables for info in infos):
+        return list(tables)
+    limits = limits_of(tables[0], config)
+    used = [max(infos[rank]["used_bytes"] for infos in tables) for rank in range(len(limits))]
+    found: list[list[dict[str, Any]]] = [[] for _ in tables]
+    for rank, limit in enumerate(limits):
+        for place, infos in enumerate(tables):
+            info, back = dict(infos[rank]), 0
+            for low, nbytes, slices in info.pop("evicted", ()):
+                if low < limit and used[rank] + back + nbytes <= limit:
+                    back += nbytes
+                    info["chunks"] -= slices - 1
+                    info["device_chunk_bytes"] = [*info["device_chunk_bytes"], nbytes]
+            below = {tier: n for tier, n in info["tiers"].items() if tier != "device"}
+            left = back
+            for tier, n in below.items():
+                below[tier], left = max(0, n - left), max(0, left - n)
+            info["tiers"] = {"device": info["tiers"]["device"] + back, **below}
+            info["largest_staged_bytes"] = min(info["largest_staged_bytes"], sum(below.values()))
+            used[rank] += back
+            found[place].append(info)
+    return [[{**info, "used_bytes": n} for info, n in zip(infos, used, strict=True)] for infos in found]
+
+
+def require_known(infos: Sequence[Mapping[str, Any]], on: Sequence[Label]) -> None:
+    """Refuse columns that there are not.
+
+    Raises
+    ------
+    ColumnMissing
+        Naming the columns.
+    """
+    for key in on:
+        if key not in infos[0]["columns"]:
+            names = ", ".join(map(repr, infos[0]["columns"]))
+            raise ColumnMissing(f"There is no column {key!r}.", advice=f"The columns are {names}.", column=str(key))
+
+
+def check_root(root: int, size: int) -> None:
+    """Refuse a root that is no rank.
+
+    Raises
+    ------
+    ArgumentError
+        With the range.
+    """
+    given: Any = root
+    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= root < size:
+        raise ArgumentError(f"root={shown(root)} is no rank.", advice=f"It lies in [0, {size}).")
+
+
+def target_rows(rows: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
+    """How many rows each rank will hold; where the rows do not divide, the first ranks hold one more.
+
+    Raises
+    ------
+    ArgumentError
+        If the wanted numbers do not sum up to the rows there are.
+    """
+    total, size = sum(rows), len(rows)
+    if wanted is None:
+        return [total // size + (rank < total % size) for rank in range(size)]
+    wanted = listed_rows(wanted)
+    assert wanted is not None
+    check_rows_per_rank(wanted, size)
+    if sum(wanted) != total:
+        raise ArgumentError(
+            f"rows_per_rank asks for {sum(wanted)} rows, the table holds {total}.",
+            advice="Let the numbers sum up to the rows there are; nothing was moved.",
+            rows_held=total,
+            rows_asked=sum(wanted),
+        )
+    return list(wanted)
+
+
+def listed_rows(wanted: Sequence[int] | None) -> list[int] | None:
+    """The numbers asked of a repartition as plain ints.
+
+    Raises
+    ------
+    ArgumentError
+        If they are no whole numbers, one for each rank.
+    """
+    if wanted is None:
+        return None
+    given: Any = wanted
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
+    if not several or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in given):
+        raise ArgumentError(
+            f"rows_per_rank={shown(wanted)} is no list of numbers of rows.",
+            advice="Give one number of at least 0 a rank, for example [100, 200] on 2 ranks; None cuts evenly.",
+        )
+    return [int(n) for n in wanted]
+
+
+def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
+    """Refuse a list of another length than the world size, and negative numbers.
+
+    Raises
+    ------
+    ArgumentError
+        With both lengths.
+    """
+    if wanted is not None and (len(wanted) != size or min(wanted, default=0) < 0):
+        raise ArgumentError(
+            f"rows_per_rank={list(wanted)!r} does not fit {size} ranks.", advice="Give one number of at least 0 a rank."
+        )
+
+
+def what_gives_way(before: Shapes, after: Shapes) -> tuple[str, ...]:
+    """What is staged before the first round, in words."""
+    own = [now - then for then, now in zip(before.staged_bytes, after.staged_bytes, strict=True)]
+    others = [u - now - mine for u, now, mine in zip(before.used, after.used, own, strict=True)]
+    return giving_way_notes(max(0, *own), max(0, *others))
+
+
+def _after_making_room(
+    shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str, beside: Sequence[int]
+) -> Shapes:
+    """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
+    shapes = after_cutting(shapes)
+    if never_fits(shapes, strategy).any():
+        return replace(all_staged(replace(shapes, used=(0,) * shapes.size)), in_vain=True)
+    wanted = room_wanted(shapes, config, strategy)
+    used, staged, largest = list(shapes.used), list(shapes.staged_bytes), list(shapes.largest_staged_bytes)
+    count = list(shapes.chunks)
+    for rank, (own, limit, room) in enumerate(zip(chunks, shapes.limits, wanted, strict=True)):
+        # Other tables first; the input's own chunks go only if there is no other way, and one by one.
+        used[rank] = max(min(used[rank], sum(own) + beside[rank]), min(used[rank], limit - room.all))
+        for nbytes in own if used[rank] > limit - room.here else ():
+            if used[rank] <= limit - room.least:
+                break
+            used[rank] -= nbytes
+            staged[rank] += nbytes
+            slices = max(1, -(-nbytes // stage_slice_bytes(limit, large=shapes.large_slices)))
+            largest[rank] = max(largest[rank], -(-nbytes // slices))
+            count[rank] += slices - 1
+    return replace(
+        shapes,
+        used=tuple(used),
+        staged_bytes=tuple(staged),
+        largest_staged_bytes=tuple(largest),
+        chunks=tuple(count),
+    )

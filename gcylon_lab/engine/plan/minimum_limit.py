@@ -1,0 +1,148 @@
+"""The limit that an operation which does not fit is advised to have."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ...config import GcylonConfig
+from ...errors import BudgetExceeded
+from ...memory.budget import STAGE_IT, advised
+from .costs import all_staged, costs_of, expected_results
+from .table_stats import FAST_CHUNK_BYTES, Shapes, wished_rows
+
+_TRIES = 50
+_LEEWAY = 4
+_PADDING, _DEVICE_PADDING = 64, 256
+# Rows of unlike lengths even out in chunks of so many, or of so many bytes.
+_EVEN_ROWS = 64
+_EVEN_BYTES = 64 * 1024
+
+
+def limit_that_does(
+    shapes: Shapes,
+    config: GcylonConfig,
+    strategy: str,
+    results: tuple[int, ...],
+    *,
+    may_stage: bool,
+    least: bool = False,
+) -> int:
+    """A limit under which an operation works at the first try: surely with fixed columns, nearly always with text.
+
+    Parameters
+    ----------
+    shapes : Shapes
+        Sizes under the limit that was too small, once everything had given way that could.
+    config : GcylonConfig
+        The settings of the operation.
+    strategy : str
+        direct, chunked or staged.
+    results : tuple of int
+        Bytes of every rank's result, as far as they are known.
+    may_stage : bool
+        Whether inputs may give way.
+    least : bool, default False
+        Whether it shall do in chunks of few rows, or of so many as are worth it.
+
+    Returns
+    -------
+    int
+    """
+    varied = shapes.variable_row_bytes > 0
+    # What has been staged meanwhile counts as it lies on disk, where each buffer is padded.
+    shapes = replace(shapes, nbytes=tuple(map(max, shapes.nbytes, shapes.staged_bytes)))
+    results = tuple(map(max, results, expected_results(shapes)))
+    if shapes.verb in ("shuffle", "sort_values") and shapes.size > 1:
+        results = _with_uneven_keys(shapes, results)
+    limit = 1
+    for _ in range(_TRIES):
+        limited = replace(shapes, limits=(limit,) * shapes.size)
+        needed = _needed(limited, config, strategy, results, varied=varied, may_stage=may_stage, least=least)
+        if needed <= limit:
+            break
+        limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
+    return limit + limit // 8 if varied or max(shapes.largest_staged_bytes) else limit
+
+
+def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 0) -> None:
+    """Let an error advise a limit that is enough for all of an operation, not only for the step that did not fit.
+
+    Parameters
+    ----------
+    error : BudgetExceeded
+    enough : int
+        As far as it is known what the operation needs; 0 where nobody has reckoned that: of work that takes its
+        pieces as shares of the limit, the one that did not fit takes more of a larger one too.
+    stages : bool
+        Whether whatever may give way to the operation is staged: then that is no advice.
+    at_least : int, default 0
+        What is needed whatever one step is thought to need.
+    """
+    numbers = error.numbers
+    if numbers.get("would_do") is None or not error.advice.startswith("gpu_memory_limit"):
+        return  # there is other advice
+    limit, did = numbers["limit_bytes"], numbers["would_do"]
+    if did == numbers["used_bytes"] + numbers["needed_bytes"]:  # what does not fit is no part of what is reckoned
+        did = enough if enough > did else max(did, limit + limit // _LEEWAY)
+    if did <= limit:  # it was thought to be enough, and was not
+        did = limit + limit // _LEEWAY
+    numbers["would_do"] = did = max(did, at_least)
+    error.advice = advised(limit, did, staged=STAGE_IT not in error.advice, gave_way=stages)
+
+
+def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ...]:
+    total, row = sum(shapes.nbytes), shapes.bytes_per_row
+    return tuple(likely_most(n, row, total) for n in results)
+
+
+def likely_most(nbytes: int, row_bytes: float, total: int) -> int:
+    """What a rank gets at the most, where it would get so many bytes of rows if keys were spread evenly.
+
+    They rarely are, and the less so the fewer rows there are; all on one rank is the most.
+    """
+    return max(nbytes, min(nbytes + nbytes // 4 + int(3 * (nbytes * row_bytes) ** 0.5), total))
+
+
+def _needed(
+    shapes: Shapes,
+    config: GcylonConfig,
+    strategy: str,
+    results: tuple[int, ...],
+    *,
+    varied: bool,
+    may_stage: bool,
+    least: bool,
+) -> int:
+    rows = wished_rows(shapes, config)
+    if strategy != "direct":
+        even = max(1, min(_EVEN_ROWS, int(_EVEN_BYTES / shapes.bytes_per_row))) if varied else 1
+        rows = min(rows, even if least else max(config.min_chunk_rows, even))
+    if varied:
+        shapes = _with_longer_rows(shapes, rows)
+    kept = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
+    forms = [shapes, _padded(all_staged(shapes))] if may_stage else [shapes]
+    return max(
+        int((kept + costs.kept + shapes.used + costs.room_for(rows)).max())
+        for costs in (costs_of(form, strategy, results) for form in forms)
+    )
+
+
+def _padded(shapes: Shapes) -> Shapes:
+    """Staged chunks as they lie below the device tier, where each buffer of them is padded."""
+    padding = shapes.columns * (_DEVICE_PADDING if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else _PADDING)
+    largest = tuple(n + padding if n else 0 for n in shapes.largest_staged_bytes)
+    nbytes = tuple(
+        max(n, m + c * padding) for n, m, c in zip(shapes.nbytes, shapes.staged_bytes, shapes.chunks, strict=True)
+    )
+    return replace(shapes, nbytes=nbytes, largest_staged_bytes=largest)
+
+
+def _with_longer_rows(shapes: Shapes, rows: int) -> Shapes:
+    """Rows of a chunk may be longer than the mean: the more so, the fewer they are."""
+    factor = 1.25 + 3 / rows**0.5
+    more = shapes.variable_row_bytes * (factor - 1)
+    return replace(
+        shapes, nbytes=tuple(int(n + more * count) for n, count in zip(shapes.nbytes, shapes.rows, strict=True))
+    )

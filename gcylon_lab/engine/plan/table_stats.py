@@ -1,0 +1,224 @@
+"""Sizes that plans are made of, as all ranks know them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...backends.protocol.scattering import MOST_SCATTERED
+from ...config import GcylonConfig
+
+# On 2 cores 2 MiB a round gave 1.2 GB/s, 8 MiB 1.45 and 16 MiB 1.55: what a round costs by itself is spread over
+# more rows, while this many rounds still show progress, and their copies stay small beside a budget.
+FAST_CHUNK_BYTES = 16 * 1024**2
+# Of a small budget a chunk is a small part, down to what stays in the second-level cache with its copy.
+LEAST_FAST_CHUNK_BYTES = 2 * 1024**2
+CHUNKS_IN_LIMIT = 32
+# Between GPUs: what a round costs by itself is spread over this much, and a table of a few GB still has rounds that
+# can overlap.
+DEVICE_CHUNK_BYTES = 512 * 1024**2
+# There a round costs far more by itself where columns are packed, each of them for each rank: 20 ms with the 16 of
+# TPC-H's lineitem, while 75 MB of them took 1.3. Of what the result leaves free a chunk then takes this share, as its
+# copy and that of the next one are there with what is packed, and of the limit this one at the most.
+_PACKED_CHUNKS_IN_FREE, _PACKED_CHUNKS_IN_LIMIT = 6, 8
+# Of the budget so much stays free beside tables that are taken in, and results that local work holds.
+KEPT_FREE_IN_LIMIT = 4
+# Chunks that give way are staged in slices of this size at the most. From a GPU each is a copy of every column, and a
+# copy of 1 MB is as soon made as asked for; texts are packed first, which takes memory for each slice on its way.
+_STAGE_BYTES, _DEVICE_STAGE_BYTES = 4 * 1024**2, 64 * 1024**2
+_LEAST_SLICE_BYTES = 4096
+# Staged chunks that are a larger part of a limit than this are cut into such slices, which writes them once more.
+_LARGEST_IN_LIMIT = 2
+VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition", "sort_values")
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Sizes of a distributed table and memory of its ranks, as all ranks know them.
+
+    Attributes
+    ----------
+    verb : str
+        What is to be done.
+    rows, nbytes, staged_bytes, largest_staged_bytes, chunks : tuple of int
+        Of each rank's part: rows, bytes in all tiers, bytes below the device tier, its
+        largest chunk there, which is read back whole, and the number of its chunks.
+    used, limits : tuple of int
+        Of each rank: bytes of the budget in use, and the limit.
+    fixed_row_bytes : int
+        Bytes a row of the fixed columns.
+    root : int
+        For gather and broadcast.
+    target_rows : tuple of int
+        For repartition: rows that each rank will hold.
+    fast_chunk_bytes : int
+        A chunk where memory does not matter.
+    overlaps : bool
+        Whether a round is exchanged while the next one is partitioned, so that both are in memory.
+    scatters : bool
+        Whether rows of fixed columns are written straight into the results of other ranks, without a partitioned copy.
+    columns : int
+        How many, where that is known: of staged slices each is padded.
+    writable : bool
+        Whether kernels can write the variable columns too, as these are on all ranks: see `column_buffers`.
+    texts : int
+        How many columns hold texts.
+    null_columns : int
+        Of these at most so many lack values, as far as it is known.
+    ready : bool
+        Whether chunks are of the dtypes in which they are sent, so that they need not be joined to be written.
+    in_vain : bool
+        Whether tables are counted as given way that have not, as that would be in vain: the plan will be refused.
+    fixed : bool
+        Whether it is known that no column is variable: what rows take more is then the padding of staged chunks.
+    widest_bytes : tuple of int
+        Of each rank: bytes of the variable columns in the row in which they take most, 0 or left out where it is not
+        known.
+    """
+
+    verb: str
+    rows: tuple[int, ...]
+    nbytes: tuple[int, ...]
+    staged_bytes: tuple[int, ...]
+    largest_staged_bytes: tuple[int, ...]
+    chunks: tuple[int, ...]
+    used: tuple[int, ...]
+    limits: tuple[int, ...]
+    fixed_row_bytes: int
+    root: int = 0
+    target_rows: tuple[int, ...] = ()
+    fast_chunk_bytes: int = FAST_CHUNK_BYTES
+    overlaps: bool = False
+    scatters: bool = False
+    columns: int = 0
+    writable: bool = False
+    texts: int = 0
+    null_columns: int = 0
+    ready: bool = False
+    in_vain: bool = False
+    fixed: bool = False
+    widest_bytes: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """World size."""
+        return len(self.rows)
+
+    @property
+    def large_slices(self) -> bool:
+        """Whether rows leave a GPU without being packed, and so in large slices."""
+        return self.fast_chunk_bytes > FAST_CHUNK_BYTES and (self.fixed or not self.variable_row_bytes)
+
+    @property
+    def scatters_rows(self) -> bool:
+        """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
+        may = self.fixed or not self.variable_row_bytes or (self.writable and not any(self.staged_bytes))
+        return self.scatters and self.verb == "shuffle" and may and 1 < self.size <= MOST_SCATTERED
+
+    @property
+    def sent_rows(self) -> tuple[int, ...]:
+        """Rows that each rank sends from."""
+        if self.verb == "broadcast":
+            return tuple(n if rank == self.root else 0 for rank, n in enumerate(self.rows))
+        return self.rows
+
+    @property
+    def bytes_per_row(self) -> float:
+        """Mean bytes of a row, variable columns included."""
+        total = sum(self.rows)
+        return max(float(self.fixed_row_bytes), sum(self.nbytes) / total) if total else float(self.fixed_row_bytes)
+
+    @property
+    def row_bytes_of_ranks(self) -> tuple[float, ...]:
+        """Mean bytes of a row on each rank; that of all where a rank has none."""
+        of_ranks = zip(self.rows, self.nbytes, strict=True)
+        return tuple(
+            max(float(self.fixed_row_bytes), n / count) if count else self.bytes_per_row for count, n in of_ranks
+        )
+
+    @property
+    def variable_row_bytes(self) -> float:
+        """Mean bytes of a row in the variable columns."""
+        return self.bytes_per_row - self.fixed_row_bytes
+
+    @classmethod
+    def from_infos(cls, verb: str, infos: Sequence[Mapping[str, Any]], **more: Any) -> Shapes:
+        """Build shapes from every rank's ``Table.info()``, in rank order, with ``limits`` among ``more``."""
+        return cls(
+            verb=verb,
+            rows=tuple(i["rows"] for i in infos),
+            nbytes=tuple(i["nbytes"] for i in infos),
+            staged_bytes=tuple(sum(n for tier, n in i["tiers"].items() if tier != "device") for i in infos),
+            largest_staged_bytes=tuple(i["largest_staged_bytes"] for i in infos),
+            chunks=tuple(i["chunks"] for i in infos),
+            used=tuple(i["used_bytes"] for i in infos),
+            fixed_row_bytes=infos[0]["row_bytes"],
+            columns=len(infos[0]["columns"]),
+            writable=all(i.get("null_columns", -1) >= 0 and i["dtypes"] == infos[0]["dtypes"] for i in infos),
+            ready=all(i.get("ready", False) and i["dtypes"] == infos[0]["dtypes"] for i in infos),
+            texts=infos[0].get("texts", 0),
+            fixed=infos[0].get("fixed", False),
+            null_columns=max(0, *(i.get("null_columns", -1) for i in infos)),
+            widest_bytes=tuple(i.get("widest_row_bytes", 0) for i in infos),
+            **infos[0].get("exchange", {}),
+            **more,
+        )
+
+
+def wished_rows(shapes: Shapes, config: GcylonConfig, *, placed: bool = False) -> int:
+    """Rows of a chunk where memory does not matter, at least 1; ``placed``: for rounds into a result in place."""
+    most = max(1, max(shapes.sent_rows))
+    if not shapes.bytes_per_row:
+        return most
+    if placed and shapes.scatters_rows and not any(shapes.staged_bytes):
+        share = shapes.fast_chunk_bytes  # a round takes no memory then, whatever its size
+    else:
+        share = max(LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // CHUNKS_IN_LIMIT, _packed_share(shapes))
+    wished = config.chunk_size_bytes or min(shapes.fast_chunk_bytes, share)
+    return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
+
+
+def _packed_share(shapes: Shapes) -> int:
+    """Bytes of a chunk between GPUs, where columns are packed; 0 elsewhere."""
+    packs = shapes.verb == "shuffle" and shapes.size > 1 and shapes.variable_row_bytes > 0 and not shapes.scatters_rows
+    if not packs or shapes.fast_chunk_bytes <= FAST_CHUNK_BYTES:
+        return 0
+    evenly = -(-sum(shapes.nbytes) // shapes.size)
+    free = min(limit - used - evenly for limit, used in zip(shapes.limits, shapes.used, strict=True))
+    return max(0, min(free // _PACKED_CHUNKS_IN_FREE, min(shapes.limits) // _PACKED_CHUNKS_IN_LIMIT))
+
+
+def stage_slice_bytes(limit_bytes: int, *, large: bool = False) -> int:
+    """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget; ``large`` ones
+    of columns that leave a GPU without being packed."""
+    most = _DEVICE_STAGE_BYTES if large else _STAGE_BYTES
+    return min(most, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
+
+
+def leaves_unpacked(info: Mapping[str, Any]) -> bool:
+    """Whether a table, of which ranks tell this, is staged in large slices."""
+    return "fast_chunk_bytes" in info.get("exchange", {}) and bool(info.get("fixed"))
+
+
+def slices_of(nbytes: int, limit_bytes: int, *, large: bool = False) -> int:
+    """Into how many slices a staged chunk is cut: 1 where it leaves enough of the limit when it is read back whole, or
+    cannot be read at all."""
+    cut = limit_bytes < _LARGEST_IN_LIMIT * nbytes and nbytes <= limit_bytes
+    return -(-nbytes // stage_slice_bytes(limit_bytes, large=large)) if cut else 1
+
+
+def after_cutting(shapes: Shapes) -> Shapes:
+    """The sizes once staged chunks that are large have been cut; they are of one size but for the last."""
+    of_limits = zip(shapes.largest_staged_bytes, shapes.limits, strict=True)
+    cuts = [slices_of(n, limit, large=shapes.large_slices) for n, limit in of_limits]
+    if max(cuts) == 1:
+        return shapes
+    of_ranks = list(zip(shapes.largest_staged_bytes, shapes.staged_bytes, shapes.chunks, cuts, strict=True))
+    chunks = tuple(count + (cut - 1) * (staged // max(n, 1)) for n, staged, count, cut in of_ranks)
+    return replace(shapes, largest_staged_bytes=tuple(-(-n // cut) for n, _, _, cut in of_ranks), chunks=chunks)
+
+
+def id_bytes(size: int) -> int:
+    """Bytes of one partition id for so many ranks."""
+    return 1 if size <= 256 else 2 if size <= 65536 else 4

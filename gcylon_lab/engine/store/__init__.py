@@ -1,0 +1,1 @@
+"""Where the rows of a rank are kept: chunks, parts, views, and what is evicted."""

@@ -1,0 +1,96 @@
+"""Parts that hold the same memory, as views of one another do: it is free once all of them have given way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from ...memory.budget import Reservation
+
+
+class HeldChunk(Protocol):
+    """A chunk, as far as its memory matters."""
+
+    @property
+    def tier(self) -> str: ...
+
+    @property
+    def claim(self) -> object: ...
+
+
+class Holder(Protocol):
+    """A part, as far as its memory matters."""
+
+    @property
+    def chunks(self) -> Sequence[HeldChunk]: ...
+
+    @property
+    def last_used(self) -> int: ...
+
+
+H = TypeVar("H", bound=Holder)
+
+
+def claims_of(part: Holder) -> dict[int, Reservation]:
+    """Claims of a part's chunks on the device tier, each once, by identity."""
+    claims: dict[int, Reservation] = {}
+    waiting: list[object] = [chunk.claim for chunk in part.chunks if chunk.tier == "device"]
+    while waiting:
+        claim = waiting.pop()
+        if isinstance(claim, tuple):
+            waiting.extend(claim)
+        elif isinstance(claim, Reservation):
+            claims[id(claim)] = claim
+    return claims
+
+
+def claimed_bytes(parts: Iterable[Holder]) -> int:
+    """Bytes of the budget that are free once all chunks of some parts have left the device tier.
+
+    What several chunks share counts once.
+    """
+    claims: dict[int, Reservation] = {}
+    for part in parts:
+        claims |= claims_of(part)
+    return sum(claim.nbytes for claim in claims.values())
+
+
+def giving_way_together(parts: Iterable[H], alive: Iterable[H], *, with_views: bool) -> list[list[H]]:
+    """Parts that free memory when they give way, those together that hold it together; longest unused first.
+
+    Parameters
+    ----------
+    parts : iterable of Holder
+        Those that may give way.
+    alive : iterable of Holder
+        All that there are.
+    with_views : bool
+        Whether the others that share memory with them may give way too.
+    """
+    may = {id(part): part for part in parts}
+    held = {id(part): (part, claims_of(part)) for part in [*alive, *may.values()]}
+    found = []
+    for members in _sharing([set(claims) for _, claims in held.values()]):
+        unit = [list(held.values())[place] for place in members]
+        if not any(id(part) in may for part, _ in unit):
+            continue
+        stays = {one for part, claims in unit if not with_views and id(part) not in may for one in claims}
+        giving = [part for part, claims in unit if (with_views or id(part) in may) and claims.keys() - stays]
+        found.append(sorted(giving, key=lambda part: part.last_used))
+    return sorted((unit for unit in found if unit), key=lambda unit: unit[-1].last_used)
+
+
+def _sharing(claims: list[set[int]]) -> list[list[int]]:
+    """Places of sets that have a member in common, directly or by way of others."""
+    groups: list[tuple[set[int], list[int]]] = []
+    for place, mine in enumerate(claims):
+        together, places = set(mine), [place]
+        apart = []
+        for other in groups:
+            if other[0].isdisjoint(mine):
+                apart.append(other)
+            else:
+                together |= other[0]
+                places += other[1]
+        groups = [*apart, (together, places)]
+    return [places for _, places in groups]

@@ -1,0 +1,62 @@
+"""Rows that leave the device tier while a rank works on the next ones."""
+
+from __future__ import annotations
+
+from ...backends.protocol.data import Data
+from ...backends.protocol.schema import Schema
+from ...memory.budget import Reservation
+from ...memory.tiers.staging_tier import LowerFile, LowerRegion
+from .chunk import Chunk, stage_slices
+from .workspace import Workspace
+
+
+class Leaving:
+    """Stages what was made piece by piece. One piece may be leaving while the next is worked on, and no more.
+
+    Texts are packed when they are staged, in memory that nobody has claimed: they are waited for.
+
+    Parameters
+    ----------
+    workspace : Workspace
+    schema : Schema
+        Of what is staged.
+    """
+
+    def __init__(self, workspace: Workspace, schema: Schema) -> None:
+        self._workspace = workspace
+        self.beside = workspace.stages_beside(schema)
+        self._regions: list[LowerRegion] = []
+        self._piece = 0
+
+    def stage(self, file: LowerFile, data: Data, claim: Reservation, shared: object = None) -> list[Chunk]:
+        """Move rows to a tier below the device.
+
+        Parameters
+        ----------
+        file : LowerFile
+        data : Data
+            Rows of one piece of work, perhaps a part of them.
+        claim : Reservation
+            On the memory of all rows of the piece. Kept until they have left, where they leave beside the work.
+        shared : object, optional
+            What else they must not outlive.
+
+        Raises
+        ------
+        SpillError
+            If the disk is full or cannot be written.
+        """
+        workspace = self._workspace
+        if self.beside and id(claim) != self._piece:
+            for region in self._regions:
+                region.wait()
+            workspace.spill.poll()
+            self._regions, self._piece = [], id(claim)
+        count = -(-data.nbytes // workspace.slice_bytes(workspace.budget.limit_bytes, data.schema))
+        held = (claim, shared) if self.beside else None
+        chunks = list(stage_slices(workspace, file, data, count, held))
+        if self.beside:
+            self._regions += [chunk.region for chunk in chunks]
+        else:
+            workspace.spill.flush()
+        return chunks

@@ -1,0 +1,238 @@
+"""Rows of one part that are together in one tier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from ...backends.host.packing import byte_view
+from ...backends.protocol.data import Columns, Data
+from ...backends.protocol.schema import Label, Schema
+from ...memory.tiers.staging_tier import LowerFile, LowerRegion
+from ...profiling import span
+
+if TYPE_CHECKING:
+    from .workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eviction:
+    """Why slices of one chunk are staged: for an operation whose limit was lower than the live one. They come back
+    when the table is next used under a larger limit."""
+
+    limit_bytes: int
+
+
+class Chunk:
+    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made.
+
+    The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
+    """
+
+    __slots__ = ("_data", "_region", "_reservation", "_widest", "eviction", "nbytes", "rows", "schema")
+
+    def __init__(
+        self,
+        schema: Schema,
+        rows: int,
+        nbytes: int,
+        *,
+        data: Data | None = None,
+        reservation: object = None,
+        region: LowerRegion | None = None,
+        widest_row_bytes: int | None = None,
+    ) -> None:
+        self.schema = schema
+        self.rows = rows
+        self.nbytes = nbytes
+        self._data = data
+        self._reservation = reservation
+        self._region = region
+        self._widest = widest_row_bytes
+        self.eviction: Eviction | None = None
+
+    def widest_row_bytes(self, workspace: Workspace) -> int:
+        """About how many bytes the variable columns of that row take in which they take most: 0 if it is not known."""
+        if self._widest is None:
+            looked = self._data is not None and bool(self.schema.variable)
+            self._widest = workspace.backend.widest_row_bytes(self.data) if looked else 0
+        return self._widest
+
+    @property
+    def tier(self) -> str:
+        """``device``, ``pinned`` or ``disk``."""
+        return "device" if self._region is None else self._region.tier
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is on the device tier."""
+        return self._region is None
+
+    @property
+    def copy_bytes(self) -> int:
+        """What a copy of the rows takes, at the most."""
+        return self.nbytes
+
+    @property
+    def claim(self) -> object:
+        """What pays for a chunk on the device tier."""
+        return self._reservation
+
+    @property
+    def region(self) -> LowerRegion:
+        """Where the rows of a staged chunk are."""
+        if self._region is None:
+            raise ValueError("the chunk is on the device tier")
+        return self._region
+
+    @property
+    def data(self) -> Data:
+        """The rows of a chunk that is on the device tier."""
+        if self._data is None:
+            raise ValueError("the chunk is staged; load it")
+        return self._data
+
+    def give_up(self) -> tuple[Data, object]:
+        """Hand on the rows of a chunk on the device tier, with the claim on them; it is empty afterwards."""
+        data, reservation = self.data, self._reservation
+        self.rows, self._data, self._reservation = 0, None, None
+        return data, reservation
+
+    def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
+        """Bytes that `load` reads back: of some columns, or all; 0 of a chunk on the device tier."""
+        if self._region is None:
+            return 0
+        return self.nbytes if names is None else self._region.bytes_of(buffers_of(self.schema, names))
+
+    @contextmanager
+    def load(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Iterator[Data]:
+        """Give the rows, perhaps of some columns only; a staged chunk is read back under a reservation of its own, and
+        stays staged.
+
+        Raises
+        ------
+        BudgetExceeded
+            If a staged chunk does not fit.
+        SpillError
+            If it cannot be read.
+        """
+        if self._region is None:
+            yield self.read(workspace, names)
+            return
+        with workspace.budget.reserve(self.loaded_bytes(names), "Reading a staged chunk"):
+            yield self.read(workspace, names)
+
+    def fills(self, names: Sequence[Label]) -> bool:
+        """Whether `fill` can be called for fixed columns: on CPU engines."""
+        return isinstance(self._data, Columns) or hasattr(self._region, "read_parts")
+
+    def fill(self, workspace: Workspace, names: Sequence[Label], arrays: Sequence[Any], start: int) -> None:
+        """Put the rows of fixed columns into arrays, from a row on, without a reservation: nothing else is needed."""
+        stop, region = start + self.rows, self._region
+        if region is None:
+            for name, array in zip(names, arrays, strict=True):
+                array[start:stop] = cast("Columns", self.data).array(name)
+            return
+        numbers = {column.name: place for place, column in enumerate(self.schema.fixed)}
+        nbytes = sum(self.rows * array.dtype.itemsize for array in arrays)
+        with span("unstage", "io", bytes=nbytes, tier=region.tier):
+            views = [(numbers[name], 0, byte_view(a, start, stop)) for name, a in zip(names, arrays, strict=True)]
+            cast("Any", region).read_parts(views)
+        record = workspace.recorder.active
+        if record is not None:
+            record.unstaged_bytes += nbytes
+
+    def read(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Data:
+        """Give the rows, perhaps of some columns only, without a reservation: for rows that leave the budget."""
+        backend, region = workspace.backend, self._region
+        if region is None:
+            return self.data if names is None else backend.select(self.data, names)
+        if names is None:
+            only, schema, nbytes = None, self.schema, region.nbytes
+        else:
+            only, schema = buffers_of(self.schema, names), _unpacked_with(self.schema, names)
+            nbytes = region.bytes_of(only)
+        with span("unstage", "io", bytes=nbytes, tier=region.tier):
+            record = workspace.recorder.active
+            if record is not None:
+                record.unstaged_bytes += nbytes
+            data = backend.unpack(schema, self.rows, region.read(only))
+        return data if names is None else backend.select(data, names)
+
+
+def stage_slices(workspace: Workspace, file: LowerFile, data: Data, count: int, held: object = None) -> Iterator[Chunk]:
+    """Move rows below the device tier in so many slices, or as many as there are rows; see `stage`."""
+    count = max(1, min(count, data.rows))
+    for i in range(count):
+        start, stop = data.rows * i // count, data.rows * (i + 1) // count
+        if stop > start:
+            yield stage(workspace, file, workspace.backend.slice(data, start, stop), held)
+
+
+def buffers_of(schema: Schema, names: Sequence[Label]) -> list[int]:
+    """The buffers in which some columns are, of those that rows of a schema are packed into: one for each fixed column,
+    and one that holds all others."""
+    wanted = set(names)
+    found = [place for place, column in enumerate(schema.fixed) if column.name in wanted]
+    return [*found, len(schema.fixed)] if any(not schema[name].fixed for name in wanted) else found
+
+
+def _unpacked_with(schema: Schema, names: Sequence[Label]) -> Schema:
+    """What is in the buffers of some columns."""
+    wanted = set(names)
+    variable = any(not schema[name].fixed for name in wanted)
+    return Schema([c for c in schema if c.name in wanted or (variable and not c.fixed)])
+
+
+def hold(workspace: Workspace, data: Data, what: str) -> Chunk:
+    """Make a chunk on the device tier of rows that exist already.
+
+    Raises
+    ------
+    BudgetExceeded
+        If they do not fit.
+    """
+    reservation = workspace.budget.reserve(data.nbytes, what)
+    return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=reservation)
+
+
+def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None) -> Chunk:
+    """Move rows to a tier below the device and make a chunk of them.
+
+    Where the move goes on after this returns, ``held`` is kept until it is done.
+
+    Raises
+    ------
+    SpillError
+        If the disk is full or cannot be written.
+    """
+    with span("stage", "io", bytes=data.nbytes) as moving:
+        region = file.append(workspace.backend.pack(data), held)
+        moving.tier = region.tier
+    record = workspace.recorder.active
+    if record is not None:
+        record.staged_bytes += region.nbytes
+    widest = workspace.backend.widest_row_bytes(data) if data.schema.variable else 0
+    return Chunk(data.schema, data.rows, region.nbytes, region=region, widest_row_bytes=widest)
+
+
+def fill_together(chunks: Sequence[Chunk], names: Sequence[Label]) -> bool:
+    """Whether several chunks can be read straight into one array a column: no chunk is in memory twice then."""
+    schema = chunks[0].schema
+    if not all(schema[name].fixed for name in names):
+        return False
+    return all(chunk.fills(names) and (chunk.schema is schema or chunk.schema == schema) for chunk in chunks)
+
+
+def filled(workspace: Workspace, chunks: Sequence[Chunk], names: Sequence[Label]) -> Data:
+    """The rows of chunks that `fill_together`, one after the other, without a reservation."""
+    schema, rows, start = chunks[0].schema.select(names), sum(chunk.rows for chunk in chunks), 0
+    arrays = tuple(np.empty(rows, column.dtype) for column in schema)
+    for chunk in chunks:
+        chunk.fill(workspace, names, arrays, start)
+        start += chunk.rows
+    return Columns(schema, rows, arrays)

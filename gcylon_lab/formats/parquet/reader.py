@@ -1,0 +1,223 @@
+"""Reading parquet files, each rank its own rows, chunk by chunk.
+
+Times in INT96 are days and nanoseconds, of more years than datetime64[ns] has. Arrow reads them in one unit, and what
+that does not hold becomes another time. So they are read in a second unit too, and compared: all are in nanoseconds,
+or, where those do not hold them, all are in microseconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...backends.arrow.tables import from_arrow
+from ...backends.protocol.data import Columns, bounded
+from ...errors import ReadError
+from ..file_columns import index_array, require_columns
+from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
+
+_READ_ROWS = 1 << 16
+_CHECKED_WITH = {"ns": ("ms",), "us": ("ms", "ns")}
+
+
+def read_parquet_chunks(
+    plan: ParquetPlan,
+    *,
+    columns: Sequence[str] | None = None,
+    max_bytes: int = 32 * 1024**2,
+    max_rows: int | None = None,
+) -> Iterator[Columns]:
+    """Read what a plan gives to one rank, piece by piece.
+
+    Parameters
+    ----------
+    plan : ParquetPlan
+    columns : sequence of str, optional
+        Only these, in this order.
+    max_bytes : int
+        About the largest size of a piece. A row larger than that is a piece of its own.
+    max_rows : int, optional
+        The most rows of a piece.
+
+    Yields
+    ------
+    Columns
+        In file order; one without rows where there is nothing to read, so that the columns are known. Labels of
+        categories may differ from piece to piece.
+
+    Raises
+    ------
+    ReadError
+        If a file cannot be read, or has no such column.
+    """
+    wanted = _wanted(plan, columns)
+    any_rows = False
+    for path, batch in _batches(plan, wanted, max_bytes, max_rows):
+        with reading_parquet(path):
+            data = from_arrow(batch.select(wanted), plan.dtypes)
+        any_rows = True
+        yield from bounded(data, max_bytes, max_rows)
+    if not any_rows:
+        yield from_arrow(_empty(plan).select(wanted), plan.dtypes)
+
+
+def _empty(plan: ParquetPlan) -> Any:
+    table = plan.schema.empty_table()
+    for name, type_ in plan.folders.types.items():
+        table = table.append_column(name, pa.array([], type_))
+    return table
+
+
+def _wanted(plan: ParquetPlan, columns: Sequence[str] | None) -> list[str]:
+    names = [name for name in plan.schema.names if not re.fullmatch(r"__index_level_\d+__", name)]
+    names += plan.folders.types
+    return require_columns(plan.first, names, columns)
+
+
+def _batches(plan: ParquetPlan, wanted: list[str], max_bytes: int, max_rows: int | None) -> Iterator[tuple[str, Any]]:
+    """Tables of about half the limit at most, the other half is for the columns made of them; and a file of each."""
+    kept: list[Any] = []
+    path, nbytes, rows = "", 0, 0
+    for path, batch in _raw_batches(plan, wanted, max_bytes):
+        if kept and (
+            nbytes + batch.nbytes > max_bytes // 2
+            or (max_rows and rows + batch.num_rows > max_rows)
+            or batch.schema != kept[0].schema
+        ):
+            yield path, pa.Table.from_batches(kept)
+            kept, nbytes, rows = [], 0, 0
+        kept.append(batch)
+        nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
+    if kept:
+        yield path, pa.Table.from_batches(kept)
+
+
+def _raw_batches(plan: ParquetPlan, wanted: list[str], max_bytes: int) -> Iterator[tuple[str, Any]]:
+    file: _OpenFile | None = None
+    for piece in plan.pieces:
+        with reading_parquet(piece.path):
+            if file is None or piece.path != file.path:
+                file = _OpenFile(plan, piece.path, wanted)
+            for start, batch in file.batches(piece.group, max_bytes):
+                low, high = max(piece.start - start, 0), min(piece.stop - start, batch.num_rows)
+                batch.validate(full=True)  # pyarrow takes bytes that are no UTF-8 for text
+                if low < high:
+                    first = file.first_rows[piece.group] + start
+                    yield piece.path, file.completed(batch.slice(low, high - low), first + low)
+                if start + batch.num_rows >= piece.stop:
+                    break
+
+
+class _OpenFile:
+    """A file of which some columns are read, and what it does not hold of them itself."""
+
+    def __init__(self, plan: ParquetPlan, path: str, wanted: list[str]) -> None:
+        self.path = path
+        self._wanted = wanted
+        self._folders = plan.folders
+        self._indexes = plan.indexes.get(path, {})
+        self._names = [n for n in wanted if n not in plan.folders.types and n not in self._indexes]
+        self._unit = plan.int96_unit
+        self._file = open_parquet(path, plan.storage, self._unit)
+        footer = self._file.metadata
+        self._times = [name for name in int96_columns(footer) if name in self._names]
+        units = _CHECKED_WITH[self._unit] if self._times else ()
+        self._checks = [open_parquet(path, plan.storage, unit) for unit in units]
+        groups = [footer.row_group(place).num_rows for place in range(footer.num_row_groups)]
+        self.first_rows = [0, *accumulate(groups)]
+
+    def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
+        """Batches of a row group, and the row in it at which each begins."""
+        rows = _rows_of(self._file.metadata.row_group(group), max_bytes)
+        how: dict[str, Any] = {"batch_size": rows, "row_groups": [group], "use_threads": False}
+        checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
+        start = 0
+        for batch in self._file.iter_batches(columns=self._names, **how):
+            if checks:
+                _require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
+            yield start, batch
+            start += batch.num_rows
+
+    def completed(self, batch: Any, first: int) -> Any:
+        """Rows of the file from a row on, with the columns that folders and metadata name."""
+        rows = batch.num_rows
+        named = {n: self._folders.array(self.path, n, rows) for n in self._wanted if n in self._folders.types}
+        named |= {n: index_array(self._indexes[n], first, first + rows) for n in self._wanted if n in self._indexes}
+        if not named:
+            return batch
+        arrays = [named[name] if name in named else batch.column(name) for name in self._wanted]
+        return pa.RecordBatch.from_arrays(arrays, names=self._wanted)
+
+
+def _rows_of(group: Any, max_bytes: int) -> int:
+    """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file."""
+    row_bytes = max(1, 4 * group.total_byte_size // max(1, group.num_rows))
+    return int(min(max(1, max_bytes // 2 // row_bytes), _READ_ROWS))
+
+
+def _require_same_times(path: str, columns: Iterable[str], unit: str, batch: Any, others: list[Any]) -> None:
+    """Refuse rows in which a unit makes other times of those in the file.
+
+    Parameters
+    ----------
+    path : str
+    columns : iterable of str
+        Those of `int96_columns` that the rows have.
+    unit : {"ns", "us"}
+    batch : pyarrow.RecordBatch
+        Rows in this unit.
+    others : list of pyarrow.RecordBatch
+        The same rows in the units of `_CHECKED_WITH`.
+
+    Raises
+    ------
+    ReadError
+        Naming the column; its numbers say ``read_as``, where all times are held in another unit.
+    """
+    for name in columns:
+        times, coarse, *fine = (_numbers(rows.column(name)) for rows in (batch, *others))
+        per_ms = 10**6 if unit == "ns" else 10**3
+        if (times // per_ms != coarse).any():
+            more: dict[str, Any] = {"read_as": "us"} if unit == "ns" else {}
+            raise ReadError(
+                f"{path}: column {name!r} holds times (INT96) that datetime64[{unit}] does not",
+                advice="Leave it out with columns=[...], or write it again as another type.",
+                path=path,
+                column=name,
+                **more,
+            )
+        with np.errstate(over="ignore"):
+            if fine and (fine[0] != times * 1000).any():
+                raise ReadError(
+                    f"{path}: column {name!r} holds times (INT96) beyond those of datetime64[ns], and nanoseconds, "
+                    "which no one unit holds",
+                    advice="Leave it out with columns=[...], or write it again as another type.",
+                    path=path,
+                    column=name,
+                )
+
+
+def _numbers(array: Any) -> npt.NDArray[np.int64]:
+    leaves = [pc.fill_null(leaf.view(pa.int64()), 0).to_numpy() for leaf in _leaves(array)]
+    return np.concatenate(leaves) if leaves else np.empty(0, np.int64)
+
+
+def _leaves(array: Any) -> Iterator[Any]:
+    type_ = array.type
+    if pa.types.is_timestamp(type_):
+        yield array
+    elif pa.types.is_struct(type_):
+        for field in array.flatten():
+            yield from _leaves(field)
+    elif pa.types.is_map(type_):
+        yield from _leaves(array.keys)
+        yield from _leaves(array.items)
+    elif pa.types.is_nested(type_):
+        yield from _leaves(array.flatten())

@@ -1,0 +1,176 @@
+"""Writing a rank's rows as parquet: into one file, or one for each value of some columns, in a folder of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ...backends.arrow.tables import to_arrow
+from ...backends.protocol.data import Columns
+from ...backends.protocol.schema import Schema
+from ...errors import ArgumentError, WriteError
+from ..hive import TYPES_KEY, folder_of, types_metadata
+from ..part_files import PartFiles, writing_to
+from ..row_writers import (
+    Format,
+    RowWriter,
+    file_schema,
+    plain_values,
+    refuse_kinds,
+    require_columns_to_write,
+)
+from .plans import PARQUET_SUFFIXES
+
+_MOST_FOLDERS = 500  # each has an open file
+_KEY_KINDS = ("int", "bool", "str", "date", "datetime", "category")
+_MIDNIGHT = r" 00:00:00(\.0+)?$"
+
+
+def parquet_format(*, compression: str = "snappy", partition_on: Sequence[str] = ()) -> Format:
+    """Parquet files.
+
+    Parameters
+    ----------
+    compression : str
+        What Arrow's writer knows: snappy, zstd, gzip, brotli, lz4 or none.
+    partition_on : sequence of str
+        Columns that stand in the names of folders and not in the files.
+    """
+
+    def open_(files: PartFiles, schema: Schema, nobody_has_rows: bool) -> RowWriter:
+        if partition_on:
+            return _Folders(files, schema, list(partition_on), compression, nobody_has_rows=nobody_has_rows)
+        return _OneFile(files, schema, compression)
+
+    return Format(".parquet", PARQUET_SUFFIXES, open_)
+
+
+class _OneFile:
+    def __init__(self, files: PartFiles, schema: Schema, compression: str) -> None:
+        self._schema = schema
+        self._target = files.target()
+        self._arrow = file_schema(schema)
+        self._stream: Any = None
+        with writing_to(self._target):
+            self._stream = files.create()
+            self._writer = pq.ParquetWriter(self._stream, self._arrow, compression=compression)
+
+    def write(self, piece: Columns) -> None:
+        require_columns_to_write(self._schema, piece, self._target)
+        if piece.rows:
+            with writing_to(self._target):
+                self._writer.write_table(to_arrow(piece).replace_schema_metadata(self._arrow.metadata))
+
+    def close(self) -> None:
+        with writing_to(self._target):
+            self._writer.close()
+            self._stream.close()
+
+    def abandon(self) -> None:
+        _abandon(self._writer, self._stream)
+
+
+def _abandon(writer: Any, stream: Any) -> None:
+    with suppress(OSError, pa.ArrowException, ValueError):
+        writer.close()
+    writer.is_open = False  # its finalizer would write to the closed file
+    with suppress(OSError, pa.ArrowException):
+        stream.close()
+
+
+class _Folders:
+    """One file for each combination of values of some columns."""
+
+    def __init__(
+        self, files: PartFiles, schema: Schema, keys: list[str], compression: str, *, nobody_has_rows: bool
+    ) -> None:
+        self._files = files
+        self._keys = keys
+        self._compression = compression
+        others = [name for name in schema.names if name not in keys]
+        _check_keys(schema, keys, others)
+        self._types = pa.schema(
+            [pa.field(f.name, plain_values(pa.array([], f.type)).type) for f in file_schema(schema.select(keys))]
+        )
+        arrow = file_schema(schema.select(others))
+        dtypes = ["" if column.kind == "category" else column.pandas for column in schema.select(keys)]
+        said = {TYPES_KEY: types_metadata(self._types, dtypes)}
+        self._arrow = arrow.with_metadata((arrow.metadata or {}) | said)
+        self._open: dict[str, tuple[Any, Any]] = {}
+        if nobody_has_rows:  # so that the columns are known to those who read it
+            self._writer(folder_of(keys, [None] * len(keys)))
+
+    def write(self, piece: Columns) -> None:
+        if not piece.rows:
+            return
+        table = to_arrow(piece)
+        texts = [_text(plain_values(table.column(key).combine_chunks())) for key in self._keys]
+        order, starts = _runs(texts)
+        sorted_ = table.select(self._arrow.names).take(pa.array(order)).replace_schema_metadata(self._arrow.metadata)
+        for start, stop in zip(starts, [*starts[1:], len(order)], strict=True):
+            folder = folder_of(self._keys, [text[int(order[start])].as_py() for text in texts])
+            with writing_to(self._files.target(folder)):
+                self._writer(folder).write_table(sorted_.slice(start, stop - start))
+
+    def _writer(self, folder: str) -> Any:
+        if folder not in self._open:
+            target = self._files.target(folder)
+            if len(self._open) >= _MOST_FOLDERS:
+                raise WriteError(
+                    f"{target} cannot be written: this rank's rows have more than {_MOST_FOLDERS} different values of "
+                    f"{self._keys}, each of which has a file",
+                    advice="Write by a column of fewer values, or shuffle the table by these columns before.",
+                    path=target,
+                )
+            with writing_to(target):
+                stream = self._files.create(folder)
+                self._open[folder] = stream, pq.ParquetWriter(stream, self._arrow, compression=self._compression)
+        return self._open[folder][1]
+
+    def close(self) -> None:
+        for folder, (stream, writer) in self._open.items():
+            with writing_to(self._files.target(folder)):
+                writer.close()
+                stream.close()
+
+    def abandon(self) -> None:
+        for stream, writer in self._open.values():
+            _abandon(writer, stream)
+
+
+def _check_keys(schema: Schema, keys: list[str], others: list[Any]) -> None:
+    refuse = set(column.kind for column in schema.select(keys)) - set(_KEY_KINDS)
+    refuse_kinds(schema.select(keys), sorted(refuse), "the name of a folder", "Leave it out of partition_on.")
+    if "" in keys:
+        raise ArgumentError(
+            "partition_on: the name of a folder cannot say a column without a name.", advice="Rename it before."
+        )
+    if not others:
+        raise ArgumentError(
+            f"partition_on={keys} names all columns, and no column is left for the files.", advice="Leave one out."
+        )
+
+
+def _text(array: Any) -> Any:
+    """Values as they stand in the name of a folder."""
+    text = array.cast(pa.string())
+    times = pa.types.is_timestamp(array.type) and not array.type.tz
+    return pc.replace_substring_regex(text, _MIDNIGHT, "") if times else text
+
+
+def _runs(texts: list[Any]) -> tuple[Any, list[int]]:
+    """An order in which rows with equal values are together, and where each run of them begins."""
+    codes = np.zeros(len(texts[0]), np.int64)
+    for text in texts:
+        encoded = text.dictionary_encode(null_encoding="encode")
+        pairs = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        codes = np.unique(pairs, return_inverse=True)[1]
+    order = np.argsort(codes, kind="stable")
+    changes = np.flatnonzero(np.diff(codes[order])) + 1
+    return order, [0, *map(int, changes)]

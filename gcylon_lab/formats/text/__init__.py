@@ -1,0 +1,1 @@
+"""Text files: csv and lines of JSON."""

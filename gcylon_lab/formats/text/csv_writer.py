@@ -1,0 +1,142 @@
+"""Writing a rank's rows as csv; and what text files share."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...backends.arrow.tables import to_arrow
+from ...backends.protocol.data import Columns
+from ...backends.protocol.schema import Schema
+from ...errors import ArgumentError, WriteError
+from ..part_files import PartFiles, writing_to
+from ..row_writers import Format, file_schema, plain_values, refuse_kinds, require_columns_to_write
+from .blocks import COMPRESSIONS
+from .csv_reader import CSV_SUFFIXES
+
+ROWS_AT_ONCE = 1 << 16
+_WHOLE = r"^-?[0-9]+$"
+_IN_VALUES = frozenset("0123456789 :-+.abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+
+def csv_format(*, delimiter: str = ",", header: bool = True, compression: str | None = None) -> Format:
+    """csv files.
+
+    Parameters
+    ----------
+    delimiter : str
+    header : bool
+        Whether the first line of each file names the columns.
+    compression : str, optional
+        gzip, bz2, zstd, lz4 or brotli.
+    """
+
+    def open_(files: PartFiles, schema: Schema, _: bool) -> CsvRows:
+        return CsvRows(files, schema, delimiter, header, compression)
+
+    return Format(f".csv{compressed_ending(compression)}", CSV_SUFFIXES, open_)
+
+
+def compressed_ending(compression: str | None) -> str:
+    """What names of compressed files end in.
+
+    Raises
+    ------
+    ArgumentError
+        If there is no such compression.
+    """
+    endings = {kind: ending for ending, kind in COMPRESSIONS.items()}
+    if compression is not None and compression not in endings:
+        raise ArgumentError(
+            f"compression={compression!r} is not known for text.", advice=f"It is None or one of {', '.join(endings)}."
+        )
+    return "" if compression is None else endings[compression]
+
+
+class TextRows:
+    """A file of text, perhaps compressed."""
+
+    def __init__(self, files: PartFiles, schema: Schema, compression: str | None) -> None:
+        self.schema = schema
+        self.target = files.target()
+        self.names = file_schema(schema).names
+        self._raw: Any = None
+        with writing_to(self.target):
+            self._raw = files.create()
+            sink = self._raw if isinstance(self._raw, pa.NativeFile) else pa.PythonFile(self._raw, "w")
+            self.sink = sink if compression is None else pa.CompressedOutputStream(sink, compression)
+
+    def close_file(self) -> None:
+        """Close the file, and what compresses it."""
+        self.sink.close()
+        self._raw.close()
+
+    def abandon(self) -> None:
+        """Close the file."""
+        for stream in (self.sink, self._raw):
+            with suppress(OSError, pa.ArrowException, ValueError):
+                stream.close()
+
+
+class CsvRows(TextRows):
+    """One csv file. Text stands in quotes; what is missing is nothing between delimiters."""
+
+    def __init__(self, files: PartFiles, schema: Schema, delimiter: str, header: bool, compression: str | None) -> None:
+        refuse_kinds(schema, ("bytes", "list", "struct", "map"), "csv", "Write parquet or ipc, or leave it out.")
+        super().__init__(files, schema, compression)
+        broken = [name for name in self.names if "\n" in name or "\r" in name]
+        if broken:
+            raise WriteError(f"the label {broken[0]!r} has a line end in it", advice="Rename the column.")
+        self._delimiter = delimiter
+        # A line with nothing in it would be no row to those who read it.
+        self._missing = '""' if len(self.names) == 1 else ""
+        if header and self.names:
+            names = (name.replace('"', '""') for name in self.names)
+            with writing_to(self.target):
+                self.sink.write((delimiter.join(f'"{name}"' for name in names) + "\n").encode())
+
+    def write(self, piece: Columns) -> None:
+        """Write some rows."""
+        require_columns_to_write(self.schema, piece, self.target)
+        table = to_arrow(piece)
+        for start in range(0, piece.rows, ROWS_AT_ONCE):
+            texts = [self._texts(column.slice(start, ROWS_AT_ONCE)) for column in table.columns]
+            between = [self._delimiter] * (len(texts) - 1) + ["\n"]
+            parts = [part for pair in zip(texts, between, strict=True) for part in pair]
+            with writing_to(self.target):
+                self.sink.write(joined(*parts).buffers()[2])  # all values one after the other
+
+    def _texts(self, column: Any) -> Any:
+        array = plain_values(column.combine_chunks())
+        text = text_of(array)
+        is_text = pa.types.is_string(array.type) or pa.types.is_large_string(array.type)
+        if is_text or self._delimiter in _IN_VALUES:
+            text = joined('"', pc.replace_substring(text, '"', '""'), '"')
+        return pc.fill_null(text, self._missing)
+
+    def close(self) -> None:
+        """Write the end."""
+        with writing_to(self.target):
+            self.close_file()
+
+
+def text_of(array: Any) -> Any:
+    """Plain values as text; floats always with a point or an exponent, times as in ISO 8601, timedeltas as counts."""
+    type_, text = array.type, pa.large_string()
+    if pa.types.is_floating(type_):
+        plain = (array.cast(pa.float32()) if pa.types.is_float16(type_) else array).cast(text)
+        return pc.if_else(pc.match_substring_regex(plain, _WHOLE), joined(plain, ".0"), plain)
+    if pa.types.is_duration(type_):
+        return array.cast(pa.int64()).cast(text)
+    if pa.types.is_null(type_):
+        return pa.nulls(len(array), text)
+    return array.cast(pa.string()).cast(text)
+
+
+def joined(*parts: Any) -> Any:
+    """Texts beside each other, row by row; null where one is missing."""
+    texts = [pa.scalar(part, pa.large_string()) if isinstance(part, str) else part for part in parts]
+    return pc.binary_join_element_wise(*texts, pa.scalar("", pa.large_string()))

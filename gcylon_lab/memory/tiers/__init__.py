@@ -1,0 +1,1 @@
+"""The tiers below the device tier: page-locked memory and disk."""

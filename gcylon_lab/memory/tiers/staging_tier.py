@@ -1,0 +1,94 @@
+"""What operations ask of the tiers below the device, whatever they are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from ...config import GcylonConfig
+from .free_space import Room
+
+
+class LowerRegion(Protocol):
+    """Buffers that were staged together. Their room is given back when it is collected."""
+
+    @property
+    def tier(self) -> str:
+        """``pinned`` or ``disk``."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that `read` makes."""
+        ...
+
+    def wait(self) -> None:
+        """Wait until what it was made of is no longer needed."""
+        ...
+
+    def bytes_of(self, only: Sequence[int]) -> int:
+        """Bytes that `read` makes of some buffers."""
+        ...
+
+    def read(self, only: Sequence[int] | None = None) -> list[Any]:
+        """The buffers, in new memory of the device tier; perhaps only some, by their numbers, which ascend.
+
+        Raises
+        ------
+        SpillError
+            If they cannot be read.
+        """
+        ...
+
+
+class LowerFile(Protocol):
+    """A row of regions that belong together."""
+
+    def append(self, buffers: Sequence[Any], held: object = None) -> LowerRegion:
+        """Stage buffers; ``held`` is kept as long as they are still read from.
+
+        Raises
+        ------
+        SpillError
+            If there is no room, or a disk cannot be written.
+        """
+        ...
+
+
+class LowerTiers(Protocol):
+    """The tiers below the device tier of one rank."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes staged now."""
+        ...
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Of them in page-locked memory."""
+        ...
+
+    @property
+    def disk_bytes(self) -> int:
+        """Of them on disk."""
+        ...
+
+    def follow(self, config: GcylonConfig) -> None:
+        """Do as an operation's settings say from now on: where spill files are, what may be staged where."""
+        ...
+
+    def room(self) -> Room:
+        """What can still be staged."""
+        ...
+
+    def new_file(self) -> LowerFile:
+        """Begin a row of regions."""
+        ...
+
+    def poll(self) -> object:
+        """Free the device memory of what has left it."""
+        ...
+
+    def flush(self) -> None:
+        """Wait until all that was staged has left the device tier."""
+        ...

@@ -1,0 +1,1 @@
+"""The verbs on distributed tables, one package for each family."""

@@ -1,0 +1,135 @@
+"""Plans of distinct rows from what is known of the table already: no data is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from operator import ge
+from typing import Any
+
+from ...backends.protocol.schema import Label
+from ...config import GcylonConfig
+from ...engine.plan.estimate import foresee_exchange, limits_of, require_known
+from ...engine.plan.plan import Plan, check_strategy
+from ...engine.plan.table_stats import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
+from ...engine.store.column_widths import some_columns
+from ..group.estimate import (
+    LOCAL,
+    Infos,
+    Made,
+    Making,
+    are_together,
+    foresee_together,
+    made_here,
+    opened,
+)
+from .distinct import check_keep
+from .late_materialization import (
+    HELD_IN_LIMIT,
+    NOTE,
+    PIECE_IN_LIMIT,
+    PLACE_BYTES,
+    POSITION_BYTES,
+    worth_finding_first,
+)
+
+_COUNT_BYTES = 8
+_VARIABLE_BYTES = 8  # of what is made of a variable column, as grouping counts
+
+PARTIAL = "where few different rows stand in many, each rank sends each of its own once instead, which are fewer"
+
+
+def foresee_distinct(
+    verb: str, infos: Infos, config: GcylonConfig, strategy: str, keys: Sequence[Label] | None, keep: str | bool
+) -> Plan:
+    """Plan drop_duplicates or unique. Without keys all columns must be equal."""
+    check_strategy(strategy)
+    check_keep(keep)
+    on = list(infos[0]["columns"]) if keys is None else list(keys)
+    require_known(infos, on)
+    there = opened(infos, config)
+    if verb == "unique":
+        used: Infos = some_columns(there, on)
+    elif isinstance(keep, str) and _finds_survivors_first(infos, config, strategy, on):
+        return _survivors(verb, there, config, strategy, on)
+    else:
+        used = there
+    plan, _ = foresee_together(verb, infos, used, config, strategy, on, _making(used[0], on, counts=keep is False))
+    return plan if are_together(infos, on) else replace(plan, notes=(PARTIAL, *plan.notes))
+
+
+def _making(info: Mapping[str, Any], on: Sequence[Label], *, counts: bool) -> Making:
+    """Whole rows are kept, and where it matters how often each key stands there, counted."""
+    wide, more = info["nbytes"] / max(info["rows"], 1), _COUNT_BYTES * counts
+    made = wide
+    if "column_row_bytes" in info:
+        fixed = dict(zip(info["columns"], info["fixed_column_bytes"], strict=True))
+        wide = sum(info["column_row_bytes"])
+        made = sum(size or _VARIABLE_BYTES for name, size in fixed.items() if name not in on)
+    return Making(made + more, made + more, wide + more, wide + more, info.get("grouping_row_bytes", 0))
+
+
+def _finds_survivors_first(infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> bool:
+    on_gpu = infos[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES) > FAST_CHUNK_BYTES
+    known = all("column_row_bytes" in info for info in infos)
+    if on_gpu or not known or not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
+        return False
+    votes = [
+        worth_finding_first(strategy, keys["rows"], info["nbytes"], sum(keys["column_row_bytes"]), limit)
+        for info, keys, limit in zip(infos, some_columns(infos, on), limits_of(infos, config), strict=True)
+    ]
+    return any(vote[0] for vote in votes) and all(vote[1] and vote[2] for vote in votes)
+
+
+def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> Plan:
+    """Keys and positions are grouped, then the rows that stay are copied and sent: all, as far as it is known."""
+    limits, rows = limits_of(infos, config), [i["rows"] for i in infos]
+    held = [Made(max(0, limit // HELD_IN_LIMIT - i["used_bytes"]), 1) for i, limit in zip(infos, limits, strict=True)]
+    keys = [_with_position(info) for info in some_columns(infos, on)]
+    sizes = [i["nbytes"] for i in keys]
+    narrow = made_here(keys, rows, sizes, held, config)
+    making = _making(keys[0], on, counts=False)
+    found, _ = foresee_together(verb, narrow, narrow, config, strategy, on, making)
+    peaks = [
+        max(peak, _piece_peak(info, limit, 2 * making.partial + making.scratch), _piece_peak(info, limit, None))
+        for peak, info, limit in zip(found.predicted_peaks, infos, limits, strict=True)
+    ]
+    sizes = [i["nbytes"] for i in infos]
+    if are_together(infos, on):
+        most = [limit - limit // KEPT_FREE_IN_LIMIT - i["used_bytes"] for i, limit in zip(infos, limits, strict=True)]
+        if strategy == "auto":
+            strategy = "direct" if all(map(ge, most, sizes)) else "staged"
+        plan = replace(found, strategy=strategy, result_bytes=max(sizes), reason=LOCAL)
+    else:
+        plan = foresee_exchange(
+            "shuffle",
+            made_here(infos, rows, sizes, held, config),
+            config,
+            strategy=strategy,
+            on=on,
+        )
+    peaks = list(map(max, peaks, plan.predicted_peaks))
+    return replace(
+        plan, verb=verb, notes=(NOTE, *plan.notes), predicted_peaks=tuple(peaks), predicted_peak_bytes=max(peaks)
+    )
+
+
+def _with_position(info: Mapping[str, Any]) -> dict[str, Any]:
+    widths = [*info["column_row_bytes"], POSITION_BYTES]
+    return {
+        **info,
+        "columns": [*info["columns"], "position"],
+        "nbytes": int(info["rows"] * sum(widths)),
+        "row_bytes": info["row_bytes"] + POSITION_BYTES,
+        "column_row_bytes": widths,
+        "fixed_column_bytes": [*info["fixed_column_bytes"], POSITION_BYTES],
+    }
+
+
+def _piece_peak(info: Mapping[str, Any], limit: int, work_row_bytes: float | None) -> int:
+    """What is in use while rows are gone through in pieces; by default they are copied."""
+    row = info["nbytes"] / max(info["rows"], 1)
+    work = row + PLACE_BYTES if work_row_bytes is None else work_row_bytes
+    piece = min(info["rows"], limit / PIECE_IN_LIMIT / (row + work))
+    read = max(info["largest_staged_bytes"], row * piece if info["largest_staged_bytes"] else 0)
+    return int(min(limit, info["used_bytes"] + read + piece * work))

@@ -1,0 +1,1 @@
+"""Verbs that move rows between ranks as they are."""

@@ -1,0 +1,132 @@
+"""Allgather, gather and broadcast: whole parts go to all ranks, or to one, or from one. In global order."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...config import GcylonConfig
+from ...engine.exchange.exchange import exchange_table
+from ...engine.exchange.routes import RangeRoute
+from ...engine.exec.invocation import Request
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_operation
+from ...engine.plan.estimate import check_root
+from ...engine.plan.plan import Plan
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+
+
+def allgather(
+    workspace: Workspace,
+    part: Part,
+    *,
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Every rank gets all rows, in (rank, row) order.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+    """
+    request = Request("allgather", {}, part, strategy, config, timeout_s)
+    return run_operation(workspace, request, lambda op: _collect(op, part, None, None))
+
+
+def gather(
+    workspace: Workspace,
+    part: Part,
+    root: int = 0,
+    *,
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. The root gets all rows in (rank, row) order, the others none.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    root : int, default 0
+        In [0, world size).
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+
+    Raises
+    ------
+    ArgumentError
+        If the root is no rank.
+    """
+    request = _rooted("gather", workspace, part, root, strategy, config, timeout_s)
+    return run_operation(workspace, request, lambda op: _collect(op, part, root, None))
+
+
+def broadcast(
+    workspace: Workspace,
+    part: Part,
+    root: int = 0,
+    *,
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Every rank gets the root's rows.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    root : int, default 0
+        In [0, world size).
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+
+    Raises
+    ------
+    ArgumentError
+        If the root is no rank.
+    """
+    request = _rooted("broadcast", workspace, part, root, strategy, config, timeout_s)
+    return run_operation(workspace, request, lambda op: _collect(op, part, None, root))
+
+
+def _rooted(
+    verb: str,
+    workspace: Workspace,
+    part: Part,
+    root: int,
+    strategy: str,
+    config: GcylonConfig | None,
+    timeout_s: float | None,
+) -> Request:
+    size = workspace.transport.size
+    return Request(verb, {"root": root}, part, strategy, config, timeout_s, check=lambda: check_root(root, size))
+
+
+def _collect(operation: Operation, part: Part, to: int | None, source: int | None) -> Part:
+    """Send this rank's rows to one rank or all; where there is a source, only its rows."""
+    if source is not None and operation.rank != source:
+        part = Part(operation.workspace, part.schema, ())
+    stops = np.zeros(operation.size, dtype=np.int64)
+    stops[slice(None) if to is None else to] = part.rows
+    root = to if to is not None else source or 0
+    shapes = operation.shapes(root=root)
+    route = RangeRoute(np.zeros_like(stops), stops, shapes.variable_row_bytes)
+    return exchange_table(operation, part, route, shapes)

@@ -1,0 +1,71 @@
+"""Repartition: the same rows in the same global order, cut anew over the ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...config import GcylonConfig
+from ...engine.exchange.exchange import exchange_table
+from ...engine.exchange.routes import RangeRoute
+from ...engine.exec.agreement import agreed
+from ...engine.exec.invocation import Request
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_operation
+from ...engine.plan.estimate import check_rows_per_rank, listed_rows, target_rows
+from ...engine.plan.plan import Plan
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ...errors import ArgumentError
+
+
+def repartition(
+    workspace: Workspace,
+    part: Part,
+    rows_per_rank: Sequence[int] | None = None,
+    *,
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Cut the table anew, keeping the global order.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    rows_per_rank : sequence of int, optional
+        Rows that each rank will hold; evenly by default. Their sum is the table's rows.
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+
+    Raises
+    ------
+    ArgumentError
+        If there is not one number a rank, one is negative, or the sum is another.
+    """
+    wanted = listed_rows(rows_per_rank)
+    size = workspace.transport.size
+    request = Request(
+        "repartition", {"rows_per_rank": wanted}, part, strategy, config, timeout_s,
+        check=lambda: check_rows_per_rank(wanted, size),
+    )  # fmt: skip
+
+    def body(operation: Operation) -> Part:
+        rows = operation.rows
+        try:
+            target = np.array(target_rows(rows, wanted), dtype=np.int64)
+        except ArgumentError as error:
+            raise agreed(error) from None  # of numbers that all ranks share: all raise it
+        edges = np.concatenate(([0], np.cumsum(target)))
+        first, count = sum(rows[: operation.rank]), part.rows
+        starts, stops = (np.clip(edge - first, 0, count) for edge in (edges[:-1], edges[1:]))
+        shapes = operation.shapes(target_rows=tuple(int(n) for n in target))
+        return exchange_table(operation, part, RangeRoute(starts, stops, shapes.variable_row_bytes), shapes)
+
+    return run_operation(workspace, request, body)

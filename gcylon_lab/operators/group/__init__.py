@@ -1,0 +1,1 @@
+"""Group-by, and what is computed over a whole column."""

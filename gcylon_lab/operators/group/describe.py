@@ -1,0 +1,178 @@
+"""What columns of numbers and times look like, as pandas describes them: count, mean, std, min, percentiles, max."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...backends.arrow.interop import to_frame as pandas_frame
+from ...backends.protocol.column import Column
+from ...backends.protocol.data import empty_columns
+from ...backends.protocol.schema import Label, Schema
+from ...config import GcylonConfig
+from ...engine.exec.invocation import Request
+from ...engine.exec.keys import check_columns
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_verb
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ...errors import ArgumentError, UnsupportedDtype
+from .groupby import shared_checks
+from .reduce import reduced
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NUMBERS = ("int", "float", "decimal", "null")
+_TIMES = ("datetime", "timedelta")
+_AS_PANDAS = ("number", "datetime")  # what it describes where nothing is asked for; timedeltas are numbers there
+_QUARTILES = (0.25, 0.5, 0.75)
+_OTHERS = "nunique('s') and value_counts('s') say of others how many values they have, and which most often."
+
+
+def describe(
+    workspace: Workspace,
+    part: Part,
+    columns: Sequence[Label] | None,
+    percentiles: Any = None,
+    include: Any = None,
+    exclude: Any = None,
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> pd.DataFrame:
+    """Collective: all ranks call it. Describe columns; see `gcylon_lab.api.verbs.reductions.ReductionVerbs.describe`.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    columns, percentiles, include, exclude
+        As they were given.
+    config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The same on every rank.
+    """
+    found: list[pd.DataFrame] = []
+    asked = _plain(percentiles)
+
+    def check() -> None:
+        check_columns(part, columns or ())
+        _labels(asked)
+
+    def body(operation: Operation) -> Part:
+        with shared_checks():
+            schema = operation.schema if columns is None else operation.schema.select(columns)
+            chosen = _chosen(schema, include, exclude, named=columns is not None)
+        quantiles = [("quantile", q) for q in sorted(asked)]
+        functions = [("count", 0.0), ("mean", 0.0), ("std", 1.0), ("min", 0.0), *quantiles, ("max", 0.0)]
+        values = reduced(operation, part, chosen.names, functions)
+        names = ["count", "mean", "std", "min", *_labels(asked), "max"]
+        found.append(_together(chosen, {name: values[one] for name, one in zip(names, functions, strict=True)}))
+        return part
+
+    arguments = {"columns": columns, "percentiles": asked, "include": include, "exclude": exclude}
+    run_verb(workspace, Request("describe", arguments, part, "auto", config, timeout_s, check), body)
+    return found[0]
+
+
+def _plain(percentiles: Any) -> Any:
+    """Percentiles as floats; what is none stays what it is, and is refused by all ranks together."""
+    try:
+        return list(_QUARTILES) if percentiles is None else [float(one) for one in percentiles]
+    except (TypeError, ValueError):
+        return percentiles
+
+
+def _labels(percentiles: Any) -> list[str]:
+    """What pandas calls percentiles, in its order.
+
+    Raises
+    ------
+    ArgumentError
+        If they are none.
+    """
+    import pandas as pd
+
+    advice = "Give different ones in [0, 1], as [0.1, 0.5, 0.9]."
+    if not isinstance(percentiles, list):
+        raise ArgumentError(f"percentiles={percentiles!r} is no list of numbers.", advice=advice)
+    try:
+        return list(pd.Series([], dtype="float64").describe(percentiles=percentiles).index[4:-1])
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(f"percentiles={percentiles!r} cannot be: {error}.", advice=advice) from None
+
+
+def _chosen(schema: Schema, include: Any, exclude: Any, *, named: bool) -> Schema:
+    """The columns to describe.
+
+    Raises
+    ------
+    ArgumentError
+        If there are none, or dtypes are asked for that pandas does not know.
+    UnsupportedDtype
+        If one that was asked for holds neither numbers nor times.
+    """
+    by_default = include is None and exclude is None and not named
+    if by_default:
+        plain = _of_dtypes(schema, _AS_PANDAS, None)
+        described = [c for c in schema if c.kind in (*_NUMBERS, *_TIMES) and c.kind != "null"]
+        # Decimals are objects to pandas. It takes times of a time zone only where there is nothing else.
+        names = [c.name for c in described if c.kind == "decimal" or c.name in plain] or [c.name for c in described]
+    elif (isinstance(include, str) and include == "all" and exclude is None) or (include is None and exclude is None):
+        names = list(schema.names)
+    else:
+        names = _of_dtypes(schema, include, exclude)
+    if not names:
+        raise ArgumentError("There are no columns of numbers or times to describe.", advice=_OTHERS)
+    for name in names:
+        if schema[name].kind not in (*_NUMBERS, *_TIMES):
+            is_date = schema[name].kind == "date"
+            raise UnsupportedDtype(
+                f"describe takes columns of numbers and times, but {name!r} is {schema[name].describe()}",
+                advice="Leave it out: name the columns to describe. "
+                + (f"assign({name}=gl.col({name!r}).astype('datetime64[s]')) makes times of it." * is_date or _OTHERS),
+                column=str(name),
+            )
+    return schema.select(names)
+
+
+def _of_dtypes(schema: Schema, include: Any, exclude: Any) -> list[Label]:
+    try:
+        return list(pandas_frame(empty_columns(schema)).select_dtypes(include=include, exclude=exclude).columns)
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"include={include!r}, exclude={exclude!r} choose no columns: {error}.",
+            advice="Give dtypes, as include=['number', 'datetimetz'], or name the columns.",
+        ) from None
+
+
+def _together(schema: Schema, values: dict[str, dict[Label, Any]]) -> pd.DataFrame:
+    """Columns beside each other, each in the dtype that pandas gives it."""
+    import pandas as pd
+
+    empty = pandas_frame(empty_columns(schema))
+    described = []
+    dtypes: dict[Any, Any] = {}  # of each kind of column once: pandas takes long to say it
+    for column in schema:
+        own = {name: of[column.name] for name, of in values.items() if column.name in of}
+        kind = column.kind, empty.dtypes[column.name]
+        if kind not in dtypes:
+            dtypes[kind] = _dtype(column, empty[column.name])
+        described.append(pd.Series(list(own.values()), index=list(own), dtype=dtypes[kind]))
+    # Those with fewest rows come first, so that std follows max where the times of a column have none.
+    names = dict.fromkeys(name for one in sorted(described, key=len) for name in one.index)
+    frame: pd.DataFrame = pd.concat(described, axis=1, ignore_index=True, sort=False).reindex(list(names))
+    frame.columns = empty.columns
+    return frame
+
+
+def _dtype(column: Column, empty: pd.Series[Any]) -> Any:
+    if column.kind in _TIMES:
+        return None
+    return np.dtype("float64") if column.kind in ("decimal", "null") else empty.describe().dtype

@@ -1,0 +1,142 @@
+"""The plan of a group-by from what is known of the table already: of the columns that its functions need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS
+from ...backends.protocol.schema import Label
+from ...config import GcylonConfig
+from ...engine.plan.estimate import foresee_exchange, require_known
+from ...engine.plan.plan import Plan, check_strategy
+from ...engine.store.column_widths import some_columns
+from ...errors import BudgetExceeded
+from ..sort import costs  # noqa: F401  of the sort of groups
+from .estimate import (
+    Infos,
+    Made,
+    Making,
+    are_together,
+    as_wide,
+    foresee_together,
+    made_here,
+    opened,
+    spread_evenly,
+)
+
+Asked = Sequence[tuple[str, Label | None]]
+
+_AS_ROWS = "assuming as many groups as rows, each as wide as one"
+_AS_GROUPS = "assuming as many groups as rows"
+_NUMBER_BYTES = 8
+# Of those of which partial results are more or less than a number; and of results.
+_PARTIAL_BYTES = FLOATS_PARTIAL_BYTES | {"any": 1, "all": 1}
+_RESULT_BYTES = {"any": 1, "all": 1}
+_AS_WIDE_AS_IT_IS = ("min", "max", "first", "last", "list")
+_ORDERING = ("median", "quantile")
+
+
+def foresee_groupby(
+    infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label], *, in_order: bool, asked: Asked
+) -> Plan:
+    """Plan a group-by."""
+    check_strategy(strategy)
+    asked = list(dict.fromkeys(asked))
+    require_known(infos, [*on, *(column for _, column in asked if column is not None)])
+    known = bool(asked) and all("column_row_bytes" in info for info in infos)
+    needed = {*on, *(column for function, column in asked if column is not None and function != "size")}
+    there = opened(infos, config)
+    used = some_columns(there, needed) if known else there
+    making = _making(infos, on, asked) if known else as_wide(infos, on)
+    plan, made = foresee_together("groupby", infos, used, config, strategy, on, making)
+    if not are_together(infos, on):
+        plan = replace(plan, notes=(*_what_is_sent(infos[0]["columns"], needed, asked), *plan.notes))
+    if not in_order:
+        return plan
+    groups = (
+        [_of_groups(*both, making, asked) for both in zip(infos, some_columns(infos, on), strict=True)]
+        if known
+        else infos
+    )
+    return _then_sorted(plan, groups, made, config, strategy, on, _AS_GROUPS if known else _AS_ROWS)
+
+
+def _made_row_bytes(info: Mapping[str, Any], asked: Asked, numbers: Mapping[str, int]) -> list[tuple[float, float]]:
+    """Bytes a row of what each function gives: in fixed columns and in all, where numbers take so many."""
+    means, fixed = (
+        dict(zip(info["columns"], info[of], strict=True)) for of in ("column_row_bytes", "fixed_column_bytes")
+    )
+    made = []
+    for function, column in asked:
+        if function in _AS_WIDE_AS_IT_IS and column is not None:
+            made.append((0 if function == "list" else fixed[column], means[column]))
+        else:
+            made.append((numbers.get(function, _NUMBER_BYTES),) * 2)
+    return made
+
+
+def _making(infos: Infos, on: Sequence[Label], asked: Asked) -> Making:
+    info = infos[0]
+    keys = sum(some_columns(infos, on)[0]["column_row_bytes"])
+    partial, result = (_made_row_bytes(info, asked, numbers) for numbers in (_PARTIAL_BYTES, _RESULT_BYTES))
+    kernels, last = (sum(fixed or _NUMBER_BYTES for fixed, _ in made) for made in (partial, result))
+    before, after = (keys + sum(mean for _, mean in made) for made in (partial, result))
+    scratch = info.get("grouping_row_bytes", 0)
+    orders = any(function in _ORDERING for function, _ in asked)
+    return Making(kernels, last, before, after, info.get("ordering_row_bytes", scratch) if orders else scratch)
+
+
+def _of_groups(info: Mapping[str, Any], keys: Mapping[str, Any], making: Making, asked: Asked) -> dict[str, Any]:
+    """What a rank would tell of its groups, were each row one."""
+    made = [f"{function} of {column}" for function, column in asked]
+    fixed = sum(of_fixed for of_fixed, _ in _made_row_bytes(info, asked, _RESULT_BYTES))
+    return {
+        **keys,
+        "columns": [*keys["columns"], *made],
+        "nbytes": int(keys["rows"] * making.result),
+        "row_bytes": keys["row_bytes"] + fixed,
+    }
+
+
+def _what_is_sent(columns: Sequence[Label], needed: set[Label], asked: Asked) -> list[str]:
+    """What a group-by of these functions sends, which may be less than the shuffle that its plan counts."""
+    whole = sorted({function for function, _ in asked if function in OF_ALL_ROWS})
+    if whole:
+        need = "needs" if len(whole) == 1 else "need"
+        notes = [f"{' and '.join(whole)} {need} all rows of a key on one rank: no partial results are sent"]
+    else:
+        notes = ["where few keys stand in many rows, each rank sends partial results instead, which are fewer"]
+    if asked and len(needed) < len(columns):
+        notes.append(f"of {len(columns)} columns only those needed are sent, which are {len(needed)}")
+    return notes
+
+
+def _then_sorted(
+    plan: Plan,
+    infos: Infos,
+    made: Sequence[Made],
+    config: GcylonConfig,
+    strategy: str,
+    on: Sequence[Label],
+    assumption: str,
+) -> Plan:
+    """A group-by whose groups are sorted, in an operation of its own: how many there are is not known, so as many as
+    there may be."""
+    note = f"the groups are then sorted by {', '.join(map(str, on))}"
+    rows, sizes = [i["rows"] for i in infos], [i["nbytes"] for i in infos]
+    if not are_together(infos, on):
+        rows, sizes = spread_evenly(infos)
+    groups = made_here(infos, rows, sizes, made, config)
+    try:
+        then = foresee_exchange("sort_values", groups, config, strategy=strategy, on=on)
+    except BudgetExceeded as error:  # there may be far fewer
+        wide = ", and each as wide as one" if assumption == _AS_ROWS else ""
+        note += f"; were they as many as the rows{wide}: {error.message}"
+        return replace(plan, notes=(*plan.notes, note))
+    own = {"the table itself is": "of the groups themselves some are", "and is read": "and are read"}
+    gives_way = then.notes
+    for said, meant in own.items():
+        gives_way = tuple(text.replace(said, meant) for text in gives_way)
+    return replace(plan, notes=(*plan.notes, note), then=replace(then, assumption=assumption, notes=gives_way))

@@ -1,0 +1,184 @@
+"""Taking new rows in: onto the device tier while that leaves room to work, below it otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ...backends.protocol.data import Data
+from ...backends.protocol.promotion import may_not_fit
+from ...backends.protocol.schema import Schema, agree_schemas
+from ...engine.exec.invocation import Request
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_verb
+from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
+from ...engine.store.chunk import Chunk, hold, stage_slices
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ...memory.tiers.staging_tier import LowerFile
+
+# A piece is in memory beside the table while it is taken in.
+_PIECES_IN_LIMIT = 8
+_MAX_PIECE_BYTES = 32 * 1024**2
+
+
+def take_in(
+    workspace: Workspace, request: Request, make: Callable[[], Iterable[Data]], *, only: int | None = None
+) -> Part:
+    """Collective: all ranks call it. Make a table of rows that each rank produces for itself.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call; its part is an empty one.
+    make : callable
+        Gives this rank's rows, piece by piece; a piece is no longer used once the next is asked for.
+    only : int, optional
+        The rank whose schema holds, where the others make no rows.
+
+    Returns
+    -------
+    Part
+
+    Raises
+    ------
+    GcylonError
+        What a rank raised while making its rows, on all ranks.
+    BudgetExceeded
+        If the rows do not fit and staging is not allowed.
+    SchemaMismatch
+        If a rank holds values that the dtype common to all ranks does not.
+    """
+
+    return run_verb(workspace, request, lambda operation: taken(operation, make, only=only))[0]
+
+
+def taken(operation: Operation, make: Callable[[], Iterable[Data]], *, only: int | None = None) -> Part:
+    """Collective: all ranks call it. The body of a verb that takes rows in; see `take_in`."""
+    workspace, request = operation.workspace, operation.request
+    if operation.may_stage:
+        _make_room(workspace, request.part)
+    intake = Intake(workspace, may_stage=operation.may_stage)
+    for data in make():
+        intake.add(data)
+    schema = operation.agree_result_schema(intake.schema, intake.rows, only=only)
+    check_values(workspace, intake.chunks, schema)
+    return Part(workspace, schema, intake.chunks)
+
+
+def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) -> None:
+    """Look once for values that the agreed dtypes do not hold: chunks are brought to them only when they are used,
+    where an error would come late, and on this rank alone."""
+    for chunk in chunks:
+        doubtful = [column.name for column in schema if may_not_fit(chunk.schema[column.name], column)]
+        if not doubtful:
+            continue
+        wanted, budget = schema.select(doubtful), workspace.budget
+        count = min(chunk.rows, -(-chunk.nbytes // piece_bytes(budget.limit_bytes)))
+        with chunk.load(workspace, doubtful) as data:
+            for i in range(count):
+                piece = workspace.backend.slice(data, chunk.rows * i // count, chunk.rows * (i + 1) // count)
+                with budget.reserve(min(piece.nbytes, budget.remaining_bytes), "Checking values"):
+                    workspace.backend.cast(piece, wanted)
+
+
+def piece_bytes(limit_bytes: int) -> int:
+    """Bytes of the pieces in which rows are read under a limit."""
+    return max(1, min(_MAX_PIECE_BYTES, limit_bytes // _PIECES_IN_LIMIT))
+
+
+def _make_room(workspace: Workspace, part: Part) -> None:
+    """Stage tables used longest ago, so that the ones of before and a piece are within the operation's limit."""
+    limit = workspace.budget.limit_bytes
+    workspace.make_room(piece_bytes(limit), limit, [other for other in workspace.parts if other is not part])
+    workspace.budget.start_window()  # what was in the way until now is no part of this operation's peak
+
+
+def reserved(workspace: Workspace, pieces: Iterator[Data], max_bytes: int) -> Iterator[Data]:
+    """Give pieces one by one, each made under a reservation, which ends when the piece is handed over.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Whose budget pays.
+    pieces : iterator of Data
+        Makes a piece of at most ``max_bytes`` when asked.
+    max_bytes : int
+        Reserved, or what is left of the budget where that is less.
+    """
+    while True:
+        with workspace.budget.reserve(min(max_bytes, workspace.budget.remaining_bytes), "Reading a piece"):
+            piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+        del piece
+
+
+class Intake:
+    """Puts pieces into chunks, one after the other.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        Whose budget and disk tier take them.
+    may_stage : bool
+        Whether what does not fit may go to disk.
+    """
+
+    def __init__(self, workspace: Workspace, *, may_stage: bool) -> None:
+        self._workspace = workspace
+        self._may_stage = may_stage
+        self._file: LowerFile | None = None
+        self._schemas: dict[Schema, int] = {}
+        self.chunks: list[Chunk] = []
+
+    @property
+    def schema(self) -> Schema:
+        """One schema for all pieces so far; without any, that of no columns.
+
+        Raises
+        ------
+        SchemaMismatch
+            If pieces cannot be brought together.
+        """
+        if not self._schemas:
+            return Schema(())
+        return agree_schemas(list(self._schemas), list(self._schemas.values()))
+
+    @property
+    def rows(self) -> int:
+        """Rows so far."""
+        return sum(chunk.rows for chunk in self.chunks)
+
+    def add(self, data: Data) -> None:
+        """Take one piece in.
+
+        Raises
+        ------
+        BudgetExceeded
+            If it does not fit and may not be staged.
+        SpillError
+            If staging fails.
+        """
+        self._schemas[data.schema] = self._schemas.get(data.schema, 0) + data.rows
+        if data.rows == 0:
+            return
+        workspace, budget = self._workspace, self._workspace.budget
+        kept_free = budget.limit_bytes // KEPT_FREE_IN_LIMIT if self._may_stage else 0
+        if data.nbytes <= budget.remaining_bytes - kept_free and budget.has_room(kept_free):
+            self.chunks.append(hold(workspace, data, "A table"))
+            return
+        if not self._may_stage:
+            hold(workspace, data, "A table")  # raises with the numbers
+        self._file = self._file or workspace.spill.new_file()
+        count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))
+        self.chunks += stage_slices(workspace, self._file, data, count)
+        if not budget.has_room(kept_free):
+            workspace.spill.flush()  # copies on their way keep what they read, and the next piece needs the room
+
+
+def empty_part(workspace: Workspace) -> Part:
+    """Make the input of a verb that has none."""
+    return Part(workspace, Schema(()), ())

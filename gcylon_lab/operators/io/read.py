@@ -1,0 +1,140 @@
+"""Reading files: planned by each rank for itself, taken in only where all have planned alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...backends.protocol.data import Data
+from ...backends.protocol.expressions import Expression
+from ...engine.exchange.steps import local_plan
+from ...engine.exec.agreement import VoteKind, agreed
+from ...engine.exec.invocation import Request, digest
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_operation
+from ...engine.plan.plan import Plan
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ...errors import ReadError
+from ...formats.read_plans import RowPiece
+from ...formats.row_filters import filtered
+from ...profiling import span
+from ...units import format_count
+from .ingest import piece_bytes, reserved, taken
+
+_REASON = "because each rank reads its share of the files"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan(Plan):
+    """How a table was read. Nothing of it is a prediction."""
+
+    def describe(self) -> str:
+        """Return in words where the rows went, and what was read and left out."""
+        where = "held" if self.strategy == "direct" else "held, and what did not fit staged"
+        first = f"{self.verb}: {where}, nothing is exchanged · {self.reason}"
+        return "\n".join([first, *(f"  {note}" for note in self.notes)])
+
+
+def read_files(
+    workspace: Workspace,
+    request: Request,
+    plan: Callable[[int], Sequence[Any]],
+    read: Callable[[Any, int], Iterator[Any]],
+    condition: Expression | None = None,
+    columns: Sequence[str] | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Read each rank's share of some files.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call; its part is an empty one.
+    plan : callable
+        Gives every rank's share of the work, for so many ranks; each says in ``pieces`` what it reads, and in
+        ``notes`` what all read together.
+    read : callable
+        Gives this rank's rows of its share, in pieces of at most so many bytes.
+    condition : Expression, optional
+        Only rows of which it holds are kept.
+    columns : sequence of str, optional
+        With a condition: the columns that are kept of those that are read.
+
+    Returns
+    -------
+    Part, Plan
+
+    Raises
+    ------
+    ReadError
+        On all ranks, if one could not read, or if the ranks do not see the same files.
+    """
+
+    def body(operation: Operation) -> Part:
+        shares = plan(operation.size)
+        _require_one_plan(operation, shares)
+        mine = shares[operation.rank]
+
+        def make() -> Iterator[Data]:
+            # Asked for inside the operation: its limit, which may be the live config's, holds by then.
+            max_bytes = piece_bytes(workspace.budget.limit_bytes)
+            if condition is not None:
+                max_bytes = max(1, max_bytes // 2)  # the other half is for what the condition makes of a piece
+            computed = getattr(mine, "condition", condition)  # a plan may know how a format's columns are compared
+            pieces = filtered(_watched(operation, mine, read(mine, max_bytes)), computed, columns)
+            return reserved(workspace, (workspace.backend.from_host(piece) for piece in pieces), max_bytes)
+
+        result = taken(operation, make)
+        operation.notes += [*_conditions(condition), *mine.notes, *_shares(shares)]
+        described = local_plan(operation, request.part, result, _REASON)
+        operation.plan = ReadPlan(**{name: getattr(described, name) for name in Plan.__slots__})
+        return result
+
+    return run_operation(workspace, request, body)
+
+
+def _require_one_plan(operation: Operation, shares: Sequence[Any]) -> None:
+    votes = operation.vote(VoteKind.COUNT, (digest(repr(shares)),))
+    if (votes[:, 0] != votes[0, 0]).any():
+        raise agreed(
+            ReadError(
+                f"The ranks do not see the same files: {operation.request.text()} gives "
+                f"{len(set(votes[:, 0].tolist()))} different lists of files, sizes or types on {operation.size} ranks.",
+                advice="Read from a place that all ranks share, and while nobody writes there. memory:// is each "
+                "process's own.",
+            )
+        )
+
+
+def _watched(operation: Operation, share: Any, pieces: Iterator[Any]) -> Iterator[Any]:
+    """Let those who watch a long read see how far it is, in percent."""
+    record = operation.record
+    total = sum(piece.stop - piece.start for piece in share.pieces)  # rows, or bytes of text
+    done = 0
+    by_rows = any(isinstance(one, RowPiece) for one in share.pieces)
+    record.rounds = 100
+    try:
+        while True:
+            with span("read", "io") as reading:
+                piece = next(pieces, None)
+                reading.bytes = 0 if piece is None else piece.nbytes
+            if piece is None:
+                return
+            done += piece.rows if by_rows else piece.nbytes
+            record.rounds_done = min(99, 100 * done // max(1, total))
+            yield piece
+            del piece
+    finally:
+        record.rounds = record.rounds_done = 0  # nothing was exchanged
+
+
+def _conditions(condition: Expression | None) -> list[str]:
+    return [] if condition is None else [f"only rows of which {condition!r} holds"]
+
+
+def _shares(shares: Sequence[Any]) -> list[str]:
+    idle = sum(not share.pieces for share in shares)
+    return [f"{format_count(idle)} of {format_count(len(shares))} ranks read nothing"] if idle else []

@@ -1,0 +1,247 @@
+"""The plan of a join from what is known of both tables already: no data is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...backends.protocol.join_columns import JoinSpec
+from ...config import GcylonConfig
+from ...engine.exec.agreement import agreed
+from ...engine.exec.invocation import Request
+from ...engine.exec.operation import Int64s, Operation
+from ...engine.exec.running import run_verb
+from ...engine.plan.estimate import as_used, foresee_exchange
+from ...engine.plan.plan import EVENLY, Plan, check_strategy
+from ...engine.plan.table_stats import FAST_CHUNK_BYTES
+from ...engine.store.part import Part, Partitioning
+from ...engine.store.workspace import Workspace
+from ...errors import GcylonError
+from ...memory.budget import exceeded
+from .alternatives import Foreseen, join_alternatives
+from .distribution import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
+from .memory import JoinMemory, join_memory
+from .passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
+
+Infos = Sequence[Mapping[str, Any]]
+_ASSUMED = f"{EVENLY}, and as many pairs as the larger side has rows"
+
+
+def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, *, strategy: str = "auto") -> Plan:
+    """Plan a join from every rank's ``Table.info()`` of both sides.
+
+    Parameters
+    ----------
+    spec : JoinSpec
+    left, right : sequence of mapping
+        One a rank, in rank order.
+    config : GcylonConfig
+        The settings it would run with.
+    strategy : str, default "auto"
+
+    Returns
+    -------
+    Plan
+        Its notes say where rows meet, and why; its alternatives what the other strategies would mean.
+
+    Raises
+    ------
+    BudgetExceeded
+        If an exchange, or the result that was asked to be held, does not fit.
+    """
+    check_strategy(strategy)
+    left, right = as_used([left, right], config)
+    plan, _ = _foreseen(spec, left, right, config, strategy)
+    may_stage = config.may_stage(pinned_tier=bool(left[0].get("pinned_tier", False)))
+    others = join_alternatives(
+        plan, strategy, lambda name: _foreseen(spec, left, right, config, name), may_stage=may_stage
+    )
+    return replace(plan, alternatives=others)
+
+
+def _foreseen(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Foreseen:
+    """One strategy's plan, and how it fits into memory."""
+    limits = [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in left]
+    index_row_bytes = left[0]["index_row_bytes"]
+    sides = {"left": _side("left", spec.left_on, left), "right": _side("right", spec.right_on, right)}
+    meeting = plan_meeting(spec, sides["left"], sides["right"], limits, index_row_bytes)
+    build = build_side(spec, meeting, sum(sides["left"].nbytes), sum(sides["right"].nbytes))
+    costs = _costs(spec, left, right, config, min(limits))
+    sizes = _sizes(left, right, limits, config)
+    may_stage = config.may_stage(pinned_tier=False) and not left[0].get("pinned_tier", False)
+    memory = join_memory(spec, meeting, build, sizes, costs, strategy, instead=may_stage and strategy == "auto")
+    notes = (f"{meeting.kind} join: {meeting.reason}", *memory.notes)
+    if memory.passes > 1:
+        return _in_passes(memory, costs, sizes, notes), memory
+    plans = [_exchange(meeting, name, left, right, config, strategy) for name in meeting.moved]
+    results = [int(memory.result_bytes / len(limits))] * len(limits)
+    if memory.passes:
+        peaks = [int(n) for n in memory.peaks]
+    else:
+        peaks = _peaks(meeting, build, sides, costs.index_row_bytes, results, sizes[:, 5].tolist())
+    if strategy == "staged":  # nothing that is exchanged or made is held: an index, a piece, and a block of the result
+        used, share = sizes[:, 5], 1 if meeting.kind == "broadcast" else len(limits)
+        index = np.full(len(limits), costs.index_row_bytes * sum(sides[build].rows) / share)
+        probe = sizes[:, 1 if build == "right" else 3].astype(np.float64)
+        room = np.maximum(sizes[:, 4] - used - index, 0.0)
+        beside = index + scratch_bytes(costs, room, np.zeros(len(limits)), probe, np.array(results))
+        peaks = [int(n) for n in used + beside]
+    peaks = [max(peak, *(plan.predicted_peaks[rank] for plan in plans), 0) for rank, peak in enumerate(peaks)]
+    fits = memory.passes == 1 and all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))
+    chosen, reason = choose_strategy(strategy, [plan.strategy for plan in plans], fits=fits)
+    if chosen != "staged" and max(results) > min(limits):
+        raise exceeded(f"The result of a join with strategy={chosen!r}", max(results), 0, min(limits))
+    peaks = [min(peak, limit) for peak, limit in zip(peaks, limits, strict=True)]
+    plan = Plan(
+        verb="join",
+        strategy=chosen,
+        rounds=sum(plan.rounds for plan in plans),
+        chunk_rows=max((plan.chunk_rows for plan in plans), default=0),
+        round_bytes=max((plan.round_bytes for plan in plans), default=0),
+        result_bytes=max(results),
+        predicted_peak_bytes=max(peaks),
+        budget_bytes=min(limits),
+        reason=reason,
+        assumption=_ASSUMED,
+        predicted_peaks=tuple(peaks),
+        notes=notes,
+    )
+    return plan, memory
+
+
+def _in_passes(memory: JoinMemory, costs: JoinCosts, sizes: Int64s, notes: tuple[str, ...]) -> Plan:
+    # What stays behind in a pass is gone through with what travels where kernels write it.
+    sent = int(sizes[:, [0, 2]].max()) // (1 if costs.scatters else memory.passes)
+    peaks = tuple(int(n) for n in memory.peaks)
+    return Plan(
+        verb="join",
+        strategy="chunked",
+        rounds=2 * memory.passes * max(1, -(-sent // max(costs.chunk_bytes, 1))),
+        chunk_rows=int(sizes[:, [1, 3]].max()) // memory.passes,
+        round_bytes=min(sent, costs.chunk_bytes),
+        result_bytes=int(memory.result_bytes / len(sizes)),
+        predicted_peak_bytes=max(peaks),
+        budget_bytes=int(sizes[:, 4].min()),
+        reason=IN_PASSES,
+        assumption=_ASSUMED,
+        predicted_peaks=peaks,
+        notes=notes,
+        passes=memory.passes,
+    )
+
+
+def _costs(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, limit: int) -> JoinCosts:
+    """What ranks will take the work for, where keys are numbers."""
+    shown = (left,) if spec.filters else (left, right)
+    out = sum(sum(i["nbytes"] for i in infos) / max(sum(i["rows"] for i in infos), 1) for infos in shown)
+    if not spec.filters and spec.how != "cross":
+        dtypes = dict(zip(left[0]["columns"], left[0]["dtypes"], strict=True))
+        both = (key for key, other in zip(spec.left_on, spec.right_on, strict=True) if key == other)
+        out = max(1.0, out - sum(_width(str(dtypes[key])) for key in both))  # a key of one name is one column
+    index = left[0]["index_row_bytes"] if spec.how != "cross" else 0
+    fast = left[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES)
+    match, pair = left[0]["match_row_bytes"], left[0]["pair_bytes"]
+    sums = [(sum(i["nbytes"] for i in infos), sum(i["rows"] for i in infos)) for infos in (left, right)]
+    fixed = all(i["nbytes"] == i["rows"] * i["row_bytes"] for infos in (left, right) for i in infos)
+    scatters = fixed and left[0].get("exchange", {}).get("scatters", False) and worth_scattering(len(left), sums)
+    return join_costs(index, match, pair, out, config, fast, limit, scatters=scatters)
+
+
+def _width(dtype: str) -> int:
+    try:
+        return int(np.dtype(dtype).itemsize)
+    except TypeError:
+        return 0
+
+
+def _sizes(left: Infos, right: Infos, limits: list[int], config: GcylonConfig) -> Int64s:
+    """What `join_memory` asks of each rank."""
+    rows: list[tuple[int, ...]] = []
+    for one, other, limit in zip(left, right, limits, strict=True):
+        used = max(one["used_bytes"], other["used_bytes"])
+        here = one["tiers"]["device"] + other["tiers"]["device"]
+        beside = max(0, used - here) if config.may_stage(pinned_tier=bool(one.get("pinned_tier", False))) else 0
+        staged = one["nbytes"] + other["nbytes"] - here
+        apart = (infos["nbytes"] * (infos["chunks"] > 1) for infos in (one, other))
+        rows.append((one["nbytes"], one["rows"], other["nbytes"], other["rows"], limit, used, beside, staged, *apart))
+    return np.array(rows, dtype=np.int64)
+
+
+def _side(name: str, keys: tuple[Any, ...], infos: Infos) -> Side:
+    spread = infos[0]["partitioning"]
+    known = None if spread is None else Partitioning(tuple(spread["keys"]), spread["size"])
+    return Side(name, keys, tuple(i["nbytes"] for i in infos), tuple(i["rows"] for i in infos), known)
+
+
+def _exchange(meeting: Meeting, name: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Plan:
+    """The plan of an exchange of one side; the right one stays where it is until it has been exchanged itself."""
+    infos = left if name == "left" else right
+    held = strategy in ("direct", "chunked") and name == "left" == meeting.moved[0]
+    beside = [i["tiers"]["device"] for i in right] if held else []
+    if meeting.kind == "broadcast":
+        return foresee_exchange("allgather", infos, config, strategy=strategy, beside=beside)
+    keys: Any = [*meeting.keys(name)]
+    return foresee_exchange("shuffle", infos, config, strategy=strategy, on=keys, beside=beside)
+
+
+def _peaks(
+    meeting: Meeting,
+    build: str,
+    sides: dict[str, Side],
+    index_row_bytes: float,
+    results: list[int],
+    used: list[int],
+) -> list[int]:
+    """In use on each rank once the result is made: tables of before, what was exchanged, the index, the result."""
+    share = 1 if meeting.kind == "broadcast" else len(used)
+    index = int(index_row_bytes * sum(sides[build].rows)) // share
+    moved = sum(sum(sides[name].nbytes) // share for name in meeting.moved)
+    return [here + moved + index + result for here, result in zip(used, results, strict=True)]
+
+
+def plan_join(
+    workspace: Workspace,
+    part: Part,
+    infos: tuple[Mapping[str, Any], Mapping[str, Any]],
+    arguments: dict[str, Any],
+    specify: Any,
+    config: GcylonConfig | None,
+    strategy: str,
+) -> Plan:
+    """Collective: all ranks call it. Share what each rank knows of both tables, and `foresee_join`.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows of the left side.
+    infos : pair of mapping
+        This rank's ``Table.info()`` of both sides.
+    arguments, specify
+        As for `gcylon_lab.operators.join.join.join`.
+    config : GcylonConfig, optional
+        Rank 0's live one by default.
+    strategy : str
+
+    Returns
+    -------
+    Plan
+    """
+    plans: list[Plan] = []
+    specs: list[JoinSpec] = []
+
+    def body(operation: Operation) -> Part:
+        texts = workspace.transport.share(json.dumps(infos).encode())
+        left, right = zip(*(json.loads(text) for text in texts), strict=True)
+        try:
+            plans.append(foresee_join(specs[0], left, right, operation.config, strategy=strategy))
+        except GcylonError as error:
+            raise agreed(error) from None  # of numbers that all ranks share: all raise it
+        return part
+
+    request = Request("plan_join", arguments, part, strategy, config, check=lambda: specs.append(specify()))
+    run_verb(workspace, request, body, quiet=True)
+    return plans[0]

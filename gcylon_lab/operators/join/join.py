@@ -1,0 +1,481 @@
+"""Join: rows of two tables with equal keys beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ...backends.protocol.join_columns import JoinColumns, JoinSpec, join_columns
+from ...backends.protocol.schema import Label
+from ...config import GcylonConfig
+from ...engine.exchange.buckets import MOST_BUCKETS, MOST_RUN_BUCKETS, writes_runs
+from ...engine.exchange.exchange import exchange_table
+from ...engine.exchange.routes import HashRoute, RangeRoute
+from ...engine.exchange.steps import Step
+from ...engine.exec.agreement import VoteKind, agreed
+from ...engine.exec.invocation import Request
+from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.operation import Int64s, Operation
+from ...engine.exec.running import run_operation
+from ...engine.exec.too_large import MOST_BYTES, crossed_bytes, least_bytes, refuse_too_large
+from ...engine.plan.minimum_limit import likely_most
+from ...engine.plan.plan import Plan
+from ...engine.store.part import Part, Partitioning
+from ...engine.store.views import view_of
+from ...engine.store.workspace import Workspace
+from ...errors import ArgumentError, BudgetExceeded, GcylonError
+from ...memory.budget import exceeded
+from .distribution import (
+    IN_PASSES,
+    Meeting,
+    Side,
+    build_side,
+    choose_strategy,
+    plan_meeting,
+    result_partitioning,
+)
+from .local_join import LocalJoin, Looked
+from .memory import join_memory
+from .partitioned import PassExchange, PassJoin, make_room_for_passes
+from .widening import of_one_schema
+
+AnyNumbers = npt.NDArray[Any]
+
+_FILLED = 0.9  # of the limit, by buckets that are joined one after the other
+_UNEVEN = 8  # a result with texts may be larger than expected by such a part of it
+
+
+def join(
+    workspace: Workspace,
+    left: Part,
+    right: Part,
+    arguments: dict[str, Any],
+    specify: Callable[[], JoinSpec],
+    *,
+    strategy: str = "auto",
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Join two tables.
+
+    Parameters
+    ----------
+    workspace
+        This rank's means.
+    left, right : Part
+        Its rows.
+    arguments : dict
+        As they were given, the same on all ranks.
+    specify : callable
+        Checks the arguments on this rank; what it raises is told to all.
+    strategy, config, timeout_s
+        See `Request`.
+
+    Returns
+    -------
+    Part, Plan
+    """
+    specs: list[JoinSpec] = []
+    request = Request(
+        "join", arguments, left, strategy, config, timeout_s,
+        check=lambda: specs.append(specify()), others=(right,),
+    )  # fmt: skip
+
+    def body(operation: Operation) -> Part:
+        return _Join(operation, left, right, specs[0]).run()
+
+    return run_operation(workspace, request, body)
+
+
+class _Join:
+    """One join, on this rank."""
+
+    def __init__(self, operation: Operation, left: Part, right: Part, spec: JoinSpec) -> None:
+        self.operation, self.spec = operation, spec
+        self.workspace, self.size = operation.workspace, operation.size
+        self.parts = {"left": left, "right": right}
+        self.work = LocalWork(operation, "Joining")
+        self.exchanged: list[str] = []  # strategies
+        self.exchange: PassExchange | None = None  # of passes, of which some were left
+
+    def run(self) -> Part:
+        columns = self._agree()
+        self._begin()
+        meeting = self._decide()
+        local = LocalJoin(self.work, columns, self.build, self.schemas)
+        self._foresee(local, meeting)
+        if self.spec.how == "cross":
+            refuse_too_large(self.operation, self.limits, crossed_bytes(meeting.moved, self.sizes, local.result.schema))
+        first = self._passes(local, meeting) if self.memory.passes > 1 else 0
+        if first is not None:
+            self._at_once(local, meeting, first)
+        return self._finish(local, meeting)
+
+    def _at_once(self, local: LocalJoin, meeting: Meeting, first: int) -> None:
+        """Join all that passes have left, from a bucket on: staged where it does not fit."""
+        self._move(meeting, first)
+        buckets = self._buckets(local)
+        self._validate(local, meeting, self.parts)
+        self._produce(local, buckets)
+
+    def _begin(self) -> None:
+        """Tables of before may be above a lowered limit: what is no input gives way first."""
+        operation, workspace = self.operation, self.workspace
+        if operation.may_stage:
+            limit = workspace.budget.limit_bytes
+            workspace.make_room(0, limit, operation.not_in_use())
+            inputs = [operation.request.part, *operation.request.others]
+            workspace.make_room(0, limit, inputs, with_views=True)
+            workspace.budget.start_window()
+
+    # ---- what is joined, and where it meets
+
+    def _agree(self) -> JoinColumns:
+        """Both sides' schemas, the same on all ranks; keys that cannot be compared are an error on all alike."""
+        operation, right = self.operation, self.parts["right"]
+        votes = operation.vote(VoteKind.COUNT, (right.schema.digest(), right.rows))
+        agreed_right = operation._agree_schema(right.schema, votes[:, 0], votes[:, 1])
+        self.schemas = {"left": operation.schema, "right": agreed_right}
+        try:
+            columns = join_columns(operation.schema, agreed_right, self.spec)
+        except GcylonError as error:
+            raise agreed(error) from None
+        if self.spec.filters:  # of the right side only the keys are needed
+            keys = tuple(dict.fromkeys(self.spec.right_on))
+            self.parts["right"] = view_of(self.workspace, right, keys)
+            self.schemas["right"] = agreed_right.select(keys)
+        return columns
+
+    def _decide(self) -> Meeting:
+        """Decide where rows meet, and which side is indexed there."""
+        votes = self._sizes()
+        self.sizes, self.limits = votes, votes[:, 4]
+        sides = [
+            Side(
+                name, keys, tuple(votes[:, 2 * place].tolist()), tuple(votes[:, 2 * place + 1].tolist()),
+                self.parts[name].partitioning,
+            )
+            for place, (name, keys) in enumerate((("left", self.spec.left_on), ("right", self.spec.right_on)))
+        ]  # fmt: skip
+        index_row_bytes = self.workspace.backend.index_row_bytes(self.schemas["right"].select(self.spec.right_on))
+        meeting = plan_meeting(self.spec, sides[0], sides[1], self.limits.tolist(), index_row_bytes)
+        self.stays = {name: self.parts[name].partitioning for name in self.parts}
+        self.operation.notes.append(f"{meeting.kind} join: {meeting.reason}")
+        self.build = build_side(self.spec, meeting, int(votes[:, 0].sum()), int(votes[:, 2].sum()))
+        return meeting
+
+    def _sizes(self) -> Int64s:
+        """Collective: all ranks call it. Sizes of both sides, and the memory of each rank."""
+        left, right = self.parts["left"], self.parts["right"]
+        limit, used = self.workspace.limit_for(self.operation.config), self.workspace.budget.used_bytes
+        others = self.operation.not_in_use() if self.operation.may_stage else []
+        beside = min(used, sum(part.nbytes - part.staged_bytes for part in others))
+        staged = left.staged_bytes + right.staged_bytes
+        numbers = (left.nbytes, left.rows, right.nbytes, right.rows, limit, used, beside, staged)
+        apart = (part.nbytes * (len(part.chunks) > 1) for part in (left, right))
+        return self.operation.vote(VoteKind.COUNT, (*numbers, *apart))
+
+    def _foresee(self, local: LocalJoin, meeting: Meeting) -> None:
+        """Whether all can be joined at once in memory, or in how many passes: the same on all ranks."""
+        nbytes, rows, other_bytes, other_rows = (int(n) for n in self.sizes[:, :4].sum(axis=0))
+        self.costs = local.costs(nbytes, rows, other_bytes, other_rows, int(self.limits.min()))
+        operation = self.operation
+        may_stage = operation.may_stage and not self.workspace.backend.on_gpu  # where what it costs was measured
+        strategy = operation.request.strategy
+        self.memory = join_memory(
+            self.spec, meeting, self.build, self.sizes, self.costs, strategy, instead=may_stage and strategy == "auto"
+        )
+        operation.notes += self.memory.notes
+        if not operation.stages:  # then all of it has to be there at once
+            votes = operation.vote(VoteKind.COUNT, (self._held_bytes(local, meeting),))
+            operation.at_least = int(votes[:, 0].max())
+
+    def _held_bytes(self, local: LocalJoin, meeting: Meeting) -> int:
+        """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
+        here, size = self.sizes[self.operation.rank], self.size
+        used = int(here[5] - here[6] + here[7])  # what is staged now would be held
+        # Before the rows meet nobody knows how many partners they have: twice as many as is likely.
+        total, row_bytes = 2 * int(self.memory.result_bytes), self.costs.out_row_bytes
+        result, received, sending = likely_most(total // size, row_bytes, total), 0, 0
+        for name in meeting.moved:
+            part, place = self.parts[name], 0 if name == "left" else 2
+            every, count = int(self.sizes[:, place].sum()), int(self.sizes[:, place + 1].sum())
+            everywhere = meeting.kind == "broadcast"
+            received += every if everywhere else likely_most(every // size, every / max(count, 1), every)
+            variable = max(0, part.nbytes - part.rows * part.schema.row_bytes)
+            scratch = self.workspace.backend.partition_scratch_bytes(part.rows, size)
+            sending = max(sending, part.nbytes + variable + scratch)
+        beside, rows = used + received, int(result / max(row_bytes, 1.0))
+        enough = local.enough(self.parts["left"], self.parts["right"], result, rows, beside)
+        return max(enough, beside + sending) * (_UNEVEN + 1) // _UNEVEN
+
+    def _passes(self, local: LocalJoin, meeting: Meeting) -> int | None:
+        """Join in passes; the bucket from which on that does not fit, None where all did."""
+        operation, work = self.operation, self.work
+        make_room_for_passes(operation, self.memory, self.sizes)
+        keys = {name: meeting.keys(name) for name in self.parts}
+        exchange = PassExchange(operation, self.parts, keys, self.limits, scatters=self.costs.scatters)
+        if not exchange.learn(self.costs.chunk_bytes):
+            return 0
+        sizes = exchange.sizes(self.spec, self.build, self.memory.result_bytes)
+        passes = PassJoin(local, exchange, sizes, self.costs, self.limits)
+        first, work.kept_free_bytes = 0, 0
+        while first < exchange.buckets:
+            if not passes.foresee(first):
+                break
+            if passes.done < 2:
+                operation.record.predicted_peak_bytes = 0  # the first pass tells more, and its peak is in these
+                self._record("chunked", IN_PASSES, passes.results, passes.peaks, passes.passes)
+            before, first = first, passes.step(first, lambda parts: self._validate(local, meeting, parts))
+            if first == before:
+                break
+        if first == exchange.buckets:  # and nothing else follows: what is brought to other dtypes stays in memory too
+            exchange.drop()
+            assert operation.plan is not None
+            operation.plan = replace(operation.plan, rounds=operation.record.rounds_done, passes=passes.done)
+            return None
+        work.kept_free_bytes = None
+        if passes.done:
+            operation.notes.append(f"{passes.done} passes fitted into memory, and what was left did not")
+        self.exchange, local.apart = exchange, self.size * exchange.buckets
+        return first
+
+    def _move(self, meeting: Meeting, first: int) -> None:
+        """Bring rows to where they meet: all that is left of both sides."""
+        if self.exchange is None:
+            for name in meeting.moved:
+                self.parts[name] = self._moved(self.parts[name], meeting.kind, meeting.keys(name))
+            return
+        for name in self.parts:
+            part, strategy = self.exchange.rest(name, first)
+            self.parts[name] = self.work.adopt(part)
+            self.exchanged.append(strategy)
+        self.exchange.drop()
+
+    def _moved(self, part: Part, kind: str, keys: tuple[Label, ...]) -> Part:
+        """Exchange one side; what it comes to gives way to the work that follows."""
+        if kind == "shuffle":
+            step, names = Step(self.operation, part), cast("list[str]", list(keys))
+            shapes = step.shapes()
+            route = HashRoute(names, self.size, keep_order=False)
+            result = exchange_table(step, part, route, shapes, Partitioning(tuple(names), self.size))
+        else:
+            step = Step(self.operation, part, "allgather")
+            shapes = step.shapes()
+            everywhere = np.full(self.size, part.rows, dtype=np.int64)
+            to_all = RangeRoute(np.zeros_like(everywhere), everywhere, shapes.variable_row_bytes)
+            result = exchange_table(step, part, to_all, shapes)
+        step.done()
+        if step.plan is not None:
+            self.exchanged.append(step.plan.strategy)
+        return self.work.adopt(result)
+
+    # ---- local work
+
+    def _buckets(self, local: LocalJoin) -> int:
+        """Into how many buckets all ranks split what they have: one where the indexed side fits everywhere."""
+        operation, left, right = self.operation, self.parts["left"], self.parts["right"]
+        needed = local.build_bytes(self.parts[local.build])
+        self._make_room(needed, needed + int(max(left.rows, right.rows) * local.out_row_bytes(left, right)))
+        if operation.may_stage and 2 * needed > self.work.room():
+            self.work.give_way(self.workspace.budget.limit_bytes)  # what was exchanged is read back piece by piece
+            needed = local.build_bytes(self.parts[local.build])
+        votes = operation.vote(VoteKind.COUNT, (needed, self.work.room()))
+        if not operation.may_stage or self.spec.how == "cross":
+            return 1
+        wanted = int(np.ceil(2 * votes[:, 0] / votes[:, 1]).max())
+        buckets = 1 if wanted <= 1 else min(MOST_BUCKETS, 2 * wanted)
+        if buckets > 1 and writes_runs(self.work):  # smaller indexes leave room for larger pieces that are looked up
+            variable = any(schema.variable for schema in self.schemas.values())
+            buckets = max(buckets, min(MOST_BUCKETS if variable else MOST_RUN_BUCKETS, 4 * wanted))
+        if buckets > 1:
+            operation.notes.append(
+                f"the indexed side ({local.build}) does not fit: both sides are split into {buckets} buckets"
+            )
+        return buckets
+
+    def _make_room(self, needed: int, wanted: int) -> None:
+        """Let tables that are not in use give way for what is wanted, and the inputs for what is needed."""
+        operation, workspace = self.operation, self.workspace
+        if operation.may_stage:
+            limit = workspace.budget.limit_bytes
+            joined = (*self.work.made, *self.parts.values())
+            read_back = sum(part.largest_staged_bytes for part in self.parts.values())  # beside the index
+            spare = 0 if self.memory.passes == 1 else max(limit // 4, read_back + limit // 8)
+            others = [part for part in operation.not_in_use() if not any(part is one for one in joined)]
+            workspace.make_room(min(limit, wanted + spare), limit, others)
+            inputs = [operation.request.part, *operation.request.others]
+            workspace.make_room(min(limit, needed + spare), limit, inputs, with_views=True)
+        workspace.spill.flush()
+
+    def _validate(self, local: LocalJoin, meeting: Meeting, parts: Mapping[str, Part]) -> None:
+        """Keys that should be distinct and are not are an error on all ranks."""
+        sides = self.spec.unique_sides
+        if not sides:
+            return
+        found = [0, 0]
+        for place, side in enumerate(("left", "right")):
+            if side in sides:
+                found[place] = local.duplicates(parts[side], side)
+        votes = self.operation.vote(VoteKind.COUNT, found)
+        for place, side in enumerate(("left", "right")):
+            everywhere = meeting.kind == "broadcast" and side in meeting.moved
+            total = int(votes[:, place].max() if everywhere else votes[:, place].sum())
+            if total:
+                keys = local.keys[side]
+                raise agreed(
+                    ArgumentError(
+                        f"validate={self.spec.validate!r}: {total} rows of the {side} side repeat a key "
+                        f"({', '.join(map(str, keys))}) of another row.",
+                        advice="Drop them before, for example with drop_duplicates, or validate something else.",
+                        side=side,
+                        repeated_rows=total,
+                    )
+                )
+
+    def _produce(self, local: LocalJoin, buckets: int) -> None:
+        """Make the result; where it is to be held, its size is known to all ranks first."""
+        left, right = self.parts["left"], self.parts["right"]
+        used = self.workspace.budget.used_bytes
+        work = local.run(left, right, buckets)
+        with self._counted_where_too_large(local, used):
+            first = next(work, Looked(0, 0))
+        probe = self.parts[local.probe]
+        pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
+        build = self.parts[local.build]
+        if self.spec.filters:
+            pairs = min(pairs, left.rows)
+        elif buckets == 1 and first.indexed:
+            pairs *= build.rows / first.indexed
+        least = 0 if self.spec.filters else least_bytes(first.pairs, local.result.schema)  # the first pairs' alone
+        exact = first.rows == probe.rows and first.indexed in (0, build.rows)
+        if not self._plan(local, int(pairs), exact=exact, buckets=buckets, least=least):
+            del work  # with its index
+            self._refuse(local, local.count(left, right), used)
+            work = local.run(left, right, buckets)
+        with self._counted_where_too_large(local, used):
+            for _ in work:
+                pass
+
+    @contextmanager
+    def _counted_where_too_large(self, local: LocalJoin, used: int) -> Iterator[None]:
+        """Around work on a result that is to be held: where it does not fit, the error says what all of it takes."""
+        try:
+            yield
+        except self.workspace.out_of_memory:
+            if self.operation.may_stage:
+                raise
+            self.work.forget(local.result)
+            raise self._too_large(local, local.count(self.parts["left"], self.parts["right"]), used) from None
+
+    def _refuse(self, local: LocalJoin, rows: int, used: int) -> None:
+        """Collective: all ranks call it. Refuse a result that has to be held, and does not fit."""
+        error = self._too_large(local, rows, used)
+        enough, limits = error.numbers["would_do"], self.limits
+        votes = self.operation.vote(VoteKind.COUNT, (enough, error.numbers["needed_bytes"], used))
+        beside = 0 if self.operation.may_stage else votes[:, 2]
+        if (votes[:, 1] + beside > limits).any():
+            worst = int(np.argmax(votes[:, 0] - limits))
+            asked = self.operation.request.strategy
+            what = "The result of a join" + (f" with strategy={asked!r}" if asked != "auto" else "")
+            would_do, needed, in_use, limit = (int(n[worst]) for n in (*votes[:, :3].T, limits))
+            raise agreed(exceeded(what, needed, in_use, limit, rank=worst, would_do=would_do))
+
+    def _too_large(self, local: LocalJoin, rows: int, used: int) -> BudgetExceeded:
+        """The error of a result of so many rows that has to be held, with so much in use before it."""
+        left, right, limit = self.parts["left"], self.parts["right"], self.workspace.budget.limit_bytes
+        result = min(MOST_BYTES, int(rows * local.out_row_bytes(left, right)))
+        enough = local.enough(left, right, result, rows, used)
+        if local.result.schema.variable:
+            enough += result // _UNEVEN  # rows with many partners may be long ones
+        return exceeded("The result of a join", result, used, limit, would_do=enough)
+
+    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int, least: int) -> bool:
+        """Collective: all ranks call it. Agree on what the result will be, and plan with it; whether it fits where it
+        has to be held, as far as it is known."""
+        operation, budget = self.operation, self.workspace.budget
+        row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
+        result = min(MOST_BYTES, int(pairs * row_bytes))
+        # The index and what was looked up in it are in use already.
+        so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
+        peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
+        kept = self.work.kept_bytes(result)
+        # Once a filter makes rows, less is in use than now.
+        block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
+        staging = max(so_far, budget.used_bytes + kept + block)
+        # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
+        if buckets > 1 and kept <= result and operation.request.strategy != "staged":
+            staging = max(staging, int(_FILLED * budget.limit_bytes))
+        result += local.result.nbytes  # of passes before
+        too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
+        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large))
+        refuse_too_large(operation, self.limits, votes[:, 5].tolist())
+        results, peaks = votes[:, 0], votes[:, 1]
+        limits = self.limits
+        # Rows that no piece was looked up for are made, and perhaps staged, before this is asked.
+        fits = bool((np.maximum(peaks, results) <= limits).all())
+        held = fits and buckets == 1 and operation.request.strategy != "staged"
+        if held:  # and nothing else follows
+            self.work.kept_free_bytes = 2 * local.block_bytes(pairs)
+        strategy, reason = choose_strategy(operation.request.strategy, self.exchanged, fits=held)
+        if not operation.may_stage and strategy == "staged":
+            strategy, reason = "direct", "because nothing may be staged"
+        holds = held or not operation.may_stage
+        self._record(strategy, reason, results, np.minimum(peaks if holds else votes[:, 4], limits))
+        if not votes[:, 2].all():
+            operation.notes.append("the result was foreseen by the pairs that its first rows make")
+        if not operation.may_stage:
+            return fits
+        if strategy == "staged" or (results <= limits).all():
+            return True
+        if buckets > 1:  # some are done already: no more is known
+            worst = int(np.argmax(results - limits))
+            needed, used, would_do, limit = (int(n[worst]) for n in (results, votes[:, 3], votes[:, 6], limits))
+            what = f"The result of a join with strategy={strategy!r}"
+            raise agreed(exceeded(what, needed, used, limit, rank=worst, would_do=would_do))
+        return False
+
+    def _record(self, strategy: str, reason: str, results: AnyNumbers, peaks: AnyNumbers, passes: int = 1) -> None:
+        """Note the plan: here, where the operation's record is, and for whoever asks the result."""
+        operation, record, base = self.operation, self.operation.record, self.operation.plan
+        record.strategy, record.reason = strategy, reason
+        record.predicted_peak_bytes = max(record.predicted_peak_bytes, int(peaks[operation.rank]))
+        record.budget_bytes = int(self.limits[operation.rank])
+        operation.plan = Plan(
+            verb="join",
+            strategy=strategy,
+            rounds=record.rounds_done,
+            chunk_rows=0 if base is None else base.chunk_rows,
+            round_bytes=self.costs.chunk_bytes if base is None else base.round_bytes,
+            result_bytes=int(results.max()),
+            predicted_peak_bytes=int(peaks.max()),
+            budget_bytes=int(self.limits.min()),
+            reason=reason,
+            assumption="",
+            predicted_peaks=tuple(int(n) for n in peaks),
+            passes=passes,
+        )
+
+    # ---- the end
+
+    def _finish(self, local: LocalJoin, meeting: Meeting) -> Part:
+        """Agree on dtypes, which depend on whether a row is missing anywhere."""
+        operation, made = self.operation, local.result
+        numbers = (local.missing["left"], local.missing["right"], made.staged_bytes > 0)
+        votes = operation.vote(VoteKind.COUNT, [int(n) for n in numbers])
+        missing_left, missing_right, staged = (bool(column.any()) for column in votes[:, :3].T)
+        if staged and operation.plan is not None and operation.plan.strategy != "staged":
+            operation.record.strategy = "staged"
+            operation.record.reason = "because the result did not fit on the device beside what is in use"
+            operation.plan = replace(operation.plan, strategy="staged")
+        schema = local.columns.schema(missing_left, missing_right)
+        stays = None
+        if meeting.kind == "broadcast":
+            stays = self.stays["left" if meeting.moved[0] == "right" else "right"]
+        spread = result_partitioning(local.columns, meeting, stays, self.size)
+        return Part(self.workspace, schema, of_one_schema(self.work, made, schema), spread)

@@ -1,0 +1,294 @@
+"""In how many passes a join stays in memory, each of some buckets of keys: pure, from sizes that all ranks share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...backends.host.partition import partition_scratch_bytes
+from ...backends.protocol.scattering import MOST_SCATTERED, scatter_bytes
+from ...config import GcylonConfig
+from ...engine.exchange.buckets import MASK_ROW_BYTES, MOST_BUCKETS
+from ...engine.exec.local_executor import PIECES_IN_LIMIT
+from ...engine.plan.table_stats import (
+    CHUNKS_IN_LIMIT,
+    FAST_CHUNK_BYTES,
+    LEAST_FAST_CHUNK_BYTES,
+    id_bytes,
+)
+
+Numbers = npt.NDArray[np.float64]
+Int64s = npt.NDArray[np.int64]
+
+# Of what is free, the indexed side takes so much at the most; a piece of the other side, and a block of the result.
+BUILD_SHARE, PIECE_SHARE = 2, 5
+# Of the limit so much is to be free for the work of a pass: pieces that are smaller still take long.
+_LEAST_FREE = 32
+# Claims are rounded, and what was measured before a pass may change by what its votes took.
+_MARGIN = 1.02
+# Rows are written by kernels where they take so many times the bytes of the counts for it.
+_LEAST_ROWS_TO_COUNTS = 8
+# Of sending a row, beside two copies of it: its number, its id, and the order by rank.
+_ID_ROW_BYTES = 8 + 1
+_COPY_ROW_BYTES = _ID_ROW_BYTES + 17
+
+
+@dataclass(frozen=True, slots=True)
+class JoinCosts:
+    """Bytes a row of what a join does with its rows, beside them.
+
+    Attributes
+    ----------
+    index_row_bytes, match_row_bytes, pair_bytes, out_row_bytes : float
+        Of an index, of looking up, of a pair of rows, and of a row of the result.
+    block_rows : int
+        Most rows of the result that are made at a time.
+    chunk_bytes : int
+        That are sent at a time, where memory does not matter.
+    scatters : bool
+        Whether the rows of a pass are written by their senders' kernels, without copies of them.
+    hashes_anew : bool
+        Whether keys are hashed anew for each piece that is looked up, as on GPUs.
+    """
+
+    index_row_bytes: float
+    match_row_bytes: float
+    pair_bytes: float
+    out_row_bytes: float
+    block_rows: int
+    chunk_bytes: int
+    scatters: bool = False
+    hashes_anew: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSizes:
+    """What each rank gets of each bucket of keys; of shape (buckets, size) where nothing else is said.
+
+    Attributes
+    ----------
+    received : ndarray
+        Bytes of the rows of both sides that have to be in memory beside the tables they come from.
+    build_rows, probe_rows : ndarray
+        Of the side that is indexed, and of the one that is looked up.
+    results : ndarray
+        Bytes of the result.
+    sent_rows : ndarray, shape (buckets, 2, size)
+        Of each side, from each rank.
+    row_bytes : ndarray, shape (2, 1)
+        Of each side.
+    """
+
+    received: Numbers
+    build_rows: Numbers
+    probe_rows: Numbers
+    results: Numbers
+    sent_rows: Numbers
+    row_bytes: Numbers
+
+    @property
+    def buckets(self) -> int:
+        """How many."""
+        return len(self.received)
+
+    def split(self, buckets: int) -> JoinSizes:
+        """One bucket as several of equal size."""
+        received, build, probe, results, sent = (
+            np.repeat(one / buckets, buckets, axis=0)
+            for one in (self.received, self.build_rows, self.probe_rows, self.results, self.sent_rows)
+        )
+        return JoinSizes(received, build, probe, results, sent, self.row_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Buckets [first, last) of a join; of each rank, what is in use before, and bytes of what comes of all of them.
+
+    ``index`` is what indexing takes. What a pass takes at the most is reckoned by `peaks_of` alone, for many passes are
+    looked at of which few are done.
+    """
+
+    first: int
+    last: int
+    used: Numbers
+    received: Numbers
+    index: Numbers
+    results: Numbers
+
+
+def join_costs(
+    index_row_bytes: float,
+    match_row_bytes: float,
+    pair_bytes: float,
+    out_row_bytes: float,
+    config: GcylonConfig,
+    fast_chunk_bytes: int,
+    limit: int,
+    *,
+    scatters: bool = False,
+) -> JoinCosts:
+    """The costs of a join whose ranks have a budget of ``limit`` at least."""
+    wished = config.chunk_size_bytes or fast_chunk_bytes
+    rows = max(int(wished / max(out_row_bytes, 1)), config.min_chunk_rows)
+    rows = max(1, min(rows, int(limit / PIECES_IN_LIMIT / max(out_row_bytes, 1))))
+    share = fast_chunk_bytes if scatters else max(LEAST_FAST_CHUNK_BYTES, limit // CHUNKS_IN_LIMIT)
+    chunk = config.chunk_size_bytes or min(fast_chunk_bytes, share)
+    match, out = max(match_row_bytes, 1.0), max(out_row_bytes, 1.0)
+    anew = fast_chunk_bytes > FAST_CHUNK_BYTES
+    return JoinCosts(index_row_bytes, match, pair_bytes, out, 2 * rows, chunk, scatters, anew)
+
+
+def worth_scattering(size: int, sides: Iterable[tuple[int, int]]) -> bool:
+    """Whether what kernels need to know, to write the rows of a pass to where they belong, is little beside the rows.
+
+    Parameters
+    ----------
+    size : int
+        World size.
+    sides : iterable of pair of int
+        Bytes and rows of each side on all ranks; both of fixed width.
+    """
+    ids = size * buckets_for(size)
+    if ids > MOST_SCATTERED:
+        return False
+    return all(_LEAST_ROWS_TO_COUNTS * scatter_bytes(rows // size, ids) <= nbytes // size for nbytes, rows in sides)
+
+
+def buckets_for(size: int) -> int:
+    """How many buckets keys are split into: as many as leave an id of a rank and a bucket one byte, and at least 16."""
+    return max(16, min(MOST_BUCKETS, 256 // size))
+
+
+def kept_ids_bytes(sides: Iterable[Int64s], *, scatters: bool) -> Numbers:
+    """What ids of a rank and a bucket take, for the rows of each side on each rank, and counts of them."""
+    kept: list[Numbers] = []
+    for rows in sides:
+        ids = len(rows) * buckets_for(len(rows))
+        counts = [scatter_bytes(int(n), ids) if scatters else 0 for n in rows]
+        kept.append(rows.astype(np.float64) * id_bytes(ids) + counts)
+    total: Numbers = np.sum(kept, axis=0)
+    return total
+
+
+def next_pass(
+    sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, first: int, most: int = MOST_BUCKETS
+) -> Pass | None:
+    """The longest pass from a bucket on that every rank has the memory for, or None.
+
+    Parameters
+    ----------
+    sizes : JoinSizes
+    costs : JoinCosts
+    used, limits : ndarray, shape (size,)
+        In use on each rank before the pass, and its budget.
+    first, most : int
+        The bucket, and how many a pass has at the most.
+    """
+    received, index, results = (
+        np.add.accumulate(one[first : first + most], axis=0)
+        for one in (sizes.received, sizes.build_rows, sizes.results)
+    )
+    index *= costs.index_row_bytes
+    enough: npt.NDArray[np.bool_] = limits - used - received - results >= free_for(index, limits)
+    fits = enough.all(axis=1)
+    count = len(enough) if fits.all() else int(fits.argmin())
+    if not count:
+        return None
+    return Pass(first, first + count, used, received[count - 1], index[count - 1], results[count - 1])
+
+
+def free_for(index: Numbers, limits: Numbers) -> Numbers:
+    """What a pass leaves free for an index, and the work with it."""
+    free: Numbers = np.maximum(_MARGIN * BUILD_SHARE * index, limits / _LEAST_FREE)
+    return free
+
+
+def looking_up_bytes(room: Any, index: Any, *, hashes_anew: bool) -> Any:
+    """Of so much room, an index included, what looking up a piece may take.
+
+    Where the index is made anew for each piece, half of what it leaves, so that there are few.
+    """
+    share = room / PIECE_SHARE
+    return np.maximum(share, (room - index) / 2) if hashes_anew else share
+
+
+def scratch_bytes(costs: JoinCosts, room: Numbers, index: Numbers, probe_rows: Numbers, results: Numbers) -> Numbers:
+    """What is looked up at a time, and a block of the result while it is made, in so much room, an index included."""
+    piece_bytes = looking_up_bytes(room, index, hashes_anew=costs.hashes_anew)
+    piece = np.minimum(probe_rows, piece_bytes / costs.match_row_bytes)
+    pairs = results / max(costs.out_row_bytes, 1.0)
+    most = room / PIECE_SHARE / (costs.pair_bytes + 2 * costs.out_row_bytes)
+    block = np.minimum(np.minimum(pairs, costs.block_rows), most)
+    scratch: Numbers = piece * costs.match_row_bytes + block * (costs.pair_bytes + costs.out_row_bytes)
+    return scratch
+
+
+def copy_row_bytes(row_bytes: Any) -> Any:
+    """About what a row takes that is copied to be sent."""
+    return 2 * row_bytes + _COPY_ROW_BYTES
+
+
+def _sending_bytes(sizes: JoinSizes, costs: JoinCosts, free: Numbers, passes: Sequence[Pass]) -> Numbers:
+    """What choosing the rows of each pass, and copying them, takes on each rank, so much being free."""
+    if costs.scatters:
+        return 0.0 * free
+    every = sizes.sent_rows.sum(axis=0)
+    rows = np.array([sizes.sent_rows[one.first : one.last].sum(axis=0) for one in passes])
+    about = MASK_ROW_BYTES * every + rows * copy_row_bytes(sizes.row_bytes)
+    pieces = np.maximum(np.ceil(about / np.maximum(sending_room(costs, free), 1.0)[:, None]), 1.0)
+    # Of few rows ordering takes more each; a rank that sends much may get little, and the other way round.
+    size, pieced = free.shape[1], rows / pieces
+    ordering = np.array([partition_scratch_bytes(int(n), size) for n in pieced.ravel().tolist()]).reshape(rows.shape)
+    taken = (MASK_ROW_BYTES * every + rows * (2 * sizes.row_bytes + _ID_ROW_BYTES)) / pieces + ordering
+    most: Numbers = np.minimum(taken.max(axis=1), free)
+    return most
+
+
+def sending_room(costs: JoinCosts, free: Numbers) -> Numbers:
+    """How much sending takes at the most of what is free once both sides have come."""
+    return np.minimum(np.maximum(free, 0.0) / 2, 4.0 * costs.chunk_bytes)
+
+
+def plan_passes(
+    sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, start: int = 0
+) -> list[Pass] | None:
+    """All passes of a join from a bucket on, one after the other, or None where one does not fit: see `next_pass`.
+
+    They are as few as fit, and then as even as they may be: in what a shorter one leaves free larger pieces are looked
+    up, each of which may go through the whole index.
+    """
+    passes = _passes(sizes, costs, used, limits, start, sizes.buckets)
+    if passes is None or len(passes) == 1:
+        return passes
+    even = _passes(sizes, costs, used, limits, start, -(-(sizes.buckets - start) // len(passes)))
+    return even if even is not None and len(even) == len(passes) else passes
+
+
+def _passes(
+    sizes: JoinSizes, costs: JoinCosts, used: Numbers, limits: Numbers, start: int, most: int
+) -> list[Pass] | None:
+    passes: list[Pass] = []
+    while not passes or passes[-1].last < sizes.buckets:
+        first = passes[-1].last if passes else start
+        one = next_pass(sizes, costs, used + sizes.results[start:first].sum(axis=0), limits, first, most)
+        if one is None:
+            return None
+        passes.append(one)
+    return passes
+
+
+def peaks_of(sizes: JoinSizes, costs: JoinCosts, limits: Numbers, passes: Sequence[Pass]) -> Numbers:
+    """The peak of each rank in passes that were planned with these sizes, costs and limits."""
+    probe = np.array([np.add.accumulate(sizes.probe_rows[one.first : one.last], axis=0)[-1] for one in passes])
+    used, received, index, results = (
+        np.array(every)
+        for every in zip(*((one.used, one.received, one.index, one.results) for one in passes), strict=True)
+    )
+    free = limits - used - received
+    working = index + results + scratch_bytes(costs, free - results, index, probe, results)
+    peaks: Numbers = (used + received + np.maximum(working, _sending_bytes(sizes, costs, free, passes))).max(axis=0)
+    return peaks

@@ -1,0 +1,1 @@
+"""Verbs that look at each row alone, or at some rows."""

@@ -1,0 +1,110 @@
+"""Rows of a table for a person: the first or the last in global order, or all of one rank, on the host."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+from ...backends.host.backend import PandasBackend
+from ...backends.protocol.data import Columns
+from ...backends.protocol.scalars import shown
+from ...engine.exec.invocation import Request
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_verb
+from ...engine.store.chunk import Chunk, hold
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ...errors import ArgumentError
+
+
+def checked_rows(given: Any, name: str, *, or_all: bool = False) -> int:
+    """How many rows a person asks for, as a plain int.
+
+    Parameters
+    ----------
+    given : int
+        What was given.
+    name : str
+        Of the argument.
+    or_all : bool, default False
+        Whether None may be given, of which the error tells.
+
+    Raises
+    ------
+    ArgumentError
+        If it is no number of rows.
+    """
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < 0:
+        instead = "Give one of at least 0, or None for all." if or_all else "Give one of at least 0."
+        raise ArgumentError(f"{name}={shown(given)} is no number of rows.", advice=instead)
+    return int(given)
+
+
+def take_head(workspace: Workspace, part: Part, limit: int | None) -> Part:
+    """Collective: all ranks call it. Give this rank's share of the first ``limit`` rows.
+
+    Parameters
+    ----------
+    workspace, part
+        This rank's means and rows.
+    limit : int or None
+        Rows in all; None gives the part itself.
+
+    Returns
+    -------
+    Part
+        Views where the rows are on the device tier: their bytes stay with ``part``.
+    """
+    if limit is None:
+        return part
+
+    def body(operation: Operation) -> Part:
+        return _cut(workspace, part, max(0, limit - sum(operation.rows[: operation.rank])))
+
+    return run_verb(workspace, Request("head", {"n": limit}, part), body, quiet=True)[0]
+
+
+def rows_on_host(workspace: Workspace, part: Part) -> Columns:
+    """Give all rows of this rank's part in host memory, outside the budget.
+
+    They leave a GPU chunk by chunk, so that a staged part need not fit there.
+    """
+    backend, host = workspace.backend, PandasBackend()
+    pieces = [backend.to_host(backend.cast(chunk.read(workspace), part.schema)) for chunk in part.chunks]
+    return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
+
+
+def take_tail(workspace: Workspace, part: Part, limit: int, timeout_s: float | None = None) -> Part:
+    """Collective: all ranks call it. Give this rank's share of the last ``limit`` rows; see `take_head`."""
+
+    def check() -> None:
+        checked_rows(limit, "n")
+
+    def body(operation: Operation) -> Part:
+        wanted = max(0, limit - sum(operation.rows[operation.rank + 1 :]))
+        return _cut(workspace, part, wanted, skip=max(0, part.rows - wanted))
+
+    return run_verb(workspace, Request("tail", {"n": limit}, part, timeout_s=timeout_s, check=check), body, quiet=True)[
+        0
+    ]
+
+
+def _cut(workspace: Workspace, part: Part, rows: int, skip: int = 0) -> Part:
+    left = min(part.rows - skip, rows)
+    chunks: list[Chunk] = []
+    for chunk in part.chunks:
+        if left == 0:
+            break
+        if skip >= chunk.rows:
+            skip -= chunk.rows
+            continue
+        start, skip = skip, 0
+        take = min(left, chunk.rows - start)
+        left -= take
+        with chunk.load(workspace) as data:
+            piece = workspace.backend.slice(data, start, start + take)
+            if chunk.tier == "device":
+                chunks.append(Chunk(piece.schema, take, piece.nbytes, data=piece))
+            else:
+                chunks.append(hold(workspace, workspace.backend.concat([piece]), "Some rows"))
+    return Part(workspace, part.schema, chunks)

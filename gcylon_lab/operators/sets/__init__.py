@@ -1,0 +1,1 @@
+"""Tables as sets of rows, one after the other, and compared."""

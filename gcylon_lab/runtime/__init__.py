@@ -1,0 +1,1 @@
+"""What a rank is made of: devices, transport, budget, and the context that holds them."""

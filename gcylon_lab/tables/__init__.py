@@ -1,1 +1,0 @@
-"""Columns, their schema, and the libraries that hold them. Nothing here knows about ranks or budgets."""

@@ -1,0 +1,1 @@
+"""Widgets that change settings, show plans and compare runs."""

@@ -1,0 +1,289 @@
+"""`compare`: one operation under several settings, really run one after the other, and what each took."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...cluster.handles.handle import DistTable
+from ...config import GcylonConfig
+from ...engine.plan.plan import STRATEGIES, check_strategy
+from ...errors import ArgumentError, ClusterError, GcylonError, RankLost, Revoked
+from ...profiling.report import summary
+from .comparison_text import comparison_html, comparison_text
+from .planned import VERBS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = dict[str, Any]
+
+COLUMNS = (
+    "name", "strategy", "rounds", "predicted_peak_bytes", "measured_peak_bytes", "budget_bytes", "seconds", "gb_per_s",
+    "staged_bytes", "runs", "input_staged_bytes", "error",
+)  # fmt: skip
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to run the operation. Without a config it runs with the cluster's."""
+
+    name: str
+    strategy: str = "auto"
+    config: GcylonConfig | None = None
+
+
+class Comparison:
+    """What `compare` found: a row for each way, in the order in which they were given.
+
+    Attributes
+    ----------
+    title : str
+        What was run.
+    rows : list of dict
+        name, strategy (as it ran), rounds, predicted_peak_bytes and measured_peak_bytes (of the rank with most),
+        budget_bytes, seconds (of the slowest rank, in the fastest of the runs), gb_per_s (input bytes of a rank),
+        staged_bytes (on all ranks), runs, input_staged_bytes (of the table, when the first run began), error
+        (why there are no numbers). What is not known is None.
+    """
+
+    def __init__(self, title: str, rows: Sequence[Row]) -> None:
+        self.title = title
+        self.rows = list(rows)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows as a pandas frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows, columns=list(COLUMNS))
+
+    def __repr__(self) -> str:
+        return comparison_text(self.title, self.rows)
+
+    def _repr_html_(self) -> str:
+        return comparison_html(self.title, self.rows)
+
+
+def compare(
+    table: DistTable,
+    verb: str,
+    *args: Any,
+    configs: Mapping[str, GcylonConfig] | None = None,
+    strategies: Sequence[str] | None = None,
+    repeat: int = 1,
+    **arguments: Any,
+) -> Comparison:
+    """Run an operation several times, each time with other settings, and put what it took side by side.
+
+    The runs are real, one after the other, and their results are given up. Those with most room go first: what a tight
+    one stages of the table stays staged, and a later run has to read it back. Before them the first one runs once more,
+    uncounted, so that none pays for what only a first run costs. The cluster's own config stays as it is.
+
+    Parameters
+    ----------
+    table : DistTable
+    verb : str
+        shuffle, join, groupby, sort_values, drop_duplicates, unique, union, intersect, difference, concat, allgather,
+        gather, broadcast or repartition.
+    *args, **arguments
+        What the verb is called with. A group-by has ``by`` and, for its ``agg``, ``agg``; by default it counts rows.
+    configs : mapping of str to GcylonConfig, optional
+        Settings by the names of their rows.
+    strategies : sequence of str, optional
+        With ``configs``, each of them with each; alone, with the cluster's config. By default direct, chunked, staged.
+    repeat : int, default 1
+        Runs of each; the fastest counts, and the largest peak.
+
+    Returns
+    -------
+    Comparison
+        Shown as a table, the best of each column marked; ``.frame`` is a pandas frame. A run that failed is a row with
+        the reason.
+
+    Raises
+    ------
+    ArgumentError
+        If there is nothing to compare, or a verb gives no table.
+
+    Examples
+    --------
+    >>> gl.compare(trips, "shuffle", on="k", strategies=["direct", "staged"])                   # doctest: +SKIP
+    """
+    if not isinstance(table, DistTable):
+        raise ArgumentError(f"{table!r} is no handle.", advice="Give a table such as lab.read_parquet(...) returns.")
+    if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
+        raise ArgumentError(f"repeat={repeat!r} is no number of runs.", advice="Give an int of at least 1.")
+    call = caller(table, verb, args, arguments)
+    chosen = variants(configs, strategies)
+    rows = {row["name"]: row for row in run(table, verb, call, chosen, repeat)}
+    return Comparison(_title(verb, args, arguments), [rows[variant.name] for variant in chosen])
+
+
+def variants(configs: Mapping[str, GcylonConfig] | None, strategies: Sequence[str] | None) -> list[Variant]:
+    """Return what is to be compared, in order.
+
+    Raises
+    ------
+    ArgumentError
+        If a strategy is none, a config is none, or there is nothing.
+    """
+    named: Mapping[str, GcylonConfig | None] = {"": None} if configs is None else configs
+    for name, config in named.items():
+        if config is not None and not isinstance(config, GcylonConfig):
+            raise ArgumentError(f"configs[{name!r}] is no GcylonConfig.", advice="Give for example gl.GcylonConfig().")
+    if isinstance(strategies, str):
+        strategies = [strategies]
+    asked = (STRATEGIES[1:] if configs is None else ("auto",)) if strategies is None else tuple(strategies)
+    for strategy in asked:
+        check_strategy(strategy)
+    made = [
+        Variant(", ".join(filter(None, [name, strategy if not name or len(asked) > 1 else ""])), strategy, config)
+        for name, config in named.items()
+        for strategy in dict.fromkeys(asked)
+    ]
+    if not made:
+        raise ArgumentError("There is nothing to compare.", advice="Give configs={'name': config, ...}, or strategies.")
+    return made
+
+
+def caller(table: DistTable, verb: str, args: Sequence[Any], arguments: Mapping[str, Any]) -> Callable[..., DistTable]:
+    """Return a function of strategy and config that runs the verb.
+
+    Raises
+    ------
+    ArgumentError
+        If the verb gives no table that could be given up afterwards.
+    """
+    if verb not in VERBS:
+        raise ArgumentError(f"verb={verb!r} cannot be compared.", advice=f"It is one of {', '.join(VERBS)}.")
+    more = {name: value for name, value in arguments.items() if name != "agg"}
+
+    def call(strategy: str, config: GcylonConfig | None) -> DistTable:
+        how: dict[str, Any] = {"strategy": strategy, "config": config}
+        if verb == "groupby":
+            groups, wanted = table.groupby(*args, **more), arguments.get("agg")
+            return groups.size(**how) if wanted is None else groups.agg(wanted, **how)  # type: ignore[no-any-return]
+        return getattr(table, verb)(*args, **more, **how)  # type: ignore[no-any-return]
+
+    return call
+
+
+def run(
+    table: DistTable,
+    verb: str,
+    call: Callable[..., DistTable],
+    chosen: Sequence[Variant],
+    repeat: int = 1,
+    *,
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> Iterator[Row]:
+    """Run variants, those with most room first; give each one's row as it is done.
+
+    Parameters
+    ----------
+    table : DistTable
+        The input.
+    verb : str
+    call : callable
+        From `caller`.
+    chosen : sequence of Variant
+    repeat : int
+    is_stopped : callable, optional
+        Asked before each run; what is left then is given as not run.
+    """
+    in_order = sorted(chosen, key=lambda v: _tightness(table, v))
+    # What only a first run pays for must not count against the one that happens to be it; what fails is told below.
+    with contextlib.suppress(GcylonError):
+        if not is_stopped():
+            call(in_order[0].strategy, in_order[0].config).release()
+    why = ""
+    for variant in in_order:
+        if not why and is_stopped():
+            why = "stopped"
+        if why:
+            yield _row(variant, error=f"{NOT_RUN}: {why}")
+            continue
+        row = _measured(table, verb, call, variant, repeat, is_stopped)
+        why = row.pop("end", "")
+        yield row
+
+
+def _tightness(table: DistTable, variant: Variant) -> tuple[int, int]:
+    """The later, the more it stages."""
+    config = variant.config or table._session.config
+    memory = table.info()[0]
+    try:
+        limit = config.limit_bytes(memory["ceiling_bytes"], memory["free_at_start_bytes"])
+    except GcylonError:
+        limit = 0
+    return -limit, (*STRATEGIES[1:], "auto").index(variant.strategy)
+
+
+def _measured(
+    table: DistTable,
+    verb: str,
+    call: Callable[..., DistTable],
+    variant: Variant,
+    repeat: int,
+    is_stopped: Callable[[], bool],
+) -> Row:
+    before = staged_bytes(table)
+    found: list[Row] = []
+    for _ in range(repeat):
+        if found and is_stopped():
+            break
+        known = {row["number"] for row in _operations(table, verb)}
+        try:
+            call(variant.strategy, variant.config).release()
+        except (ClusterError, RankLost) as error:
+            return _row(variant, error=_first_line(error), end="the cluster is not as it was")
+        except Revoked as error:
+            return _row(variant, error=_first_line(error), end="interrupted")
+        except GcylonError as error:
+            return _row(variant, error=_first_line(error))
+        found += [row for row in _operations(table, verb) if row["number"] not in known and row["done"]][-1:]
+    return _row_of(variant, found, before)
+
+
+def _operations(table: DistTable, verb: str) -> list[Row]:
+    rows = summary(table._session.feed.snapshots())["operations"]
+    return [row for row in rows if row["verb"] == verb]
+
+
+def staged_bytes(table: DistTable) -> int:
+    """Bytes of a table below the device tier, on all ranks."""
+    return sum(nbytes for tier, nbytes in table.tiers.items() if tier != "device")
+
+
+def _row_of(variant: Variant, found: Sequence[Row], input_staged_bytes: int) -> Row:
+    if not found:
+        return _row(variant, error="it ran, but the ranks kept no record of it")
+    best = min(found, key=lambda o: o["seconds"])
+    row = _row(variant) | {name: best[name] for name in ("strategy", "rounds", "budget_bytes", "seconds", "gb_per_s")}
+    row |= {name: max(o[name] for o in found) for name in ("predicted_peak_bytes", "measured_peak_bytes")}
+    return row | {
+        "staged_bytes": best["staged_bytes"],
+        "runs": len(found),
+        "input_staged_bytes": input_staged_bytes,
+    }
+
+
+def _row(variant: Variant, **known: Any) -> Row:
+    return dict.fromkeys(COLUMNS) | {"name": variant.name, "strategy": variant.strategy, "error": ""} | known
+
+
+def _first_line(error: GcylonError) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _title(verb: str, args: Sequence[Any], arguments: Mapping[str, Any]) -> str:
+    shown = [_shown(value) for value in args] + [f"{name}={_shown(value)}" for name, value in arguments.items()]
+    return f"{verb}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    return "a table" if isinstance(value, DistTable) else repr(value)

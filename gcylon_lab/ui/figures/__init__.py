@@ -1,0 +1,1 @@
+"""Figures from the ranks' snapshots. Pure."""

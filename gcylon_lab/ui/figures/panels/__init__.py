@@ -1,0 +1,1 @@
+"""The panels of the figure, one module each. Pure."""

@@ -1,0 +1,354 @@
+"""Memory: how close is each rank to its budget?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..series import MAX_POINTS, Floats, decimate, memory_unit, on_grid, percent, readable, steps
+from ..theme import BUDGET_COLOUR, BUDGET_DASH, Theme, rank_sign, rank_style
+from ..view import GpuLines, Operation, RankSeries, View
+from .panel import Panel, Trace, corner_note, empty_note, line
+from .phases import NAMES, grid_of, phase_at, phase_scale, spans_of
+
+TITLE = "Memory: how close is each rank to its budget?"
+MOST_LINES = 8
+NEAR = 0.9
+_EMPTY = "Each rank's memory appears here, live,<br>as soon as the ranks report: run any cell with %%px."
+_MOST_SHADED = 40
+_NEAR_NOTE = "▲ over 90%: raise limit or lower chunk size"
+# How much of the height the strip of phases takes.
+_STRIP = 0.045
+# From here on the legend has room for numbers only, and then for none.
+_SHORT_NAMES, _MOST_IN_LEGEND = 3, 4
+# About the width of a character, as a part of the panel's on a laptop's screen.
+_CHARACTER = 0.0205
+# The same where texts must not meet: beside the settings and a file browser the panel is some 260 pixels wide.
+_WIDE_CHARACTER = 0.0245
+
+
+def memory_panel(view: View, theme: Theme) -> Panel:
+    """Return the panel: a line a rank (above 8 ranks median, band and worst), the budget, the operations shaded.
+
+    Where NVML tells of GPUs, a thin line is what the GPU with the most of it has in use outside the budgets.
+    """
+    limit = _latest(view, "budget_bytes")
+    used = max((float(y.max()) for y in (r.of("used_bytes")[1] for r in view.ranks) if len(y)), default=0.0)
+    top, hidden = _top(limit, used)
+    unit, name = memory_unit(top)
+    lines = _lines(view, unit, theme)
+    near = _near_marks(view, unit)
+    budget = [
+        _budget_line(view, unit, np.inf if hidden else top),
+        near,
+        _percent_axis_holder(),
+        *_outside_line(view, unit, theme),
+    ]
+    traces = [*lines, *_phase_strip(view, top / unit), *budget]
+    annotations = [*_operation_names(view, theme), *_near_note(view, near, theme), *_outside_note(view, top, theme)]
+    if view.empty:
+        annotations.append(empty_note(_EMPTY, theme))
+    elif limit > 0:
+        annotations.append(_budget_note(view, limit, used, top, hidden, theme, near=bool(near["x"])))
+    return Panel(
+        "memory",
+        TITLE,
+        traces,
+        {"title": "s"},
+        {"title": name, "range": [0.0, round(top / unit, 6)]},
+        right_axis=_percent_axis(limit, top, hidden),
+        shapes=[_shade(op, view, theme) for op in view.operations[-_MOST_SHADED:]],
+        annotations=annotations,
+        lead=_rank_key(view),
+    )
+
+
+def near_budget(view: View) -> list[tuple[int, float]]:
+    """Return (rank, share of the budget) for each rank whose latest sample is above 90% of its budget."""
+    found = []
+    for rank in view.ranks:
+        used, limit = rank.of("used_bytes")[1], rank.of("limit_bytes")[1]
+        if len(used) and len(limit) and limit[-1] > 0 and used[-1] > NEAR * limit[-1]:
+            found.append((rank.rank, float(used[-1] / limit[-1])))
+    return found
+
+
+def _latest(view: View, name: str) -> float:
+    return max((float(y[-1]) for y in (r.of(name)[1] for r in view.ranks) if len(y)), default=0.0)
+
+
+def _top(limit: float, used: float) -> tuple[float, bool]:
+    """Return where the axis ends, and whether the budget lies beyond it (a budget far above hides what moves)."""
+    if limit > 4 * used > 0:
+        return 1.35 * used, True
+    return (1.25 * max(limit, used) or 1.0), False
+
+
+def _lines(view: View, unit: float, theme: Theme) -> list[Trace]:
+    if view.worst_only and view.ranks:
+        return [_worst_line(view, unit)]
+    return _rank_lines(view, unit) if len(view.ranks) <= MOST_LINES else _band_lines(view, unit, theme)
+
+
+def _phase_strip(view: View, top: float) -> list[Trace]:
+    """Colour the foot of the panel by what ranks are in: the worst one where only it is shown, else most of them."""
+    spans = spans_of(view)
+    if view.worst_only and view.ranks:
+        spans = {rank: by for rank, by in spans.items() if rank == _worst(view.ranks).rank}
+    edges = grid_of(view)
+    rows = np.array([phase_at(by, edges) for by in spans.values()] or [np.full(len(edges) - 1, -1)])
+    votes = np.array([(rows == place).sum(axis=0) for place in range(len(NAMES))])
+    phase = np.where(votes.max(axis=0) > 0, votes.argmax(axis=0), -1)
+    strip = {
+        "type": "heatmap",
+        "meta": "phase-strip",
+        "name": "phase",
+        "x": [round(float(t), 3) for t in (edges[1:] + edges[:-1]) / 2],
+        "y": [0.0, round(_STRIP * top, 6)],
+        "z": [[None if p < 0 else p for p in phase.tolist()]],
+        "text": [["" if p < 0 else NAMES[p] for p in phase.tolist()]],
+        "hovertemplate": "%{text}<extra></extra>",
+        **phase_scale(),
+    }
+    return [strip] if (phase >= 0).any() else [strip | {"x": [], "y": [], "z": []}]
+
+
+def _worst_line(view: View, unit: float) -> Trace:
+    worst = _worst(view.ranks)
+    colour, _, _ = rank_style(worst.rank)
+    return line(
+        "worst", f"worst: rank {worst.rank}", decimate(*worst.of("used_bytes")), unit=unit,
+        line={"color": colour, "width": 2}, hovertemplate=f"rank {worst.rank}: %{{y:.3~g}}<extra></extra>",
+    )  # fmt: skip
+
+
+def _rank_lines(view: View, unit: float) -> list[Trace]:
+    lines: list[Trace] = []
+    for series in view.ranks:
+        colour, dash, _ = rank_style(series.rank)
+        xy = decimate(*series.of("used_bytes"))
+        style = {"color": colour, "dash": dash, "width": 2}
+        hover = f"rank {series.rank}: %{{y:.3~g}}<extra></extra>"
+        # Where the legend has room for numbers only, the first one says what they are.
+        short = bool(lines) and len(view.ranks) > _SHORT_NAMES
+        name = str(series.rank) if short else f"rank {series.rank}"
+        more: dict[str, Any] = {"hovertemplate": hover, "hoverlabel": {"bordercolor": colour}}
+        legend = len(view.ranks) <= _MOST_IN_LEGEND
+        lines.append(line(f"rank{series.rank}", name, xy, unit=unit, legend=legend, line=style, **more))
+    return lines
+
+
+def _rank_key(view: View) -> str:
+    """Return the lines' key in a row of text, for which a legend would need several rows."""
+    if view.worst_only or not _MOST_IN_LEGEND < len(view.ranks) <= MOST_LINES:
+        return ""
+    return "rank " + "  ".join(f"{rank_sign(series.rank)} {series.rank}" for series in view.ranks)
+
+
+def _band_lines(view: View, unit: float, theme: Theme) -> list[Trace]:
+    edges = np.linspace(view.start_s, max(view.end_s, view.start_s + 1e-3), min(MAX_POINTS, 300) + 1)
+    rows = np.array([on_grid(*r.of("used_bytes"), edges) for r in view.ranks])
+    t = edges[1:]
+    edge: dict[str, Any] = {"color": theme.faint, "width": 0.5}
+    count = len(view.ranks)
+    return [
+        line("low", "lowest", (t, rows.min(axis=0)), unit=unit, legend=False, line=edge, hoverinfo="skip"),
+        line(
+            "high", f"all {count}", (t, rows.max(axis=0)), unit=unit, line=edge,
+            fill="tonexty", fillcolor=theme.shade[1], hovertemplate="highest: %{y:.3~g}<extra></extra>",
+        ),
+        line(
+            "median", "median", (t, np.median(rows, axis=0)), unit=unit,
+            line={"color": theme.text, "width": 2, "dash": "dot"}, hovertemplate="median: %{y:.3~g}<extra></extra>",
+        ),
+        _worst_line(view, unit),
+    ]  # fmt: skip
+
+
+def _worst(ranks: list[RankSeries]) -> RankSeries:
+    """Return the rank that came closest to its budget."""
+
+    def share(series: RankSeries) -> float:
+        used, limit = series.of("used_bytes")[1], series.of("budget_bytes")[1]
+        if not len(used):
+            return -1.0
+        return float(used.max()) / (float(limit[-1]) if len(limit) and limit[-1] > 0 else 1.0)
+
+    return max(ranks, key=share)
+
+
+def _budget_line(view: View, unit: float, top: float) -> Trace:
+    """The largest budget of any rank, where it is on the scale: a higher one of before would end in mid-air."""
+    limits = [r.of("budget_bytes") for r in view.ranks if len(r.of("budget_bytes")[0])]
+    none: tuple[Floats, Floats] = (np.array([]), np.array([]))
+    shown = max((steps(*xy) for xy in limits), key=lambda xy: float(xy[1][-1]), default=none)
+    style = {"color": BUDGET_COLOUR, "dash": BUDGET_DASH, "width": 2, "shape": "hv"}
+    made = line(
+        "budget", "budget", shown, unit=unit, line=style, hovertemplate="budget: %{y:.3~g}<extra></extra>",
+        legend=False,
+    )  # fmt: skip
+    return made | {"y": [None if y > top / unit else y for y in made["y"]]}
+
+
+def outside_most(view: View) -> GpuLines | None:
+    """Return the GPU on which most is in use outside the ranks' budgets; None where none is told of."""
+    told = [gpu for gpu in view.gpus if len(gpu.outside[1])]
+    return max(told, key=lambda gpu: float(gpu.outside[1][-1]), default=None)
+
+
+def _outside_line(view: View, unit: float, theme: Theme) -> list[Trace]:
+    if not view.gpus:
+        return []
+    most = outside_most(view)
+    xy = most.outside if most else (np.array([]), np.array([]))
+    style = {"color": theme.faint, "width": 1, "shape": "hv"}
+    hover = f"outside the budget, {most.label}: %{{y:.3~g}}<extra></extra>" if most else ""
+    return [line("outside", "outside", decimate(*xy), unit=unit, legend=False, line=style, hovertemplate=hover)]
+
+
+def _outside_note(view: View, top: float, theme: Theme) -> list[dict[str, Any]]:
+    """Name the line where it ends; one that lies above the scale is said instead."""
+    most = outside_most(view)
+    if most is None:
+        return []
+    now = float(most.outside[1][-1])
+    text = f"outside the budget: {f'up to {readable(now)} a GPU' if len(view.gpus) > 1 else readable(now)}"
+    if now > top:
+        return [corner_note(f"{text}, above this scale", theme, y=0.88) | {"xshift": -2}]
+    return [corner_note(text, theme, y=now / top) | {"yanchor": "bottom", "xshift": -2}]
+
+
+def _near_marks(view: View, unit: float) -> Trace:
+    t: list[float] = []
+    y: list[float] = []
+    for series in view.ranks:
+        times, used = decimate(*series.of("used_bytes"), 200)
+        limit_t, limit = series.of("limit_bytes")
+        if len(times) and len(limit_t):
+            at = limit[np.clip(np.searchsorted(limit_t, times, side="right") - 1, 0, len(limit) - 1)]
+            near = (at > 0) & (used > NEAR * at)
+            t += times[near].tolist()
+            y += used[near].tolist()
+    marks = line("near", "over 90%", (np.array(t), np.array(y)), unit=unit, legend=False, hoverinfo="skip")
+    marker = {"symbol": "triangle-up", "color": BUDGET_COLOUR, "size": 7}
+    return marks | {"mode": "markers", "marker": marker}
+
+
+def _near_note(view: View, marks: Trace, theme: Theme) -> list[dict[str, Any]]:
+    """Say below the highest mark what helps; where that would leave the panel, beside it."""
+    if not marks["x"]:
+        return []
+    at = marks["y"].index(max(marks["y"]))
+    share = (marks["x"][at] - view.start_s) / max(view.right_s - view.start_s, 1e-9)
+    left = max(min(share, 1.0 - _CHARACTER * len(_NEAR_NOTE)), 0.0)
+    note = corner_note(_NEAR_NOTE, theme, colour=theme.budget, x=round(left, 4))
+    place = {"xanchor": "left", "xshift": 2, "yref": "y", "y": marks["y"][at]}
+    return [note | place | {"yanchor": "top", "yshift": -8}]
+
+
+def _budget_note(
+    view: View, limit: float, used: float, top: float, hidden: bool, theme: Theme, *, near: bool
+) -> dict[str, Any]:
+    if hidden:
+        # Where an operation came near a budget of its own, a share of the usual one would say that there was room.
+        share = "" if near else f"; {percent(used / limit)} used"
+        text = f"budget {readable(limit)}{' now' * near}, above this scale{share}"
+        return corner_note(text, theme, colour=theme.budget, x=0.0, y=0.88) | {"xshift": 2}
+    note = corner_note(_kept_text(view, limit), theme, colour=theme.budget, x=0.0, y=limit / top)
+    return note | {"yanchor": "bottom", "xshift": 2}
+
+
+def _kept_text(view: View, limit: float) -> str:
+    """Name the budget; one that is not the ranks' usual one by its operation, with what that used of it."""
+    op = next((o for o in reversed(view.operations) if o.largest("budget_bytes")[0]), None)
+    if op is None or limit >= _latest(view, "limit_bytes"):
+        return f"budget {readable(limit)}"
+    peak = op.largest("measured_peak_bytes")[0]
+    return f"budget of #{op.number}: {readable(limit)}" + (f", {percent(peak / limit)} used" if peak else "")
+
+
+def _percent_axis_holder() -> Trace:
+    # An axis is drawn only where a trace uses it.
+    return {
+        "type": "scatter", "meta": "percent", "x": [None], "y": [None], "yaxis": "right",
+        "showlegend": False, "hoverinfo": "skip", "mode": "lines", "name": "percent",
+    }  # fmt: skip
+
+
+def _percent_axis(limit: float, top: float, hidden: bool) -> dict[str, Any]:
+    share = 100 * top / limit if limit > 0 else 100.0
+    return {
+        "title": "% of budget", "range": [0.0, round(share, 4)], "visible": limit > 0 and not hidden,
+        "tickvals": [0, 25, 50, 75, 100],
+    }  # fmt: skip
+
+
+def _shade(op: Operation, view: View, theme: Theme) -> dict[str, Any]:
+    return {
+        "type": "rect",
+        "xref": "x",
+        "yref": "y domain",
+        "x0": round(max(op.start_s, view.start_s), 4),
+        "x1": round(op.end_s, 4),
+        "y0": 0,
+        "y1": 1,
+        "fillcolor": theme.shade[op.number % 2],
+        "line": {"width": 0},
+        "layer": "below",
+    }
+
+
+def _operation_names(view: View, theme: Theme) -> list[dict[str, Any]]:
+    """Return the names of the operations, the latest first to get room.
+
+    Where there is none for a name there is a number, and where there is none for that the table below tells.
+    """
+    width = max(view.right_s - view.start_s, 1e-9)
+    names: list[dict[str, Any]] = []
+    free_to = view.right_s
+    for op in reversed(view.operations[-_MOST_SHADED:]):
+        start = max(op.start_s, view.start_s)
+        for text in _labels(op):
+            need = width * _WIDE_CHARACTER * len(text)
+            right_aligned = start + need > view.right_s
+            left = view.right_s - need if right_aligned else start
+            own_only = text == operation_label(op) != short_label(op)
+            if left + need <= free_to and not (own_only and need > op.end_s - start):
+                break
+        else:
+            continue
+        free_to = left - width * _WIDE_CHARACTER
+        names.append(
+            {
+                "text": text,
+                "xref": "x",
+                "yref": "y domain",
+                "x": round(view.right_s if right_aligned else left, 4),
+                "y": 1.0,
+                "xanchor": "right" if right_aligned else "left",
+                "yanchor": "top",
+                "showarrow": False,
+                "font": {"size": 11, "color": theme.text},
+            }
+        )
+    return names
+
+
+def _labels(op: Operation) -> list[str]:
+    """Return what an operation may be called, the longest first, which must fit above it alone."""
+    return [operation_label(op), short_label(op), f"#{op.number} ✗" if op.error else f"#{op.number}"]
+
+
+def short_label(op: Operation) -> str:
+    """Return an operation's name, with a mark if it failed."""
+    return f"{op.name} ✗" if op.error else op.name
+
+
+def operation_label(op: Operation) -> str:
+    """Return what stands above a shaded operation; a running one says its round and phase."""
+    if not op.running:
+        return short_label(op)
+    rounds, phase = op.progress.get("rounds"), op.progress.get("phase")
+    text = f"{op.name} · round {op.progress.get('round')}/{rounds}" if rounds else op.name
+    return f"{text} · {phase}" if phase else text

@@ -1,0 +1,94 @@
+"""What a panel is: plain traces and annotations that any axes can take, made without loading plotly.
+
+Each panel answers one question. Its traces carry a ``meta`` key that stays the
+same from one update to the next, so that a figure on the screen is updated in
+place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..series import Floats
+from ..theme import Theme
+
+Trace = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A panel's content, in terms of its own axes ``x`` and ``y``.
+
+    Shapes and annotations name the axes ``x``, ``y``, ``x domain`` and ``y
+    domain``; `figures` puts the real ones in.
+    """
+
+    key: str
+    title: str
+    traces: list[Trace]
+    xaxis: dict[str, Any]
+    yaxis: dict[str, Any]
+    right_axis: dict[str, Any] | None = None
+    shapes: list[dict[str, Any]] = field(default_factory=list)
+    annotations: list[dict[str, Any]] = field(default_factory=list)
+    # What the panel comes to in a few words; stands where it covers nothing.
+    note: str = ""
+    # The same where a legend would be, under the title.
+    lead: str = ""
+
+
+def line(
+    key: str, name: str, xy: tuple[Floats, Floats], *, unit: float = 1.0, legend: bool = True, **style: Any
+) -> Trace:
+    """Return a line trace; ``unit`` divides the values."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "meta": key,
+        "name": name,
+        "x": rounded(xy[0]),
+        "y": rounded(xy[1] / unit),
+        "showlegend": legend,
+        **style,
+    }
+
+
+def rounded(values: Floats | Sequence[float], digits: int = 4) -> list[float]:
+    """Return plain floats with the digits that can be seen."""
+    return [round(float(value), digits) for value in values]
+
+
+def empty_note(text: str, theme: Theme) -> dict[str, Any]:
+    """Return the annotation that says what an empty panel will show, and how to make it."""
+    return {
+        "text": text,
+        "xref": "x domain",
+        "yref": "y domain",
+        "x": 0.5,
+        "y": 0.5,
+        "xanchor": "center",
+        "yanchor": "middle",
+        "showarrow": False,
+        "font": {"size": 12, "color": theme.faint},
+        "align": "center",
+    }
+
+
+def corner_note(
+    text: str, theme: Theme, *, colour: str | None = None, x: float = 1.0, y: float = 1.0
+) -> dict[str, Any]:
+    """Return a short text within the panel, at its upper right unless told."""
+    return {
+        "text": text,
+        "xref": "x domain",
+        "yref": "y domain",
+        "x": x,
+        "y": y,
+        "xanchor": "right" if x > 0.5 else "left",
+        "yanchor": "top" if y > 0.5 else "bottom",
+        "showarrow": False,
+        "font": {"size": 11, "color": colour or theme.faint},
+        "bgcolor": theme.veil,
+    }

@@ -1,0 +1,1 @@
+"""What widgets share: they listen once shown, rest while unseen, and are freed."""
