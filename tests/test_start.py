@@ -12,21 +12,21 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ConfigError
 from gcylon_lab.runtime import devices
 from gcylon_lab.runtime.context import current, run_threads
-from gcylon_lab.runtime.devices import Neighbourhood, look_around, read_ahead
+from gcylon_lab.runtime.devices import Topology, discover, read_ahead
 from gcylon_lab.units import GIB
 
 
-def around(monkeypatch: pytest.MonkeyPatch, hosts: list[str], available: list[int]) -> list[Neighbourhood]:
+def around(monkeypatch: pytest.MonkeyPatch, hosts: list[str], available: list[int]) -> list[Topology]:
     """What each of several ranks finds, on hosts and with memory that are made up."""
     mine = threading.local()
     monkeypatch.setattr(devices, "available_bytes", lambda: available[mine.rank])
-    found: list[Neighbourhood | None] = [None] * len(hosts)
+    found: list[Topology | None] = [None] * len(hosts)
     transports = ThreadsWorld(len(hosts), 2**30).transports()
 
     def look(rank: int) -> None:
         mine.rank = rank
         transports[rank].host = hosts[rank]
-        found[rank] = look_around(transports[rank])
+        found[rank] = discover(transports[rank])
 
     threads = [threading.Thread(target=look, args=(rank,)) for rank in range(len(hosts))]
     for thread in threads:

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.handles.display_name import origin_of
+from gcylon_lab.cluster.handles.display_name import provenance_of
 from gcylon_lab.cluster.messages import Request
 from gcylon_lab.errors import GcylonError, ReadError, to_message
 from gcylon_lab.profiling.trace import chrome_trace
@@ -51,4 +51,4 @@ def test_records_traces_and_names_show_none() -> None:
 
     for said in run_threads(2, read):
         assert SECRET not in said
-    assert origin_of(Request("read_csv", "", "t1", (url,), {})).describe({}) == "read_csv of a.csv?..."
+    assert provenance_of(Request("read_csv", "", "t1", (url,), {})).describe({}) == "read_csv of a.csv?..."

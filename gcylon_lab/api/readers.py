@@ -22,7 +22,7 @@ from ..formats.reader_options import (
 )
 from ..formats.row_filters import Filters, condition_of, read_columns
 from ..operators.exchange.repartition import repartition
-from ..operators.io.ingest import empty_part, take_in
+from ..operators.io.ingest import empty_part, ingest
 from ..operators.io.read import read_files
 from ..runtime.context import current
 from ..runtime.registry import clusters
@@ -268,7 +268,7 @@ def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonC
             check_frame(frame)
             yield backend.from_frame(frame)
 
-    part = take_in(context.workspace, request, make)
+    part = ingest(context.workspace, request, make)
     return Table(part, context)
 
 
@@ -278,7 +278,7 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
     Parameters
     ----------
     frame : pandas.DataFrame
-        Looked at on the root only.
+        ProbeBatch at on the root only.
     root : int, default 0
         The rank that has it.
     config : GcylonConfig, optional
@@ -301,7 +301,7 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
             yield workspace.backend.from_frame(frame)
 
     request = Request("from_pandas", {"root": root}, empty_part(workspace), config=config)
-    part = take_in(workspace, request, make, only=root)
+    part = ingest(workspace, request, make, only=root)
     try:
         spread, plan = repartition(workspace, part, config=config)
     finally:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..backends.arrow.interop import to_frame as pandas_frame
-from ..backends.host.column_buffers import text_places
+from ..backends.host.column_buffers import string_places
 from ..backends.protocol.aggregation import Kernel
 from ..backends.protocol.schema import Schema
-from ..engine.exec.remote_write import lacks_values, null_columns
+from ..engine.exec.remote_write import has_missing, null_columns
 from ..engine.plan.plan import Plan, Words
 from ..engine.store.column_widths import column_row_bytes
 from ..engine.store.part import Part, Partitioning
@@ -143,8 +143,8 @@ class Table(
             "row_bytes": part.schema.row_bytes,
             "fixed_column_bytes": [0 if c.dtype is None else c.dtype.itemsize for c in part.schema],
             "column_row_bytes": column_row_bytes(context.workspace, part),
-            "null_columns": null_columns(lacks_values(context.workspace, part)),
-            "texts": len(text_places(part.schema)),
+            "null_columns": null_columns(has_missing(context.workspace, part)),
+            "texts": len(string_places(part.schema)),
             "fixed": not part.schema.variable,
             "ready": part.is_ready(part.schema),
             "used_bytes": budget.used_bytes,

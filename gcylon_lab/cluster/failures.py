@@ -49,10 +49,12 @@ def fold(replies: Sequence[Reply]) -> GcylonError | None:
     blamed = {reply.error["rank"] for reply in failed if reply.error is not None and reply.rank in same}
     if len(same) == len(replies) > 1 and len(blamed) > 1:
         error.rank = None  # all say it of themselves: none is to blame more than the others
-    return dress(error, same, cause.traceback, _others(failed, same, len(replies)))
+    return attach_traceback(error, same, cause.traceback, _others(failed, same, len(replies)))
 
 
-def dress(error: GcylonError, ranks: Sequence[int], remote_traceback: str, others: Sequence[str] = ()) -> GcylonError:
+def attach_traceback(
+    error: GcylonError, ranks: Sequence[int], remote_traceback: str, others: Sequence[str] = ()
+) -> GcylonError:
     """Add to an error what a person needs to find its place on the ranks."""
     error.ranks = tuple(ranks)  # type: ignore[attr-defined]
     # What a vote told to all was raised on one rank: its traceback is the one that helps.
@@ -110,10 +112,10 @@ def _weight(reply: Reply) -> tuple[int, bool, int]:
 
 
 def _alike(one: dict[str, Any] | None, other: dict[str, Any]) -> bool:
-    return one is not None and gist(one["kind"], one["message"]) == gist(other["kind"], other["message"])
+    return one is not None and summary_of(one["kind"], one["message"]) == summary_of(other["kind"], other["message"])
 
 
-def gist(kind: str, message: str) -> tuple[str, str]:
+def summary_of(kind: str, message: str) -> tuple[str, str]:
     """What is the same where ranks say the same of themselves."""
     return kind, _RANK.sub("rank", message)
 

@@ -14,7 +14,7 @@ from mpi4py import MPI
 
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
 from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
-from .mpi_leaving import Leaving
+from .mpi_leaving import ShutdownNotice
 from .plain_window import PlainWindows
 from .transport import INTERRUPTED, Int64s, Receive, Send, Window
 
@@ -69,7 +69,7 @@ class MpiTransport(PlainWindows):
         self._retired: list[MPI.Comm] = []
         self.revocable = _has_revoke()
         self._messages: MPI.Comm = self._duplicate()
-        self._leaving = Leaving(self._messages)
+        self._leaving = ShutdownNotice(self._messages)
         self._signal: MPI.Comm | None = self._duplicate()
 
     def agree(self, values: Int64s) -> Int64s:
@@ -204,7 +204,7 @@ class MpiTransport(PlainWindows):
                 self._retired.pop().Free()
             self._retired += [comm for comm in (old, self._messages) if comm is not None]
             self._messages = self._duplicate()
-            self._leaving = Leaving(self._messages)
+            self._leaving = ShutdownNotice(self._messages)
             self._signal = self._duplicate()
             # Every rank has come here by now, so all of them have cancelled, and nobody reads this memory any more.
             self._abandoned.clear()

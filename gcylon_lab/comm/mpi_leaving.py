@@ -14,10 +14,10 @@ _TAG = 9
 # Its last messages may still be under way when a rank says that it leaves.
 _GRACE_S = 2.0
 
-_open: weakref.WeakSet[Leaving] = weakref.WeakSet()
+_open: weakref.WeakSet[ShutdownNotice] = weakref.WeakSet()
 
 
-class Leaving:
+class ShutdownNotice:
     """What the ranks of one communicator know of each other's end.
 
     A rank that has left answers no more, and under ``mpiexec`` nothing else tells those that wait for it.

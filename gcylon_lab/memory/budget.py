@@ -235,10 +235,10 @@ class MemoryBudget:
             self._used -= nbytes
 
 
-def advised(limit_bytes: int, would_do: int, *, staged: bool, gave_way: bool = False) -> str:
-    """What to change, where something did not fit; see `exceeded`. ``gave_way``: whatever may be staged has been."""
+def advised(limit_bytes: int, would_do: int, *, staged: bool, evicted: bool = False) -> str:
+    """What to change, where something did not fit; see `exceeded`. ``evicted``: whatever may be staged has been."""
     limit = f"gpu_memory_limit is {limit_bytes} bytes now; {would_do} ({format_bytes(would_do)}) would do."
-    if gave_way:
+    if evicted:
         return f"{limit} All that may give way has done so already: this much is needed at once."
     return f"{limit} Or release tables" + ("." if staged else STAGE_IT)
 

@@ -7,16 +7,16 @@ from typing import Any
 
 from ..backends.protocol.schema import Label
 from ..config import GcylonConfig
-from ..engine.plan.estimate import as_used, foresee_exchange
+from ..engine.plan.estimate import as_used, estimate_exchange
 from ..engine.plan.plan import Plan
-from .distinct.estimate import foresee_distinct
-from .group.groupby_estimate import foresee_groupby
+from .distinct.estimate import estimate_distinct
+from .group.groupby_estimate import estimate_groupby
 from .sort import costs  # noqa: F401  of a sort
 
 DISTINCT = ("drop_duplicates", "unique")
 
 
-def foresee(
+def estimate_verb(
     verb: str,
     infos: Sequence[Mapping[str, Any]],
     config: GcylonConfig,
@@ -68,9 +68,9 @@ def foresee(
     """
     (infos,) = as_used([infos], config)
     if verb == "groupby":
-        return foresee_groupby(infos, config, strategy, on or (), in_order=in_order, asked=asked)
+        return estimate_groupby(infos, config, strategy, on or (), in_order=in_order, asked=asked)
     if verb in DISTINCT:
-        return foresee_distinct(verb, infos, config, strategy, on, keep)
-    return foresee_exchange(
+        return estimate_distinct(verb, infos, config, strategy, on, keep)
+    return estimate_exchange(
         verb, infos, config, strategy=strategy, on=on or (), root=root, rows_per_rank=rows_per_rank, beside=beside
     )

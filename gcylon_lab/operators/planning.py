@@ -15,7 +15,7 @@ from ..engine.plan.plan import Plan
 from ..engine.store.part import Part
 from ..engine.store.workspace import Workspace
 from ..errors import GcylonError
-from .estimate import foresee
+from .estimate import estimate_verb
 
 
 def plan_verb(
@@ -27,7 +27,7 @@ def plan_verb(
     strategy: str,
     **arguments: Any,
 ) -> Plan:
-    """Collective: all ranks call it. Share what each rank knows of a table, and `foresee`.
+    """Collective: all ranks call it. Share what each rank knows of a table, and `estimate_verb`.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def plan_verb(
     config : GcylonConfig, optional
         Rank 0's live one by default.
     strategy, **arguments
-        As for `foresee`.
+        As for `estimate_verb`.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def plan_verb(
         texts = workspace.transport.share(json.dumps(info).encode())
         infos = [json.loads(text) for text in texts]
         try:
-            plans.append(foresee(verb, infos, operation.config, strategy=strategy, **arguments))
+            plans.append(estimate_verb(verb, infos, operation.config, strategy=strategy, **arguments))
         except GcylonError as error:
             raise agreed(error) from None  # of numbers that all ranks share: all raise it
         return part

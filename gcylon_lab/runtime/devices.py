@@ -26,7 +26,7 @@ from ..memory.budget import MemoryBudget, bound_retention
 from ..memory.debug_checks import Checks
 from ..memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
 from ..memory.tiers.disk_tier import SpillStore
-from ..memory.tiers.staging_tier import LowerTiers
+from ..memory.tiers.staging_tier import StagingTiers
 from ..profiling import GpuProbe, GpuSample, Recorder
 from ..units import MIB, format_bytes, parse_bytes
 from .transport_choice import DEVICE_TRANSPORTS, choose_route, name_host_route
@@ -36,7 +36,7 @@ LEAST_FREE_BYTES = 256 * MIB  # of a GPU for each rank: with less, cuDF's own ke
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbourhood:
+class Topology:
     """Who runs where, and what memory a rank of this one's host may count on.
 
     Attributes
@@ -51,7 +51,7 @@ class Neighbourhood:
     share_bytes: int
 
 
-def look_around(transport: Transport) -> Neighbourhood:
+def discover(transport: Transport) -> Topology:
     """Collective: all ranks call it. Learn who is where, and share each host's memory among its ranks.
 
     All look before any goes on and takes some, and those of one host count with the least that one of them saw.
@@ -59,7 +59,7 @@ def look_around(transport: Transport) -> Neighbourhood:
     told = [text.decode().split(" ", 1) for text in transport.share(f"{available_bytes()} {transport.host}".encode())]
     hosts = tuple(host for _, host in told)
     seen = [int(nbytes) for nbytes, host in told if host == transport.host]
-    return Neighbourhood(hosts, max(1, min(seen) // len(seen)))
+    return Topology(hosts, max(1, min(seen) // len(seen)))
 
 
 @dataclass
@@ -76,8 +76,8 @@ class Equipment:
         Why it is that kind, in words, beginning with "because".
     route : str
         How rows travel between ranks, and why.
-    around : Neighbourhood
-    ahead : PinnedAhead or None
+    around : Topology
+    ahead : PinnedPrefetch or None
         What page-locks host memory in the background, on GPU engines.
     """
 
@@ -88,9 +88,9 @@ class Equipment:
     transport: Transport
     backend: Backend
     budget: MemoryBudget
-    tiers: LowerTiers
+    tiers: StagingTiers
     free_at_start_bytes: int
-    around: Neighbourhood
+    around: Topology
     device: Any = None
     pool: Any = None
     ahead: Any = None
@@ -117,7 +117,7 @@ class _Means:
 
     transport: Transport
     config: GcylonConfig
-    around: Neighbourhood
+    around: Topology
     checks: Checks
     ahead: int | None
     recorder: Recorder | None
@@ -148,7 +148,7 @@ def equip(
     """
     engine = _known(ENGINE_VARIABLE, engine, ENGINES)
     route = _known(TRANSPORT_VARIABLE, route, DEVICE_TRANSPORTS)
-    means = _Means(transport, config, look_around(transport), read_checks(), read_ahead(), recorder)
+    means = _Means(transport, config, discover(transport), read_checks(), read_ahead(), recorder)
     if engine == "cpu":
         return _cpu(means, f"because {ENGINE_VARIABLE}=cpu")
     reason = first_failure(transport, why_no_gpu())
@@ -273,13 +273,13 @@ def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
     from ..memory.device_budget import DeviceBudget
     from ..memory.tiers.device_tiers import DeviceTiers
     from ..memory.tiers.pinned_pool import Pageable, PinnedPool
-    from ..memory.tiers.pinned_prefetch import PinnedAhead, ahead_bytes, pinned_cap
+    from ..memory.tiers.pinned_prefetch import PinnedPrefetch, ahead_bytes, pinned_cap
 
     config, share = means.config, means.around.share_bytes
     cap = pinned_cap(config.host_memory_limit, share)
     pool = PinnedPool(cap, memory=None if config.use_pinned_memory else Pageable(), checks=means.checks)
     wanted = ahead_bytes(means.ahead, cap, share, device.limit_bytes) if config.use_pinned_memory else 0
-    ahead = PinnedAhead(pool, wanted, means.recorder)
+    ahead = PinnedPrefetch(pool, wanted, means.recorder)
     ahead.start()
     one_host = len(set(means.around.hosts)) == 1
     try:

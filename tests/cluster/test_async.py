@@ -17,7 +17,7 @@ import pytest
 
 import gcylon_lab as gl
 from gcylon_lab.api.table import Table
-from gcylon_lab.cluster.channel.request_queue import Turns
+from gcylon_lab.cluster.channel.request_queue import RequestQueue
 from gcylon_lab.cluster.client.cluster import _NOT_LATER
 from gcylon_lab.cluster.handles.async_verbs import _documented
 from gcylon_lab.cluster.handles.futures import VerbFuture
@@ -87,7 +87,7 @@ def test_sections_of_a_docstring_keep_their_order() -> None:
 
 
 def test_who_comes_later_waits_for_those_with_a_number() -> None:
-    turns = Turns()
+    turns = RequestQueue()
     turns.wait()
     first, second = turns.take(), turns.take()
     with concurrent.futures.ThreadPoolExecutor(1) as pool:

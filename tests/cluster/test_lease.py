@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from gcylon_lab.cluster.launch.lease import Keeper, Lease, Owner, Vigil
+from gcylon_lab.cluster.launch.lease import Lease, LeaseHeartbeat, LeaseMonitor, Owner
 
 
 def sleeper() -> subprocess.Popen[bytes]:
@@ -47,7 +47,7 @@ def test_a_lease_is_private_and_says_who_owns(tmp_path: Path) -> None:
 def test_a_vigil_is_over_only_after_the_grace_time(tmp_path: Path) -> None:
     lease = Lease(tmp_path / "lease.json")
     lease.claim()
-    vigil = Vigil(lease, grace_s=0.2)
+    vigil = LeaseMonitor(lease, grace_s=0.2)
     assert not vigil.is_over()
     lease.path.unlink()
     assert not vigil.is_over()
@@ -60,12 +60,12 @@ def test_a_vigil_is_over_only_after_the_grace_time(tmp_path: Path) -> None:
 def test_a_vigil_is_over_at_once_when_the_owner_says_so(tmp_path: Path) -> None:
     lease = Lease(tmp_path / "lease.json")
     lease.claim(closed=True)
-    assert Vigil(lease, grace_s=1000).is_over()
+    assert LeaseMonitor(lease, grace_s=1000).is_over()
 
 
 def test_a_keeper_claims_again_what_was_swept_away(tmp_path: Path) -> None:
     lease = Lease(tmp_path / "lease.json")
-    keeper = Keeper(lease, every_s=0.02)
+    keeper = LeaseHeartbeat(lease, every_s=0.02)
     keeper.start()
     lease.path.unlink()
     deadline = time.monotonic() + 5

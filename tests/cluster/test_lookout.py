@@ -10,7 +10,7 @@ import pytest
 import gcylon_lab as gl
 from gcylon_lab.cluster.channel import stall_detector
 from gcylon_lab.cluster.channel.progress import describe
-from gcylon_lab.cluster.channel.stall_detector import Lookout, find_stranded
+from gcylon_lab.cluster.channel.stall_detector import StallDetector, find_stalled
 from gcylon_lab.errors import Revoked
 
 
@@ -24,7 +24,7 @@ def state(rank: int, operation: int, *, verb: str = "", running: str = "", reque
 
 def test_who_waits_for_whom() -> None:
     states = [state(0, 5, verb="shuffle"), state(1, 4), state(2, 4)]
-    stranded = find_stranded(states)
+    stranded = find_stalled(states)
     assert stranded is not None
     assert stranded.describe() == "rank 0 waits in shuffle; ranks 1-2 are idle"
     assert describe(states, 2.0).text.startswith("rank 0 waits in shuffle; ranks 1-2 are idle, 2")
@@ -41,13 +41,13 @@ def test_who_waits_for_whom() -> None:
     ],
 )
 def test_nobody_waits_in_vain(states: list[dict[str, Any]]) -> None:
-    assert find_stranded(states) is None
+    assert find_stalled(states) is None
 
 
 def test_patience_starts_again_when_anything_happens() -> None:
     now = [state(0, 5, verb="shuffle"), state(1, 4)]
     freed: list[str] = []
-    look = Lookout(lambda: now, lambda: True, lambda ranks, why, advice: freed.append(why)).look
+    look = StallDetector(lambda: now, lambda: True, lambda ranks, why, advice: freed.append(why)).look
     look(0.0)
     look(3.0)
     now[1] = state(1, 4, requests=2)  # another cell went through meanwhile
@@ -67,7 +67,7 @@ def test_an_error_while_it_looks_is_logged_and_it_goes_on(caplog: pytest.LogCapt
             raise RuntimeError("on purpose")
         return [state(0, 5), state(1, 5)]
 
-    looks = Lookout(ask, lambda: True, lambda ranks, why, advice: None)
+    looks = StallDetector(ask, lambda: True, lambda ranks, why, advice: None)
     looks.watch()
     deadline = time.monotonic() + 20
     while len(asked) < 3 and time.monotonic() < deadline:

@@ -9,7 +9,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.handles.display_name import made_at, origin_of
+from gcylon_lab.cluster.handles.display_name import made_at, provenance_of
 from gcylon_lab.cluster.messages import Request, TableRef
 from gcylon_lab.errors import HandleReleased
 
@@ -30,7 +30,7 @@ JOIN = Request("join", "t3", "t9", (TableRef("t5"),), {"on": "k"})
     ],
 )
 def test_how_a_table_was_made_stands_in_words(request_: Request, said: str) -> None:
-    assert origin_of(request_).describe({"t3": "orders"}) == said
+    assert provenance_of(request_).describe({"t3": "orders"}) == said
 
 
 def test_ids_stand_in_the_order_of_making() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from gcylon_lab.memory.device import why_unavailable
 from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
-from gcylon_lab.memory.tiers.pinned_prefetch import PinnedAhead, ahead_bytes, pinned_cap
+from gcylon_lab.memory.tiers.pinned_prefetch import PinnedPrefetch, ahead_bytes, pinned_cap
 from gcylon_lab.profiling import Event, Recorder, operation, recording
 from gcylon_lab.units import GIB, MIB
 
@@ -50,11 +50,11 @@ class SlowMemory(Pageable):
 
 
 @pytest.fixture
-def made() -> Iterator[Callable[..., PinnedAhead]]:
-    started: list[PinnedAhead] = []
+def made() -> Iterator[Callable[..., PinnedPrefetch]]:
+    started: list[PinnedPrefetch] = []
 
-    def make(pool: PinnedPool, target: int, recorder: Recorder | None = None) -> PinnedAhead:
-        started.append(PinnedAhead(pool, target, recorder))
+    def make(pool: PinnedPool, target: int, recorder: Recorder | None = None) -> PinnedPrefetch:
+        started.append(PinnedPrefetch(pool, target, recorder))
         return started[-1]
 
     yield make
@@ -101,7 +101,7 @@ def test_how_much_is_locked_ahead(asked: int | None, cap: int, share: int, devic
 # ---- the thread
 
 
-def test_the_first_step_is_there_before_it_is_said_and_each_is_recorded(made: Callable[..., PinnedAhead]) -> None:
+def test_the_first_step_is_there_before_it_is_said_and_each_is_recorded(made: Callable[..., PinnedPrefetch]) -> None:
     memory, recorder = SlowMemory(), Recorder()
     pool = PinnedPool(4 * GIB, memory=memory)
     ahead = made(pool, 2 * GIB + 100 * MIB, recorder)
@@ -118,7 +118,7 @@ def test_the_first_step_is_there_before_it_is_said_and_each_is_recorded(made: Ca
 
 
 @pytest.mark.parametrize("cap", [100 * MIB, 100 * MIB + 17, 1000])
-def test_it_ends_at_the_cap_without_a_word(made: Callable[..., PinnedAhead], cap: int) -> None:
+def test_it_ends_at_the_cap_without_a_word(made: Callable[..., PinnedPrefetch], cap: int) -> None:
     pool = PinnedPool(cap, memory=SlowMemory())
     ahead = made(pool, GIB)
     with warnings.catch_warnings(record=True) as told:
@@ -129,7 +129,7 @@ def test_it_ends_at_the_cap_without_a_word(made: Callable[..., PinnedAhead], cap
     assert pool.held_bytes == cap // 4096 * 4096 and not told
 
 
-def test_nothing_is_locked_where_nothing_is_wanted(made: Callable[..., PinnedAhead]) -> None:
+def test_nothing_is_locked_where_nothing_is_wanted(made: Callable[..., PinnedPrefetch]) -> None:
     pool = PinnedPool(GIB, memory=SlowMemory())
     ahead = made(pool, 0)
     ahead.start()
@@ -138,7 +138,7 @@ def test_nothing_is_locked_where_nothing_is_wanted(made: Callable[..., PinnedAhe
     assert pool.held_bytes == 0 and not ahead.running
 
 
-def test_it_ends_when_it_is_closed(made: Callable[..., PinnedAhead]) -> None:
+def test_it_ends_when_it_is_closed(made: Callable[..., PinnedPrefetch]) -> None:
     memory = SlowMemory(hold_at=3)
     pool = PinnedPool(64 * GIB, memory=memory)
     ahead = made(pool, 64 * GIB)
@@ -156,10 +156,10 @@ def test_a_process_that_ends_ends_it_too() -> None:
     code = f"""
 import atexit, sys, time
 sys.path.insert(0, {str(__file__).rsplit("/", 1)[0]!r})
-from test_ahead import GIB, PinnedAhead, PinnedPool, SlowMemory
+from test_ahead import GIB, PinnedPrefetch, PinnedPool, SlowMemory
 memory = SlowMemory(delay_s=0.05)
 atexit.register(lambda: print("inside", memory.inside, "running", ahead.running))
-ahead = PinnedAhead(PinnedPool(64 * GIB, memory=memory), 64 * GIB)
+ahead = PinnedPrefetch(PinnedPool(64 * GIB, memory=memory), 64 * GIB)
 ahead.start()
 while not memory.sizes: time.sleep(0.001)
 """
@@ -169,7 +169,7 @@ while not memory.sizes: time.sleep(0.001)
 
 @pytest.mark.parametrize("refuse_at", [1, 3, 40])
 @pytest.mark.filterwarnings("always")
-def test_what_cannot_be_locked_is_one_warning_and_no_error(made: Callable[..., PinnedAhead], refuse_at: int) -> None:
+def test_what_cannot_be_locked_is_one_warning_and_no_error(made: Callable[..., PinnedPrefetch], refuse_at: int) -> None:
     memory = SlowMemory(refuse_at=refuse_at)
     pool = PinnedPool(4 * GIB, block_bytes=MIB, memory=memory)
     ahead = made(pool, 2 * GIB)
@@ -183,7 +183,7 @@ def test_what_cannot_be_locked_is_one_warning_and_no_error(made: Callable[..., P
     assert buffer.pinned
 
 
-def test_where_warnings_are_errors_it_still_ends_quietly(made: Callable[..., PinnedAhead]) -> None:
+def test_where_warnings_are_errors_it_still_ends_quietly(made: Callable[..., PinnedPrefetch]) -> None:
     failed: list[Any] = []
     before, threading.excepthook = threading.excepthook, failed.append
     try:
@@ -201,7 +201,7 @@ def test_where_warnings_are_errors_it_still_ends_quietly(made: Callable[..., Pin
 # ---- beside requests
 
 
-def test_a_request_waits_for_what_is_being_locked_and_starts_nothing(made: Callable[..., PinnedAhead]) -> None:
+def test_a_request_waits_for_what_is_being_locked_and_starts_nothing(made: Callable[..., PinnedPrefetch]) -> None:
     memory = SlowMemory()
     memory.may_go.clear()
     pool = PinnedPool(64 * MIB, block_bytes=MIB, memory=memory)
@@ -218,7 +218,7 @@ def test_a_request_waits_for_what_is_being_locked_and_starts_nothing(made: Calla
     assert got == [True] and memory.sizes == [SHORT_STEP]
 
 
-def test_only_one_locks_at_a_time(made: Callable[..., PinnedAhead]) -> None:
+def test_only_one_locks_at_a_time(made: Callable[..., PinnedPrefetch]) -> None:
     memory = SlowMemory(delay_s=0.002)
     pool = PinnedPool(GIB, block_bytes=MIB, step_bytes=8 * MIB, memory=memory)
     ahead = made(pool, 512 * MIB)
@@ -229,7 +229,7 @@ def test_only_one_locks_at_a_time(made: Callable[..., PinnedAhead]) -> None:
     assert pool.held_bytes >= 512 * MIB
 
 
-def test_it_stands_back_while_an_operation_runs(made: Callable[..., PinnedAhead]) -> None:
+def test_it_stands_back_while_an_operation_runs(made: Callable[..., PinnedPrefetch]) -> None:
     memory, recorder = SlowMemory(hold_at=GIB // SHORT_STEP + 2), Recorder()
     pool = PinnedPool(4 * GIB, memory=memory)
     ahead = made(pool, 2 * GIB, recorder)
@@ -249,7 +249,7 @@ def test_it_stands_back_while_an_operation_runs(made: Callable[..., PinnedAhead]
     assert sum(event.bytes for event in grown(recorder)) == 2 * GIB - 256 * MIB
 
 
-def test_operations_that_follow_each_other_are_not_delayed(made: Callable[..., PinnedAhead]) -> None:
+def test_operations_that_follow_each_other_are_not_delayed(made: Callable[..., PinnedPrefetch]) -> None:
     memory, recorder = SlowMemory(), Recorder()
     pool = PinnedPool(8 * GIB, memory=memory)
     with recording(recorder), operation("shuffle", 1, recorder):
@@ -274,7 +274,7 @@ def test_page_locked_memory_is_there_ahead() -> None:
 
     gc.collect()
     recorder, pool = Recorder(), PinnedPool(4 * GIB)
-    ahead = PinnedAhead(pool, 3 * GIB, recorder)
+    ahead = PinnedPrefetch(pool, 3 * GIB, recorder)
     began = time.perf_counter()
     ahead.start()
     ahead.wait_for_first()

@@ -19,7 +19,7 @@ from gcylon_lab.memory.budget import MemoryBudget
 from gcylon_lab.memory.tiers import bounce_buffer
 from gcylon_lab.memory.tiers.device_tiers import DeviceTiers
 from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
-from gcylon_lab.memory.tiers.staging_tier import LowerTiers
+from gcylon_lab.memory.tiers.staging_tier import StagingTiers
 from gcylon_lab.profiling import Recorder, operation
 from gcylon_lab.units import MIB
 
@@ -55,7 +55,7 @@ def read_bytes(cupy: FakeCupy, region: object) -> list[bytes]:
 
 
 def test_they_are_what_operations_ask_for(tiers: DeviceTiers) -> None:
-    asked: LowerTiers = tiers
+    asked: StagingTiers = tiers
     assert (asked.used_bytes, asked.pinned_bytes, asked.disk_bytes) == (0, 0, 0)
 
 

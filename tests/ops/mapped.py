@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from worlds import run_over
 
 from gcylon_lab.backends.host.backend import PandasBackend
-from gcylon_lab.backends.host.column_buffers import planes_of, text_places
+from gcylon_lab.backends.host.column_buffers import planes_of, string_places
 from gcylon_lab.backends.protocol.data import Columns
 from gcylon_lab.backends.protocol.scattering import Plane
 from gcylon_lab.backends.protocol.schema import Schema
@@ -147,7 +147,7 @@ class ScatteringPandas(PandasBackend):
 class NumpyWriting(NumpyScattering):
     def __init__(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> None:
         super().__init__(ids, n, edges, 1)
-        self._n, self._texts = n, text_places(schema)
+        self._n, self._texts = n, string_places(schema)
         self._bytes = np.zeros((len(edges) - 1, n, len(self._texts)), np.int64)
 
     def weigh(self, piece: int, data: Any) -> None:
@@ -208,8 +208,8 @@ class NumpyOutput:
 
     def finish(self) -> Columns:
         found = {(p.column, p.kind): buffer for p, buffer in zip(self.planes, self.buffers, strict=False)}
-        letters = dict(zip(text_places(self.schema), self.buffers[len(self.planes) :], strict=True))
-        ends = dict(zip(text_places(self.schema), self._ends, strict=True))
+        letters = dict(zip(string_places(self.schema), self.buffers[len(self.planes) :], strict=True))
+        ends = dict(zip(string_places(self.schema), self._ends, strict=True))
         arrays = []
         for place, column in enumerate(self.schema):
             if column.fixed:
@@ -237,7 +237,7 @@ class WritingPandas(ScatteringPandas):
         context.made = getattr(context, "made", 0) + 1  # type: ignore[attr-defined]
         return NumpyWriting(ids, n, edges, schema)
 
-    def lacks_values(self, data: Any) -> list[bool] | None:
+    def has_missing(self, data: Any) -> list[bool] | None:
         pairs = zip(data.schema, data.arrays, strict=True)
         return [not column.fixed and array.null_count > 0 for column, array in pairs]
 

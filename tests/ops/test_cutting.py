@@ -11,7 +11,7 @@ from joins import rows
 from worlds import World
 
 import gcylon_lab as gl
-from gcylon_lab.engine.plan.table_stats import Shapes, after_cutting, slices_of
+from gcylon_lab.engine.plan.table_stats import TableStats, after_cutting, slices_of
 from gcylon_lab.errors import SpillError
 from gcylon_lab.runtime.context import current
 
@@ -47,14 +47,14 @@ def used(layout: str, slice_bytes: int, verb: str) -> dict[str, Any]:
     context, table = current(), staged(layout, slice_bytes)
     before = table.local()
     largest = table._live().largest_staged_bytes
-    foreseen = getattr(table, f"plan_{verb}")(**VERBS[verb], config=SMALL) if verb != "filter" else None
+    estimated = getattr(table, f"plan_{verb}")(**VERBS[verb], config=SMALL) if verb != "filter" else None
     result = getattr(table, verb)(**VERBS[verb], config=SMALL)
     record = context.recorder.operations[-1]
     assert table.local().equals(before)
     return {
         "largest": largest,
         "rounds": record.rounds_done,
-        "foreseen": 0 if foreseen is None else foreseen.rounds,
+        "estimated": 0 if estimated is None else estimated.rounds,
         "peaks": (record.predicted_peak_bytes, record.measured_peak_bytes),
         "frame": result.local(),
         "largest after": table._live().largest_staged_bytes,
@@ -72,7 +72,7 @@ def test_as_many_rounds_as_of_small_chunks(layout: str, verb: str) -> None:
     assert max(found["largest"] for found in large) > 0.85 * LIMIT
     for found, other in zip(large, small, strict=True):
         assert found["rounds"] <= 1.4 * other["rounds"] + 1
-        assert found["rounds"] == found["foreseen"] and (found["rounds"] > 1) == (verb != "filter")
+        assert found["rounds"] == found["estimated"] and (found["rounds"] > 1) == (verb != "filter")
         predicted, measured = found["peaks"]
         assert LEAST_PREDICTED.get(verb, 0.9) * measured <= predicted <= 1.25 * measured and measured <= LIMIT
         assert found["largest after"] <= LIMIT // 8
@@ -116,11 +116,11 @@ def test_a_full_disk_leaves_chunks_as_they_are() -> None:
 def test_what_is_cut() -> None:
     assert [slices_of(n, 1 << 20) for n in (0, 1 << 16, 1 << 19, (1 << 19) + 1, 1 << 20)] == [1, 1, 1, 9, 16]
     assert slices_of((1 << 20) + 1, 1 << 20) == 1  # it cannot be read
-    shapes = Shapes(
+    shapes = TableStats(
         "shuffle", (1000, 1000), (3000, 3000), (2700, 0), (900, 0), (4, 1), (0, 0), (100_000, 100_000), 3
     )  # fmt: skip
     assert after_cutting(shapes) is shapes
     sizes = {"nbytes": (300_000, 300_000), "staged_bytes": (270_000, 0), "largest_staged_bytes": (90_000, 0)}
-    cut = after_cutting(Shapes("shuffle", (1000,) * 2, chunks=(4, 1), used=(0,) * 2, limits=(100_000,) * 2,
+    cut = after_cutting(TableStats("shuffle", (1000,) * 2, chunks=(4, 1), used=(0,) * 2, limits=(100_000,) * 2,
                                fixed_row_bytes=3, **sizes))  # fmt: skip
     assert cut.largest_staged_bytes == (6000, 0) and cut.chunks == (4 + 3 * 14, 1)

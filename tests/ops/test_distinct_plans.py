@@ -53,7 +53,7 @@ def foreseen_and_done(kind: str, spread: bool) -> list[dict[str, Any]]:
             seen.append(
                 {
                     "what": f"{verb} {columns} {how} {strategy} {factor}", "factor": factor, "view": verb == "unique",
-                    "plan": plan, "done": result.last_plan, "foreseen": plan.predicted_peaks[context.rank],
+                    "plan": plan, "done": result.last_plan, "estimated": plan.predicted_peaks[context.rank],
                     "predicted": record.predicted_peak_bytes, "measured": record.measured_peak_bytes,
                     "limit": config.gpu_memory_limit,
                 }
@@ -73,7 +73,7 @@ def test_a_plan_of_rows_that_are_all_different_is_what_is_done(size: int, spread
             assert plan.verb == done.verb and plan.budget_bytes == done.budget_bytes == found["limit"]
             alike = plan.strategy == done.strategy and plan.reason == done.reason
             alike &= (plan.rounds > 0) == (done.rounds > 0) == (size > 1 and not spread)
-            ratio = found["foreseen"] / found["measured"]
+            ratio = found["estimated"] / found["measured"]
             if found["factor"] > 2:
                 near = abs(ratio - 1) < 0.1 and abs(found["predicted"] - found["measured"]) < 0.1 * found["measured"]
                 alike &= abs(plan.rounds - done.rounds) <= 1
@@ -94,7 +94,7 @@ def test_few_different_rows_take_less_than_their_plan_and_what_was_predicted_onc
         for found in rank_saw:
             assert found["measured"] <= found["limit"], found["what"]
             if found["factor"] > 2:
-                assert found["measured"] < 1.05 * found["foreseen"], found["what"]
+                assert found["measured"] < 1.05 * found["estimated"], found["what"]
                 assert found["predicted"] == pytest.approx(found["measured"], rel=0.1), found["what"]
 
 

@@ -60,7 +60,7 @@ def foreseen_and_done(verb: str, how: str) -> list[dict[str, Any]]:
             found |= {
                 "strategies": {plan.strategy, result.last_plan.strategy, record.strategy},
                 "rounds": (plan.rounds, record.rounds_done),
-                "foreseen": plan.predicted_peaks[context.rank],
+                "estimated": plan.predicted_peaks[context.rank],
                 "predicted": record.predicted_peak_bytes,
                 "measured": record.measured_peak_bytes,
             }
@@ -83,7 +83,7 @@ def test_foreseen_as_done(verb: str, how: str) -> None:
             assert found["measured"] <= found["limit"], found
             if verb != "shuffle" and how != "many chunks":  # no keys decide, and chunks are of one size
                 assert found["rounds"][0] == found["rounds"][1], found
-            for name in ("foreseen", "predicted"):
+            for name in ("estimated", "predicted"):
                 assert found[name] == pytest.approx(found["measured"], rel=0.1), found
     assert refused <= 3 * 2  # at most the tightest ones
 

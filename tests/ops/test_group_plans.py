@@ -73,7 +73,7 @@ def foreseen_and_done(by: str, spread: bool) -> list[dict[str, Any]]:
             seen.append(
                 {
                     "what": f"{spec} {strategy} {factor}", "plan": plan, "done": result.last_plan, "factor": factor,
-                    "foreseen": plan.predicted_peaks[context.rank],
+                    "estimated": plan.predicted_peaks[context.rank],
                     "measured": context.recorder.operations[-1].measured_peak_bytes,
                 }
             )  # fmt: skip
@@ -89,7 +89,7 @@ def test_only_columns_that_functions_need_are_counted(size: int, spread: bool) -
     for rank_saw in World("threads", size).run(foreseen_and_done, "k", spread):
         for found in rank_saw:
             plan, done = found["plan"], found["done"]
-            ratio = found["foreseen"] / found["measured"]
+            ratio = found["estimated"] / found["measured"]
             alike = plan.strategy == done.strategy and (plan.rounds > 0) == (done.rounds > 0)
             if not (alike and (0.95 < ratio < 1.1 if found["factor"] > 1 else 0.85 < ratio < 1.75)):
                 wrong.append(f"{found['what']}: {ratio:.2f} {plan.strategy} {done.strategy}")

@@ -76,7 +76,7 @@ def looks_for_scattering(monkeypatch: pytest.MonkeyPatch) -> int:
     """How often it is looked for in a join."""
     looks = []
 
-    class Looked:
+    class ProbeBatch:
         def __instancecheck__(self, one: object) -> bool:
             looks.append(one)
             return False
@@ -84,7 +84,7 @@ def looks_for_scattering(monkeypatch: pytest.MonkeyPatch) -> int:
     left, right = (gl.from_local(iter(side(name))) for name in "az")
     current().workspace.backend = PandasBackend()
     with monkeypatch.context() as patch:
-        patch.setattr(workspace, "WritableWindows", Looked())
+        patch.setattr(workspace, "WritableWindows", ProbeBatch())
         left.join(right, on="k").release()
     return len(looks)
 

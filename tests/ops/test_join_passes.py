@@ -20,7 +20,7 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.engine.exchange.buckets import BucketRoute
 from gcylon_lab.errors import ArgumentError, BudgetExceeded
 from gcylon_lab.memory.budget import exceeded
-from gcylon_lab.operators.join.distribution import Meeting
+from gcylon_lab.operators.join.distribution import JoinDistribution
 from gcylon_lab.operators.join.memory import join_memory
 from gcylon_lab.operators.join.passes import JoinCosts, JoinSizes, peaks_of, plan_passes
 from gcylon_lab.runtime.context import current
@@ -254,7 +254,7 @@ def test_an_error_in_a_pass_reaches_all_ranks_and_leaves_nothing(monkeypatch: py
 
 
 def test_a_rank_without_memory_for_a_pass_lets_all_stage_what_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    sides = numbers(2, 6000, 10**9)  # of a left join as many rows as were foreseen
+    sides = numbers(2, 6000, 10**9)  # of a left join as many rows as were estimated
     results = TWO.run(joined, *sides, {"how": "left", "on": "k"}, "auto", limited(sides, 3.0))
     assert all(" passes, " in result["explain"] and not result["staged"] for result in results)
     raising(monkeypatch, lambda: exceeded("Rows of a pass", 1000, 0, 100))
@@ -364,7 +364,7 @@ def test_chunks_that_would_be_joined_to_be_indexed_are_counted(on_gpu: bool, chu
     apart = (4 * gb, 2 * gb) if chunks > 1 else (0, 0)
     sizes = np.array([[4 * gb, rows, 2 * gb, rows, 16 * gb, 6 * gb, 0, 0, *apart]], np.int64)
     spec = JoinSpec("inner", ("k",), ("k",))
-    meeting = Meeting("local", (), ("k",), ("k",), "one rank has all rows")
+    meeting = JoinDistribution("local", (), ("k",), ("k",), "one rank has all rows")
     memory = join_memory(spec, meeting, "right", sizes, costs, "auto")
     assert (memory.passes == 1) is at_once and memory.passes >= 1
     assert (memory.peaks <= 16 * gb).all()

@@ -14,7 +14,7 @@ from gcylon_lab.backends.protocol.join_columns import JoinSpec
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.engine.store.part import Partitioning
 from gcylon_lab.errors import BudgetExceeded, ColumnMissing
-from gcylon_lab.operators.join.distribution import Side, plan_meeting
+from gcylon_lab.operators.join.distribution import Side, plan_distribution
 from gcylon_lab.runtime.context import current
 
 MIB = 2**20
@@ -28,7 +28,7 @@ def side(name: str, mib: int, keys: tuple[str, ...] = ("k",), spread: tuple[str,
 
 def meet(how: str, left: Side, right: Side, limits: list[int] = LIMITS, validate: str = "") -> Any:
     spec = JoinSpec(how, left.keys, right.keys, validate=validate)
-    return plan_meeting(spec, left, right, limits, 100)
+    return plan_distribution(spec, left, right, limits, 100)
 
 
 def test_the_smaller_side_goes_to_all_ranks_where_that_costs_less() -> None:
@@ -72,7 +72,7 @@ def test_sides_that_are_spread_alike_stay() -> None:
 def test_one_rank_moves_nothing() -> None:
     spec = JoinSpec("inner", ("k",), ("k",))
     one = [Side(name, ("k",), (MIB,), (9,), None) for name in ("left", "right")]
-    assert plan_meeting(spec, one[0], one[1], [MIB], 100).moved == ()
+    assert plan_distribution(spec, one[0], one[1], [MIB], 100).moved == ()
 
 
 def planned(left_rows: int, right_rows: int, how: str, limit: int, strategy: str) -> tuple[Any, Any]:

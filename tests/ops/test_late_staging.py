@@ -12,7 +12,7 @@ from worlds import World
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.engine.store.async_stager import Leaving
+from gcylon_lab.engine.store.async_stager import AsyncStager
 from gcylon_lab.engine.store.workspace import Workspace
 from gcylon_lab.memory.tiers.disk_tier import SpillFile, SpillRegion, SpillStore
 from gcylon_lab.runtime.context import current
@@ -61,7 +61,7 @@ def pieces_after_each_other(text: bool) -> list[int]:
     context.workspace.spill = context.spill = store = LateStore()
     frame = pd.DataFrame({"k": range(100), "s": ["text"] * 100} if text else {"k": range(100)})
     (chunk,) = gl.from_local(frame)._part.chunks
-    leaving, file = Leaving(context.workspace, chunk.schema), store.new_file()
+    leaving, file = AsyncStager(context.workspace, chunk.schema), store.new_file()
     first, second = (context.budget.reserve(1000, "A piece") for _ in range(2))
     seen = []
     for claim in (first, first, second):

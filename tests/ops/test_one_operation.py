@@ -228,11 +228,11 @@ def appended(verb: str, strategy: str, limit: float, kept: bool) -> Any:
         made(2).shuffle("k", config=TIGHT).release()
     how, refused = {"strategy": strategy, "config": config}, None
     tiers, used = [table.tiers, other.tiers], workspace.budget.used_bytes
-    foreseen: Any = None
+    estimated: Any = None
     try:
-        foreseen = PLANNED[verb](table, other, **how)
+        estimated = PLANNED[verb](table, other, **how)
     except BudgetExceeded as error:
-        foreseen = error
+        estimated = error
         PLANNED[verb](table, other, strategy=strategy, config=config.with_values(gpu_memory_limit=advised(error)))
     try:
         result = APPENDING[verb](table, other, **how)
@@ -247,10 +247,10 @@ def appended(verb: str, strategy: str, limit: float, kept: bool) -> Any:
     rows = result.local().reset_index(drop=True)
     same = rows.equals(expected.reset_index(drop=True)[list(rows.columns)].astype(rows.dtypes.to_dict()))
     return {
-        "refused": refused is not None, "foreseen refused": isinstance(foreseen, BudgetExceeded), "same": same,
+        "refused": refused is not None, "estimated refused": isinstance(estimated, BudgetExceeded), "same": same,
         "ran": (result.last_plan.strategy, result.tiers["disk"]), "tiers": (tiers, [table.tiers, other.tiers]),
         "peak": (record.measured_peak_bytes, how["config"].gpu_memory_limit, record.predicted_peak_bytes),
-        "foreseen": 0 if refused or foreseen is None else foreseen.predicted_peaks[rank],
+        "estimated": 0 if refused or estimated is None else estimated.predicted_peaks[rank],
     }  # fmt: skip
 
 
@@ -261,12 +261,12 @@ def test_what_is_appended_is_held_where_the_strategy_says_so(verb: str, strategy
     near = 0.2 if verb == "lacking" else 0.1  # integers beside missing values are looked through
     for limit in (0.4, 1.5, 6.0):
         for found in World("threads", 2).run(appended, verb, strategy, limit, kept):
-            assert found["refused"] == found["foreseen refused"] == (limit < 1), limit
+            assert found["refused"] == found["estimated refused"] == (limit < 1), limit
             assert found["ran"] == (strategy, 0) and found["same"]  # after its own advice too
             peak, most, predicted = found["peak"]
             assert peak <= most and predicted == pytest.approx(peak, rel=near)
             if limit > 1:
-                assert found["foreseen"] == pytest.approx(peak, rel=near)
+                assert found["estimated"] == pytest.approx(peak, rel=near)
             if kept and limit > 2:
                 before, after = found["tiers"]
                 assert before == after  # the result alone holds what was brought back

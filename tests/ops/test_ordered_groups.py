@@ -108,7 +108,7 @@ def test_groups_that_cannot_be_sorted_in_the_budget_leave_nothing() -> None:
 DISTINCT = pd.DataFrame({"k": [n * 7919 % 20011 for n in range(20_000)], "a": 1.0, "b": range(20_000)})
 
 
-def foreseen(limit: str, strategy: str, size: int, spread: bool) -> list[Any]:
+def estimated(limit: str, strategy: str, size: int, spread: bool) -> list[Any]:
     """What was planned for both steps, how they ran, and the peaks that were measured."""
     context = current()
     table = gl.from_local(DISTINCT.iloc[context.rank :: size])
@@ -133,7 +133,7 @@ def foreseen(limit: str, strategy: str, size: int, spread: bool) -> list[Any]:
 @pytest.mark.parametrize("size", [1, 2])
 def test_both_steps_are_planned_as_they_run(size: int, limit: str, strategy: str, spread: bool) -> None:
     """Of keys that are all different: as many groups as rows are what a plan counts with."""
-    for steps in World("threads", size).run(foreseen, limit, strategy, size, spread):
+    for steps in World("threads", size).run(estimated, limit, strategy, size, spread):
         for planned, ran, peak in steps:
             assert (planned.verb, planned.budget_bytes) == (ran.verb, ran.budget_bytes)
             if planned.verb == "sort_values" or limit == "100 MiB":

@@ -17,7 +17,7 @@ from gcylon_lab.engine.store.workspace import Workspace
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, SpillError
 from gcylon_lab.memory.tiers.device_tiers import DeviceTiers
 from gcylon_lab.memory.tiers.pinned_pool import Pageable, PinnedPool
-from gcylon_lab.operators.estimate import foresee
+from gcylon_lab.operators.estimate import estimate_verb
 from gcylon_lab.runtime.context import current, run_threads
 from gcylon_lab.units import MIB
 
@@ -175,7 +175,7 @@ def test_a_plan_of_cpu_engines_needs_the_disk() -> None:
         "ceiling_bytes": 40 * 10**6, "free_at_start_bytes": 40 * 10**6,
     }  # fmt: skip
     config = GcylonConfig(gpu_memory_limit=40 * 10**6, allow_disk_spill=False)
-    assert foresee("shuffle", [info | {"pinned_tier": True}] * 2, config).strategy == "staged"
+    assert estimate_verb("shuffle", [info | {"pinned_tier": True}] * 2, config).strategy == "staged"
     for told in ({"pinned_tier": False}, {}):
         with pytest.raises(BudgetExceeded):
-            foresee("shuffle", [info | told] * 2, config)
+            estimate_verb("shuffle", [info | told] * 2, config)

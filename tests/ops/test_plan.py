@@ -19,9 +19,9 @@ from gcylon_lab.backends.host.partition import partition_scratch_bytes
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.engine.plan.costs import Costs, costs_of, expected_results, room_wanted
 from gcylon_lab.engine.plan.plan import make_plan
-from gcylon_lab.engine.plan.table_stats import VERBS, Shapes, stage_slice_bytes
+from gcylon_lab.engine.plan.table_stats import VERBS, TableStats, stage_slice_bytes
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError
-from gcylon_lab.operators.estimate import foresee
+from gcylon_lab.operators.estimate import estimate_verb
 from gcylon_lab.runtime.context import run_threads
 
 MB = 10**6
@@ -76,7 +76,7 @@ def test_a_plan_keeps_to_the_budget_and_an_error_to_its_advice(
 ) -> None:
     more = arguments_for(verb, ranks, pick)
     try:
-        plan = foresee(verb, ranks, config, strategy=strategy, **more)
+        plan = estimate_verb(verb, ranks, config, strategy=strategy, **more)
     except ArgumentError:
         assert strategy == "staged"
         assert not config.allow_disk_spill
@@ -89,10 +89,10 @@ def test_a_plan_keeps_to_the_budget_and_an_error_to_its_advice(
         assert f"{numbers['would_do']}" in error.advice
         # The same table, under the limit that was advised.
         limit = {name: numbers["would_do"] for name in ("ceiling_bytes", "free_at_start_bytes")}
-        plan = foresee(verb, [rank | limit for rank in ranks], config, strategy=strategy, **more)
+        plan = estimate_verb(verb, [rank | limit for rank in ranks], config, strategy=strategy, **more)
         assert plan.predicted_peak_bytes <= plan.budget_bytes == numbers["would_do"]
         return
-    assert plan == foresee(verb, json.loads(json.dumps(ranks)), config, strategy=strategy, **more)  # pure
+    assert plan == estimate_verb(verb, json.loads(json.dumps(ranks)), config, strategy=strategy, **more)  # pure
     assert plan.predicted_peak_bytes == max(plan.predicted_peaks) <= plan.budget_bytes == ranks[0]["ceiling_bytes"]
     assert plan.chunk_rows >= 1
     assert plan.rounds >= 1
@@ -100,16 +100,16 @@ def test_a_plan_keeps_to_the_budget_and_an_error_to_its_advice(
     assert {plan.strategy, *(other.strategy for other in plan.alternatives)} == {"direct", "chunked", "staged"}
 
 
-def shapes_of(verb: str = "shuffle", **changes: Any) -> Shapes:
+def shapes_of(verb: str = "shuffle", **changes: Any) -> TableStats:
     """Four even ranks: a million rows each of four columns of 8 bytes, on the device, 1 GB of budget."""
-    shapes = Shapes(
+    shapes = TableStats(
         verb, rows=(MB,) * 4, nbytes=(32 * MB,) * 4, staged_bytes=(0,) * 4, largest_staged_bytes=(0,) * 4,
         chunks=(1,) * 4, used=(32 * MB,) * 4, limits=(1000 * MB,) * 4, fixed_row_bytes=32,
     )  # fmt: skip
     return replace(shapes, **changes)
 
 
-def limited(limit: int, verb: str = "shuffle", **changes: Any) -> Shapes:
+def limited(limit: int, verb: str = "shuffle", **changes: Any) -> TableStats:
     return shapes_of(verb, limits=(limit,) * 4, **changes)
 
 
@@ -252,7 +252,7 @@ def test_words_and_numbers_of_a_plan() -> None:
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 9, 300])
 @pytest.mark.parametrize("rows", [1, 1000, 65536, 10**6])
 def test_partitioning_is_planned_with_what_the_backend_claims(size: int, rows: int) -> None:
-    shapes = Shapes(
+    shapes = TableStats(
         "shuffle", (rows,) * size, (16 * rows,) * size, (0,) * size, (0,) * size, (1,) * size, (0,) * size,
         (10**12,) * size, 16,
     )  # fmt: skip
@@ -320,7 +320,7 @@ def test_foresight_refuses_what_the_verb_would(arguments: dict[str, Any], error:
     }  # fmt: skip
     given_ = {"verb": "shuffle", "infos": [info], "config": AUTO} | arguments
     with pytest.raises(error):
-        foresee(**given_)
+        estimate_verb(**given_)
 
 
 def test_an_operation_without_registered_costs_is_refused() -> None:
@@ -386,7 +386,7 @@ def test_a_sort_that_just_fits_takes_no_rounds_of_single_rows(strategy: str, sta
     """Where sorting takes nearly all that is free, smaller chunks would not help."""
     rows, nbytes = 20_000, 480_000
     below = (nbytes,) * 2 if staged else (0, 0)
-    shapes = Shapes(
+    shapes = TableStats(
         "sort_values", (rows,) * 2, (nbytes,) * 2, below, tuple(n // 16 for n in below), (16,) * 2,
         tuple(nbytes - n for n in below), (0, 0), 24,
     )  # fmt: skip

@@ -111,7 +111,7 @@ def join_in_passes(how: str, rows: int, factor: float, without: int = -1) -> dic
     record = context.recorder.operations[-1]
     ratios = [n / record.measured_peak_bytes for n in (record.predicted_peak_bytes, plan.predicted_peaks[context.rank])]
     found = {"frame": result.local(), "sides": (left, right), "passes": result.last_plan.passes, "ratios": ratios}
-    found |= {"peak": record.measured_peak_bytes, "limit": config.gpu_memory_limit, "foreseen": plan.passes}
+    found |= {"peak": record.measured_peak_bytes, "limit": config.gpu_memory_limit, "estimated": plan.passes}
     found["scattered"] = getattr(context, "made", 0)
     if isinstance(context.transport, Counting):
         found["drained"] = context.transport.drains - drained
@@ -131,7 +131,7 @@ def test_rows_of_a_pass_are_written_to_where_they_belong(size: int, how: str) ->
     got = mine.sort_values(order, ignore_index=True)
     pd.testing.assert_frame_equal(got, want.sort_values(order, ignore_index=True)[list(mine)], check_dtype=False)
     for one in found:
-        assert one["passes"] > 1 < one["foreseen"] and one["scattered"] == 2  # for all passes
+        assert one["passes"] > 1 < one["estimated"] and one["scattered"] == 2  # for all passes
         assert one["peak"] <= one["limit"] and not one["left"]
         assert all(0.9 < ratio < 1.1 for ratio in one["ratios"]), one["ratios"]
 
@@ -274,19 +274,19 @@ def shuffle_staged(rows: int, limit: int) -> tuple[int, int, int, pd.DataFrame]:
     table = gl.from_local(numbers(rows, context.rank, "x"))
     table._live().stage(context.workspace, 1 << 40, 8192)
     config = GcylonConfig(gpu_memory_limit=limit)
-    foreseen = table.plan_shuffle("k", config=config).predicted_peaks[context.rank]
+    estimated = table.plan_shuffle("k", config=config).predicted_peaks[context.rank]
     result = table.shuffle("k", config=config)
     record = context.recorder.operations[-1]
-    return foreseen, record.predicted_peak_bytes, record.measured_peak_bytes, result.local()
+    return estimated, record.predicted_peak_bytes, record.measured_peak_bytes, result.local()
 
 
 @pytest.mark.parametrize(("rows", "limit"), [(4000, 2**20), (4000, 200_000), (40_000, 10**6)])
 def test_staged_columns_of_fixed_width_are_written_as_planned(rows: int, limit: int) -> None:
     """They take more bytes than their columns do, as staged chunks are padded: that is no text."""
     found = run_mapped(3, shuffle_staged, rows, limit)
-    for foreseen, predicted, measured, _ in found:
+    for estimated, predicted, measured, _ in found:
         assert measured <= limit and predicted == pytest.approx(measured, rel=0.02)
-        assert foreseen == pytest.approx(measured, rel=0.1)
+        assert estimated == pytest.approx(measured, rel=0.1)
     expected = pd.concat([numbers(rows, rank, "x") for rank in range(3)]).sort_values(["k", "x"], ignore_index=True)
     made = pd.concat([frame for *_, frame in found]).sort_values(["k", "x"], ignore_index=True)
     pd.testing.assert_frame_equal(made, expected)

@@ -106,7 +106,7 @@ def foreseen_and_done(before: tuple[Any, Any]) -> list[dict[str, Any]]:
                         "what": f"{verb} {how} {strategy} {factor} {kind}", "plan": plan,
                         "limit": config.gpu_memory_limit,
                         "done": result.last_plan, "measured": record.measured_peak_bytes, "verb": record.verb,
-                        "foreseen": plan.predicted_peaks[context.rank],
+                        "estimated": plan.predicted_peaks[context.rank],
                     }
                 )  # fmt: skip
                 result.release()
@@ -127,10 +127,10 @@ def test_a_plan_is_what_is_done(before: tuple[Any, Any]) -> None:
                     continue  # what gave way before decides
                 assert plan.strategy == done.strategy, what
                 assert plan.reason == done.reason, what
-                assert found["foreseen"] == pytest.approx(found["measured"], rel=0.03), what
+                assert found["estimated"] == pytest.approx(found["measured"], rel=0.03), what
             elif "wide" in what and not staged:
                 assert (plan.rounds > 0) == (done.rounds > 0) == (before != (["k"], ["k"])), what
-                assert found["foreseen"] == pytest.approx(found["measured"], rel=0.35), what
+                assert found["estimated"] == pytest.approx(found["measured"], rel=0.35), what
 
 
 def refused() -> list[str]:

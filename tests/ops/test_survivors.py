@@ -11,7 +11,7 @@ from relations import FEW, THREADS, assert_same_rows, check_clean, on_ranks, tog
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.engine.exec.local_executor import LocalWork
+from gcylon_lab.engine.exec.local_executor import LocalExecutor
 from gcylon_lab.operators.distinct import late_materialization
 from gcylon_lab.runtime.context import current
 
@@ -116,7 +116,7 @@ def test_keys_as_large_as_rows_are_not_looked_at_first() -> None:
 
 
 def test_keys_and_positions_are_put_down_in_large_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage = LocalWork._stage
+    stage = LocalExecutor._stage
     put: list[int] = []
 
     def counted(self: Any, part: Any, data: Any, *claims: Any) -> None:
@@ -124,7 +124,7 @@ def test_keys_and_positions_are_put_down_in_large_chunks(monkeypatch: pytest.Mon
             put.append(data.nbytes)
         stage(self, part, data, *claims)
 
-    monkeypatch.setattr(LocalWork, "_stage", counted)
+    monkeypatch.setattr(LocalExecutor, "_stage", counted)
     monkeypatch.setattr("test_survivors.TIGHT", GcylonConfig(gpu_memory_limit="4 MiB"))
     rng = np.random.default_rng(1)
     frame = pd.DataFrame({"k": rng.integers(0, 10**9, 600_000), **dict.fromkeys("abcd", 1.5)})

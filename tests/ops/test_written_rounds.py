@@ -51,7 +51,7 @@ def shuffle(
     found = {"frame": result.local(), "peak": record.measured_peak_bytes, "chunks": len(result._part.chunks)}
     found |= {"limit": context.workspace.limit_for(config or context.config), "received": record.received_bytes}
     found |= {"sent": int(record.sent_to.sum()), "predicted": record.predicted_peak_bytes, "nbytes": result.nbytes}
-    found["foreseen"] = plan.predicted_peaks[context.rank]
+    found["estimated"] = plan.predicted_peaks[context.rank]
     result.release()
     found["left"] = before == (context.budget.used_bytes, context.spill.used_bytes)
     found["written"] = getattr(context, "made", 0)
@@ -111,7 +111,7 @@ def test_no_copy_is_planned_or_made(columns: list[str]) -> None:
     for found in run_mapped(size, shuffle, "even", columns, "direct", None, "one chunk", rows, backend=WritingPandas):
         assert found["peak"] < 2.25 * found["nbytes"] + 4 * rows + 300_000
         assert 0.9 < found["predicted"] / found["peak"] < 1.1
-        assert 0.9 < found["foreseen"] / found["peak"] < 1.1
+        assert 0.9 < found["estimated"] / found["peak"] < 1.1
 
 
 def one_rank_lacks_memory_for_ids() -> dict[str, Any]:

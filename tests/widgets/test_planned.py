@@ -17,8 +17,8 @@ from gcylon_lab.ui.controls.limit_slider import format_size
 from gcylon_lab.ui.controls.limit_sweep import (
     LEAST,
     better_below,
-    dip,
     limits_text,
+    non_monotonic_range,
     switches_text,
     turns,
     without_ceilings,
@@ -198,7 +198,7 @@ def test_a_smaller_limit_that_allows_more_is_explained(verb: str, now: float, be
     for turn in found[1:]:  # no strategy is said to hold from a limit up above which it does not
         above = [at(config.with_values(gpu_memory_limit=int(turn.limit_bytes * r))).strategy for r in (1.01, 1.3, 1.9)]
         assert "staged" not in above
-    less = dip(at, config, found, int(now * MIB))
+    less = non_monotonic_range(at, config, found, int(now * MIB))
     assert less is not None and less.strategy == "staged"
     for limit, strategy in ((less.limit_bytes * 1.01, "staged"), (less.limit_bytes * 0.94, best)):
         assert at(config.with_values(gpu_memory_limit=int(limit))).strategy == strategy
@@ -215,7 +215,7 @@ def test_a_smaller_limit_that_allows_more_is_explained(verb: str, now: float, be
     assert f"With {format_size(more.limit_bytes)} it would be {best}: under such a limit" in text
     assert better_below(at, config, int(now * MIB)) is None
     roomy = 25 * MIB
-    assert dip(at, config, found, roomy) is None, "no larger limit allows less than that"
+    assert non_monotonic_range(at, config, found, roomy) is None, "no larger limit allows less than that"
 
 
 def test_a_strategy_that_was_asked_for_has_one_limit() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gcylon_lab.ui.figures.downsampling import Thinner
+from gcylon_lab.ui.figures.downsampling import Downsampler
 
 SECOND = 1_000_000_000
 ROUND = SECOND // 1000
@@ -37,7 +37,7 @@ def sums(spans: list[list[Any]], place: Any) -> Counter[str]:
 @pytest.mark.parametrize("window_s", [30.0, None])
 def test_time_and_bytes_of_thousands_of_rounds_stay(window_s: float | None) -> None:
     spans = rounds(9000)
-    thinned = Thinner().thin([snapshot(spans, 10.0)], window_s)[0]["spans"]
+    thinned = Downsampler().thin([snapshot(spans, 10.0)], window_s)[0]["spans"]
     assert len(thinned) <= 2 * 501
     for place in (lambda s: s[3] - s[2], lambda s: s[5]):
         assert sums(thinned, place) == sums(spans, place)
@@ -51,16 +51,16 @@ def test_bit_by_bit_gives_the_same_and_each_span_is_looked_at_once(monkeypatch: 
     looked: list[Any] = []
     add = downsampling._Rank._add
     monkeypatch.setattr(downsampling._Rank, "_add", lambda self, span: (looked.append(span), add(self, span)))
-    spans, thinner = rounds(3000), Thinner()
+    spans, thinner = rounds(3000), Downsampler()
     for end in range(100, 6001, 100):
         thinned = thinner.thin([snapshot(spans[max(0, end - 2000) : end], 4.0)], 30.0)
     assert len(looked) == 6000
-    assert thinned[0]["spans"] == Thinner().thin([snapshot(spans, 4.0)], 30.0)[0]["spans"]
+    assert thinned[0]["spans"] == Downsampler().thin([snapshot(spans, 4.0)], 30.0)[0]["spans"]
 
 
 def test_what_is_long_stays_what_is_old_goes_and_another_clock_begins_anew() -> None:
     long = ["exchange", "transfer", SECOND, 3 * SECOND, 1, 5, "device"]
-    thinner = Thinner()
+    thinner = Downsampler()
     assert thinner.thin([snapshot([long], 4.0)], 30.0)[0]["spans"] == [long]
     assert thinner.thin([snapshot([long], 34.0)], 30.0)[0]["spans"] == []
     moved = [*long[:2], long[2] + 50, long[3] + 50, *long[4:]]
@@ -70,7 +70,7 @@ def test_what_is_long_stays_what_is_old_goes_and_another_clock_begins_anew() -> 
 def test_what_a_window_has_left_behind_is_not_kept() -> None:
     from gcylon_lab.ui.figures import downsampling
 
-    spans, thinner = rounds(60_000), Thinner()
+    spans, thinner = rounds(60_000), Downsampler()
     for end in range(2000, 120_001, 2000):
         now_s = spans[end - 1][3] / SECOND
         thinned = thinner.thin([snapshot(spans[max(0, end - 4000) : end], now_s)], 2.0)
@@ -82,6 +82,6 @@ def test_operations_that_ended_before_the_window_are_left_out() -> None:
     ends = [0, 1 * SECOND, 65 * SECOND, 90 * SECOND]  # the first still runs
     operations = [{"number": number, "end_ns": end} for number, end in enumerate(ends)]
     one = snapshot(rounds(1), 100.0) | {"operations": operations}
-    kept = {w: [r["number"] for r in Thinner().thin([one], w)[0]["operations"]] for w in (30.0, 120.0, None)}
+    kept = {w: [r["number"] for r in Downsampler().thin([one], w)[0]["operations"]] for w in (30.0, 120.0, None)}
     assert kept == {30.0: [0, 2, 3], 120.0: [0, 1, 2, 3], None: [0, 1, 2, 3]}
     assert one["operations"] == operations

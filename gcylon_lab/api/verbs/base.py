@@ -62,7 +62,7 @@ class Verbs:
         raise NotImplementedError
 
     def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        """Collective: all ranks call it. The plan of a verb; arguments are those of `foresee`."""
+        """Collective: all ranks call it. The plan of a verb; arguments are those of `estimate_verb`."""
         part = self._live()
         return plan_verb(self._workspace, part, verb, self.info(), config, strategy, **arguments)
 

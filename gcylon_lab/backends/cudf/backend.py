@@ -30,7 +30,7 @@ from .grouping import CudfGrouping
 from .joining import CudfJoining
 from .kernels import partition as cudf_partition
 from .kernels.hashing import partition_ids
-from .kernels.remote_write import DeviceWriting, WrittenOutput, lacks_values
+from .kernels.remote_write import DeviceWriting, RemoteWriteOutput, has_missing
 from .kernels.scatter import DeviceScattering
 from .packing import DeviceOutput
 from .sorting import CudfSorting
@@ -130,11 +130,13 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
         """As `scattering`, for all columns of a schema."""
         return DeviceWriting(ids, n, edges, schema)
 
-    def lacks_values(self, data: Any) -> list[bool] | None:
-        return lacks_values(data)
+    def has_missing(self, data: Any) -> list[bool] | None:
+        return has_missing(data)
 
-    def allocate_written(self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]) -> WrittenOutput:
-        return WrittenOutput(schema, rows, nulls, chars)
+    def allocate_written(
+        self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]
+    ) -> RemoteWriteOutput:
+        return RemoteWriteOutput(schema, rows, nulls, chars)
 
     def fixed_views(self, data: Any, start: int, stop: int) -> list[Any]:
         return packing.fixed_views(data, start, stop)

@@ -138,7 +138,7 @@ class Writing(Scattering, Protocol):
         ...
 
 
-class WrittenOutput(Protocol):
+class RemoteWriteOutput(Protocol):
     """A result whose planes are written by kernels.
 
     Attributes
@@ -164,11 +164,13 @@ class Writes(Protocol):
         """As `Scatters.scattering`, for all columns of a schema."""
         ...
 
-    def lacks_values(self, data: Data) -> list[bool] | None:
+    def has_missing(self, data: Data) -> list[bool] | None:
         """In which columns rows lack values; None where these rows cannot be written. Waits for nothing."""
         ...
 
-    def allocate_written(self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]) -> WrittenOutput:
+    def allocate_written(
+        self, schema: Schema, rows: int, nulls: Sequence[bool], chars: Sequence[int]
+    ) -> RemoteWriteOutput:
         """Room for a result.
 
         Parameters

@@ -14,14 +14,14 @@ from typing import Any
 
 from ...errors import ClusterDegraded, ClusterError, GcylonError, RankLost, RankStopped, Revoked
 from ..control import CONTROL_S, Control
-from ..failures import dress, fold, name_ranks
+from ..failures import attach_traceback, fold, name_ranks
 from ..messages import Reply, Request
 from ..rpc import deliver
 from ..stop_detector import Stop, StopDetector
 from .given_up import GivenUp
 from .interrupts import as_revoked, stopped, tell, undisturbed
-from .request_queue import Turns
-from .stall_detector import Lookout
+from .request_queue import RequestQueue
+from .stall_detector import StallDetector
 from .views import OrderedView
 from .waiting import AGAIN_S, FREED_S, Waiter, parts_of
 
@@ -49,7 +49,7 @@ class Channel:
     stops : StopDetector
     revocable : bool
         Whether the MPI library can free ranks from a collective.
-    turns : Turns, optional
+    turns : RequestQueue, optional
         Those to go on using after a restart.
     """
 
@@ -62,9 +62,9 @@ class Channel:
         is_cut_off: Callable[[], bool],
         stops: StopDetector,
         revocable: bool,
-        turns: Turns | None = None,
+        turns: RequestQueue | None = None,
     ) -> None:
-        self.turns = Turns() if turns is None else turns
+        self.turns = RequestQueue() if turns is None else turns
         self.lock = self.turns.lock
         self.client = client
         self.engine_ids = list(engine_ids)
@@ -97,7 +97,7 @@ class Channel:
         client._registration_callbacks.append(self._on_registration)
         client.send_signal = self._send_signal
         self.view = OrderedView(client, self)
-        self._lookout = Lookout(
+        self._lookout = StallDetector(
             lambda: self.control.states(1.0),
             self.is_busy,
             self._free_stranded,
@@ -388,7 +388,7 @@ class Channel:
         error = RankLost(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
         error.rank = min(self.lost)
         traces = [reply.traceback for reply in replies if reply.rank not in self.lost and reply.traceback]
-        return dress(error, sorted(self.lost), traces[0] if traces else "")
+        return attach_traceback(error, sorted(self.lost), traces[0] if traces else "")
 
     # --- after a failure ---
 

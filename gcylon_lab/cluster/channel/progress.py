@@ -14,7 +14,7 @@ from typing import Any
 from ...errors import Revoked
 from ...units import format_bytes, format_seconds
 from .interrupts import said, stopped, undisturbed
-from .stall_detector import find_stranded
+from .stall_detector import find_stalled
 
 ProgressCallback = Callable[[list[dict[str, Any]]], None]
 
@@ -64,7 +64,7 @@ def describe(states: Sequence[dict[str, Any]], elapsed_s: float) -> Where:
         What `Engine.state` gives, of the ranks that answered.
     elapsed_s : float
     """
-    stranded = find_stranded(states)
+    stranded = find_stalled(states)
     if stranded is not None:
         return Where(f"{stranded.describe()}, {format_seconds(elapsed_s)}", stranded.verb)
     working = [(state["progress"], state["rank"]) for state in states if state["progress"]]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ipyparallel.error import CompositeError
 from IPython.core.error import UsageError
 
-from ..failures import gist, name_ranks
+from ..failures import name_ranks, summary_of
 from .interrupts import as_revoked, stopped
 
 _OURS = re.compile(r"^[ \t]*(%lab|%lab_plan|%%lab_profile)(?!\w)", re.MULTILINE)
@@ -122,7 +122,7 @@ def fold_entries(entries: Sequence[Entry], engine_ids: Sequence[int]) -> tuple[l
     """The different errors among those of all ranks, echoes left out if there is a cause, and a note on the rest."""
     groups: dict[tuple[str, str], list[Entry]] = {}
     for entry in entries:
-        groups.setdefault(gist(entry[0], entry[1]), []).append(entry)
+        groups.setdefault(summary_of(entry[0], entry[1]), []).append(entry)
     causes = [group for key, group in groups.items() if key[0] != _ECHO] or list(groups.values())[:1]
     notes = []
     for group in groups.values():
@@ -152,9 +152,9 @@ class _Shown:
             if name == _ECHO or (name in _CUT and self._was_cut()):
                 self.held.append((engine, future, message))
                 return
-            if gist(name, text) in self._seen:
+            if summary_of(name, text) in self._seen:
                 return
-            self._seen.add(gist(name, text))
+            self._seen.add(summary_of(name, text))
             self.count += 1
             message["content"]["traceback"] = _with_top(name, text, message["content"]["traceback"])
         self._show(engine, future, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 
-class Turns:
+class RequestQueue:
     """The order in which requests were asked for, above the lock that each takes while it runs.
 
     A request that runs in the thread that asks for it only takes the lock. One

@@ -25,7 +25,7 @@ States = Sequence[dict[str, Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Stranded:
+class StalledRanks:
     """Ranks that wait in an operation, and those that are idle without having begun it."""
 
     verb: str
@@ -40,7 +40,7 @@ class Stranded:
         return f"{name_ranks(self.waiting)} {wait} in {self.verb}; {name_ranks(self.idle)} {are} idle"
 
 
-def find_stranded(states: States) -> Stranded | None:
+def find_stalled(states: States) -> StalledRanks | None:
     """Ranks that wait for idle ones, by what `Engine.state` says of all that answered.
 
     Operations have the same number on all ranks, and none ends without all of them: one that a rank is in,
@@ -54,7 +54,7 @@ def find_stranded(states: States) -> Stranded | None:
         return None
     behind = [state for state in idle if state["operation"] < max(state["operation"] for state in waiting)]
     verbs = [state["progress"]["verb"] for state in waiting if state["progress"]]
-    return Stranded(
+    return StalledRanks(
         verbs[0] if verbs else "an operation",
         tuple(state["rank"] for state in waiting),
         tuple(state["rank"] for state in behind),
@@ -62,7 +62,7 @@ def find_stranded(states: States) -> Stranded | None:
     )
 
 
-class Lookout:
+class StallDetector:
     """A thread that looks at the ranks while any of them has work.
 
     Parameters
@@ -91,7 +91,7 @@ class Lookout:
         self._work = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._seen: Stranded | None = None
+        self._seen: StalledRanks | None = None
         self._since = 0.0
 
     def watch(self) -> None:
@@ -112,7 +112,7 @@ class Lookout:
         states = self._ask()
         if any(state is None for state in states):
             return  # one that does not answer may be about to join
-        stranded = find_stranded(states)
+        stranded = find_stalled(states)
         if stranded is None or stranded != self._seen:
             self._seen, self._since = stranded, now
         elif now - self._since >= IDLE_S:

@@ -14,7 +14,7 @@ from traitlets import Any as AnyTrait
 
 from .interrupts import not_sent, tell, undisturbed
 from .px_errors import Cut, fold_cell, refuse_magics
-from .request_queue import Turns
+from .request_queue import RequestQueue
 
 _HISTORY = 1000
 
@@ -27,7 +27,7 @@ class Queue(Cut, Protocol):
     """The way to the engines, as the view sees it that sends through it."""
 
     lock: Any
-    turns: Turns
+    turns: RequestQueue
 
     def refuse_cut(self, what: str) -> None:
         """Raise where an interrupt has struck before it was sent."""

@@ -14,7 +14,7 @@ from ...config import GcylonConfig, read_settings, warn_of_unread
 from ...errors import ArgumentError, ConfigError
 from ...runtime.registry import clusters
 from ..channel.progress import ProgressCallback, in_kernel
-from ..channel.stall_detector import find_stranded
+from ..channel.stall_detector import find_stalled
 from ..channel.views import activate, is_active, latest
 from ..failures import name_ranks
 from ..handles.async_verbs import with_async
@@ -259,7 +259,7 @@ class Cluster(Readers, NamesInstead):
         session.check_open()
         answers = session.channel.control.ask({"ask": "state"}, timeout_s=1.0)
         stop = session.channel.stops.now()
-        stranded = find_stranded(answers)
+        stranded = find_stalled(answers)
         waiting = () if stranded is None else stranded.waiting
         rows = []
         for record, answer in zip(session.ranks, answers, strict=True):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...errors import ClusterError
 from ...units import format_seconds
-from ..channel.stall_detector import ADVICE, States, Stranded, find_stranded
+from ..channel.stall_detector import ADVICE, StalledRanks, States, find_stalled
 
 _SAID_AFTER_S = 5.0
 _STRANDED_S = 1.0  # so long ranks wait for idle ones before they are freed: the kernel that could send more is gone
@@ -47,7 +47,7 @@ def wait_until_idle(ask: Ask, size: int, timeout_s: float, has_fewer: Callable[[
         if has_fewer():
             return
         now = time.monotonic()
-        stranded = None if None in states else find_stranded(states)
+        stranded = None if None in states else find_stalled(states)
         if stranded is None or stranded != seen:
             seen, since = stranded, now
         elif now - since >= _STRANDED_S:
@@ -87,7 +87,7 @@ def _describe(state: dict[str, Any] | None) -> str:
     return f"rank {state['rank']} (pid {state['pid']}) {what}"
 
 
-def _free(ask: Ask, states: States, stranded: Stranded) -> None:
+def _free(ask: Ask, states: States, stranded: StalledRanks) -> None:
     text = f"{stranded.describe()}, and the notebook kernel that had begun it is gone"
     content = {"ask": "free", "why": text[0].upper() + text[1:], "advice": ADVICE}
     waiting = [state is not None and state["rank"] in stranded.waiting for state in states]

@@ -16,14 +16,14 @@ from ...errors import ClusterError, ClusterStartError, GcylonError, Revoked
 from ..channel.channel import Channel
 from ..channel.interrupts import not_sent, tell, undisturbed
 from ..channel.progress import Waiting
-from ..channel.request_queue import Turns
+from ..channel.request_queue import RequestQueue
 from ..channel.views import activate
 from ..failures import name_ranks
-from ..handles.display_name import Origin, origin_of
+from ..handles.display_name import Provenance, provenance_of
 from ..handles.futures import Later, VerbFuture
 from ..launch import runtime_dirs
 from ..launch.launcher import Launcher
-from ..launch.lease import Keeper
+from ..launch.lease import LeaseHeartbeat
 from ..messages import Reply, Request
 from ..notebook_names import advise_names, modules_named
 from ..rank_info import RankRecord, check_complete, check_identities
@@ -64,15 +64,15 @@ class Session:
         self.config = self._started_with = launcher.config
         self.memory: list[dict[str, int]] = []
         self.infos: dict[str, list[dict[str, Any]]] = {}
-        self.origins: dict[str, Origin] = {}
+        self.origins: dict[str, Provenance] = {}
         self.generation = 0
         self.closed = False
         self._prelude = prelude
         self._ids = itertools.count(1)
-        self._keeper = Keeper(launcher.lease, max(0.5, min(_MAX_KEEP_S, launcher.grace_s / 4)))
+        self._keeper = LeaseHeartbeat(launcher.lease, max(0.5, min(_MAX_KEEP_S, launcher.grace_s / 4)))
         self.waiting = Waiting(lambda: self.channel.control.states(0.5), show=progress)
         self.feed = Feed(lambda: self.channel)
-        self.turns = Turns()
+        self.turns = RequestQueue()
         self._later = Later()
         self._here = threading.local()
 
@@ -229,7 +229,7 @@ class Session:
             request = replace(request, result=self.new_id())
             replies = self.call(request, function, each=each, timeout_s=timeout_s)
             made = handle(request.result, replies)
-            self.origins[request.result] = origin_of(request)
+            self.origins[request.result] = provenance_of(request)
             self.channel.claim(request.result)
             return made
 

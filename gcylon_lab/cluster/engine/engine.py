@@ -23,11 +23,11 @@ from ...config import GcylonConfig
 from ...errors import ClusterError, ConfigError, Revoked, to_message
 from .. import rpc
 from ..launch import leftovers
-from ..launch.lease import LEASE_FILE, Lease, Vigil
+from ..launch.lease import LEASE_FILE, Lease, LeaseMonitor
 from ..messages import Reply, Request
 from . import actions
 from .kernel_patches import install_hooks
-from .signal_thread import InterruptGuard, Watcher
+from .signal_thread import InterruptGuard, SignalThread
 
 _engine: Engine | None = None
 _start_error = "gcylon_lab.cluster.engine.engine.start was never called here"
@@ -368,13 +368,13 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     kernel = get_ipython().kernel
     engine = Engine(context, kernel)
     # On hosts that do not see the cluster's folder the launcher ends the engines.
-    vigil = Vigil(Lease(home / LEASE_FILE), grace_s) if home.is_dir() else None
+    vigil = LeaseMonitor(Lease(home / LEASE_FILE), grace_s) if home.is_dir() else None
     engine.guard.install()
     # Ended by its default: ipyparallel's handler would have this process finalize MPI, which waits for all other ranks,
     # and none of them would know why.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     atexit.register(_end_in_time)
-    watcher = Watcher(engine.signalled, engine.revoke, engine.spread, vigil)
+    watcher = SignalThread(engine.signalled, engine.revoke, engine.spread, vigil)
     watcher.start()
     install_hooks(engine, kernel, watcher)
     return engine

@@ -12,7 +12,7 @@ from ...config import GcylonConfig
 from ...errors import GcylonError, to_message
 from ..messages import CONTROL_REPLY, CONTROL_REQUEST
 from ..tracebacks import shorten, shown_folded
-from .signal_thread import InterruptGuard, Watcher
+from .signal_thread import InterruptGuard, SignalThread
 
 
 class Hooked(Protocol):
@@ -52,7 +52,7 @@ class Hooked(Protocol):
         ...
 
 
-def install_hooks(engine: Hooked, kernel: Any, watcher: Watcher) -> None:
+def install_hooks(engine: Hooked, kernel: Any, watcher: SignalThread) -> None:
     """Let a kernel's cells and calls free the peers when they fail, and let it answer on the control channel."""
     # The guard holds SIGINT for good; the kernel must not swap handlers around each message.
     kernel.pre_handler_hook = _nothing
@@ -179,7 +179,7 @@ def _is_ours(session: Any, message: Any) -> bool:
         return False
 
 
-def _control_handler(engine: Hooked, kernel: Any, watcher: Watcher) -> Any:
+def _control_handler(engine: Hooked, kernel: Any, watcher: SignalThread) -> Any:
     def handle(stream: Any, idents: Any, message: dict[str, Any]) -> None:
         try:
             content = {"status": "ok", "reply": _answer(engine, message["content"], watcher)}
@@ -190,7 +190,7 @@ def _control_handler(engine: Hooked, kernel: Any, watcher: Watcher) -> Any:
     return handle
 
 
-def _answer(engine: Hooked, content: dict[str, Any], watcher: Watcher) -> dict[str, Any]:
+def _answer(engine: Hooked, content: dict[str, Any], watcher: SignalThread) -> dict[str, Any]:
     """Answer in the control thread, while the main thread may be anywhere."""
     if content["ask"] == "snapshot":
         snapshot: dict[str, Any] = engine.context.snapshot(since_ns=content.get("since_ns", 0))

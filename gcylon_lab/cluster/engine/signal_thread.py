@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
-from ..launch.lease import Vigil
+from ..launch.lease import LeaseMonitor
 
 _TICK_S = 0.5
 _SPREAD_S = 0.02
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class InterruptGuard:
-    """Turns a SIGINT into at most one KeyboardInterrupt per request, and only where it does no harm.
+    """RequestQueue a SIGINT into at most one KeyboardInterrupt per request, and only where it does no harm.
 
     IPython's own handler may raise while a reply is being made; that reply is
     then never sent, and its caller waits for ever. Inside an operation nothing is
@@ -75,7 +75,7 @@ class InterruptGuard:
         raise KeyboardInterrupt
 
 
-class Watcher:
+class SignalThread:
     """A thread woken by signals, also while the main thread is inside an MPI call.
 
     Parameters
@@ -86,8 +86,8 @@ class Watcher:
         Frees all ranks from their collectives, before the process ends.
     spread : callable
         Helps the news of a revoke along, which MPI sends only while it is at work; says whether there is any.
-    vigil : Vigil, optional
-        Looked at twice a second; when it is over, the process ends.
+    vigil : LeaseMonitor, optional
+        ProbeBatch at twice a second; when it is over, the process ends.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Watcher:
         interrupt: Callable[[], None],
         revoke: Callable[[], None],
         spread: Callable[[], bool],
-        vigil: Vigil | None,
+        vigil: LeaseMonitor | None,
     ) -> None:
         self._interrupt = interrupt
         self._revoke = revoke

@@ -18,7 +18,7 @@ _READS = "read_"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class Provenance:
     """How a stored table came to be: a verb, the stored tables that it took, and other words."""
 
     verb: str
@@ -40,7 +40,7 @@ class Origin:
         return f"{self.verb} of {listed}" if listed else self.verb
 
 
-def origin_of(request: Request) -> Origin:
+def provenance_of(request: Request) -> Provenance:
     """How the table that a request makes comes to be."""
     verb = _SPOKEN.get(request.action, request.action)
     given = [value for one in (*request.args, *request.kwargs.values()) for value in _each(one)]
@@ -50,7 +50,7 @@ def origin_of(request: Request) -> Origin:
         what = _files(request.args[0])
     elif request.action == "adopt":
         what = str(request.args[0])
-    return Origin(verb, tuple(dict.fromkeys(tables)), what)
+    return Provenance(verb, tuple(dict.fromkeys(tables)), what)
 
 
 def handles(session: SessionApi) -> dict[str, Forwarding]:
@@ -78,7 +78,7 @@ def variable_names(session: SessionApi, generation: int = 0) -> dict[str, str]:
     return {table: ", ".join(names) for table, names in found.items()}
 
 
-def spoken_name(session: SessionApi, table: str) -> str:
+def display_name(session: SessionApi, table: str) -> str:
     """What to call a stored table: its variables, or how it was made; "" where neither is known."""
     names = variable_names(session)
     origin = session.origins.get(table)
@@ -93,7 +93,7 @@ def with_id(session: SessionApi, table: str, generation: int = 0) -> str:
 
 def memory_names(session: SessionApi, ids: Iterable[str], on_engines: Iterable[str]) -> str:
     """What to call a table that engines keep under these ids, and that these variables of ``%px`` refer to."""
-    said = [spoken_name(session, table) for table in ids]
+    said = [display_name(session, table) for table in ids]
     there = [f"{name} of %px" for name in on_engines]
     return ", ".join(dict.fromkeys(text for text in (*said, *there) if text)) or ", ".join(ids)
 

@@ -16,7 +16,7 @@ from ...units import MIB, format_bytes, format_count
 from ..messages import Reply, Request, TableRef
 from ..tracebacks import shown_folded
 from .async_verbs import with_async
-from .display_name import spoken_name, variable_names, with_id
+from .display_name import display_name, variable_names, with_id
 from .session_api import SessionApi
 from .verbs import HandleVerbs
 
@@ -236,7 +236,7 @@ class DistTable(HandleVerbs):
         if self.released:
             return gone_card(repr(self))
         variable = variable_names(self._session).get(self._name, "").partition(",")[0]
-        return table_card(self._name, self._infos, spoken_name(self._session, self._name), variable)
+        return table_card(self._name, self._infos, display_name(self._session, self._name), variable)
 
     # ---- inside
 

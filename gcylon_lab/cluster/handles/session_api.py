@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...config import GcylonConfig
 from ..channel.progress import Waiting
-from ..channel.request_queue import Turns
+from ..channel.request_queue import RequestQueue
 from ..messages import Reply, Request
 
 H = TypeVar("H")
@@ -39,7 +39,7 @@ class SessionApi(Protocol):
     closed: bool
     memory: list[dict[str, int]]
     infos: dict[str, list[dict[str, Any]]]
-    turns: Turns
+    turns: RequestQueue
     waiting: Waiting
 
     @property

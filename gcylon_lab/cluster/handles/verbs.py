@@ -176,12 +176,12 @@ class HandleVerbs(Forwarding):
     ) -> Plan:
         """Show how `join` would run; no data is read."""
         from ...backends.protocol.join_columns import join_spec
-        from ...operators.join.estimate import foresee_join
+        from ...operators.join.estimate import estimate_join
 
         left, other = self.info(), right.info()
         names = left[0]["columns"], other[0]["columns"]
         spec = join_spec(*names, how, on, left_on, right_on, ("_x", "_y"), False, validate)
-        return foresee_join(spec, left, other, config or self._session.config, strategy=strategy)
+        return estimate_join(spec, left, other, config or self._session.config, strategy=strategy)
 
     @asked_here
     def plan_groupby(
@@ -220,12 +220,12 @@ class HandleVerbs(Forwarding):
     def _plan_sets(
         self, verb: str, others: Sequence[Any], strategy: str, config: GcylonConfig | None, **arguments: Any
     ) -> Plan:
-        from ...operators.sets.estimate import foresee_sets
+        from ...operators.sets.estimate import estimate_sets
 
         tables = [table.info() for table in (self, *others)]
-        return foresee_sets(verb, tables, config or self._session.config, strategy=strategy, **arguments)
+        return estimate_sets(verb, tables, config or self._session.config, strategy=strategy, **arguments)
 
     def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
-        from ...operators.estimate import foresee
+        from ...operators.estimate import estimate_verb
 
-        return foresee(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)
+        return estimate_verb(verb, self.info(), config or self._session.config, strategy=strategy, **arguments)

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ..processes import HOME_VARIABLE
 from . import leftovers
-from .lease import LEASE_FILE, Lease, Vigil
+from .lease import LEASE_FILE, Lease, LeaseMonitor
 
 GRACE_VARIABLE = "GCYLON_LAB_GRACE_S"
 
@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 def watch(home: Path, grace_s: float) -> None:
     """End this process once the owner is gone, and take the cluster's folder with it."""
-    vigil = Vigil(Lease(home / LEASE_FILE), grace_s)
+    vigil = LeaseMonitor(Lease(home / LEASE_FILE), grace_s)
     while not vigil.is_over():
         time.sleep(1.0)
     time.sleep(_AFTER_ENGINES_S)

@@ -20,7 +20,7 @@ import psutil
 
 from ..processes import HOME_VARIABLE, end, engines_of, is_running, kill, of_home, wait_until
 from . import leftovers
-from .lease import LEASE_FILE, Lease, Vigil, write_private
+from .lease import LEASE_FILE, Lease, LeaseMonitor, write_private
 
 GUARD_FILE = "guard.json"
 
@@ -55,7 +55,7 @@ def is_there(home: Path) -> bool:
 
 def watch(home: Path, grace_s: float) -> None:
     """Return once the owner is gone for the grace time, or has closed the cluster; then nothing of it is left."""
-    vigil = Vigil(Lease(home / LEASE_FILE), grace_s)
+    vigil = LeaseMonitor(Lease(home / LEASE_FILE), grace_s)
     while not vigil.is_over():
         time.sleep(_EVERY_S)
     if not wait_until(lambda: not engines_of(str(home)), _OWN_END_S, _EVERY_S):

@@ -93,7 +93,7 @@ class Lease:
             return float("inf")
 
 
-class Keeper:
+class LeaseHeartbeat:
     """Renews a lease from a thread for as long as its process lives.
 
     Parameters
@@ -128,7 +128,7 @@ class Keeper:
                 pass  # a full disk or a folder swept away: owners on this host are looked up by process anyway
 
 
-class Vigil:
+class LeaseMonitor:
     """Tells when the owner has been gone for the grace time.
 
     Parameters

@@ -15,13 +15,13 @@ from ...memory.budget import Reservation
 from ...memory.tiers.disk_tier import SpillFile
 from ...profiling import span
 from ..exec.iter_chunks import pieces_ahead
-from ..exec.local_executor import LocalWork
+from ..exec.local_executor import LocalExecutor
 from ..exec.operation import Operation
 from ..plan.table_stats import id_bytes
 from ..store.part import Part
 from ..store.runs import Runs
 from ..store.workspace import Workspace
-from .rounds import Outgoing
+from .rounds import SendBatch
 from .routes import HashRoute, Int64s, key_pieces
 
 MOST_BUCKETS = 64
@@ -34,7 +34,7 @@ MASK_ROW_BYTES = 3  # of rows among which some are chosen: two masks and what th
 
 
 def split_in_buckets(
-    work: LocalWork,
+    work: LocalExecutor,
     part: Part,
     keys: Sequence[Label],
     buckets: int,
@@ -47,7 +47,7 @@ def split_in_buckets(
 
     Parameters
     ----------
-    work : LocalWork
+    work : LocalExecutor
     part : Part
     keys : sequence of labels
     buckets : int
@@ -91,7 +91,7 @@ def split_in_buckets(
     return parts
 
 
-def writes_runs(work: LocalWork) -> bool:
+def writes_runs(work: LocalExecutor) -> bool:
     """Whether pieces are written in order of their buckets, many at once: to a disk, of which parts can be read."""
     return work.operation.may_stage and not work.backend.on_gpu
 
@@ -118,7 +118,7 @@ def fan_out(buckets: int, *, variable: bool) -> int:
 
 
 def _split_in_runs(
-    work: LocalWork, part: Part, schema: Schema, keys: Sequence[Label], buckets: int, apart: int, *, using_up: bool
+    work: LocalExecutor, part: Part, schema: Schema, keys: Sequence[Label], buckets: int, apart: int, *, using_up: bool
 ) -> list[Part]:
     """Split a part whose pieces are written in order of their buckets; of these each reads its own rows."""
     backend, workspace = work.backend, work.workspace
@@ -147,7 +147,9 @@ def _split_in_runs(
     return [Part(workspace, schema, chunks) for chunks in runs.chunks(most)]
 
 
-def _waiting_bytes(work: LocalWork, part: Part, schema: Schema, rows: int, work_row_bytes: float, buckets: int) -> int:
+def _waiting_bytes(
+    work: LocalExecutor, part: Part, schema: Schema, rows: int, work_row_bytes: float, buckets: int
+) -> int:
     """How many bytes of pieces wait to be put down together, beside the work on one: none where slices are large."""
     row_bytes = part.nbytes / max(part.rows, 1)
     piece_rows = max((ahead.rows for ahead in pieces_ahead(part, schema, rows)), default=0)
@@ -163,14 +165,14 @@ class _Waiting:
 
     Parameters
     ----------
-    work : LocalWork
+    work : LocalExecutor
     parts : list of Part
         The buckets.
     most_bytes : int
         That wait; with 0 each piece is put down at once.
     """
 
-    def __init__(self, work: LocalWork, parts: list[Part], most_bytes: int) -> None:
+    def __init__(self, work: LocalExecutor, parts: list[Part], most_bytes: int) -> None:
         self._work, self._parts, self._most = work, parts, most_bytes
         self._pieces: list[tuple[Data, list[int], Reservation]] = []
 
@@ -288,7 +290,7 @@ class BucketRoute(HashRoute):
         chosen = slice(self._first, self._last)
         return self.rows[chosen].sum(axis=0), self.variable[chosen].sum(axis=0)
 
-    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> SendBatch:
         """Copy the rows of a piece that travel, by rank; or say where a kernel will write them."""
         backend, size = workspace.backend, self._size
         scattered = self._scattered(piece, first_row)
@@ -302,7 +304,7 @@ class BucketRoute(HashRoute):
         count = int(mask.sum())
         none = np.zeros(size, np.int64)
         if not count:
-            return Outgoing(None, none, none, claim)
+            return SendBatch(None, none, none, claim)
         row_bytes = piece.nbytes / piece.rows
         scratch = backend.partition_scratch_bytes(count, size)
         claim.resize(claim.nbytes + int(count * (2 * row_bytes + 9)) + scratch + self._packed(piece, count))
@@ -314,7 +316,7 @@ class BucketRoute(HashRoute):
             data, offsets = backend.partition(data, ranks, size)
         if data.nbytes <= claim.nbytes:
             claim.resize(data.nbytes)
-        return Outgoing(data, offsets[:-1], offsets[1:], claim)
+        return SendBatch(data, offsets[:-1], offsets[1:], claim)
 
     def _packed(self, piece: Data, count: int) -> int:
         """Its variable columns are packed next: a copy that leaves no room for that would be of no use."""

@@ -7,12 +7,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
-from ...backends.host.column_buffers import MOST_CHARS, text_places
+from ...backends.host.column_buffers import MOST_CHARS, string_places
 from ...errors import BudgetExceeded
 from ...memory.out_of_memory import memory_errors
-from ..exec.agreement import VoteKind, vote_room
+from ..exec.agreement import AgreementKind, agreement_room
 from ..exec.operation import Int64s, Operation
-from ..exec.remote_write import Written
+from ..exec.remote_write import RemoteWrite
 from ..store.part import Part
 from .placement import Sink, WritableSink
 from .rounds import Route
@@ -28,7 +28,7 @@ def count_rows(operation: Operation, part: Part, route: Route, chunk_rows: int) 
         Each of shape (size, size).
     """
     rows_to, variable_to = route.count(operation, part, chunk_rows)
-    votes = operation.vote(VoteKind.COUNT, np.concatenate((rows_to, variable_to)))
+    votes = operation.vote(AgreementKind.COUNT, np.concatenate((rows_to, variable_to)))
     return votes[:, : operation.size], votes[:, operation.size : 2 * operation.size]
 
 
@@ -36,10 +36,10 @@ def written_chars(part: Part, route: HashRoute, operation: Operation) -> Int64s 
     """Characters that go from this rank to each; without rows none, and then this rank is in nobody's way."""
     if part.rows:
         return route.chars
-    return np.zeros((operation.size, len(text_places(operation.schema))), np.int64)
+    return np.zeros((operation.size, len(string_places(operation.schema))), np.int64)
 
 
-def agree_on_writing(operation: Operation, chars: Int64s | None) -> Written | None:
+def agree_on_remote_write(operation: Operation, chars: Int64s | None) -> RemoteWrite | None:
     """Collective: all ranks call it. What all ranks know where all can write their rows; None on all where one cannot.
 
     Parameters
@@ -48,7 +48,7 @@ def agree_on_writing(operation: Operation, chars: Int64s | None) -> Written | No
     chars : ndarray of int64, shape (size, texts), optional
         Bytes of the characters that go to each rank; None where this rank cannot write.
     """
-    if not operation.vote(VoteKind.COUNT, (chars is not None,))[:, 0].all():
+    if not operation.vote(AgreementKind.COUNT, (chars is not None,))[:, 0].all():
         return None
     assert chars is not None
     lacking = operation.lacking or [False] * len(operation.schema.columns)  # without rows nothing is lacking
@@ -57,7 +57,7 @@ def agree_on_writing(operation: Operation, chars: Int64s | None) -> Written | No
     sent = every[:, len(lacking) :].reshape(operation.size, *chars.shape)
     if (sent.sum(axis=0) > MOST_CHARS).any():
         return None
-    return Written(tuple(every[:, : len(lacking)].max(axis=0) > 0), sent)
+    return RemoteWrite(tuple(every[:, : len(lacking)].max(axis=0) > 0), sent)
 
 
 def meet(operation: Operation, sinks: Sequence[Sink]) -> None:
@@ -77,11 +77,11 @@ def meet(operation: Operation, sinks: Sequence[Sink]) -> None:
 
 def _announced(operation: Operation, numbers: Int64s) -> Int64s:
     """Collective: all ranks call it. Numbers of all ranks, as many on each; shape (size, numbers)."""
-    room, found = vote_room(operation.size), []
+    room, found = agreement_room(operation.size), []
     for start in range(0, max(len(numbers), 1), room):
         some = numbers[start : start + room]
         # What was exposed for it shall be kept: nothing is complete yet.
-        found.append(operation.vote(VoteKind.COUNT, some, completes=False)[:, : len(some)])
+        found.append(operation.vote(AgreementKind.COUNT, some, completes=False)[:, : len(some)])
     return np.concatenate(found, axis=1)
 
 

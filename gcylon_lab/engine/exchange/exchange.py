@@ -7,20 +7,20 @@ from dataclasses import dataclass, replace
 
 from ...errors import BudgetExceeded
 from ..exec.operation import Operation
-from ..exec.remote_write import Written
-from ..plan.table_stats import Shapes
+from ..exec.remote_write import RemoteWrite
+from ..plan.table_stats import TableStats
 from ..store.part import Part, Partitioning
-from .counting import agree_on_writing, count_rows, go_on, meet, memory_named, written_chars
-from .placement import Int64s, PlacedSink, Sink
+from .counting import agree_on_remote_write, count_rows, go_on, meet, memory_named, written_chars
+from .placement import Int64s, PreallocatedSink, Sink
 from .remote_write_batches import WrittenTurns, turns_for
-from .remote_write_sink import WrittenSink
-from .round_sinks import KeptSink, StagedSink
+from .remote_write_sink import RemoteWriteSink
+from .round_sinks import ChunkSink, StagingSink
 from .rounds import Route, exchange_rounds
 from .routes import HashRoute
 
 
 def exchange_table(
-    operation: Operation, part: Part, route: Route, shapes: Shapes, partitioning: Partitioning | None = None
+    operation: Operation, part: Part, route: Route, shapes: TableStats, partitioning: Partitioning | None = None
 ) -> Part:
     """Collective: all ranks call it. Move a table along a route, by the strategy that the plan chooses.
 
@@ -32,7 +32,7 @@ def exchange_table(
         The rows of this rank that travel.
     route : Route
         Where they go.
-    shapes : Shapes
+    shapes : TableStats
         What the plan sees.
     partitioning : Partitioning, optional
         Of the result.
@@ -44,7 +44,7 @@ def exchange_table(
     """
     plan = operation.make_plan(shapes, compare=False)
     counted: tuple[int, ...] | None = None
-    written: Written | None = None
+    written: RemoteWrite | None = None
     if plan.strategy == "staged":
         plan = operation.make_plan(shapes)
     else:
@@ -52,7 +52,7 @@ def exchange_table(
         counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
         if operation.writes_variable:
             assert isinstance(route, HashRoute)
-            written = agree_on_writing(operation, written_chars(part, route, operation))
+            written = agree_on_remote_write(operation, written_chars(part, route, operation))
             if written is None:
                 route.pack()
                 shapes = replace(shapes, writable=False)
@@ -77,7 +77,7 @@ def exchange_table(
         assert isinstance(route, HashRoute)
         chunks = WrittenTurns(operation, part, route, shapes, plan.chunk_rows).run(turns)
         return Part(operation.workspace, operation.schema, chunks, partitioning)
-    sink = StagedSink(operation.workspace, operation.schema, keep_order=route.keep_order)
+    sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order)
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
 
@@ -121,13 +121,13 @@ def exchange_counted(tables: Sequence[Counted]) -> list[Part]:
     return [Part(one.operation.workspace, one.operation.schema, sink.finish(), None) for one, sink in made]
 
 
-def _placed(operation: Operation, rows: Int64s, written: Written | None = None) -> Sink:
+def _placed(operation: Operation, rows: Int64s, written: RemoteWrite | None = None) -> Sink:
     workspace, schema = operation.workspace, operation.schema
     if written is not None:
-        return WrittenSink(workspace, schema, rows, operation.rank, written)
+        return RemoteWriteSink(workspace, schema, rows, operation.rank, written)
     if schema.variable and workspace.backend.on_gpu:
-        return KeptSink(workspace, schema)
-    return PlacedSink(workspace, schema, rows, operation.rank)
+        return ChunkSink(workspace, schema)
+    return PreallocatedSink(workspace, schema, rows, operation.rank)
 
 
 def _run(

@@ -19,7 +19,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Arrivals:
+class RecvBatch:
     """What comes to this rank in a round: rows and packed variable bytes, by source rank."""
 
     rows: Int64s
@@ -60,7 +60,7 @@ class Sink(Protocol):
         """
         ...
 
-    def open(self, arrivals: Arrivals) -> list[Receive]:
+    def open(self, arrivals: RecvBatch) -> list[Receive]:
         """Make room for a round, in the order in which each source sends: fixed columns, then the message."""
         ...
 
@@ -124,7 +124,7 @@ class WritableSink(Sink, Protocol):
         ...
 
 
-class PlacedSink:
+class PreallocatedSink:
     """Receives into an output that was allocated once, source after source, so that order does not depend on rounds.
 
     Parameters
@@ -189,7 +189,7 @@ class PlacedSink:
         self._there += sent_rows
         return (None if messages else self._window), places
 
-    def open(self, arrivals: Arrivals) -> list[Receive]:
+    def open(self, arrivals: RecvBatch) -> list[Receive]:
         """Give the places of the rows, and new room for the messages."""
         extra = int(arrivals.message_bytes.sum())
         if extra:

@@ -12,16 +12,16 @@ import numpy as np
 
 from ...backends.protocol.scattering import scatter_bytes
 from ...errors import BudgetExceeded
-from ...memory.tiers.staging_tier import LowerFile, LowerRegion
+from ...memory.tiers.staging_tier import StagingFile, StagingRegion
 from ..exec.operation import Int64s, Operation
-from ..exec.remote_write import Written
-from ..plan.table_stats import Shapes, id_bytes
+from ..exec.remote_write import RemoteWrite
+from ..plan.table_stats import TableStats, id_bytes
 from ..store.chunk import Chunk, stage
 from ..store.part import Part
 from ..store.workspace import Workspace
-from .counting import agree_on_writing, count_rows, go_on, meet, memory_named, written_chars
-from .remote_write_sink import WrittenSink
-from .round_sinks import StagedSink
+from .counting import agree_on_remote_write, count_rows, go_on, meet, memory_named, written_chars
+from .remote_write_sink import RemoteWriteSink
+from .round_sinks import StagingSink
 from .rounds import Route, exchange_rounds
 from .routes import HashRoute
 
@@ -32,14 +32,14 @@ _COPIES = 3.5
 _ROUNDS_A_TURN = 2
 
 
-def turns_for(operation: Operation, route: Route, shapes: Shapes, rounds: int) -> int:
+def turns_for(operation: Operation, route: Route, shapes: TableStats, rounds: int) -> int:
     """In how many turns a staged result is written, the same on all ranks; 0 where it is not, or packing is as fast.
 
     Parameters
     ----------
     operation : Operation
     route : Route
-    shapes : Shapes
+    shapes : TableStats
     rounds : int
         Of what would be packed.
     """
@@ -61,18 +61,18 @@ class WrittenTurns:
     part : Part
         In memory, of the agreed schema.
     route : HashRoute
-    shapes : Shapes
+    shapes : TableStats
     chunk_rows : int
         Of a round, where rows have to be packed after all.
     """
 
-    def __init__(self, operation: Operation, part: Part, route: HashRoute, shapes: Shapes, chunk_rows: int) -> None:
+    def __init__(self, operation: Operation, part: Part, route: HashRoute, shapes: TableStats, chunk_rows: int) -> None:
         self._operation, self._part, self._route, self._chunk_rows = operation, part, route, chunk_rows
         self._shapes = shapes
         self._free = np.array(shapes.limits) - np.array(shapes.used)
         self._used = shapes.used[operation.rank]
-        self._file: LowerFile | None = None
-        self._leaving: list[LowerRegion] = []
+        self._file: StagingFile | None = None
+        self._leaving: list[StagingRegion] = []
         self._chunks: list[Chunk] = []
         self._most = 0
 
@@ -102,14 +102,14 @@ class WrittenTurns:
         operation, some = self._operation, self._between(first, last)
         route, chunk_rows = self._route.again(), max(1, some.rows)
         rows, _ = count_rows(operation, some, route, chunk_rows)
-        written = agree_on_writing(operation, written_chars(some, route, operation))
+        written = agree_on_remote_write(operation, written_chars(some, route, operation))
         if written is None:  # a rank has no memory for ids, or too many characters come to one
             self._pack(some, route)
             return
         needs, least = self._needs(rows, written), bool(rows.sum(axis=1).max() <= 1)
         sink = self._placed(rows, written) if least or (needs <= self._free).all() else None
-        if isinstance(sink, WrittenSink):
-            self._foresee(int(needs[operation.rank]))
+        if isinstance(sink, RemoteWriteSink):
+            self._predict(int(needs[operation.rank]))
             exchange_rounds(operation, some, route, sink, chunk_rows)
             route.forget()
             self._stage(sink)
@@ -122,21 +122,21 @@ class WrittenTurns:
         self._turn(first, middle)
         self._turn(middle, last)
 
-    def _placed(self, rows: Int64s, written: Written) -> WrittenSink | BudgetExceeded:
+    def _placed(self, rows: Int64s, written: RemoteWrite) -> RemoteWriteSink | BudgetExceeded:
         """Collective: all ranks call it. Room for what comes, which all know of; the same error on all ranks where one
         has none."""
         operation, sink = self._operation, None
         self._settle()
         try:
             with memory_named(operation):
-                sink = WrittenSink(operation.workspace, operation.schema, rows, operation.rank, written)
+                sink = RemoteWriteSink(operation.workspace, operation.schema, rows, operation.rank, written)
             meet(operation, [sink])
             return sink
         except BudgetExceeded as error:
             sink = None  # the error has this frame, and would keep what it holds
             return go_on(operation, error)
 
-    def _needs(self, rows: Int64s, written: Written) -> Int64s:
+    def _needs(self, rows: Int64s, written: RemoteWrite) -> Int64s:
         """What each rank takes: what it gets, with its ids and counts, or with what is packed of it."""
         operation, needs = self._operation, []
         counted = operation.size * (1 + written.chars.shape[2])
@@ -148,7 +148,7 @@ class WrittenTurns:
             needs.append(result + max(ids, packed))
         return np.array(needs, np.int64)
 
-    def _foresee(self, needed: int) -> None:
+    def _predict(self, needed: int) -> None:
         self._most = max(self._most, needed)
         self._operation.predict(self._used + self._most)
 
@@ -159,12 +159,12 @@ class WrittenTurns:
         self._leaving = []
         self._operation.workspace.spill.poll()
 
-    def _stage(self, sink: WrittenSink) -> None:
+    def _stage(self, sink: RemoteWriteSink) -> None:
         workspace = self._operation.workspace
         with memory_named(self._operation):
             self._down(workspace, sink)
 
-    def _down(self, workspace: Workspace, sink: WrittenSink) -> None:
+    def _down(self, workspace: Workspace, sink: RemoteWriteSink) -> None:
         (chunk,) = sink.finish()
         if not chunk.rows:
             return
@@ -182,7 +182,7 @@ class WrittenTurns:
         route.forget()
         route.pack()
         self._settle()
-        sink = StagedSink(operation.workspace, operation.schema, keep_order=False)
+        sink = StagingSink(operation.workspace, operation.schema, keep_order=False)
         exchange_rounds(operation, some, route, sink, self._chunk_rows)
         self._chunks += sink.finish()
 

@@ -10,13 +10,13 @@ from ...backends.host.column_buffers import planes_of
 from ...backends.protocol.scattering import Writes
 from ...backends.protocol.schema import Schema
 from ...comm.transport import Receive, Window
-from ..exec.remote_write import Written
+from ..exec.remote_write import RemoteWrite
 from ..store.chunk import Chunk
 from ..store.workspace import Workspace
-from .placement import Arrivals, Int64s
+from .placement import Int64s, RecvBatch
 
 
-class WrittenSink:
+class RemoteWriteSink:
     """An output that was allocated once, in which each rank knows the place of every row of its own.
 
     Parameters
@@ -29,7 +29,7 @@ class WrittenSink:
         Rows that go from each rank (first axis) to each in all rounds.
     rank : int
         This one.
-    written : Written
+    written : RemoteWrite
 
     Raises
     ------
@@ -37,7 +37,7 @@ class WrittenSink:
         If the result does not fit.
     """
 
-    def __init__(self, workspace: Workspace, schema: Schema, rows: Int64s, rank: int, written: Written) -> None:
+    def __init__(self, workspace: Workspace, schema: Schema, rows: Int64s, rank: int, written: RemoteWrite) -> None:
         assert isinstance(workspace.backend, Writes)
         mine = int(rows[:, rank].sum())
         self._schema, self._first_chars = schema, written.before(rank)
@@ -78,7 +78,7 @@ class WrittenSink:
         self._there += sent_rows
         return self._window, places
 
-    def open(self, arrivals: Arrivals) -> list[Receive]:
+    def open(self, arrivals: RecvBatch) -> list[Receive]:
         """Nothing: others write by address."""
         return []
 

@@ -10,13 +10,13 @@ from ...backends.protocol.backend import Output
 from ...backends.protocol.schema import Schema
 from ...comm.transport import Receive, Window
 from ...memory.budget import Reservation
-from ...memory.tiers.staging_tier import LowerFile, LowerRegion
+from ...memory.tiers.staging_tier import StagingFile, StagingRegion
 from ..store.chunk import Chunk, stage
 from ..store.workspace import Workspace
-from .placement import Arrivals, Int64s
+from .placement import Int64s, RecvBatch
 
 
-class KeptSink:
+class ChunkSink:
     """Keeps what each source sends in a round as a chunk, so that no message is copied once it has come.
 
     For backends that would copy all messages together into one column: then the result would be in memory twice.
@@ -42,7 +42,7 @@ class KeptSink:
         needed: Int64s = rows.sum(axis=0) * self._schema.row_bytes + message_bytes.sum(axis=0)
         return needed
 
-    def open(self, arrivals: Arrivals) -> list[Receive]:
+    def open(self, arrivals: RecvBatch) -> list[Receive]:
         """Make room for one round, for each source by itself."""
         backend, row_bytes = self._workspace.backend, self._schema.row_bytes
         receives: list[Receive] = []
@@ -99,7 +99,7 @@ class KeptSink:
         return [chunk for _, _, chunk in sorted(self._chunks, key=lambda item: item[:2])]
 
 
-class StagedSink:
+class StagingSink:
     """Receives a round into new memory and stages it before the one after the next.
 
     Parameters
@@ -117,14 +117,14 @@ class StagedSink:
         self._workspace = workspace
         self._schema = schema
         self._keep_order = keep_order
-        self._file: LowerFile | None = None
+        self._file: StagingFile | None = None
         self._round = 0
         self._open: list[tuple[int, Output, list[tuple[int, int, Any]]]] = []
         self._reservation: Reservation | None = None
         self._chunks: list[tuple[int, int, Chunk]] = []
         # On their way down: what the last round brought, and what the one before it did.
-        self._leaving: list[LowerRegion] = []
-        self._left_before: list[LowerRegion] = []
+        self._leaving: list[StagingRegion] = []
+        self._left_before: list[StagingRegion] = []
         self._leaving_bytes = 0
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
@@ -132,7 +132,7 @@ class StagedSink:
         needed: Int64s = rows.sum(axis=0) * self._schema.row_bytes + 2 * message_bytes.sum(axis=0)
         return needed
 
-    def open(self, arrivals: Arrivals) -> list[Receive]:
+    def open(self, arrivals: RecvBatch) -> list[Receive]:
         """Make room in memory for one round."""
         rows, messages = arrivals.rows, arrivals.message_bytes
         size = int(rows.sum()) * self._schema.row_bytes + 2 * int(messages.sum())
@@ -195,7 +195,7 @@ class StagedSink:
         """
         # Released with the last reference: a copy that goes on after this keeps it.
         reservation, self._reservation = self._reservation, None
-        regions: list[LowerRegion] = []
+        regions: list[StagingRegion] = []
         for source, output, pending in self._open:
             for start, count, message in pending:
                 output.put_variable(start, count, message)

@@ -15,12 +15,12 @@ from ...comm.transport import Receive, Send, WritableWindows
 from ...errors import BudgetExceeded, CommError
 from ...memory.budget import Reservation, exceeded
 from ...profiling import span
-from ..exec.agreement import VoteKind, agreed
+from ..exec.agreement import AgreementKind, agreed
 from ..exec.operation import Operation
 from ..store.part import Part
 from ..store.workspace import Workspace
-from .placement import Arrivals, Sink, WritableSink
-from .remote_write_sink import WrittenSink
+from .placement import RecvBatch, Sink, WritableSink
+from .remote_write_sink import RemoteWriteSink
 
 Int64s = npt.NDArray[np.int64]
 
@@ -31,7 +31,7 @@ _MOST_PARTS = 64  # a round is split into so many at the most, and each of them 
 
 
 @dataclass
-class Outgoing:
+class SendBatch:
     """Rows that leave in a round: for each rank, rows [starts[rank], stops[rank]) of ``data``.
 
     ``stays`` says that they are a part's own, and so longer there than the operation. With a ``scattering``
@@ -58,10 +58,10 @@ class Outgoing:
         """Whether there is anything: ranks without rows join rounds too."""
         return self.data is not None or bool(self.views)
 
-    def split(self, parts: int) -> list[Outgoing]:
+    def split(self, parts: int) -> list[SendBatch]:
         """Cut into consecutive rounds; rows for each rank stay in order."""
         edges = [self.starts + self.rows * i // parts for i in range(parts + 1)]
-        return [Outgoing(self.data, edges[i], edges[i + 1], self.reservation, self.stays) for i in range(parts)]
+        return [SendBatch(self.data, edges[i], edges[i + 1], self.reservation, self.stays) for i in range(parts)]
 
 
 class Route(Protocol):
@@ -73,11 +73,11 @@ class Route(Protocol):
         """Rows and bytes of variable columns for each rank, of the whole part; each of shape (size,)."""
         ...
 
-    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[Outgoing] | None:
+    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[SendBatch] | None:
         """What leaves in each round, where that is known without making pieces."""
         ...
 
-    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> SendBatch:
         """Where the rows of a piece go, which begins at ``first_row`` of this rank's part."""
         ...
 
@@ -115,13 +115,15 @@ def exchange_rounds(
             operation.settle()
     elif operation.overlaps:
         operation.settle()
-        votes = operation.vote(VoteKind.ROUND, (operation.record.rounds_done,))  # the last round is complete only now
+        votes = operation.vote(
+            AgreementKind.ROUND, (operation.record.rounds_done,)
+        )  # the last round is complete only now
         if addressed is not None:  # each has done its own
             operation.record.rounds = operation.record.rounds_done = int(votes[:, 0].max())
         sink.close()
 
 
-def _run_rounds(operation: Operation, sink: Sink, every: Iterator[tuple[Outgoing, int]]) -> bool:
+def _run_rounds(operation: Operation, sink: Sink, every: Iterator[tuple[SendBatch, int]]) -> bool:
     """Collective: all ranks call it. Vote on each round and run it; whether this rank has sent copies."""
     copied = False
     for outgoing, remaining in _with_empty_rounds(every, operation.size):
@@ -136,7 +138,7 @@ def _run_rounds(operation: Operation, sink: Sink, every: Iterator[tuple[Outgoing
     return copied
 
 
-def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[Outgoing, int]]) -> bool:
+def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[SendBatch, int]]) -> bool:
     """Send all rows of this rank to their places, in rounds of its own; whether it has sent copies.
 
     What goes wrong is told by the next vote, as nobody waits for this rank before.
@@ -145,7 +147,7 @@ def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[Ou
     operation.count_bytes(np.zeros(operation.size, np.int64), sink.coming_bytes)
     for outgoing, operation.rounds_left in every:
         copied |= outgoing.reservation is not None
-        if operation.under_way or operation.record.rounds_done % _ROUNDS_AHEAD == 0:
+        if operation.in_flight or operation.record.rounds_done % _ROUNDS_AHEAD == 0:
             operation.settle()
         _exchange(operation, sink, outgoing, [memoryview(b"")] * operation.size, None, False)
         if outgoing.reservation is None and not outgoing.stays:
@@ -154,7 +156,7 @@ def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[Ou
     return copied
 
 
-def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[Outgoing, int]]:
+def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -> Iterator[tuple[SendBatch, int]]:
     """Give what leaves in each round, and about how many rounds come after it (0 for the last one only)."""
     workspace, first_row = operation.workspace, 0
     ready = route.scattered(operation, part, chunk_rows)
@@ -182,7 +184,7 @@ def _outgoing(operation: Operation, part: Part, route: Route, chunk_rows: int) -
 
 def _halving(
     operation: Operation, route: Route, data: Data, first_row: int, left: int
-) -> Iterator[tuple[Outgoing, int]]:
+) -> Iterator[tuple[SendBatch, int]]:
     """Split a piece along the route; where that does not fit in memory, its halves one after the other."""
     backend = operation.workspace.backend
     outgoing = _split(operation, route, data, first_row)
@@ -196,12 +198,12 @@ def _halving(
     yield from _halving(operation, route, backend.slice(data, half, data.rows), first_row + half, left)
 
 
-def _split(operation: Operation, route: Route, data: Data, first_row: int) -> Outgoing | None:
+def _split(operation: Operation, route: Route, data: Data, first_row: int) -> SendBatch | None:
     """Split a piece along the route; None where its halves may fit, but it does not."""
     try:
         return route.split(operation.workspace, data, first_row)
     except operation.workspace.out_of_memory:
-        if operation.under_way:
+        if operation.in_flight:
             operation.settle()  # what the last round sent may be in the way
             return _split(operation, route, data, first_row)
         if data.rows <= 1:
@@ -209,18 +211,18 @@ def _split(operation: Operation, route: Route, data: Data, first_row: int) -> Ou
         return None
 
 
-def _with_empty_rounds(real: Iterator[tuple[Outgoing, int]], size: int) -> Iterator[tuple[Outgoing, int]]:
+def _with_empty_rounds(real: Iterator[tuple[SendBatch, int]], size: int) -> Iterator[tuple[SendBatch, int]]:
     yield from real
     none = np.zeros(size, dtype=np.int64)
     while True:
-        yield Outgoing(None, none, none), 0
+        yield SendBatch(None, none, none), 0
 
 
-def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining: int) -> list[Outgoing]:
+def _round(operation: Operation, sink: Sink, pending: list[SendBatch], remaining: int) -> list[SendBatch]:
     """Vote on the first pending round and run it, or split it; returns what is pending then."""
     outgoing, size, rank = pending[0], operation.size, operation.rank
     ahead = operation.overlaps and sink.in_place
-    if operation.overlaps and (not ahead or operation.under_way or operation.record.rounds_done % _ROUNDS_AHEAD == 0):
+    if operation.overlaps and (not ahead or operation.in_flight or operation.record.rounds_done % _ROUNDS_AHEAD == 0):
         operation.settle()  # what the last round sent takes none of this round's room
     messages, packed_bytes = _pack(operation.workspace, outgoing)
     message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
@@ -231,7 +233,7 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
         numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes, [operation.largest_piece_percent]))
-        votes = operation.vote(VoteKind.ROUND, numbers, completes=not ahead)
+        votes = operation.vote(AgreementKind.ROUND, numbers, completes=not ahead)
         failure = _take_in(sink) if operation.overlaps and not ahead else None
         rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
         operation.rounds_left = int(votes[:, 0].max())
@@ -245,7 +247,7 @@ def _round(operation: Operation, sink: Sink, pending: list[Outgoing], remaining:
             operation.see_needs(
                 sink.needs(np.ceil(rows * growing).astype(np.int64), np.ceil(message_matrix * growing).astype(np.int64))
             )
-        arrivals = Arrivals(rows[:, rank], message_matrix[:, rank])
+        arrivals = RecvBatch(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
         if failure is not None:
             raise failure
@@ -274,7 +276,7 @@ def _take_in(sink: Sink) -> Exception | None:
     return None
 
 
-def _pack(workspace: Workspace, outgoing: Outgoing) -> tuple[list[Any], int]:
+def _pack(workspace: Workspace, outgoing: SendBatch) -> tuple[list[Any], int]:
     """Pack the variable columns for each rank; the same rows for several ranks are packed once."""
     packed: dict[tuple[int, int], Any] = {}
     messages = []
@@ -309,7 +311,7 @@ def _no_room(operation: Operation, needed: int, used: int, limit: int, rank: int
 
 
 def _exchange(
-    operation: Operation, sink: Sink, outgoing: Outgoing, messages: list[Any], arrivals: Arrivals | None, packed: bool
+    operation: Operation, sink: Sink, outgoing: SendBatch, messages: list[Any], arrivals: RecvBatch | None, packed: bool
 ) -> None:
     """Move what leaves; without ``arrivals`` others do not wait for it, and what comes is no concern of the round."""
     transport = operation.workspace.transport
@@ -326,7 +328,9 @@ def _exchange(
             if outgoing.scattering is not None:
                 _scatter(operation, sink, outgoing, outgoing.scattering, places)
             else:
-                assert outgoing.data is None or not isinstance(sink, WrittenSink)  # it has no place for what is packed
+                assert outgoing.data is None or not isinstance(
+                    sink, RemoteWriteSink
+                )  # it has no place for what is packed
                 transport.exchange(window, _sends(operation, outgoing, messages, places), receives)
     except CommError:
         raise
@@ -337,7 +341,7 @@ def _exchange(
         raise
 
 
-def _scatter(operation: Operation, sink: Sink, outgoing: Outgoing, scattering: Scattering, places: Int64s) -> None:
+def _scatter(operation: Operation, sink: Sink, outgoing: SendBatch, scattering: Scattering, places: Int64s) -> None:
     """Let this rank's kernels write a piece's rows into the results of all ranks."""
     transport = operation.workspace.transport
     assert isinstance(transport, WritableWindows)
@@ -352,7 +356,7 @@ def _widths(operation: Operation) -> list[int]:
     return [column.dtype.itemsize for column in operation.schema.fixed if column.dtype is not None]
 
 
-def _sends(operation: Operation, outgoing: Outgoing, messages: list[Any], places: Int64s) -> list[Send]:
+def _sends(operation: Operation, outgoing: SendBatch, messages: list[Any], places: Int64s) -> list[Send]:
     sends: list[Send] = []
     if outgoing.data is None:
         return sends

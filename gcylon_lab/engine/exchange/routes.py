@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.host.column_buffers import held_row_bytes, text_places
+from ...backends.host.column_buffers import held_row_bytes, string_places
 from ...backends.protocol.data import Data, Ids
 from ...backends.protocol.scattering import (
     MOST_SCATTERED,
@@ -26,7 +26,7 @@ from ..plan.table_stats import id_bytes
 from ..store.part import Part
 from ..store.views import view_of
 from ..store.workspace import Workspace
-from .rounds import Outgoing
+from .rounds import SendBatch
 
 Int64s = npt.NDArray[np.int64]
 
@@ -132,24 +132,24 @@ class HashRoute:
         """Let variable columns be packed, as some rank cannot write them."""
         self._packs, self.chars, self._scattering, self._edges = True, None, None, []
 
-    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[Outgoing] | None:
+    def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> Iterator[SendBatch] | None:
         """What leaves in each round, in views of the part's chunks; None where pieces have to be made for it."""
         if self._scattering is None or not operation.is_ready or self._edges != part.view_edges(chunk_rows):
             return None
         return self._rounds(operation, part, chunk_rows, self._scattering)
 
-    def _rounds(self, operation: Operation, part: Part, chunk_rows: int, scattering: Scattering) -> Iterator[Outgoing]:
+    def _rounds(self, operation: Operation, part: Part, chunk_rows: int, scattering: Scattering) -> Iterator[SendBatch]:
         first, none = 0, np.zeros(self._size, np.int64)
         for views in part.views(operation.workspace, chunk_rows):
             rows = scattering.rows[first : first + len(views)].sum(axis=0)
-            yield Outgoing(None, none, rows, stays=True, scattering=scattering, views=tuple(views), piece=first)
+            yield SendBatch(None, none, rows, stays=True, scattering=scattering, views=tuple(views), piece=first)
             first += len(views)
 
-    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> SendBatch:
         """Reorder a piece by rank, in a copy of its own."""
         backend, size = workspace.backend, self._size
         if size == 1:
-            return Outgoing(piece, np.zeros(1, np.int64), np.full(1, piece.rows, np.int64))
+            return SendBatch(piece, np.zeros(1, np.int64), np.full(1, piece.rows, np.int64))
         scattered = self._scattered(piece, first_row)
         if scattered is not None:
             return scattered
@@ -165,9 +165,9 @@ class HashRoute:
             data, offsets = backend.partition(piece, ids, size)
         if data.nbytes <= reservation.nbytes:
             reservation.resize(data.nbytes)
-        return Outgoing(data, offsets[:-1], offsets[1:], reservation)
+        return SendBatch(data, offsets[:-1], offsets[1:], reservation)
 
-    def _scattered(self, piece: Data, first_row: int) -> Outgoing | None:
+    def _scattered(self, piece: Data, first_row: int) -> SendBatch | None:
         """A piece whose rows a kernel writes to where they belong; None where their places were not found before."""
         if self._scattering is None:
             return None
@@ -175,7 +175,7 @@ class HashRoute:
         if self._edges[place : place + 2] != [first_row, first_row + piece.rows]:
             return None
         rows = self._scattering.rows[place]
-        return Outgoing(None, np.zeros_like(rows), rows, scattering=self._scattering, views=(piece,), piece=place)
+        return SendBatch(None, np.zeros_like(rows), rows, scattering=self._scattering, views=(piece,), piece=place)
 
     def ids_of(self, workspace: Workspace, piece: Data, first_row: int, into: Ids | None = None) -> Ids:
         """The rank of each row of a piece, which begins at ``first_row`` of this rank's part; it may be put ``into``
@@ -193,7 +193,7 @@ class HashRoute:
     def _keep(self, operation: Operation, part: Part) -> None:
         workspace, size, rows = operation.workspace, self._size, part.rows
         chunks = len(part.chunks) if operation.is_ready else 0
-        counted = 1 + len(text_places(operation.schema)) if self._writes(operation) else self._scatters(operation)
+        counted = 1 + len(string_places(operation.schema)) if self._writes(operation) else self._scatters(operation)
         counts = scatter_bytes(rows, size * counted, chunks) if counted else 0
         try:
             self._held = workspace.budget.reserve(rows * id_bytes(size) + counts, "Partition ids")
@@ -242,11 +242,11 @@ class RangeRoute:
     def scattered(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Rows are sent, not written."""
 
-    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> SendBatch:
         """Views of the piece."""
         starts = np.clip(self._starts - first_row, 0, piece.rows)
         stops = np.clip(self._stops - first_row, 0, piece.rows)
-        return Outgoing(piece, starts, stops)
+        return SendBatch(piece, starts, stops)
 
     def forget(self) -> None:
         """Nothing is kept."""

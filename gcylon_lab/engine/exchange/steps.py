@@ -9,12 +9,12 @@ from typing import Any, cast
 
 from ...backends.protocol.schema import Label
 from ...errors import BudgetExceeded
-from ..exec.agreement import VoteKind
+from ..exec.agreement import AgreementKind
 from ..exec.operation import Operation
 from ..exec.remote_write import columns_seen, columns_told, null_columns
 from ..plan.costs import costs_of
 from ..plan.plan import Plan
-from ..plan.table_stats import Shapes
+from ..plan.table_stats import TableStats
 from ..store.part import Part, Partitioning
 from ..store.views import ShownPart
 from .exchange import exchange_table
@@ -41,7 +41,7 @@ class Step(Operation):
         super().__init__(outer.workspace, request, outer.record)
         self.verb = verb
         self.config = outer.config
-        self._votes = outer._votes
+        self._agreements = outer._agreements
         self._outer = outer
         self._rounds_before = outer.record.rounds_done
         self._predicted_before = outer.record.predicted_peak_bytes
@@ -53,7 +53,7 @@ class Step(Operation):
         part = self.request.part
         self.lacking, ready = columns_told(self.workspace, part, self.verb)
         votes = self.vote(
-            VoteKind.COUNT,
+            AgreementKind.COUNT,
             (
                 part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
                 len(part.chunks), null_columns(self.lacking), ready, self._widest_row_bytes(),
@@ -70,7 +70,7 @@ class Step(Operation):
         super().make_room(**more)
 
     def make_plan(
-        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
+        self, shapes: TableStats, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
     ) -> Plan:
         """Plan this exchange; the record adds up the operation's."""
         plan = super().make_plan(shapes, counted, strategy, caller=self._outer.verb, **how)
@@ -82,7 +82,7 @@ class Step(Operation):
         """The operation's prediction is that of its step that needs most."""
         self.record.predicted_peak_bytes = max(self._predicted_before, min(peak, self.limits[self.rank]))
 
-    def _more_bytes(self, plan: Plan, shapes: Shapes) -> int:
+    def _more_bytes(self, plan: Plan, shapes: TableStats) -> int:
         """What pieces of other dtypes take beside the plan: each once more; and only those of one schema are joined."""
         chunks = self.request.part.chunks
         if all(chunk.schema == self.schema for chunk in chunks):

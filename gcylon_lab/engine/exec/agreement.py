@@ -1,4 +1,4 @@
-"""Votes: the one message shape in which ranks tell each other numbers and errors.
+"""Agreements: the one message shape in which ranks tell each other numbers and errors.
 
 Every vote of an operation has the same length, so that a rank which fails
 anywhere between two votes can tell it in the next one, whatever that one is.
@@ -24,7 +24,7 @@ _HEADER = 3  # kind, operation number, failed
 _FIXED = 9
 
 
-class VoteKind(IntEnum):
+class AgreementKind(IntEnum):
     """Where in an operation a rank votes."""
 
     OPENING = 1
@@ -33,12 +33,12 @@ class VoteKind(IntEnum):
     CLOSING = 4
 
 
-def vote_room(size: int) -> int:
+def agreement_room(size: int) -> int:
     """How many numbers a vote of so many ranks carries."""
     return _FIXED + 2 * size
 
 
-class Votes:
+class Agreements:
     """Casts the votes of one operation.
 
     Parameters
@@ -55,14 +55,14 @@ class Votes:
         self._transport = transport
         self._number = number
         self._describe = describe
-        self.room = vote_room(transport.size)
+        self.room = agreement_room(transport.size)
 
-    def cast(self, kind: VoteKind, numbers: Sequence[int] | Int64s, *, completes: bool = True) -> Int64s:
+    def cast(self, kind: AgreementKind, numbers: Sequence[int] | Int64s, *, completes: bool = True) -> Int64s:
         """Collective: all ranks call it. Vote that all is well so far, with numbers for all.
 
         Parameters
         ----------
-        kind : VoteKind
+        kind : AgreementKind
             Where this rank is.
         numbers : sequence of int
             At most ``room``; the rest is zero.
@@ -80,7 +80,7 @@ class Votes:
         RanksDisagree
             If ranks are in different operations or at different votes.
         """
-        return self._vote(kind, numbers, None, completes=completes and kind is not VoteKind.OPENING)
+        return self._vote(kind, numbers, None, completes=completes and kind is not AgreementKind.OPENING)
 
     def fail(self, error: BaseException) -> GcylonError:
         """Collective: all ranks call it. Tell an error in the vote that the others are at; return what all raise.
@@ -91,7 +91,7 @@ class Votes:
             If nobody can be told.
         """
         try:
-            self._vote(VoteKind.ROUND, (), error, completes=True)
+            self._vote(AgreementKind.ROUND, (), error, completes=True)
         except CommError:
             raise
         except GcylonError as told:
@@ -99,7 +99,7 @@ class Votes:
         raise AssertionError("a vote with an error was taken for a good one")
 
     def _vote(
-        self, kind: VoteKind, numbers: Sequence[int] | Int64s, error: BaseException | None, *, completes: bool
+        self, kind: AgreementKind, numbers: Sequence[int] | Int64s, error: BaseException | None, *, completes: bool
     ) -> Int64s:
         message = np.zeros(_HEADER + self.room, dtype=np.int64)
         message[:_HEADER] = (kind, self._number, error is not None)

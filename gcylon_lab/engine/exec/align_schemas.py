@@ -15,7 +15,7 @@ from ...backends.protocol.promotion import in_one_zone, promote
 from ...backends.protocol.schema import Label, Schema
 from ...errors import ColumnMissing, GcylonError, SchemaMismatch
 from ..store.part import Part, Partitioning
-from .agreement import VoteKind, agreed
+from .agreement import AgreementKind, agreed
 from .operation import Int64s, Operation
 
 
@@ -47,7 +47,7 @@ def agree_sides(operation: Operation, parts: Sequence[Part]) -> Sides:
     """Collective: all ranks call it. Learn the columns and sizes of all tables of an operation."""
     schemas, rows, nbytes = [], [], []
     for part in parts:
-        votes = operation.vote(VoteKind.COUNT, (part.schema.digest(), part.rows, part.nbytes))
+        votes = operation.vote(AgreementKind.COUNT, (part.schema.digest(), part.rows, part.nbytes))
         schemas.append(operation._agree_schema(part.schema, votes[:, 0], votes[:, 1]))
         rows.append(votes[:, 1])
         nbytes.append(votes[:, 2])

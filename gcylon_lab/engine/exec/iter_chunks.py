@@ -22,7 +22,7 @@ def next_group(waiting: list[Chunk], rows: int) -> list[Chunk]:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Chunks that `LocalWork.pieces` will read together.
+    """Chunks that `LocalExecutor.pieces` will read together.
 
     Attributes
     ----------

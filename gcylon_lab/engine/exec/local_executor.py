@@ -9,10 +9,10 @@ from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Label, Schema
 from ...memory.budget import Reservation, exceeded
-from ...memory.tiers.staging_tier import LowerFile
+from ...memory.tiers.staging_tier import StagingFile
 from ...profiling import span
 from ..plan.table_stats import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
-from ..store.async_stager import Leaving
+from ..store.async_stager import AsyncStager
 from ..store.chunk import Chunk, fill_together, filled, hold
 from ..store.part import Part
 from .iter_chunks import columns_bytes, next_group, pieces_ahead
@@ -22,7 +22,7 @@ from .operation import Operation
 PIECES_IN_LIMIT = 8
 
 
-class LocalWork:
+class LocalExecutor:
     """The memory of an operation's local work.
 
     What is made is held on the device tier while a part of the budget stays free for the work that is left, and
@@ -41,8 +41,8 @@ class LocalWork:
         self.workspace = operation.workspace
         self.what = what
         self._made: list[Part] = []
-        self._file: LowerFile | None = None
-        self._leaving: dict[Schema, Leaving] = {}
+        self._file: StagingFile | None = None
+        self._leaving: dict[Schema, AsyncStager] = {}
         # What stays free beside results that are held: None for a part of the budget, as it is not known what follows.
         self.kept_free_bytes: int | None = None
         self._always_staged = operation.request.strategy == "staged"
@@ -148,7 +148,7 @@ class LocalWork:
                 raise
             operation, limit = self.operation, self.workspace.budget.limit_bytes
             used, needed = operation.record.used_before_bytes, int(result_bytes)
-            beside = used + operation.gave_way_bytes + part.largest_staged_bytes
+            beside = used + operation.evicted_bytes + part.largest_staged_bytes
             would_do = -(-(beside + needed) * PIECES_IN_LIMIT // (PIECES_IN_LIMIT - 3))
             what = f"The result of {operation.verb} with strategy={operation.request.strategy!r}"
             raise exceeded(what, needed, used, limit, would_do=would_do) from None
@@ -175,10 +175,10 @@ class LocalWork:
         if nbytes > budget.remaining_bytes:
             self.workspace.spill.flush()
         if nbytes > budget.remaining_bytes:
-            self.give_way(nbytes)
+            self.evict(nbytes)
         return budget.reserve(nbytes, self.what)
 
-    def give_way(self, nbytes: int) -> None:
+    def evict(self, nbytes: int) -> None:
         """Stage what was made until so many bytes are free, or all of it is staged."""
         budget = self.workspace.budget
         if self.operation.may_stage:
@@ -257,7 +257,7 @@ class LocalWork:
         self._file = self._file or self.workspace.spill.new_file()
         leaving = self._leaving.get(data.schema)
         if leaving is None:
-            leaving = self._leaving[data.schema] = Leaving(self.workspace, data.schema)
+            leaving = self._leaving[data.schema] = AsyncStager(self.workspace, data.schema)
         part.chunks += leaving.stage(self._file, data, claim, shared)
 
     def everything(self, part: Part, schema: Schema, held: ExitStack) -> Data:

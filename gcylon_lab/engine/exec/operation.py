@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.host.column_buffers import text_places
+from ...backends.host.column_buffers import string_places
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema, agree_schemas
 from ...config import GcylonConfig
@@ -20,19 +20,19 @@ from ...memory.budget import Reservation
 from ...profiling import OperationRecord
 from ...urls import without_secrets
 from ..plan.costs import Pieces, all_staged, costs_of, expected_results, never_fits, room_wanted
-from ..plan.minimum_limit import advise, limit_that_does
+from ..plan.minimum_limit import advise, minimum_limit
 from ..plan.plan import Plan, check_strategy, make_plan
-from ..plan.table_stats import VERBS, Shapes, after_cutting
+from ..plan.table_stats import VERBS, TableStats, after_cutting
 from ..store.aliasing import claimed_bytes
 from ..store.views import ShownPart
 from ..store.workspace import Evictable, Workspace
-from .agreement import VoteKind, Votes, agreed
+from .agreement import AgreementKind, Agreements, agreed
 from .invocation import Request, check_settings, digest
 from .remote_write import ColumnsSeen, columns_seen, columns_told, null_columns
 
 Int64s = npt.NDArray[np.int64]
 
-SHUFFLING = ("drop_duplicates", "join")  # verbs, beside those of `Shapes`, of which whole rows travel
+SHUFFLING = ("drop_duplicates", "join")  # verbs, beside those of `TableStats`, of which whole rows travel
 
 
 class Operation:
@@ -46,7 +46,7 @@ class Operation:
         self.rank = workspace.transport.rank
         self.size = workspace.transport.size
         self.rounds_left = 0
-        self._votes = Votes(workspace.transport, record.number, request.text)
+        self._agreements = Agreements(workspace.transport, record.number, request.text)
         self.schema: Schema = request.part.schema
         self.config: GcylonConfig = workspace.config
         self.limits: tuple[int, ...] = ()
@@ -54,22 +54,22 @@ class Operation:
         self._widest: tuple[int, ...] = (0,) * self.size
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self._columns = ColumnsSeen(writable=False, nulls=0, ready=False)
-        self.lacking: list[bool] | None = None  # see `lacks_values`
+        self.lacking: list[bool] | None = None  # see `has_missing`
         self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever gives way
         self.plan: Plan | None = None
-        self._planned: Shapes | None = None
+        self._planned: TableStats | None = None
         self._results: tuple[int, ...] = ()
         self._pieces: Pieces | None = None
         self.largest_piece_percent = 100  # of the first piece of this rank's rows
         self.at_least = 0  # a limit that the operation needs, as far as that is known: the same on all ranks
         self._before_peak = 0  # that was predicted of steps before the exchange
         # Exchanges as they were planned last: each has a key of its own, and no more of it is kept.
-        self.exchanges: dict[int, tuple[Shapes, str, tuple[int, ...]]] = {}
+        self.exchanges: dict[int, tuple[TableStats, str, tuple[int, ...]]] = {}
         self._exchange = 0
         # What a plan says beside its numbers: steps taken, or left out. The same on all ranks.
         self.notes: list[str] = []
         # Claims on what the last round sent, where an exchange goes on after it has returned.
-        self.under_way: list[Reservation] = []
+        self.in_flight: list[Reservation] = []
 
     @property
     def overlaps(self) -> bool:
@@ -92,23 +92,23 @@ class Operation:
         shapes = self._planned
         return shapes is not None and shapes.scatters_rows and shapes.writable and bool(self.schema.variable)
 
-    def vote(self, kind: VoteKind, numbers: Sequence[int] | Int64s = (), *, completes: bool = True) -> Int64s:
-        """Collective: all ranks call it. See `Votes.cast`."""
-        return self._votes.cast(kind, numbers, completes=completes)
+    def vote(self, kind: AgreementKind, numbers: Sequence[int] | Int64s = (), *, completes: bool = True) -> Int64s:
+        """Collective: all ranks call it. See `Agreements.cast`."""
+        return self._agreements.cast(kind, numbers, completes=completes)
 
     def release_when_sent(self, reservation: Reservation) -> None:
         """Release the claim on what a round sends, as soon as that may be changed."""
         if self.overlaps:
-            self.under_way.append(reservation)
+            self.in_flight.append(reservation)
         else:
             reservation.release()
 
     def settle(self) -> None:
         """Wait until what this rank has sent may be changed, and release the claims on it."""
         self.workspace.transport.drain()
-        for reservation in self.under_way:
+        for reservation in self.in_flight:
             reservation.release()
-        self.under_way.clear()
+        self.in_flight.clear()
 
     def open(self) -> None:
         """Collective: all ranks call it. Agree on verb, arguments, config and schema, and learn all sizes.
@@ -132,7 +132,7 @@ class Operation:
         self._return_evicted(local)
         self.lacking, ready = columns_told(workspace, part, self.verb)
         votes = self.vote(
-            VoteKind.OPENING,
+            AgreementKind.OPENING,
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
                 part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes, len(part.chunks),
@@ -172,7 +172,7 @@ class Operation:
         Parameters
         ----------
         **more
-            What `Shapes` needs for this verb: root, target_rows.
+            What `TableStats` needs for this verb: root, target_rows.
 
         Raises
         ------
@@ -187,7 +187,7 @@ class Operation:
             shapes = after_cutting(self._shapes((0,) * self.size, (limit,) * self.size, more))
             self._in_vain = self._never_fits(shapes)
             if self._in_vain:
-                used -= claimed_bytes(self.may_give_way())  # what the advice counts with
+                used -= claimed_bytes(self.is_evictable())  # what the advice counts with
             else:
                 self._let_give_way(shapes, limit)
                 part.cut(workspace)
@@ -198,18 +198,18 @@ class Operation:
         used = max(0, used + workspace.budget.used_bytes)
         # Ceilings may differ from rank to rank, and so does what could be staged.
         chunks = (part.staged_bytes, part.largest_staged_bytes, len(part.chunks))
-        votes = self.vote(VoteKind.OPENING, (limit, used, *chunks))
+        votes = self.vote(AgreementKind.OPENING, (limit, used, *chunks))
         self.limits = tuple(votes[:, 0].tolist())
         self._memory = votes[:, 1:5]
 
-    def _never_fits(self, shapes: Shapes) -> bool:
+    def _never_fits(self, shapes: TableStats) -> bool:
         """Collective: all ranks call it. Whether some rank would refuse, whatever gave way: then nothing does."""
         if self.request.strategy not in ("direct", "chunked"):
             return False
         never = never_fits(shapes, self.request.strategy)
-        return bool(self.vote(VoteKind.OPENING, (int(never[self.rank]),))[:, 0].any())
+        return bool(self.vote(AgreementKind.OPENING, (int(never[self.rank]),))[:, 0].any())
 
-    def _let_give_way(self, shapes: Shapes, limit: int) -> None:
+    def _let_give_way(self, shapes: TableStats, limit: int) -> None:
         """Stage what is not in use, and the input where there is no other way."""
         workspace = self.workspace
         wanted = room_wanted(shapes, self.config, self.request.strategy)[self.rank]
@@ -217,7 +217,7 @@ class Operation:
         if workspace.budget.used_bytes + wanted.here > limit:
             workspace.make_room(wanted.least, limit, [self.request.part], with_views=True)
 
-    def may_give_way(self) -> list[Evictable]:
+    def is_evictable(self) -> list[Evictable]:
         """Parts on this rank that could be staged to make room: the input, and what is no input."""
         part = self.request.part
         return [*self.not_in_use(), *(part.behind if isinstance(part, ShownPart) else (part,))]
@@ -233,11 +233,11 @@ class Operation:
         return tuple(int(n) for n in self._sizes[:, 0])
 
     @property
-    def gave_way_bytes(self) -> int:
+    def evicted_bytes(self) -> int:
         """Bytes of the input that were staged since this was opened: under a larger limit they may stay."""
         return max(0, self.request.part.staged_bytes - int(self._sizes[self.rank, 2]))
 
-    def shapes(self, **more: Any) -> Shapes:
+    def shapes(self, **more: Any) -> TableStats:
         """Collective: all ranks call it. Make room, and return the sizes that all ranks know then."""
         self.make_room(**more)
         used, staged, largest, chunks = map(tuple, self._memory.T.tolist())
@@ -245,9 +245,9 @@ class Operation:
         shapes = replace(shapes, staged_bytes=staged, largest_staged_bytes=largest, chunks=chunks)
         return replace(all_staged(shapes), in_vain=True) if self._in_vain else shapes
 
-    def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> Shapes:
+    def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> TableStats:
         rows, nbytes, staged, largest, chunks = map(tuple, self._sizes.T.tolist())
-        row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(text_places(self.schema))
+        row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(string_places(self.schema))
         known = self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns), "texts": texts}
         known |= {
             "writable": seen.writable,
@@ -257,10 +257,10 @@ class Operation:
             "widest_bytes": self._widest,
         }
         known.setdefault("verb", self.verb)
-        return Shapes(known.pop("verb"), rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
+        return TableStats(known.pop("verb"), rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
     def make_plan(
-        self, shapes: Shapes, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
+        self, shapes: TableStats, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
     ) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""
         try:
@@ -330,7 +330,7 @@ class Operation:
             shapes = self._shapes(used, limits, {"verb": "shuffle"})
             exchanges.append((shapes, "staged" if self.stages else "direct", expected_results(shapes)))
         how = {"may_stage": self.may_stage, "least": self.stages}
-        enough = (limit_that_does(shapes, self.config, kind, sizes, **how) for shapes, kind, sizes in exchanges)
+        enough = (minimum_limit(shapes, self.config, kind, sizes, **how) for shapes, kind, sizes in exchanges)
         return max(enough, default=0)
 
     def predict(self, peak: int) -> None:
@@ -394,7 +394,7 @@ class Operation:
 
     def tell(self, error: Exception) -> GcylonError:
         """Collective: all ranks call it. Tell an error of this rank in the next vote; return what all raise."""
-        return self._votes.fail(error)
+        return self._agreements.fail(error)
 
     def _agree_arguments(self, digests: Int64s) -> None:
         if (digests == digests[0]).all():
@@ -420,7 +420,7 @@ class Operation:
 
         Where ``only`` names a rank, its schema holds for all.
         """
-        votes = self.vote(VoteKind.COUNT, (schema.digest(), rows))
+        votes = self.vote(AgreementKind.COUNT, (schema.digest(), rows))
         if only is None:
             return self._agree_schema(schema, votes[:, 0], votes[:, 1])
         return Schema.from_bytes(self.workspace.transport.share(schema.to_bytes())[only])

@@ -22,7 +22,7 @@ Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RemoteWrite:
     """What all ranks know of rows that are written.
 
     Attributes
@@ -48,7 +48,7 @@ class Written:
         return planes + int(self.chars[:, rank].sum())
 
 
-def lacks_values(workspace: Workspace, part: Part) -> list[bool] | None:
+def has_missing(workspace: Workspace, part: Part) -> list[bool] | None:
     """In which columns of a part rows lack values; None where its rows cannot be written, or all columns are fixed."""
     backend, schema = workspace.backend, part.schema
     if not schema.variable or not workspace.writes or not can_write(schema):
@@ -58,7 +58,7 @@ def lacks_values(workspace: Workspace, part: Part) -> list[bool] | None:
     for chunk in part.chunks:
         if chunk.tier != "device" or chunk.schema != schema:
             return None  # what is brought to other dtypes for it may have to be cut where memory is short
-        of_chunk = backend.lacks_values(chunk.data)
+        of_chunk = backend.has_missing(chunk.data)
         if of_chunk is None:
             return None
         lacking = [one or other for one, other in zip(lacking, of_chunk, strict=True)]
@@ -71,10 +71,10 @@ def null_columns(lacking: Sequence[bool] | None) -> int:
 
 
 def columns_told(workspace: Workspace, part: Part, verb: str) -> tuple[list[bool] | None, bool]:
-    """`lacks_values` and `Part.is_ready` of a rank's rows: of a shuffle's alone, as each chunk has to be looked at."""
+    """`has_missing` and `Part.is_ready` of a rank's rows: of a shuffle's alone, as each chunk has to be looked at."""
     if verb != "shuffle" or not workspace.scatters:
         return None, False
-    return lacks_values(workspace, part), part.is_ready(part.schema)
+    return has_missing(workspace, part), part.is_ready(part.schema)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,11 @@ from ...memory.out_of_memory import as_budget_exceeded, is_out_of_memory
 from ...profiling import OperationRecord
 from ...profiling import operation as recorded
 from ...urls import without_secrets
-from ..plan.plan import UNCOUNTED, Plan, giving_way_notes
-from ..store.eviction import GivingWay
+from ..plan.plan import UNCOUNTED, Plan, eviction_notes
+from ..store.eviction import EvictionCount
 from ..store.part import Part
 from ..store.workspace import Workspace
-from .agreement import VoteKind
+from .agreement import AgreementKind
 from .invocation import Request
 from .operation import Operation
 
@@ -65,12 +65,12 @@ def run_verb(
         record.arguments = without_secrets(request.text())
         record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
         operation = Operation(workspace, request, record)
-        giving_way = GivingWay(workspace, (request.part, *request.others))
+        eviction = EvictionCount(workspace, (request.part, *request.others))
         try:
-            result = _run(operation, body, giving_way)
+            result = _run(operation, body, eviction)
         except BaseException:
             # The frames of functions inside functions refer to what they share even when they are cleared.
-            giving_way.let_go_of_made()
+            eviction.let_go_of_made()
             raise
         finally:
             record.measured_peak_bytes = max(record.measured_peak_bytes, workspace.budget.window_peak_bytes)
@@ -88,9 +88,9 @@ def _as_it_ran(operation: Operation) -> Plan | None:
     return replace(plan, reason=operation.record.reason, assumption=assumption, notes=tuple(operation.notes))
 
 
-def _run(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:
+def _run(operation: Operation, body: Callable[[Operation], Part], eviction: EvictionCount) -> Part:
     try:
-        return _steps(operation, body, giving_way)
+        return _steps(operation, body, eviction)
     except CommError as error:
         _let_go(error)
         raise  # nobody can vote any more
@@ -130,7 +130,7 @@ def _named(operation: Operation, error: Exception) -> Exception:
     return error
 
 
-def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: GivingWay) -> Part:
+def _steps(operation: Operation, body: Callable[[Operation], Part], eviction: EvictionCount) -> Part:
     """All of a verb that can fail, in a frame of its own: what it holds goes with it."""
     operation.open()
     limit = operation.workspace.limit_for(operation.config)
@@ -138,16 +138,16 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], giving_way: 
     with operation.workspace.budget.limited(limit):
         result = body(operation)
         _check_held(operation, result)
-    gave_way = giving_way.count()
-    one_limit = any(gave_way) and limit < operation.workspace.live_limit_bytes
-    numbers = (*gave_way, operation.record.predicted_peak_bytes, int(one_limit))
-    votes = operation.vote(VoteKind.CLOSING, numbers)
+    evicted = eviction.count()
+    one_limit = any(evicted) and limit < operation.workspace.live_limit_bytes
+    numbers = (*evicted, operation.record.predicted_peak_bytes, int(one_limit))
+    votes = operation.vote(AgreementKind.CLOSING, numbers)
     own, others = votes[:, :2].max(axis=0)
     if operation.plan is not None and votes[:, 2].all():  # of all steps, not of an exchange among them alone
         peaks = tuple(votes[:, 2].tolist())
         operation.plan = replace(operation.plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
-    operation.notes += giving_way_notes(
-        int(own), int(others), inputs=giving_way.inputs, ran=True, come_back=bool(votes[:, 3].any())
+    operation.notes += eviction_notes(
+        int(own), int(others), inputs=eviction.inputs, ran=True, come_back=bool(votes[:, 3].any())
     )
     operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
     return result

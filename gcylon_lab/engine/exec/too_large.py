@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...backends.host.column_buffers import OFFSET_BYTES, text_places
+from ...backends.host.column_buffers import OFFSET_BYTES, string_places
 from ...backends.protocol.schema import Schema
 from ...errors import SpillError
 from ...memory.tiers.free_space import UNKNOWN
 from ...units import format_bytes
-from .agreement import VoteKind, agreed
+from .agreement import AgreementKind, agreed
 from .invocation import digest
 from .operation import Int64s, Operation
 
@@ -21,7 +21,7 @@ MOST_BYTES = 1 << 60
 
 def least_bytes(rows: int, schema: Schema) -> int:
     """Bytes that rows of a schema take at the least: of texts no more is counted than where each begins."""
-    return min(MOST_BYTES, rows * (schema.row_bytes + OFFSET_BYTES * len(text_places(schema))))
+    return min(MOST_BYTES, rows * (schema.row_bytes + OFFSET_BYTES * len(string_places(schema))))
 
 
 def crossed_bytes(moved: Sequence[str], sizes: Int64s, schema: Schema) -> list[int]:
@@ -62,7 +62,7 @@ def refuse_too_large(operation: Operation, limits: Int64s, needed: Sequence[int]
     below = room.pinned_bytes + workspace.spill.used_bytes  # each rank's own
     place = digest(f"{workspace.transport.host} {room.disk}")
     numbers = (workspace.budget.used_bytes, room.pinned_bytes, below, room.disk_bytes, room.most_bytes, place)
-    votes = operation.vote(VoteKind.COUNT, numbers)
+    votes = operation.vote(AgreementKind.COUNT, numbers)
     for shared in dict.fromkeys(votes[:, 5].tolist()):  # a disk, by the ranks of a host
         ranks = np.flatnonzero(votes[:, 5] == shared)
         results = [needed[rank] for rank in ranks.tolist()]

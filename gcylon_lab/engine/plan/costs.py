@@ -12,14 +12,14 @@ import numpy.typing as npt
 from ...backends.host.partition import partition_scratch_bytes
 from ...backends.protocol.scattering import scatter_bytes
 from ...config import GcylonConfig
-from .table_stats import FAST_CHUNK_BYTES, VERBS, Shapes, id_bytes, stage_slice_bytes, wished_rows
+from .table_stats import FAST_CHUNK_BYTES, VERBS, TableStats, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
 
 _LONG_ROWS_IN_FREE = 2  # of what is free a longest row takes so much of what a round may take, at the most
 
 
-def expected_results(shapes: Shapes) -> tuple[int, ...]:
+def expected_results(shapes: TableStats) -> tuple[int, ...]:
     """Bytes of each rank's result, with keys spread evenly where they decide.
 
     Returns
@@ -39,7 +39,7 @@ def expected_results(shapes: Shapes) -> tuple[int, ...]:
     return (-(-total // size),) * size
 
 
-def costs_of(shapes: Shapes, strategy: str, results: tuple[int, ...] | None = None) -> Costs:
+def costs_of(shapes: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> Costs:
     """The costs of one strategy, with each rank's result where it is known; kept, as an operation plans again once it
     has counted."""
     if shapes.verb != "sort_values":  # neither what is in use nor the result matters
@@ -48,7 +48,7 @@ def costs_of(shapes: Shapes, strategy: str, results: tuple[int, ...] | None = No
 
 
 @lru_cache(maxsize=32)
-def _costs_of(shapes: Shapes, strategy: str, results: tuple[int, ...] | None) -> Costs:
+def _costs_of(shapes: TableStats, strategy: str, results: tuple[int, ...] | None) -> Costs:
     if shapes.verb not in COSTS:
         raise LookupError(f"no costs are registered for verb={shapes.verb!r}: its module has to be imported")
     return COSTS[shapes.verb](shapes, strategy, results)
@@ -87,7 +87,7 @@ class Costs:
 
     Parameters
     ----------
-    shapes : Shapes
+    shapes : TableStats
     strategy : str
         direct, chunked or staged.
     results : tuple of int, optional
@@ -99,7 +99,7 @@ class Costs:
         On each rank during all rounds: the partition ids.
     """
 
-    def __init__(self, shapes: Shapes, strategy: str, results: tuple[int, ...] | None = None) -> None:
+    def __init__(self, shapes: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> None:
         self._shapes = shapes
         self._staged = strategy == "staged"
         self._shuffle = shapes.verb == "shuffle"
@@ -302,7 +302,7 @@ class Costs:
 COSTS: dict[str, type[Costs]] = {verb: Costs for verb in VERBS if verb != "sort_values"}
 
 
-def _paths(shapes: Shapes) -> Numbers | None:
+def _paths(shapes: TableStats) -> Numbers | None:
     """Rows that go from each rank (first axis) to each; None where keys decide."""
     size, rows = shapes.size, np.array(shapes.sent_rows, dtype=np.float64)
     if shapes.verb == "shuffle":
@@ -320,7 +320,7 @@ def _paths(shapes: Shapes) -> Numbers | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class MemoryTarget:
     """Bytes that a rank should have free.
 
     ``all`` lets the best strategy run, and ``here`` lets any run with the inputs where they are; where that
@@ -332,12 +332,12 @@ class Room:
     here: int
 
 
-def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Room, ...]:
+def room_wanted(shapes: TableStats, config: GcylonConfig, strategy: str) -> tuple[MemoryTarget, ...]:
     """How much to free on each rank before planning, by staging what can be.
 
     Parameters
     ----------
-    shapes : Shapes
+    shapes : TableStats
         What is in use does not matter.
     config : GcylonConfig
         The settings of the operation.
@@ -346,7 +346,7 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
 
     Returns
     -------
-    tuple of Room
+    tuple of MemoryTarget
         One a rank. Other tables give way for ``all``; the inputs only for ``least``.
     """
     shapes = replace(shapes, used=(0,) * shapes.size)
@@ -370,10 +370,12 @@ def room_wanted(shapes: Shapes, config: GcylonConfig, strategy: str) -> tuple[Ro
         here = np.minimum(result + placed.work(some), limits)
         wanted = np.minimum(everything, limits) if strategy == "chunked" else least
     rooms = zip(wanted.tolist(), least.tolist(), here.tolist(), strict=True)
-    return tuple(Room(int(one), int(two), int(three)) for one, two, three in rooms)
+    return tuple(MemoryTarget(int(one), int(two), int(three)) for one, two, three in rooms)
 
 
-def _room_staged(shapes: Shapes, below: Shapes, config: GcylonConfig, rows: int, worth: int) -> tuple[Numbers, Numbers]:
+def _room_staged(
+    shapes: TableStats, below: TableStats, config: GcylonConfig, rows: int, worth: int
+) -> tuple[Numbers, Numbers]:
     """For a staged result: bytes for chunks that are fastest, and for those that inputs give way for."""
     quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
     staged, staged_below = costs_of(shapes, "staged"), costs_of(below, "staged")
@@ -383,7 +385,7 @@ def _room_staged(shapes: Shapes, below: Shapes, config: GcylonConfig, rows: int,
     return good, np.minimum(np.maximum(np.minimum(fair, limits // 2), enough), limits)
 
 
-def never_fits(shapes: Shapes, strategy: str) -> npt.NDArray[np.bool_]:
+def never_fits(shapes: TableStats, strategy: str) -> npt.NDArray[np.bool_]:
     """On which ranks a strategy would not fit in chunks of a row, even if all tables gave way; shape (size,), of bool.
 
     Of what is read back only what is staged already counts: room for more is not needed to tell.
@@ -397,7 +399,7 @@ def never_fits(shapes: Shapes, strategy: str) -> npt.NDArray[np.bool_]:
     return never
 
 
-def all_staged(shapes: Shapes) -> Shapes:
+def all_staged(shapes: TableStats) -> TableStats:
     """The sizes once all inputs have given way."""
     each = [-(-n // max(c, 1)) for n, c in zip(shapes.nbytes, shapes.chunks, strict=True)]
     large, widest = shapes.large_slices, shapes.widest_bytes or (0,) * shapes.size

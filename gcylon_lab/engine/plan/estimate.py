@@ -12,11 +12,11 @@ from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...errors import ArgumentError, ColumnMissing
 from .costs import all_staged, never_fits, room_wanted
-from .plan import Plan, check_strategy, giving_way_notes, make_plan
-from .table_stats import VERBS, Shapes, after_cutting, stage_slice_bytes
+from .plan import Plan, check_strategy, eviction_notes, make_plan
+from .table_stats import VERBS, TableStats, after_cutting, stage_slice_bytes
 
 
-def foresee_exchange(
+def estimate_exchange(
     verb: str,
     infos: Sequence[Mapping[str, Any]],
     config: GcylonConfig,
@@ -32,7 +32,7 @@ def foresee_exchange(
     Parameters
     ----------
     verb, infos, config, strategy, on, root, rows_per_rank
-        As for `gcylon_lab.operators.estimate.foresee`.
+        As for `gcylon_lab.operators.estimate.estimate_verb`.
     beside : sequence of int, optional
         Bytes in use on each rank that do not give way, beside the table's own: none by default.
 
@@ -57,7 +57,7 @@ def foresee_exchange(
         more["target_rows"] = tuple(target_rows([i["rows"] for i in infos], rows_per_rank))
     before, shapes = shapes_ahead(verb, infos, config, strategy, beside, **more)
     plan = make_plan(shapes, config, strategy, pinned_tier=bool(infos[0].get("pinned_tier", False)))
-    return replace(plan, notes=what_gives_way(before, shapes))
+    return replace(plan, notes=what_is_evicted(before, shapes))
 
 
 def shapes_ahead(
@@ -67,9 +67,9 @@ def shapes_ahead(
     strategy: str,
     beside: Sequence[int] = (),
     **more: Any,
-) -> tuple[Shapes, Shapes]:
+) -> tuple[TableStats, TableStats]:
     """The sizes that a plan sees: before anything has given way, and once it has."""
-    shapes = Shapes.from_infos(verb, infos, limits=tuple(limits_of(infos, config)), **more)
+    shapes = TableStats.from_infos(verb, infos, limits=tuple(limits_of(infos, config)), **more)
     if not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
         return shapes, shapes
     chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
@@ -193,16 +193,16 @@ def check_rows_per_rank(wanted: Sequence[int] | None, size: int) -> None:
         )
 
 
-def what_gives_way(before: Shapes, after: Shapes) -> tuple[str, ...]:
+def what_is_evicted(before: TableStats, after: TableStats) -> tuple[str, ...]:
     """What is staged before the first round, in words."""
     own = [now - then for then, now in zip(before.staged_bytes, after.staged_bytes, strict=True)]
     others = [u - now - mine for u, now, mine in zip(before.used, after.used, own, strict=True)]
-    return giving_way_notes(max(0, *own), max(0, *others))
+    return eviction_notes(max(0, *own), max(0, *others))
 
 
 def _after_making_room(
-    shapes: Shapes, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str, beside: Sequence[int]
-) -> Shapes:
+    shapes: TableStats, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str, beside: Sequence[int]
+) -> TableStats:
     """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
     shapes = after_cutting(shapes)
     if never_fits(shapes, strategy).any():

@@ -10,7 +10,7 @@ from ...config import GcylonConfig
 from ...errors import BudgetExceeded
 from ...memory.budget import STAGE_IT, advised
 from .costs import all_staged, costs_of, expected_results
-from .table_stats import FAST_CHUNK_BYTES, Shapes, wished_rows
+from .table_stats import FAST_CHUNK_BYTES, TableStats, wished_rows
 
 _TRIES = 50
 _LEEWAY = 4
@@ -20,8 +20,8 @@ _EVEN_ROWS = 64
 _EVEN_BYTES = 64 * 1024
 
 
-def limit_that_does(
-    shapes: Shapes,
+def minimum_limit(
+    shapes: TableStats,
     config: GcylonConfig,
     strategy: str,
     results: tuple[int, ...],
@@ -33,7 +33,7 @@ def limit_that_does(
 
     Parameters
     ----------
-    shapes : Shapes
+    shapes : TableStats
         Sizes under the limit that was too small, once everything had given way that could.
     config : GcylonConfig
         The settings of the operation.
@@ -89,10 +89,10 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 
     if did <= limit:  # it was thought to be enough, and was not
         did = limit + limit // _LEEWAY
     numbers["would_do"] = did = max(did, at_least)
-    error.advice = advised(limit, did, staged=STAGE_IT not in error.advice, gave_way=stages)
+    error.advice = advised(limit, did, staged=STAGE_IT not in error.advice, evicted=stages)
 
 
-def _with_uneven_keys(shapes: Shapes, results: tuple[int, ...]) -> tuple[int, ...]:
+def _with_uneven_keys(shapes: TableStats, results: tuple[int, ...]) -> tuple[int, ...]:
     total, row = sum(shapes.nbytes), shapes.bytes_per_row
     return tuple(likely_most(n, row, total) for n in results)
 
@@ -106,7 +106,7 @@ def likely_most(nbytes: int, row_bytes: float, total: int) -> int:
 
 
 def _needed(
-    shapes: Shapes,
+    shapes: TableStats,
     config: GcylonConfig,
     strategy: str,
     results: tuple[int, ...],
@@ -129,7 +129,7 @@ def _needed(
     )
 
 
-def _padded(shapes: Shapes) -> Shapes:
+def _padded(shapes: TableStats) -> TableStats:
     """Staged chunks as they lie below the device tier, where each buffer of them is padded."""
     padding = shapes.columns * (_DEVICE_PADDING if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else _PADDING)
     largest = tuple(n + padding if n else 0 for n in shapes.largest_staged_bytes)
@@ -139,7 +139,7 @@ def _padded(shapes: Shapes) -> Shapes:
     return replace(shapes, nbytes=nbytes, largest_staged_bytes=largest)
 
 
-def _with_longer_rows(shapes: Shapes, rows: int) -> Shapes:
+def _with_longer_rows(shapes: TableStats, rows: int) -> TableStats:
     """Rows of a chunk may be longer than the mean: the more so, the fewer they are."""
     factor = 1.25 + 3 / rows**0.5
     more = shapes.variable_row_bytes * (factor - 1)

@@ -13,8 +13,8 @@ from ...errors import ArgumentError
 from ...memory.budget import exceeded
 from ...units import format_bytes, format_count
 from .costs import Costs, Numbers, costs_of, expected_results
-from .minimum_limit import advise, limit_that_does
-from .table_stats import Shapes, wished_rows
+from .minimum_limit import advise, minimum_limit
+from .table_stats import TableStats, wished_rows
 
 STRATEGIES = ("auto", "direct", "chunked", "staged")
 EVENLY = "assuming evenly spread keys"
@@ -163,7 +163,7 @@ def check_strategy(strategy: str) -> None:
 
 
 def make_plan(
-    shapes: Shapes,
+    shapes: TableStats,
     config: GcylonConfig,
     strategy: str = "auto",
     *,
@@ -176,7 +176,7 @@ def make_plan(
 
     Parameters
     ----------
-    shapes : Shapes
+    shapes : TableStats
         Sizes and free memory of all ranks, the same on all.
     config : GcylonConfig
         The settings of the operation.
@@ -242,7 +242,7 @@ class _Candidate:
 class _Candidates(dict[str, _Candidate]):
     """By strategy, each looked at when it is asked for: planning is a part of what a small operation takes."""
 
-    def __init__(self, shapes: Shapes, config: GcylonConfig, results: tuple[int, ...]) -> None:
+    def __init__(self, shapes: TableStats, config: GcylonConfig, results: tuple[int, ...]) -> None:
         super().__init__()
         self._known = shapes, config, results
 
@@ -252,7 +252,7 @@ class _Candidates(dict[str, _Candidate]):
         return made
 
 
-def _candidate(shapes: Shapes, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
+def _candidate(shapes: TableStats, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
     costs = costs_of(shapes, strategy, results)
     results_here = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
     always = results_here + costs.kept + shapes.used
@@ -281,7 +281,7 @@ def _choose(
     candidates: dict[str, _Candidate],
     config: GcylonConfig,
     strategy: str,
-    shapes: Shapes,
+    shapes: TableStats,
     results: tuple[int, ...],
     name: str,
     *,
@@ -321,13 +321,19 @@ def _nowhere(config: GcylonConfig, *, pinned_tier: bool) -> ArgumentError:
 
 
 def _too_small(
-    candidate: _Candidate, shapes: Shapes, config: GcylonConfig, results: tuple[int, ...], what: str, *, may_stage: bool
+    candidate: _Candidate,
+    shapes: TableStats,
+    config: GcylonConfig,
+    results: tuple[int, ...],
+    what: str,
+    *,
+    may_stage: bool,
 ) -> Exception:
     costs, always = candidate.costs, candidate.always
     smallest = candidate.worth_rows if candidate.strategy == "direct" else 1
     needed = always + costs.most(smallest) - shapes.used
     worst = int(np.argmax(needed + shapes.used - shapes.limits))
-    would_do = limit_that_does(shapes, config, candidate.strategy, results, may_stage=may_stage)
+    would_do = minimum_limit(shapes, config, candidate.strategy, results, may_stage=may_stage)
     error = exceeded(
         what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do,
         staged=candidate.strategy == "staged",
@@ -337,7 +343,7 @@ def _too_small(
     return error
 
 
-def giving_way_notes(
+def eviction_notes(
     own_bytes: int, other_bytes: int, *, inputs: int = 1, ran: bool = False, come_back: bool = False
 ) -> tuple[str, ...]:
     """What a plan says of it: it is why a smaller limit may allow what a larger one does not.

@@ -34,7 +34,7 @@ VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition", "sort_val
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class TableStats:
     """Sizes of a distributed table and memory of its ranks, as all ranks know them.
 
     Attributes
@@ -143,7 +143,7 @@ class Shapes:
         return self.bytes_per_row - self.fixed_row_bytes
 
     @classmethod
-    def from_infos(cls, verb: str, infos: Sequence[Mapping[str, Any]], **more: Any) -> Shapes:
+    def from_infos(cls, verb: str, infos: Sequence[Mapping[str, Any]], **more: Any) -> TableStats:
         """Build shapes from every rank's ``Table.info()``, in rank order, with ``limits`` among ``more``."""
         return cls(
             verb=verb,
@@ -166,7 +166,7 @@ class Shapes:
         )
 
 
-def wished_rows(shapes: Shapes, config: GcylonConfig, *, placed: bool = False) -> int:
+def wished_rows(shapes: TableStats, config: GcylonConfig, *, placed: bool = False) -> int:
     """Rows of a chunk where memory does not matter, at least 1; ``placed``: for rounds into a result in place."""
     most = max(1, max(shapes.sent_rows))
     if not shapes.bytes_per_row:
@@ -179,7 +179,7 @@ def wished_rows(shapes: Shapes, config: GcylonConfig, *, placed: bool = False) -
     return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
 
 
-def _packed_share(shapes: Shapes) -> int:
+def _packed_share(shapes: TableStats) -> int:
     """Bytes of a chunk between GPUs, where columns are packed; 0 elsewhere."""
     packs = shapes.verb == "shuffle" and shapes.size > 1 and shapes.variable_row_bytes > 0 and not shapes.scatters_rows
     if not packs or shapes.fast_chunk_bytes <= FAST_CHUNK_BYTES:
@@ -208,7 +208,7 @@ def slices_of(nbytes: int, limit_bytes: int, *, large: bool = False) -> int:
     return -(-nbytes // stage_slice_bytes(limit_bytes, large=large)) if cut else 1
 
 
-def after_cutting(shapes: Shapes) -> Shapes:
+def after_cutting(shapes: TableStats) -> TableStats:
     """The sizes once staged chunks that are large have been cut; they are of one size but for the last."""
     of_limits = zip(shapes.largest_staged_bytes, shapes.limits, strict=True)
     cuts = [slices_of(n, limit, large=shapes.large_slices) for n, limit in of_limits]

@@ -55,7 +55,7 @@ def claimed_bytes(parts: Iterable[Holder]) -> int:
     return sum(claim.nbytes for claim in claims.values())
 
 
-def giving_way_together(parts: Iterable[H], alive: Iterable[H], *, with_views: bool) -> list[list[H]]:
+def aliasing_parts(parts: Iterable[H], alive: Iterable[H], *, with_views: bool) -> list[list[H]]:
     """Parts that free memory when they give way, those together that hold it together; longest unused first.
 
     Parameters

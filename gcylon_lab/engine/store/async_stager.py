@@ -5,12 +5,12 @@ from __future__ import annotations
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema
 from ...memory.budget import Reservation
-from ...memory.tiers.staging_tier import LowerFile, LowerRegion
+from ...memory.tiers.staging_tier import StagingFile, StagingRegion
 from .chunk import Chunk, stage_slices
 from .workspace import Workspace
 
 
-class Leaving:
+class AsyncStager:
     """Stages what was made piece by piece. One piece may be leaving while the next is worked on, and no more.
 
     Texts are packed when they are staged, in memory that nobody has claimed: they are waited for.
@@ -25,15 +25,15 @@ class Leaving:
     def __init__(self, workspace: Workspace, schema: Schema) -> None:
         self._workspace = workspace
         self.beside = workspace.stages_beside(schema)
-        self._regions: list[LowerRegion] = []
+        self._regions: list[StagingRegion] = []
         self._piece = 0
 
-    def stage(self, file: LowerFile, data: Data, claim: Reservation, shared: object = None) -> list[Chunk]:
+    def stage(self, file: StagingFile, data: Data, claim: Reservation, shared: object = None) -> list[Chunk]:
         """Move rows to a tier below the device.
 
         Parameters
         ----------
-        file : LowerFile
+        file : StagingFile
         data : Data
             Rows of one piece of work, perhaps a part of them.
         claim : Reservation

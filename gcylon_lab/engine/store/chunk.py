@@ -12,7 +12,7 @@ import numpy as np
 from ...backends.host.packing import byte_view
 from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.schema import Label, Schema
-from ...memory.tiers.staging_tier import LowerFile, LowerRegion
+from ...memory.tiers.staging_tier import StagingFile, StagingRegion
 from ...profiling import span
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Chunk:
         *,
         data: Data | None = None,
         reservation: object = None,
-        region: LowerRegion | None = None,
+        region: StagingRegion | None = None,
         widest_row_bytes: int | None = None,
     ) -> None:
         self.schema = schema
@@ -83,7 +83,7 @@ class Chunk:
         return self._reservation
 
     @property
-    def region(self) -> LowerRegion:
+    def region(self) -> StagingRegion:
         """Where the rows of a staged chunk are."""
         if self._region is None:
             raise ValueError("the chunk is on the device tier")
@@ -164,7 +164,9 @@ class Chunk:
         return data if names is None else backend.select(data, names)
 
 
-def stage_slices(workspace: Workspace, file: LowerFile, data: Data, count: int, held: object = None) -> Iterator[Chunk]:
+def stage_slices(
+    workspace: Workspace, file: StagingFile, data: Data, count: int, held: object = None
+) -> Iterator[Chunk]:
     """Move rows below the device tier in so many slices, or as many as there are rows; see `stage`."""
     count = max(1, min(count, data.rows))
     for i in range(count):
@@ -200,7 +202,7 @@ def hold(workspace: Workspace, data: Data, what: str) -> Chunk:
     return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=reservation)
 
 
-def stage(workspace: Workspace, file: LowerFile, data: Data, held: object = None) -> Chunk:
+def stage(workspace: Workspace, file: StagingFile, data: Data, held: object = None) -> Chunk:
     """Move rows to a tier below the device and make a chunk of them.
 
     Where the move goes on after this returns, ``held`` is kept until it is done.

@@ -10,7 +10,7 @@ from .views import ShownPart
 from .workspace import Workspace
 
 
-class GivingWay:
+class EvictionCount:
     """The bytes of tables that leave this rank's device tier from now on; of tables that are there by now.
 
     Parameters
@@ -26,7 +26,7 @@ class GivingWay:
         self._workspace = workspace
         self._inputs = {id(part) for parts in behind for part in parts}
         self.inputs = len(self._inputs)
-        self._before = weakref.WeakKeyDictionary({part: part.gave_way_bytes for part in workspace.parts})
+        self._before = weakref.WeakKeyDictionary({part: part.evicted_bytes for part in workspace.parts})
 
     def let_go_of_made(self) -> None:
         """Empty the parts that were made since: those of an operation that failed, whoever still refers to them."""
@@ -39,7 +39,7 @@ class GivingWay:
         own = others = 0
         for part, before in list(self._before.items()):
             if id(part) in self._inputs:
-                own += part.gave_way_bytes - before
+                own += part.evicted_bytes - before
             else:
-                others += part.gave_way_bytes - before
+                others += part.evicted_bytes - before
         return own, others

@@ -12,7 +12,7 @@ from ...backends.protocol.data import Data
 from ...backends.protocol.scattering import TILE_ROWS
 from ...backends.protocol.schema import Label, Schema
 from ...errors import SpillError
-from ...memory.tiers.staging_tier import LowerFile
+from ...memory.tiers.staging_tier import StagingFile
 from ..plan.table_stats import slices_of
 from .chunk import Chunk, Eviction, stage_slices
 
@@ -53,7 +53,7 @@ class Part:
         self.chunks: list[Chunk] = [chunk for chunk in chunks if chunk.rows]
         self.partitioning = partitioning
         self.last_used = next(workspace.uses)
-        self.gave_way_bytes = 0  # that have ever left the device tier
+        self.evicted_bytes = 0  # that have ever left the device tier
         workspace.parts.add(self)
 
     @property
@@ -121,7 +121,7 @@ class Part:
         Where ``one_limit`` gives a limit, of one operation alone, they come back by `return_evicted`.
         """
         freed = 0
-        file: LowerFile | None = None
+        file: StagingFile | None = None
         for chunk in list(self.chunks):
             if freed >= wanted_bytes:
                 break
@@ -134,7 +134,7 @@ class Part:
                 at = self.chunks.index(chunk)
                 self.chunks[at : at + 1] = slices
                 freed += chunk.nbytes
-        self.gave_way_bytes += freed
+        self.evicted_bytes += freed
         if freed:
             workspace.spill.flush()  # the memory is free only once all of it has left
         return freed
@@ -143,7 +143,7 @@ class Part:
         """Stage chunks anew, in slices, that were staged under a far larger limit: each of them, read back whole, would
         leave too little of this one for work. What cannot be read or written stays as it is."""
         budget = workspace.budget
-        file: LowerFile | None = None
+        file: StagingFile | None = None
         for chunk in list(self.chunks):
             count = slices_of(chunk.nbytes, budget.limit_bytes, large=workspace.stages_beside(chunk.schema))
             if chunk.tier == "device" or count == 1 or chunk.nbytes > budget.remaining_bytes:

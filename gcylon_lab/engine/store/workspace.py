@@ -15,10 +15,10 @@ from ...comm.transport import Transport, WritableWindows
 from ...config import GcylonConfig
 from ...errors import BudgetExceeded, ConfigError
 from ...memory.budget import MemoryBudget
-from ...memory.tiers.staging_tier import LowerTiers
+from ...memory.tiers.staging_tier import StagingTiers
 from ...profiling import Recorder
 from ..plan.table_stats import DEVICE_CHUNK_BYTES, stage_slice_bytes
-from .aliasing import Holder, giving_way_together
+from .aliasing import Holder, aliasing_parts
 
 
 class Evictable(Holder, Protocol):
@@ -38,7 +38,7 @@ class Evictable(Holder, Protocol):
         ...
 
     @property
-    def gave_way_bytes(self) -> int:
+    def evicted_bytes(self) -> int:
         """Bytes that have ever left the device tier."""
         ...
 
@@ -66,7 +66,7 @@ class Workspace:
     transport: Transport
     backend: Backend
     budget: MemoryBudget
-    spill: LowerTiers
+    spill: StagingTiers
     recorder: Recorder
     config: GcylonConfig
     free_at_start_bytes: int
@@ -101,7 +101,7 @@ class Workspace:
         return self.backend.on_gpu
 
     def exchange_shapes(self) -> dict[str, Any]:
-        """What `Shapes` needs to know of the way this world exchanges: the same on all ranks."""
+        """What `TableStats` needs to know of the way this world exchanges: the same on all ranks."""
         shapes: dict[str, Any] = {"fast_chunk_bytes": DEVICE_CHUNK_BYTES} if self.backend.on_gpu else {}
         if self.transport.completes_in_finish:
             shapes["overlaps"] = True
@@ -159,7 +159,7 @@ class Workspace:
         if self._missing(wanted_bytes, limit_bytes) <= 0:
             return
         one_limit = limit_bytes if limit_bytes < self.live_limit_bytes else None
-        for unit in giving_way_together(parts, self.parts, with_views=with_views):
+        for unit in aliasing_parts(parts, self.parts, with_views=with_views):
             for part in unit:
                 missing = self._missing(wanted_bytes, limit_bytes)
                 if missing <= 0:

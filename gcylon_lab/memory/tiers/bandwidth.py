@@ -49,7 +49,7 @@ class CopyRates:
 
         Parameters
         ----------
-        tiers : LowerTiers
+        tiers : StagingTiers
         wait_s : float
             How long to wait for it; what takes longer is known the next time.
         """

@@ -17,7 +17,7 @@ from ..copies import Copy, CopyQueue, Traffic
 from .bounce_buffer import Bounce
 from .byte_ranges import Range, ranges_of
 from .disk_tier import SpillFile, SpillRegion, SpillStore
-from .free_space import NO_ROOM, Room
+from .free_space import NO_ROOM, FreeSpace
 from .layout import Move, moves_into, padded, pieces, runs_of
 from .pinned_pool import PinnedBuffer, PinnedPool
 
@@ -102,7 +102,7 @@ class DeviceTiers:
         """What was copied to the device."""
         return self._queue.up_traffic
 
-    def room(self) -> Room:
+    def room(self) -> FreeSpace:
         """What page-locked memory, and the disk where it is allowed, can still take."""
         pinned = max(0, self.pool.cap_bytes - self.pool.used_bytes)
         disk = self.disk.room() if self.allow_disk else NO_ROOM

@@ -17,7 +17,7 @@ from ...errors import SpillError
 from ...units import format_bytes
 from ..debug_checks import NO_CHECKS, Checks, purpose
 from .byte_ranges import ranges_of
-from .free_space import Room, disk_room
+from .free_space import FreeSpace, disk_room
 
 _ALIGN = 64
 _MAX_VECTORS = 512  # below IOV_MAX everywhere
@@ -222,7 +222,7 @@ class SpillStore:
         """Bytes staged on disk now."""
         return self._used
 
-    def room(self) -> Room:
+    def room(self) -> FreeSpace:
         """What the disk of the folder can still take."""
         return disk_room(self.folder)
 

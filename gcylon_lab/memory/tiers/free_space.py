@@ -14,7 +14,7 @@ UNKNOWN = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class FreeSpace:
     """What is free below the device tier of one rank.
 
     Attributes
@@ -35,10 +35,10 @@ class Room:
     disk: str
 
 
-NO_ROOM = Room(0, 0, 0, "")
+NO_ROOM = FreeSpace(0, 0, 0, "")
 
 
-def disk_room(folder: str) -> Room:
+def disk_room(folder: str) -> FreeSpace:
     """What the disk of a folder can take.
 
     Parameters
@@ -47,15 +47,15 @@ def disk_room(folder: str) -> Room:
 
     Returns
     -------
-    Room
+    FreeSpace
     """
     try:
         stat, device = os.statvfs(folder), os.stat(folder).st_dev
     except OSError:
-        return Room(0, 0, UNKNOWN, folder)  # staging will say what is wrong with it
+        return FreeSpace(0, 0, UNKNOWN, folder)  # staging will say what is wrong with it
     free = stat.f_bavail * stat.f_frsize
     most = free * (1 if file_system(Path(folder)) in _PLAIN else _DENSEST)
-    return Room(0, free, min(most, UNKNOWN), str(device))
+    return FreeSpace(0, free, min(most, UNKNOWN), str(device))
 
 
 def file_system(folder: Path) -> str:

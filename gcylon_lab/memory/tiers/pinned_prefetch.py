@@ -44,7 +44,7 @@ def ahead_bytes(asked: int | None, cap_bytes: int, share_bytes: int, device_limi
     return min(wanted, cap_bytes)
 
 
-class PinnedAhead:
+class PinnedPrefetch:
     """A thread that page-locks memory of a pool up to a target, a GiB after the other.
 
     It stands back while an operation runs, and a moment longer, as others often follow: a request that finds too little

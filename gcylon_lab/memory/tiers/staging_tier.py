@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ...config import GcylonConfig
-from .free_space import Room
+from .free_space import FreeSpace
 
 
-class LowerRegion(Protocol):
+class StagingRegion(Protocol):
     """Buffers that were staged together. Their room is given back when it is collected."""
 
     @property
@@ -41,10 +41,10 @@ class LowerRegion(Protocol):
         ...
 
 
-class LowerFile(Protocol):
+class StagingFile(Protocol):
     """A row of regions that belong together."""
 
-    def append(self, buffers: Sequence[Any], held: object = None) -> LowerRegion:
+    def append(self, buffers: Sequence[Any], held: object = None) -> StagingRegion:
         """Stage buffers; ``held`` is kept as long as they are still read from.
 
         Raises
@@ -55,7 +55,7 @@ class LowerFile(Protocol):
         ...
 
 
-class LowerTiers(Protocol):
+class StagingTiers(Protocol):
     """The tiers below the device tier of one rank."""
 
     @property
@@ -77,11 +77,11 @@ class LowerTiers(Protocol):
         """Do as an operation's settings say from now on: where spill files are, what may be staged where."""
         ...
 
-    def room(self) -> Room:
+    def room(self) -> FreeSpace:
         """What can still be staged."""
         ...
 
-    def new_file(self) -> LowerFile:
+    def new_file(self) -> StagingFile:
         """Begin a row of regions."""
         ...
 

@@ -12,7 +12,7 @@ from ...config import GcylonConfig
 from ...engine.exec.align_schemas import new_label
 from ...engine.exec.invocation import Request
 from ...engine.exec.keys import check_keys, require_columns
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.plan import Plan
@@ -21,7 +21,7 @@ from ...engine.store.views import ChunkView
 from ...engine.store.workspace import Workspace
 from ..group.groupby import group_rows, shared_checks
 from ..rowwise.filter_result import chosen_rows
-from .late_materialization import finds_survivors_first, survivors
+from .late_materialization import materialize_late, materializes_late
 
 
 def drop_duplicates(
@@ -77,8 +77,8 @@ def drop_duplicates(
             # Of a key with one row that is the first.
             count = new_label(seen.names, "count") if keep is False else None
             steps = whole_rows(seen, names, "last" if keep == "last" else "first", count)
-        if not only and isinstance(keep, str) and finds_survivors_first(operation, part, names):
-            return survivors(operation, part, names, keep)
+        if not only and isinstance(keep, str) and materializes_late(operation, part, names):
+            return materialize_late(operation, part, names, keep)
         rows = group_rows(operation, part, steps, dropna=False)
         if count is not None:
             return _standing_once(operation, rows, count)
@@ -101,7 +101,7 @@ def check_keep(keep: str | bool) -> None:
 
 def _standing_once(operation: Operation, part: Part, count: Label) -> Part:
     """The rows of which there is one, with the columns of the operation's input; the part is used up."""
-    work = LocalWork(operation, "Choosing rows")
+    work = LocalExecutor(operation, "Choosing rows")
     work.adopt(part)
     result = work.new_part(operation.schema)
     for made, claim in chosen_rows(work, part, col(count) == 1, operation.schema):

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.plan.estimate import foresee_exchange, limits_of, require_known
+from ...engine.plan.estimate import estimate_exchange, limits_of, require_known
 from ...engine.plan.plan import Plan, check_strategy
 from ...engine.plan.table_stats import FAST_CHUNK_BYTES, KEPT_FREE_IN_LIMIT
 from ...engine.store.column_widths import some_columns
@@ -19,7 +19,7 @@ from ..group.estimate import (
     Made,
     Making,
     are_together,
-    foresee_together,
+    estimate_together,
     made_here,
     opened,
 )
@@ -39,7 +39,7 @@ _VARIABLE_BYTES = 8  # of what is made of a variable column, as grouping counts
 PARTIAL = "where few different rows stand in many, each rank sends each of its own once instead, which are fewer"
 
 
-def foresee_distinct(
+def estimate_distinct(
     verb: str, infos: Infos, config: GcylonConfig, strategy: str, keys: Sequence[Label] | None, keep: str | bool
 ) -> Plan:
     """Plan drop_duplicates or unique. Without keys all columns must be equal."""
@@ -54,7 +54,7 @@ def foresee_distinct(
         return _survivors(verb, there, config, strategy, on)
     else:
         used = there
-    plan, _ = foresee_together(verb, infos, used, config, strategy, on, _making(used[0], on, counts=keep is False))
+    plan, _ = estimate_together(verb, infos, used, config, strategy, on, _making(used[0], on, counts=keep is False))
     return plan if are_together(infos, on) else replace(plan, notes=(PARTIAL, *plan.notes))
 
 
@@ -89,7 +89,7 @@ def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on:
     sizes = [i["nbytes"] for i in keys]
     narrow = made_here(keys, rows, sizes, held, config)
     making = _making(keys[0], on, counts=False)
-    found, _ = foresee_together(verb, narrow, narrow, config, strategy, on, making)
+    found, _ = estimate_together(verb, narrow, narrow, config, strategy, on, making)
     peaks = [
         max(peak, _piece_peak(info, limit, 2 * making.partial + making.scratch), _piece_peak(info, limit, None))
         for peak, info, limit in zip(found.predicted_peaks, infos, limits, strict=True)
@@ -101,7 +101,7 @@ def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on:
             strategy = "direct" if all(map(ge, most, sizes)) else "staged"
         plan = replace(found, strategy=strategy, result_bytes=max(sizes), reason=LOCAL)
     else:
-        plan = foresee_exchange(
+        plan = estimate_exchange(
             "shuffle",
             made_here(infos, rows, sizes, held, config),
             config,

@@ -18,9 +18,9 @@ from ...backends.protocol.schema import Label, Schema
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import HashRoute
 from ...engine.exchange.steps import Step, is_together, local_plan, partitioned_by
-from ...engine.exec.agreement import VoteKind
+from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.align_schemas import new_label
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.plan.table_stats import stage_slice_bytes
 from ...engine.store.column_widths import keys_row_bytes
@@ -45,7 +45,7 @@ _WAITING_IN_ROOM = 4  # rows that are picked wait while they take less than such
 NOTE = "the rows that stay were found by their keys and positions first; only these are copied"
 
 
-def finds_survivors_first(operation: Operation, part: Part, keys: Sequence[Label]) -> bool:
+def materializes_late(operation: Operation, part: Part, keys: Sequence[Label]) -> bool:
     """Collective: all ranks call it. Whether it is worth it to find out first which rows stay.
 
     That is so where whole rows would be staged, and are much larger than their keys.
@@ -54,7 +54,7 @@ def finds_survivors_first(operation: Operation, part: Part, keys: Sequence[Label
     limit = workspace.limit_for(operation.config)
     narrow = keys_row_bytes(workspace, part, keys)
     votes = operation.vote(
-        VoteKind.COUNT, worth_finding_first(operation.request.strategy, part.rows, part.nbytes, narrow, limit)
+        AgreementKind.COUNT, worth_finding_first(operation.request.strategy, part.rows, part.nbytes, narrow, limit)
     )
     if workspace.backend.on_gpu or not operation.may_stage:
         return False
@@ -72,7 +72,7 @@ def worth_finding_first(
     return int(overfull), int(fits), int(worth)
 
 
-def survivors(operation: Operation, part: Part, keys: Sequence[Label], keep: str) -> Part:
+def materialize_late(operation: Operation, part: Part, keys: Sequence[Label], keep: str) -> Part:
     """Collective: all ranks call it. Of rows with equal keys the first or last, whole, where their keys belong.
 
     Each rank sends the keys that it has, each once, with the position of its first (last) row. Whoever gets them
@@ -92,7 +92,7 @@ def survivors(operation: Operation, part: Part, keys: Sequence[Label], keep: str
     Part
         In no particular order, each key on the rank where it would be after a shuffle.
     """
-    work = LocalWork(operation, "Finding the rows that stay")
+    work = LocalExecutor(operation, "Finding the rows that stay")
     record, budget = operation.record, operation.workspace.budget
     together = is_together(part, keys, operation.size)
     edges = np.cumsum([0, *operation.rows])
@@ -109,7 +109,7 @@ def survivors(operation: Operation, part: Part, keys: Sequence[Label], keep: str
     if not together:
         where = work.adopt(_sent_home(operation, view_of(operation.workspace, found, [position.name]), edges))
         work.forget(found)
-    with _Marks(work, part.rows, int(edges[operation.rank])) as marks:
+    with _RowBitmap(work, part.rows, int(edges[operation.rank])) as marks:
         marks.use_up(where, position.name)
         work.forget(where)
         if together:
@@ -130,7 +130,7 @@ def survivors(operation: Operation, part: Part, keys: Sequence[Label], keep: str
     return result
 
 
-def _narrowed(work: LocalWork, part: Part, keys: Sequence[Label], keep: str, position: Column, begins: int) -> Part:
+def _narrowed(work: LocalExecutor, part: Part, keys: Sequence[Label], keep: str, position: Column, begins: int) -> Part:
     """Keys and positions of a rank's rows; of those with equal keys in one piece only one."""
     backend, seen = work.backend, work.operation.schema.select(keys)
     schema = Schema([*seen, position])
@@ -194,15 +194,15 @@ def _positions(workspace: Workspace, data: Data, name: Label) -> Int64s:
     return from_bits(workspace.backend.order_words(data, name), "i")
 
 
-class _Marks:
+class _RowBitmap:
     """A bit for each of a rank's rows: whether it stays."""
 
-    def __init__(self, work: LocalWork, rows: int, first: int) -> None:
+    def __init__(self, work: LocalExecutor, rows: int, first: int) -> None:
         self._work, self._first = work, first
         self._held: Reservation = work.claim(-(-rows // 8))
         self._bits = np.zeros(-(-rows // 8), np.uint8)
 
-    def __enter__(self) -> _Marks:
+    def __enter__(self) -> _RowBitmap:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -235,10 +235,10 @@ class _Marks:
         return bits[start % 8 : start % 8 + stop - start].view(np.bool_)
 
 
-def _picked(work: LocalWork, part: Part, marks: _Marks) -> Part:
+def _picked(work: LocalExecutor, part: Part, marks: _RowBitmap) -> Part:
     """Copies of the rows that are marked, in order."""
     schema, row_bytes = work.operation.schema, part.nbytes / max(part.rows, 1)
-    picking = _Picking(work)
+    picking = _GatherBuffer(work)
     rows = work.piece_rows(row_bytes, row_bytes + PLACE_BYTES, share=PIECE_IN_LIMIT)
     work.expect_pieces(part, schema, rows, row_bytes + PLACE_BYTES)
     start = 0
@@ -249,10 +249,10 @@ def _picked(work: LocalWork, part: Part, marks: _Marks) -> Part:
     return picking.made
 
 
-class _Picking:
+class _GatherBuffer:
     """Rows that are picked from pieces; few of them wait until they are worth a chunk."""
 
-    def __init__(self, work: LocalWork) -> None:
+    def __init__(self, work: LocalExecutor) -> None:
         self._work = work
         self.made = work.new_part(work.operation.schema)
         self._waiting: list[tuple[Data, Reservation]] = []

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...backends.protocol.data import Data
 from ...config import GcylonConfig
-from ...engine.exec.agreement import VoteKind, agreed
+from ...engine.exec.agreement import AgreementKind, agreed
 from ...engine.exec.invocation import Request
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_verb
@@ -52,7 +52,7 @@ def _unstaged(operation: Operation, part: Part) -> Part:
     budget.renew_limit()
     used = record.used_before_bytes = budget.used_bytes
     least, most = (needed_for(part.chunks, bound) for bound in (0, 1))
-    votes = operation.vote(VoteKind.COUNT, (budget.limit_bytes, used, least, most))
+    votes = operation.vote(AgreementKind.COUNT, (budget.limit_bytes, used, least, most))
     would_do = int((votes[:, 1] + votes[:, 3]).max())  # on every rank, so that it is asked for once
     _check(votes, would_do)
     record.predicted_peak_bytes = used + least

@@ -12,11 +12,11 @@ from ...config import GcylonConfig
 from ...engine.exchange.buckets import LEAST_CHUNK_BYTES, MOST_BUCKETS, RUN_ROW_BYTES, run_rows
 from ...engine.exec.local_executor import PIECES_IN_LIMIT
 from ...engine.plan.estimate import (
-    foresee_exchange,
+    estimate_exchange,
     limits_of,
     shapes_ahead,
     target_rows,
-    what_gives_way,
+    what_is_evicted,
 )
 from ...engine.plan.plan import Plan
 from ...engine.plan.table_stats import (
@@ -70,7 +70,7 @@ def as_wide(infos: Infos, on: Sequence[Label]) -> Making:
     return Making(made, made, wide, wide, infos[0].get("grouping_row_bytes", 0))
 
 
-def foresee_together(
+def estimate_together(
     verb: str, before: Infos, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label], making: Making
 ) -> tuple[Plan, list[Made]]:
     """Plan what shuffles rows by keys, unless those with equal keys are on one rank already, and groups them.
@@ -83,7 +83,7 @@ def foresee_together(
     infos : sequence of mapping
         Of its columns that travel, once tables have given way: see `opened`.
     config, strategy, on
-        As for `foresee_exchange`.
+        As for `estimate_exchange`.
     making : Making
 
     Returns
@@ -94,7 +94,7 @@ def foresee_together(
     limits = limits_of(infos, config)
     if are_together(infos, on):
         return _where_they_are(verb, infos, config, strategy, making)
-    plan = foresee_exchange("shuffle", infos, config, strategy=strategy, on=on)
+    plan = estimate_exchange("shuffle", infos, config, strategy=strategy, on=on)
     after = shapes_ahead("shuffle", infos, config, strategy)[1]
     rows, sizes = spread_evenly(infos)
     may_stage, kind = _may_stage(infos, config), _kind(infos, config)
@@ -118,7 +118,7 @@ def foresee_together(
         for one in plan.alternatives
     ]
     plan = replace(
-        plan, verb=verb, notes=what_gives_way(shapes_ahead("shuffle", before, config, strategy)[0], after),
+        plan, verb=verb, notes=what_is_evicted(shapes_ahead("shuffle", before, config, strategy)[0], after),
         predicted_peaks=peaks, predicted_peak_bytes=max(peaks), alternatives=tuple(others),
     )  # fmt: skip
     return plan, made
@@ -241,7 +241,7 @@ class _Grouping:
         """Into how many rows are split; 0 where they are grouped at once."""
         if self._counted <= self.limit and self.used + self.held + self._at_once <= self.limit:
             return 0
-        most = max(1.0, min(self.limit / 2, 0.75 * (self.limit - self.used)))  # as `Grouping.whole` has it
+        most = max(1.0, min(self.limit / 2, 0.75 * (self.limit - self.used)))  # as `HashAggregate.whole` has it
         wanted = max(2, int(-(-self._counted // most)))
         return wanted if self.kind else min(wanted, MOST_BUCKETS)  # then some are split again
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part
 from .group_counts import KeysSeen
@@ -18,12 +18,12 @@ _FEW, _NEARLY_ALL = 8, 0.95  # keys: half of the rows are taken to have as many,
 _LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
 
 
-def sample_keys(work: LocalWork, part: Part, keys: Schema, scratch: int) -> KeysSeen:
+def sample_keys(work: LocalExecutor, part: Part, keys: Schema, scratch: int) -> KeysSeen:
     """Look at some rows of a part in many places.
 
     Parameters
     ----------
-    work : LocalWork
+    work : LocalExecutor
     part : Part
     keys : Schema
         Key columns, as they are compared.
@@ -66,7 +66,7 @@ def sample_keys(work: LocalWork, part: Part, keys: Schema, scratch: int) -> Keys
 
 
 def _looked_at(
-    work: LocalWork, chunk: Chunk, starts: Sequence[int], length: int, schema: Schema, held: ExitStack
+    work: LocalExecutor, chunk: Chunk, starts: Sequence[int], length: int, schema: Schema, held: ExitStack
 ) -> list[Data]:
     """Keys of some rows, from so many places of a chunk: copies where its rows are not in memory."""
     backend, pieces = work.backend, []

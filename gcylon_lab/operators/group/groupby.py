@@ -10,10 +10,10 @@ from ...backends.protocol.schema import Label, Schema
 from ...backends.refusals import refused_argument
 from ...config import GcylonConfig
 from ...engine.exchange.steps import is_together, local_plan, partitioned_by, shuffled
-from ...engine.exec.agreement import VoteKind, agreed
+from ...engine.exec.agreement import AgreementKind, agreed
 from ...engine.exec.invocation import Request
 from ...engine.exec.keys import check_columns, check_keys
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.plan import Plan
@@ -21,7 +21,7 @@ from ...engine.store.part import Part
 from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
 from ...errors import GcylonError
-from .hash_aggregate import Grouping
+from .hash_aggregate import HashAggregate
 
 # Partial results are worth it where rows of one key, on one rank, are at least so many.
 _WORTH = 2.0
@@ -138,12 +138,12 @@ def group_rows(
         If two columns of the result have one name.
     """
     keys = list(steps.keys)
-    work = LocalWork(operation, "Grouping rows")
+    work = LocalExecutor(operation, "HashAggregate rows")
     for made in giving:
         work.adopt(made)
     with shared_checks():
         rows_schema = operation.schema if schema is None else schema
-        grouping = Grouping(work, steps, rows_schema, dropna=dropna, as_sets=schema is not None)
+        grouping = HashAggregate(work, steps, rows_schema, dropna=dropna, as_sets=schema is not None)
     work.make_room(grouping.result_schema.row_bytes, 0)
     together = is_together(part, keys, operation.size)
     complete = False
@@ -188,12 +188,12 @@ def check_determinism(operation: Operation, steps: Aggregations, deterministic: 
         raise refused_argument("same bits", f"deterministic=True for sums, means and the like of {', '.join(floats)}")
 
 
-def _few_groups(operation: Operation, grouping: Grouping, part: Part, *, in_one_go: bool) -> tuple[bool, float]:
+def _few_groups(operation: Operation, grouping: HashAggregate, part: Part, *, in_one_go: bool) -> tuple[bool, float]:
     """Collective: all ranks call it. Whether partial results of each rank are far fewer than its rows, and how many are
     expected here."""
     groups = grouping.sample(part).expected(part.rows)
     partial = int(min(float(part.rows), grouping.folded_rows(part, groups)))
-    votes = operation.vote(VoteKind.COUNT, (part.rows, partial, int(grouping.fits_folded(part, groups))))
+    votes = operation.vote(AgreementKind.COUNT, (part.rows, partial, int(grouping.fits_folded(part, groups))))
     if in_one_go and not votes[:, 2].all():
         return False, groups
     rows, left = votes[:, :2].sum(axis=0).tolist()

@@ -9,7 +9,7 @@ from typing import Any
 from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.plan.estimate import foresee_exchange, require_known
+from ...engine.plan.estimate import estimate_exchange, require_known
 from ...engine.plan.plan import Plan, check_strategy
 from ...engine.store.column_widths import some_columns
 from ...errors import BudgetExceeded
@@ -20,7 +20,7 @@ from .estimate import (
     Making,
     are_together,
     as_wide,
-    foresee_together,
+    estimate_together,
     made_here,
     opened,
     spread_evenly,
@@ -38,7 +38,7 @@ _AS_WIDE_AS_IT_IS = ("min", "max", "first", "last", "list")
 _ORDERING = ("median", "quantile")
 
 
-def foresee_groupby(
+def estimate_groupby(
     infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label], *, in_order: bool, asked: Asked
 ) -> Plan:
     """Plan a group-by."""
@@ -50,7 +50,7 @@ def foresee_groupby(
     there = opened(infos, config)
     used = some_columns(there, needed) if known else there
     making = _making(infos, on, asked) if known else as_wide(infos, on)
-    plan, made = foresee_together("groupby", infos, used, config, strategy, on, making)
+    plan, made = estimate_together("groupby", infos, used, config, strategy, on, making)
     if not are_together(infos, on):
         plan = replace(plan, notes=(*_what_is_sent(infos[0]["columns"], needed, asked), *plan.notes))
     if not in_order:
@@ -130,13 +130,13 @@ def _then_sorted(
         rows, sizes = spread_evenly(infos)
     groups = made_here(infos, rows, sizes, made, config)
     try:
-        then = foresee_exchange("sort_values", groups, config, strategy=strategy, on=on)
+        then = estimate_exchange("sort_values", groups, config, strategy=strategy, on=on)
     except BudgetExceeded as error:  # there may be far fewer
         wide = ", and each as wide as one" if assumption == _AS_ROWS else ""
         note += f"; were they as many as the rows{wide}: {error.message}"
         return replace(plan, notes=(*plan.notes, note))
     own = {"the table itself is": "of the groups themselves some are", "and is read": "and are read"}
-    gives_way = then.notes
+    evicts = then.notes
     for said, meant in own.items():
-        gives_way = tuple(text.replace(said, meant) for text in gives_way)
-    return replace(plan, notes=(*plan.notes, note), then=replace(then, assumption=assumption, notes=gives_way))
+        evicts = tuple(text.replace(said, meant) for text in evicts)
+    return replace(plan, notes=(*plan.notes, note), then=replace(then, assumption=assumption, notes=evicts))

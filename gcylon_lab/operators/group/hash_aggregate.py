@@ -10,7 +10,7 @@ from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema
 from ...engine.exchange.buckets import MOST_BUCKETS, fan_out, split_in_buckets, writes_runs
 from ...engine.exec.iter_chunks import pieces_ahead, reading_bytes
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.store.part import Part
 from ...errors import BudgetExceeded
 from ...memory.budget import Reservation
@@ -28,12 +28,12 @@ _STATE_IN_LIMIT = 2  # of partial results while a piece is added to them
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 
 
-class Grouping:
+class HashAggregate:
     """The groups of one operation on this rank.
 
     Parameters
     ----------
-    work : LocalWork
+    work : LocalExecutor
     steps : Aggregations
     schema : Schema
         Of the rows, agreed.
@@ -44,7 +44,7 @@ class Grouping:
     """
 
     def __init__(
-        self, work: LocalWork, steps: Aggregations, schema: Schema, *, dropna: bool, as_sets: bool = False
+        self, work: LocalExecutor, steps: Aggregations, schema: Schema, *, dropna: bool, as_sets: bool = False
     ) -> None:
         self._as_sets = as_sets
         self._seen: KeysSeen | None = None
@@ -57,10 +57,10 @@ class Grouping:
         self._scratch = work.backend.grouping_row_bytes(steps.partial)
         self._size = work.operation.size
 
-    def beside(self, steps: Aggregations, *, dropna: bool | None = None, schema: Schema | None = None) -> Grouping:
+    def beside(self, steps: Aggregations, *, dropna: bool | None = None, schema: Schema | None = None) -> HashAggregate:
         """Other groups of the same rows, or of rows that have a schema, in the same work."""
         dropna = self.dropna if dropna is None else dropna
-        return Grouping(self.work, steps, self.rows_schema if schema is None else schema, dropna=dropna)
+        return HashAggregate(self.work, steps, self.rows_schema if schema is None else schema, dropna=dropna)
 
     # ---- how many groups there are
 
@@ -102,7 +102,7 @@ class Grouping:
             if using_up:
                 part.release()
             return made, True
-        folding = _Folding(self, self.work.new_part(self.partial_schema))
+        folding = _PartialAggregator(self, self.work.new_part(self.partial_schema))
         record, budget = self.work.operation.record, self.work.workspace.budget
         before, total, done, beside = record.predicted_peak_bytes, part.rows, 0, budget.used_bytes
         room = self.work.room_beside(part)
@@ -337,10 +337,10 @@ class _TooMuch(Exception):
     """Rows are so many that trying is not worth it."""
 
 
-class _Folding:
+class _PartialAggregator:
     """Rows added to a state piece by piece."""
 
-    def __init__(self, grouping: Grouping, partial: Part) -> None:
+    def __init__(self, grouping: HashAggregate, partial: Part) -> None:
         self._grouping = grouping
         self._work = grouping.work
         self._partial = partial

@@ -27,7 +27,7 @@ _ROWS_A_KEY = 4  # where rows do not fit at once, and may be brought together of
 
 
 class Groups(Grouped, Protocol):
-    """What large groups are computed with; see `Grouping`."""
+    """What large groups are computed with; see `HashAggregate`."""
 
     result_schema: Schema
 
@@ -151,8 +151,8 @@ def reduce_large_group(grouping: Groups, part: Part, result: Part) -> bool:
 def rows_do_not_fit(grouping: Groups, needed: int) -> BudgetExceeded:
     """The error of rows of one key that are needed at once, of which so many bytes are needed."""
     budget, operation = grouping.work.workspace.budget, grouping.work.operation
-    would_do = budget.used_bytes + needed + operation.gave_way_bytes
-    what, plan = "Grouping the rows of a key", operation.plan
+    would_do = budget.used_bytes + needed + operation.evicted_bytes
+    what, plan = "HashAggregate the rows of a key", operation.plan
     staged = plan is not None and plan.strategy == "staged"
     return exceeded(what, needed, budget.used_bytes, budget.limit_bytes, would_do=would_do, staged=staged)
 

@@ -9,16 +9,16 @@ from ...backends.protocol.data import Data
 from ...backends.protocol.relational import Folding
 from ...backends.protocol.schema import Schema
 from ...engine.exec.iter_chunks import pieces_ahead
-from ...engine.exec.local_executor import PIECES_IN_LIMIT, LocalWork
+from ...engine.exec.local_executor import PIECES_IN_LIMIT, LocalExecutor
 from ...engine.store.part import Part
 from ...memory.budget import Reservation
 from ...profiling import span
 
 
 class Grouped(Protocol):
-    """What is grouped, and how; see `Grouping`."""
+    """What is grouped, and how; see `HashAggregate`."""
 
-    work: LocalWork
+    work: LocalExecutor
     steps: Aggregations
     rows_schema: Schema
     partial_schema: Schema

@@ -14,8 +14,8 @@ from ...backends.protocol.data import Words
 from ...backends.protocol.schema import Label, Schema
 from ...comm.single import SingleTransport
 from ...comm.transport import Transport
-from ...engine.exec.agreement import VoteKind
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.agreement import AgreementKind
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.store.part import Part
 from ...engine.store.views import view_of
@@ -61,7 +61,7 @@ def quantile_positions(count: int, q: float) -> tuple[int, int, float]:
 
 
 def select_words(
-    work: LocalWork, part: Part, names: Sequence[Label], quantiles: Sequence[float], *, here: bool = False
+    work: LocalExecutor, part: Part, names: Sequence[Label], quantiles: Sequence[float], *, here: bool = False
 ) -> list[Found]:
     """Collective: all ranks call it. Find the values around quantiles of columns, several columns at a time; or
     ``here``, which is no collective: among this rank's rows only.
@@ -120,7 +120,9 @@ class _Ranks:
 
     def least(self, number: int) -> int:
         """Collective: all of them call it. The least of their numbers; a rank that fails tells it here."""
-        return number if self._operation is None else int(self._operation.vote(VoteKind.COUNT, (number,))[:, 0].min())
+        return (
+            number if self._operation is None else int(self._operation.vote(AgreementKind.COUNT, (number,))[:, 0].min())
+        )
 
 
 def _find(ranks: _Ranks, lists: int, blocks: Blocks, positions: Callable[[int], set[int]], counts: int) -> list[Found]:
@@ -222,7 +224,7 @@ class _Search:
 class _ColumnWords:
     """The words of columns' values on this rank, piece by piece."""
 
-    def __init__(self, work: LocalWork, part: Part, schema: Schema) -> None:
+    def __init__(self, work: LocalExecutor, part: Part, schema: Schema) -> None:
         self._work = work
         self._part = part
         self._schema = schema

@@ -23,10 +23,10 @@ from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exchange.steps import Step
-from ...engine.exec.agreement import VoteKind
+from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.invocation import Request
 from ...engine.exec.keys import check_columns
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part
@@ -34,7 +34,7 @@ from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, UnsupportedDtype
 from .groupby import group_rows, shared_checks
-from .hash_aggregate import Grouping
+from .hash_aggregate import HashAggregate
 from .order_statistics import quantile_positions, select_words
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def reduced(
             made[one] = {name: frame[f"{i} {name}"].iloc[0] for name in having[one]}
             if one[0] == "std":
                 made[one] |= {n: _timedelta(schema[n], made[one][n]) for n in having[one] if _in_ticks(schema[n])}
-    work = LocalWork(operation, "Looking for quantiles")
+    work = LocalExecutor(operation, "Looking for quantiles")
     if not simple:
         work.make_room(0.0, 0)
     quantiles = {one: one[1] if one[0] == "quantile" else 0.5 for one in functions if one[0] in ("quantile", "median")}
@@ -202,9 +202,9 @@ def _of_nothing(schema: Schema, names: Sequence[Label], one: tuple[str, float]) 
 def _one_row(operation: Operation, part: Part, wanted: Sequence[Aggregation]) -> pd.DataFrame:
     """Collective: all ranks call it. Aggregate all rows: partial results of all ranks are brought together in rank
     order by each of them."""
-    work = LocalWork(operation, "Reducing columns")
+    work = LocalExecutor(operation, "Reducing columns")
     steps = plan_aggregations(operation.schema, [], wanted)
-    grouping = Grouping(work, steps, operation.schema, dropna=False)
+    grouping = HashAggregate(work, steps, operation.schema, dropna=False)
     work.make_room(0.0, 0)
     rows = view_of(operation.workspace, part, steps.needed) if steps.needed else part
     partial, _ = grouping.fold(rows, 1.0, using_up=False)
@@ -224,5 +224,5 @@ def _distinct(operation: Operation, part: Part, name: Label) -> int:
     """Collective: all ranks call it. How many different values a column has; a missing one is none."""
     steps = whole_rows(operation.schema.select([name]), [name], "first")
     rows = group_rows(operation, part, steps, dropna=True).rows
-    votes = operation.vote(VoteKind.COUNT, (rows,))
+    votes = operation.vote(AgreementKind.COUNT, (rows,))
     return int(votes[:, 0].sum())

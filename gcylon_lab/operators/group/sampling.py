@@ -10,7 +10,7 @@ from ...backends.protocol.data import Words
 from ...config import GcylonConfig
 from ...engine.exchange.steps import local_plan
 from ...engine.exec.invocation import Request
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.plan import Plan
@@ -86,7 +86,7 @@ def chance_words(seed: int, start: int, stop: int) -> Words:
 
 def _taken(operation: Operation, part: Part, first: int, seed: int, last: int) -> Part:
     """The rows whose number is at most ``last``."""
-    work, backend = LocalWork(operation, "Taking rows"), operation.workspace.backend
+    work, backend = LocalExecutor(operation, "Taking rows"), operation.workspace.backend
     work.make_room(0.0, 0)
     result = work.new_result(operation.schema)
     result.partitioning = part.partitioning

@@ -14,14 +14,14 @@ from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
 from ...engine.store.chunk import Chunk, hold, stage_slices
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
-from ...memory.tiers.staging_tier import LowerFile
+from ...memory.tiers.staging_tier import StagingFile
 
 # A piece is in memory beside the table while it is taken in.
 _PIECES_IN_LIMIT = 8
 _MAX_PIECE_BYTES = 32 * 1024**2
 
 
-def take_in(
+def ingest(
     workspace: Workspace, request: Request, make: Callable[[], Iterable[Data]], *, only: int | None = None
 ) -> Part:
     """Collective: all ranks call it. Make a table of rows that each rank produces for itself.
@@ -55,16 +55,16 @@ def take_in(
 
 
 def taken(operation: Operation, make: Callable[[], Iterable[Data]], *, only: int | None = None) -> Part:
-    """Collective: all ranks call it. The body of a verb that takes rows in; see `take_in`."""
+    """Collective: all ranks call it. The body of a verb that takes rows in; see `ingest`."""
     workspace, request = operation.workspace, operation.request
     if operation.may_stage:
         _make_room(workspace, request.part)
-    intake = Intake(workspace, may_stage=operation.may_stage)
+    ingest = Ingest(workspace, may_stage=operation.may_stage)
     for data in make():
-        intake.add(data)
-    schema = operation.agree_result_schema(intake.schema, intake.rows, only=only)
-    check_values(workspace, intake.chunks, schema)
-    return Part(workspace, schema, intake.chunks)
+        ingest.add(data)
+    schema = operation.agree_result_schema(ingest.schema, ingest.rows, only=only)
+    check_values(workspace, ingest.chunks, schema)
+    return Part(workspace, schema, ingest.chunks)
 
 
 def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) -> None:
@@ -116,7 +116,7 @@ def reserved(workspace: Workspace, pieces: Iterator[Data], max_bytes: int) -> It
         del piece
 
 
-class Intake:
+class Ingest:
     """Puts pieces into chunks, one after the other.
 
     Parameters
@@ -130,7 +130,7 @@ class Intake:
     def __init__(self, workspace: Workspace, *, may_stage: bool) -> None:
         self._workspace = workspace
         self._may_stage = may_stage
-        self._file: LowerFile | None = None
+        self._file: StagingFile | None = None
         self._schemas: dict[Schema, int] = {}
         self.chunks: list[Chunk] = []
 

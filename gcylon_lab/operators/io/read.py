@@ -9,7 +9,7 @@ from typing import Any
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression
 from ...engine.exchange.steps import local_plan
-from ...engine.exec.agreement import VoteKind, agreed
+from ...engine.exec.agreement import AgreementKind, agreed
 from ...engine.exec.invocation import Request, digest
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
@@ -97,7 +97,7 @@ def read_files(
 
 
 def _require_one_plan(operation: Operation, shares: Sequence[Any]) -> None:
-    votes = operation.vote(VoteKind.COUNT, (digest(repr(shares)),))
+    votes = operation.vote(AgreementKind.COUNT, (digest(repr(shares)),))
     if (votes[:, 0] != votes[0, 0]).any():
         raise agreed(
             ReadError(

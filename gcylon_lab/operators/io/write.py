@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...engine.exec.agreement import VoteKind
+from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.invocation import Request
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
@@ -53,12 +53,12 @@ def write_files(
 
     def body(operation: Operation) -> Part:
         files.look(overwrite=overwrite)
-        # Looked at by all before anyone writes, so that no rank sees another's new file as one of before.
-        files.new_folders = int(operation.vote(VoteKind.COUNT, (files.new_folders,)).max())
+        # ProbeBatch at by all before anyone writes, so that no rank sees another's new file as one of before.
+        files.new_folders = int(operation.vote(AgreementKind.COUNT, (files.new_folders,)).max())
         _write(operation, files, form)
-        operation.vote(VoteKind.COUNT)
+        operation.vote(AgreementKind.COUNT)
         names = files.finish()
-        operation.vote(VoteKind.COUNT)
+        operation.vote(AgreementKind.COUNT)
         files.settle()
         written.extend(names)
         return request.part

@@ -10,13 +10,13 @@ from ...errors import BudgetExceeded
 from ...units import format_bytes, format_count
 from .memory import JoinMemory
 
-Foreseen = tuple[Plan, JoinMemory]
+Estimated = tuple[Plan, JoinMemory]
 _NEEDS = "what is sent, the result, and an index with as much again to look up in it do not fit beside the tables"
 _GIVES_WAY = "asked for, it would stage the tables, and read them back piece by piece"
 
 
 def join_alternatives(
-    plan: Plan, asked: str, foreseen: Callable[[str], Foreseen], *, may_stage: bool
+    plan: Plan, asked: str, estimated: Callable[[str], Estimated], *, may_stage: bool
 ) -> tuple[Alternative, ...]:
     """Say of each other strategy whether it would fit, what it takes, and why it is not taken.
 
@@ -26,7 +26,7 @@ def join_alternatives(
         The one that is taken.
     asked : str
         The strategy that was asked for.
-    foreseen : callable
+    estimated : callable
         Plans another strategy, and says how it fits into memory; raises where it would be refused.
     may_stage : bool
         Whether there is a tier below the device.
@@ -36,14 +36,14 @@ def join_alternatives(
     tuple of Alternative
     """
     names = [name for name in STRATEGIES[1:] if name != plan.strategy and (may_stage or name != "staged")]
-    return tuple(_alternative(name, plan, asked, foreseen, may_stage=may_stage) for name in names)
+    return tuple(_alternative(name, plan, asked, estimated, may_stage=may_stage) for name in names)
 
 
 def _alternative(
-    name: str, plan: Plan, asked: str, foreseen: Callable[[str], Foreseen], *, may_stage: bool
+    name: str, plan: Plan, asked: str, estimated: Callable[[str], Estimated], *, may_stage: bool
 ) -> Alternative:
     try:
-        other, memory = foreseen(name)
+        other, memory = estimated(name)
     except BudgetExceeded as error:
         return _refused(name, error)
     if name == "staged":
@@ -80,4 +80,4 @@ def _not_taken(plan: Plan, other: Plan, asked: str, memory: JoinMemory) -> str:
         return "its passes would take longer than staging"
     if other.chunk_rows < plan.chunk_rows and plan.strategy == "staged":
         return f"its rounds would be of {format_count(other.chunk_rows)} rows"
-    return f"tables {'that are not in use ' * memory.gives_way}would be staged to make room for it"
+    return f"tables {'that are not in use ' * memory.evicts}would be staged to make room for it"

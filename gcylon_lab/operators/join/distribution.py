@@ -37,7 +37,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class JoinDistribution:
     """Where rows go before ranks join what they have.
 
     Attributes
@@ -62,7 +62,9 @@ class Meeting:
         return self.left_keys if side == "left" else self.right_keys
 
 
-def plan_meeting(spec: JoinSpec, left: Side, right: Side, limits: Sequence[int], index_row_bytes: int) -> Meeting:
+def plan_distribution(
+    spec: JoinSpec, left: Side, right: Side, limits: Sequence[int], index_row_bytes: int
+) -> JoinDistribution:
     """Choose between leaving rows where they are, sending one side to all ranks, and shuffling.
 
     Parameters
@@ -76,7 +78,7 @@ def plan_meeting(spec: JoinSpec, left: Side, right: Side, limits: Sequence[int],
     """
     size = len(limits)
     if size == 1:
-        return Meeting("local", (), left.keys, right.keys, "one rank has all rows")
+        return JoinDistribution("local", (), left.keys, right.keys, "one rank has all rows")
     shuffle = _shuffle(left, right, size) if spec.how != "cross" else None
     if shuffle is not None and not shuffle.moved:
         return shuffle
@@ -92,15 +94,15 @@ def plan_meeting(spec: JoinSpec, left: Side, right: Side, limits: Sequence[int],
     sent = f"sending it to all ranks moves {format_bytes(moved_bytes)}, and indexes {format_bytes(index_bytes)} more"
     if moved_bytes + index_bytes < shuffled_bytes:
         reason = f"{meeting.reason}: {sent}; shuffling would move {format_bytes(shuffled_bytes)}"
-        return Meeting(meeting.kind, meeting.moved, (), (), reason)
+        return JoinDistribution(meeting.kind, meeting.moved, (), (), reason)
     reason = f"{shuffle.reason}: that moves {format_bytes(shuffled_bytes)} (the {meeting.moved[0]} side: {sent})"
-    return Meeting("shuffle", shuffle.moved, shuffle.left_keys, shuffle.right_keys, reason)
+    return JoinDistribution("shuffle", shuffle.moved, shuffle.left_keys, shuffle.right_keys, reason)
 
 
-def _shuffle(left: Side, right: Side, size: int) -> Meeting:
+def _shuffle(left: Side, right: Side, size: int) -> JoinDistribution:
     """Bring equal keys together; a side that is spread by keys of the join stays, and the other follows it."""
     partner = dict(zip(left.keys, right.keys, strict=True)), dict(zip(right.keys, left.keys, strict=True))
-    options: list[tuple[int, Meeting]] = []
+    options: list[tuple[int, JoinDistribution]] = []
     for own, other, pairs in ((left, right, partner[0]), (right, left, partner[1])):
         spread = own.partitioning
         if spread is None or spread.size != size or not set(spread.keys) <= set(own.keys):
@@ -111,18 +113,20 @@ def _shuffle(left: Side, right: Side, size: int) -> Meeting:
         by = ", ".join(map(str, spread.keys))
         if there:
             reason = f"both sides are spread by {by} already: none is shuffled again"
-            return Meeting("local", (), keys["left"], keys["right"], reason)
+            return JoinDistribution("local", (), keys["left"], keys["right"], reason)
         reason = f"the {own.name} side is spread by {by} already and stays: only the {other.name} side is shuffled"
-        options.append((sum(other.nbytes), Meeting("shuffle", (other.name,), keys["left"], keys["right"], reason)))
+        options.append(
+            (sum(other.nbytes), JoinDistribution("shuffle", (other.name,), keys["left"], keys["right"], reason))
+        )
     if options:
         return min(options, key=lambda option: option[0])[1]
     moved = SIDES if sum(left.nbytes) > sum(right.nbytes) else SIDES[::-1]
-    return Meeting("shuffle", moved[::-1], left.keys, right.keys, "both sides are shuffled")
+    return JoinDistribution("shuffle", moved[::-1], left.keys, right.keys, "both sides are shuffled")
 
 
 def _broadcast(
     spec: JoinSpec, side: Side, limits: Sequence[int], index_row_bytes: int, size: int
-) -> tuple[int, int, Meeting] | None:
+) -> tuple[int, int, JoinDistribution] | None:
     """What moves, what is indexed more than after a shuffle, and the meeting."""
     other = "left" if side.name == "right" else "right"
     if spec.how not in _MAY_BROADCAST[side.name] or other in spec.unique_sides:
@@ -132,17 +136,17 @@ def _broadcast(
     if spec.how != "cross" and 4 * (total + indexed) > min(limits):
         return None
     reason = f"the {side.name} side is small ({format_bytes(total)})"
-    return (size - 1) * total, (size - 1) * indexed, Meeting("broadcast", (side.name,), (), (), reason)
+    return (size - 1) * total, (size - 1) * indexed, JoinDistribution("broadcast", (side.name,), (), (), reason)
 
 
-def _crossing(left: Side, right: Side, size: int) -> Meeting:
+def _crossing(left: Side, right: Side, size: int) -> JoinDistribution:
     small = left if sum(left.nbytes) < sum(right.nbytes) else right
     total = sum(small.nbytes)
     reason = f"every row meets every other: the smaller side ({small.name}, {format_bytes(total)}) goes to all ranks"
-    return Meeting("broadcast", (small.name,), (), (), reason)
+    return JoinDistribution("broadcast", (small.name,), (), (), reason)
 
 
-def build_side(spec: JoinSpec, meeting: Meeting, left_bytes: int, right_bytes: int) -> str:
+def build_side(spec: JoinSpec, meeting: JoinDistribution, left_bytes: int, right_bytes: int) -> str:
     """The side that is indexed, while the other is looked up in it piece by piece."""
     if meeting.kind == "broadcast":
         return meeting.moved[0]
@@ -163,13 +167,13 @@ def kept_sides(spec: JoinSpec) -> tuple[str, ...]:
     return {"left": ("left",), "right": ("right",), "outer": SIDES}.get(spec.how, ())
 
 
-def may_split(spec: JoinSpec, meeting: Meeting, strategy: str, *, staged: bool) -> bool:
+def may_split(spec: JoinSpec, meeting: JoinDistribution, strategy: str, *, staged: bool) -> bool:
     """Whether a join may go through its tables in several passes.
 
     Parameters
     ----------
     spec : JoinSpec
-    meeting : Meeting
+    meeting : JoinDistribution
     strategy : str
         As asked for.
     staged : bool
@@ -198,14 +202,14 @@ def choose_strategy(asked: str, exchanged: Sequence[str], *, fits: bool) -> tupl
 
 
 def result_partitioning(
-    columns: JoinColumns, meeting: Meeting, stays: Partitioning | None, size: int
+    columns: JoinColumns, meeting: JoinDistribution, stays: Partitioning | None, size: int
 ) -> Partitioning | None:
     """How the result is spread over ranks, as far as it is known.
 
     Parameters
     ----------
     columns : JoinColumns
-    meeting : Meeting
+    meeting : JoinDistribution
     stays : Partitioning, optional
         Of the side that was not sent to all ranks, where one was.
     size : int

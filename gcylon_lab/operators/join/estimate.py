@@ -15,15 +15,15 @@ from ...engine.exec.agreement import agreed
 from ...engine.exec.invocation import Request
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_verb
-from ...engine.plan.estimate import as_used, foresee_exchange
+from ...engine.plan.estimate import as_used, estimate_exchange
 from ...engine.plan.plan import EVENLY, Plan, check_strategy
 from ...engine.plan.table_stats import FAST_CHUNK_BYTES
 from ...engine.store.part import Part, Partitioning
 from ...engine.store.workspace import Workspace
 from ...errors import GcylonError
 from ...memory.budget import exceeded
-from .alternatives import Foreseen, join_alternatives
-from .distribution import IN_PASSES, Meeting, Side, build_side, choose_strategy, plan_meeting
+from .alternatives import Estimated, join_alternatives
+from .distribution import IN_PASSES, JoinDistribution, Side, build_side, choose_strategy, plan_distribution
 from .memory import JoinMemory, join_memory
 from .passes import JoinCosts, join_costs, scratch_bytes, worth_scattering
 
@@ -31,7 +31,7 @@ Infos = Sequence[Mapping[str, Any]]
 _ASSUMED = f"{EVENLY}, and as many pairs as the larger side has rows"
 
 
-def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, *, strategy: str = "auto") -> Plan:
+def estimate_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, *, strategy: str = "auto") -> Plan:
     """Plan a join from every rank's ``Table.info()`` of both sides.
 
     Parameters
@@ -55,20 +55,20 @@ def foresee_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig
     """
     check_strategy(strategy)
     left, right = as_used([left, right], config)
-    plan, _ = _foreseen(spec, left, right, config, strategy)
+    plan, _ = _estimated(spec, left, right, config, strategy)
     may_stage = config.may_stage(pinned_tier=bool(left[0].get("pinned_tier", False)))
     others = join_alternatives(
-        plan, strategy, lambda name: _foreseen(spec, left, right, config, name), may_stage=may_stage
+        plan, strategy, lambda name: _estimated(spec, left, right, config, name), may_stage=may_stage
     )
     return replace(plan, alternatives=others)
 
 
-def _foreseen(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Foreseen:
+def _estimated(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Estimated:
     """One strategy's plan, and how it fits into memory."""
     limits = [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in left]
     index_row_bytes = left[0]["index_row_bytes"]
     sides = {"left": _side("left", spec.left_on, left), "right": _side("right", spec.right_on, right)}
-    meeting = plan_meeting(spec, sides["left"], sides["right"], limits, index_row_bytes)
+    meeting = plan_distribution(spec, sides["left"], sides["right"], limits, index_row_bytes)
     build = build_side(spec, meeting, sum(sides["left"].nbytes), sum(sides["right"].nbytes))
     costs = _costs(spec, left, right, config, min(limits))
     sizes = _sizes(left, right, limits, config)
@@ -177,19 +177,21 @@ def _side(name: str, keys: tuple[Any, ...], infos: Infos) -> Side:
     return Side(name, keys, tuple(i["nbytes"] for i in infos), tuple(i["rows"] for i in infos), known)
 
 
-def _exchange(meeting: Meeting, name: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Plan:
+def _exchange(
+    meeting: JoinDistribution, name: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str
+) -> Plan:
     """The plan of an exchange of one side; the right one stays where it is until it has been exchanged itself."""
     infos = left if name == "left" else right
     held = strategy in ("direct", "chunked") and name == "left" == meeting.moved[0]
     beside = [i["tiers"]["device"] for i in right] if held else []
     if meeting.kind == "broadcast":
-        return foresee_exchange("allgather", infos, config, strategy=strategy, beside=beside)
+        return estimate_exchange("allgather", infos, config, strategy=strategy, beside=beside)
     keys: Any = [*meeting.keys(name)]
-    return foresee_exchange("shuffle", infos, config, strategy=strategy, on=keys, beside=beside)
+    return estimate_exchange("shuffle", infos, config, strategy=strategy, on=keys, beside=beside)
 
 
 def _peaks(
-    meeting: Meeting,
+    meeting: JoinDistribution,
     build: str,
     sides: dict[str, Side],
     index_row_bytes: float,
@@ -212,7 +214,7 @@ def plan_join(
     config: GcylonConfig | None,
     strategy: str,
 ) -> Plan:
-    """Collective: all ranks call it. Share what each rank knows of both tables, and `foresee_join`.
+    """Collective: all ranks call it. Share what each rank knows of both tables, and `estimate_join`.
 
     Parameters
     ----------
@@ -237,7 +239,7 @@ def plan_join(
         texts = workspace.transport.share(json.dumps(infos).encode())
         left, right = zip(*(json.loads(text) for text in texts), strict=True)
         try:
-            plans.append(foresee_join(specs[0], left, right, operation.config, strategy=strategy))
+            plans.append(estimate_join(specs[0], left, right, operation.config, strategy=strategy))
         except GcylonError as error:
             raise agreed(error) from None  # of numbers that all ranks share: all raise it
         return part

@@ -17,9 +17,9 @@ from ...engine.exchange.buckets import MOST_BUCKETS, MOST_RUN_BUCKETS, writes_ru
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import HashRoute, RangeRoute
 from ...engine.exchange.steps import Step
-from ...engine.exec.agreement import VoteKind, agreed
+from ...engine.exec.agreement import AgreementKind, agreed
 from ...engine.exec.invocation import Request
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_operation
 from ...engine.exec.too_large import MOST_BYTES, crossed_bytes, least_bytes, refuse_too_large
@@ -32,16 +32,16 @@ from ...errors import ArgumentError, BudgetExceeded, GcylonError
 from ...memory.budget import exceeded
 from .distribution import (
     IN_PASSES,
-    Meeting,
+    JoinDistribution,
     Side,
     build_side,
     choose_strategy,
-    plan_meeting,
+    plan_distribution,
     result_partitioning,
 )
-from .local_join import LocalJoin, Looked
+from .local_join import LocalJoin, ProbeBatch
 from .memory import join_memory
-from .partitioned import PassExchange, PassJoin, make_room_for_passes
+from .partitioned import PartitionedJoin, PartitionExchange, make_room_for_passes
 from .widening import of_one_schema
 
 AnyNumbers = npt.NDArray[Any]
@@ -99,16 +99,16 @@ class _Join:
         self.operation, self.spec = operation, spec
         self.workspace, self.size = operation.workspace, operation.size
         self.parts = {"left": left, "right": right}
-        self.work = LocalWork(operation, "Joining")
+        self.work = LocalExecutor(operation, "Joining")
         self.exchanged: list[str] = []  # strategies
-        self.exchange: PassExchange | None = None  # of passes, of which some were left
+        self.exchange: PartitionExchange | None = None  # of passes, of which some were left
 
     def run(self) -> Part:
         columns = self._agree()
         self._begin()
         meeting = self._decide()
         local = LocalJoin(self.work, columns, self.build, self.schemas)
-        self._foresee(local, meeting)
+        self._predict(local, meeting)
         if self.spec.how == "cross":
             refuse_too_large(self.operation, self.limits, crossed_bytes(meeting.moved, self.sizes, local.result.schema))
         first = self._passes(local, meeting) if self.memory.passes > 1 else 0
@@ -116,7 +116,7 @@ class _Join:
             self._at_once(local, meeting, first)
         return self._finish(local, meeting)
 
-    def _at_once(self, local: LocalJoin, meeting: Meeting, first: int) -> None:
+    def _at_once(self, local: LocalJoin, meeting: JoinDistribution, first: int) -> None:
         """Join all that passes have left, from a bucket on: staged where it does not fit."""
         self._move(meeting, first)
         buckets = self._buckets(local)
@@ -138,7 +138,7 @@ class _Join:
     def _agree(self) -> JoinColumns:
         """Both sides' schemas, the same on all ranks; keys that cannot be compared are an error on all alike."""
         operation, right = self.operation, self.parts["right"]
-        votes = operation.vote(VoteKind.COUNT, (right.schema.digest(), right.rows))
+        votes = operation.vote(AgreementKind.COUNT, (right.schema.digest(), right.rows))
         agreed_right = operation._agree_schema(right.schema, votes[:, 0], votes[:, 1])
         self.schemas = {"left": operation.schema, "right": agreed_right}
         try:
@@ -151,7 +151,7 @@ class _Join:
             self.schemas["right"] = agreed_right.select(keys)
         return columns
 
-    def _decide(self) -> Meeting:
+    def _decide(self) -> JoinDistribution:
         """Decide where rows meet, and which side is indexed there."""
         votes = self._sizes()
         self.sizes, self.limits = votes, votes[:, 4]
@@ -163,7 +163,7 @@ class _Join:
             for place, (name, keys) in enumerate((("left", self.spec.left_on), ("right", self.spec.right_on)))
         ]  # fmt: skip
         index_row_bytes = self.workspace.backend.index_row_bytes(self.schemas["right"].select(self.spec.right_on))
-        meeting = plan_meeting(self.spec, sides[0], sides[1], self.limits.tolist(), index_row_bytes)
+        meeting = plan_distribution(self.spec, sides[0], sides[1], self.limits.tolist(), index_row_bytes)
         self.stays = {name: self.parts[name].partitioning for name in self.parts}
         self.operation.notes.append(f"{meeting.kind} join: {meeting.reason}")
         self.build = build_side(self.spec, meeting, int(votes[:, 0].sum()), int(votes[:, 2].sum()))
@@ -178,9 +178,9 @@ class _Join:
         staged = left.staged_bytes + right.staged_bytes
         numbers = (left.nbytes, left.rows, right.nbytes, right.rows, limit, used, beside, staged)
         apart = (part.nbytes * (len(part.chunks) > 1) for part in (left, right))
-        return self.operation.vote(VoteKind.COUNT, (*numbers, *apart))
+        return self.operation.vote(AgreementKind.COUNT, (*numbers, *apart))
 
-    def _foresee(self, local: LocalJoin, meeting: Meeting) -> None:
+    def _predict(self, local: LocalJoin, meeting: JoinDistribution) -> None:
         """Whether all can be joined at once in memory, or in how many passes: the same on all ranks."""
         nbytes, rows, other_bytes, other_rows = (int(n) for n in self.sizes[:, :4].sum(axis=0))
         self.costs = local.costs(nbytes, rows, other_bytes, other_rows, int(self.limits.min()))
@@ -192,10 +192,10 @@ class _Join:
         )
         operation.notes += self.memory.notes
         if not operation.stages:  # then all of it has to be there at once
-            votes = operation.vote(VoteKind.COUNT, (self._held_bytes(local, meeting),))
+            votes = operation.vote(AgreementKind.COUNT, (self._held_bytes(local, meeting),))
             operation.at_least = int(votes[:, 0].max())
 
-    def _held_bytes(self, local: LocalJoin, meeting: Meeting) -> int:
+    def _held_bytes(self, local: LocalJoin, meeting: JoinDistribution) -> int:
         """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
         here, size = self.sizes[self.operation.rank], self.size
         used = int(here[5] - here[6] + here[7])  # what is staged now would be held
@@ -214,19 +214,19 @@ class _Join:
         enough = local.enough(self.parts["left"], self.parts["right"], result, rows, beside)
         return max(enough, beside + sending) * (_UNEVEN + 1) // _UNEVEN
 
-    def _passes(self, local: LocalJoin, meeting: Meeting) -> int | None:
+    def _passes(self, local: LocalJoin, meeting: JoinDistribution) -> int | None:
         """Join in passes; the bucket from which on that does not fit, None where all did."""
         operation, work = self.operation, self.work
         make_room_for_passes(operation, self.memory, self.sizes)
         keys = {name: meeting.keys(name) for name in self.parts}
-        exchange = PassExchange(operation, self.parts, keys, self.limits, scatters=self.costs.scatters)
+        exchange = PartitionExchange(operation, self.parts, keys, self.limits, scatters=self.costs.scatters)
         if not exchange.learn(self.costs.chunk_bytes):
             return 0
         sizes = exchange.sizes(self.spec, self.build, self.memory.result_bytes)
-        passes = PassJoin(local, exchange, sizes, self.costs, self.limits)
+        passes = PartitionedJoin(local, exchange, sizes, self.costs, self.limits)
         first, work.kept_free_bytes = 0, 0
         while first < exchange.buckets:
-            if not passes.foresee(first):
+            if not passes.predict(first):
                 break
             if passes.done < 2:
                 operation.record.predicted_peak_bytes = 0  # the first pass tells more, and its peak is in these
@@ -245,7 +245,7 @@ class _Join:
         self.exchange, local.apart = exchange, self.size * exchange.buckets
         return first
 
-    def _move(self, meeting: Meeting, first: int) -> None:
+    def _move(self, meeting: JoinDistribution, first: int) -> None:
         """Bring rows to where they meet: all that is left of both sides."""
         if self.exchange is None:
             for name in meeting.moved:
@@ -283,9 +283,9 @@ class _Join:
         needed = local.build_bytes(self.parts[local.build])
         self._make_room(needed, needed + int(max(left.rows, right.rows) * local.out_row_bytes(left, right)))
         if operation.may_stage and 2 * needed > self.work.room():
-            self.work.give_way(self.workspace.budget.limit_bytes)  # what was exchanged is read back piece by piece
+            self.work.evict(self.workspace.budget.limit_bytes)  # what was exchanged is read back piece by piece
             needed = local.build_bytes(self.parts[local.build])
-        votes = operation.vote(VoteKind.COUNT, (needed, self.work.room()))
+        votes = operation.vote(AgreementKind.COUNT, (needed, self.work.room()))
         if not operation.may_stage or self.spec.how == "cross":
             return 1
         wanted = int(np.ceil(2 * votes[:, 0] / votes[:, 1]).max())
@@ -313,7 +313,7 @@ class _Join:
             workspace.make_room(min(limit, needed + spare), limit, inputs, with_views=True)
         workspace.spill.flush()
 
-    def _validate(self, local: LocalJoin, meeting: Meeting, parts: Mapping[str, Part]) -> None:
+    def _validate(self, local: LocalJoin, meeting: JoinDistribution, parts: Mapping[str, Part]) -> None:
         """Keys that should be distinct and are not are an error on all ranks."""
         sides = self.spec.unique_sides
         if not sides:
@@ -322,7 +322,7 @@ class _Join:
         for place, side in enumerate(("left", "right")):
             if side in sides:
                 found[place] = local.duplicates(parts[side], side)
-        votes = self.operation.vote(VoteKind.COUNT, found)
+        votes = self.operation.vote(AgreementKind.COUNT, found)
         for place, side in enumerate(("left", "right")):
             everywhere = meeting.kind == "broadcast" and side in meeting.moved
             total = int(votes[:, place].max() if everywhere else votes[:, place].sum())
@@ -344,7 +344,7 @@ class _Join:
         used = self.workspace.budget.used_bytes
         work = local.run(left, right, buckets)
         with self._counted_where_too_large(local, used):
-            first = next(work, Looked(0, 0))
+            first = next(work, ProbeBatch(0, 0))
         probe = self.parts[local.probe]
         pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
         build = self.parts[local.build]
@@ -377,7 +377,7 @@ class _Join:
         """Collective: all ranks call it. Refuse a result that has to be held, and does not fit."""
         error = self._too_large(local, rows, used)
         enough, limits = error.numbers["would_do"], self.limits
-        votes = self.operation.vote(VoteKind.COUNT, (enough, error.numbers["needed_bytes"], used))
+        votes = self.operation.vote(AgreementKind.COUNT, (enough, error.numbers["needed_bytes"], used))
         beside = 0 if self.operation.may_stage else votes[:, 2]
         if (votes[:, 1] + beside > limits).any():
             worst = int(np.argmax(votes[:, 0] - limits))
@@ -413,7 +413,7 @@ class _Join:
             staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
-        votes = operation.vote(VoteKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large))
+        votes = operation.vote(AgreementKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large))
         refuse_too_large(operation, self.limits, votes[:, 5].tolist())
         results, peaks = votes[:, 0], votes[:, 1]
         limits = self.limits
@@ -428,7 +428,7 @@ class _Join:
         holds = held or not operation.may_stage
         self._record(strategy, reason, results, np.minimum(peaks if holds else votes[:, 4], limits))
         if not votes[:, 2].all():
-            operation.notes.append("the result was foreseen by the pairs that its first rows make")
+            operation.notes.append("the result was estimated by the pairs that its first rows make")
         if not operation.may_stage:
             return fits
         if strategy == "staged" or (results <= limits).all():
@@ -463,11 +463,11 @@ class _Join:
 
     # ---- the end
 
-    def _finish(self, local: LocalJoin, meeting: Meeting) -> Part:
+    def _finish(self, local: LocalJoin, meeting: JoinDistribution) -> Part:
         """Agree on dtypes, which depend on whether a row is missing anywhere."""
         operation, made = self.operation, local.result
         numbers = (local.missing["left"], local.missing["right"], made.staged_bytes > 0)
-        votes = operation.vote(VoteKind.COUNT, [int(n) for n in numbers])
+        votes = operation.vote(AgreementKind.COUNT, [int(n) for n in numbers])
         missing_left, missing_right, staged = (bool(column.any()) for column in votes[:, :3].T)
         if staged and operation.plan is not None and operation.plan.strategy != "staged":
             operation.record.strategy = "staged"

@@ -12,7 +12,7 @@ from ...backends.protocol.joining import KeyIndex, Matches
 from ...backends.protocol.key_forms import key_form
 from ...backends.protocol.schema import Label, Schema
 from ...engine.exchange.buckets import split_in_buckets
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.store.chunk import fill_together
 from ...engine.store.part import Part
 from ...memory.budget import Reservation
@@ -33,7 +33,7 @@ _PIECE_OF_BUCKET = 0.4
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class ProbeBatch:
     """A piece of one side that was looked up: how many rows, how many pairs, or rows of a filter, they make, and in how
     many rows of the other side."""
 
@@ -56,7 +56,7 @@ class LocalJoin:
 
     Parameters
     ----------
-    work : LocalWork
+    work : LocalExecutor
     columns : JoinColumns
     build : str
         The side that is indexed.
@@ -64,7 +64,7 @@ class LocalJoin:
         Of each side, agreed.
     """
 
-    def __init__(self, work: LocalWork, columns: JoinColumns, build: str, schemas: dict[str, Schema]) -> None:
+    def __init__(self, work: LocalExecutor, columns: JoinColumns, build: str, schemas: dict[str, Schema]) -> None:
         self.work, self.columns, self.spec = work, columns, columns.spec
         self.build, self.probe = build, "left" if build == "right" else "right"
         self.keys: dict[str, tuple[Label, ...]] = {"left": self.spec.left_on, "right": self.spec.right_on}
@@ -117,7 +117,7 @@ class LocalJoin:
 
     # ---- the join
 
-    def run(self, left: Part, right: Part, buckets: int) -> Iterator[Looked]:
+    def run(self, left: Part, right: Part, buckets: int) -> Iterator[ProbeBatch]:
         """Join two parts into `result`; gives how many pairs each piece makes before they are made.
 
         Where there are several buckets, both sides are split by the hash of their keys first.
@@ -167,7 +167,7 @@ class LocalJoin:
         ]
         return list(zip(*halves, strict=True))
 
-    def _join(self, left: Part, right: Part) -> Iterator[Looked]:
+    def _join(self, left: Part, right: Part) -> Iterator[ProbeBatch]:
         build, probe = (left, right) if self.build == "left" else (right, left)
         self._room, self._index_bytes = max(1, self.work.room() - self.coming_bytes), 0
         blocks = 0
@@ -192,7 +192,7 @@ class LocalJoin:
         room = min(self._room / BUILD_SHARE, left - left / PIECE_SHARE)
         return self.work.pieces(build, build.schema, max(1, int(room / self._build_row_bytes(build))))
 
-    def _with_block(self, block: Data, probe: Part, found: Any, *, whole: bool) -> Iterator[Looked]:
+    def _with_block(self, block: Data, probe: Part, found: Any, *, whole: bool) -> Iterator[ProbeBatch]:
         """Join the other side with some rows of the indexed one: of all its rows, where they fit."""
         backend, first = self.work.backend, 0
         with self.work.claim(0) as held:
@@ -215,7 +215,7 @@ class LocalJoin:
                         waiting += [backend.slice(some, half, some.rows), backend.slice(some, 0, half)]
                         continue
                     with claim:
-                        yield Looked(some.rows, self._rows_made(matches, index, block), block.rows)
+                        yield ProbeBatch(some.rows, self._rows_made(matches, index, block), block.rows)
                         self._looked = True
                         if found is not None:
                             found[first : first + some.rows] |= matches.found
@@ -242,7 +242,7 @@ class LocalJoin:
             matches = self._match(index, block, some, keep=keep)
             held = int(getattr(matches, "held_bytes", 0))
             if held > self.work.workspace.budget.remaining_bytes:
-                self.work.give_way(held)
+                self.work.evict(held)
             claim.resize(claim.nbytes + held)
         except self.work.workspace.out_of_memory:
             claim.release()
@@ -268,7 +268,7 @@ class LocalJoin:
         keys = backend.select(block, self.keys[self.build])
         need = backend.index_bytes(keys)
         if need > self.work.workspace.budget.remaining_bytes:
-            self.work.give_way(need)
+            self.work.evict(need)
         held.resize(need)
         self._index_bytes = need
         with span("index", "algorithm", bytes=keys.nbytes):

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...backends.protocol.join_columns import JoinSpec
 from ...units import format_bytes, format_count, format_seconds
-from .distribution import Meeting, expected_rows, may_split
+from .distribution import JoinDistribution, expected_rows, may_split
 from .passes import (
     Int64s,
     JoinCosts,
@@ -38,7 +38,7 @@ class JoinMemory:
         1 where all is joined at once, 0 where it does not stay in memory.
     peaks : ndarray
         Of each rank.
-    gives_way : bool
+    evicts : bool
         Whether tables that are not in use have to give way for that.
     result_bytes : float
         Of the result on all ranks, as it is expected.
@@ -50,7 +50,7 @@ class JoinMemory:
 
     passes: int
     peaks: Numbers
-    gives_way: bool
+    evicts: bool
     result_bytes: float
     notes: tuple[str, ...]
     needed: Numbers
@@ -58,7 +58,7 @@ class JoinMemory:
 
 def join_memory(
     spec: JoinSpec,
-    meeting: Meeting,
+    meeting: JoinDistribution,
     build: str,
     sizes: Int64s,
     costs: JoinCosts,
@@ -71,7 +71,7 @@ def join_memory(
     Parameters
     ----------
     spec : JoinSpec
-    meeting : Meeting
+    meeting : JoinDistribution
     build : str
         The side that is indexed.
     sizes : ndarray of int64, shape (size, 10)

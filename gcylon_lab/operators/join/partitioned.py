@@ -14,7 +14,7 @@ from ...engine.exchange.buckets import MASK_ROW_BYTES, BucketRoute
 from ...engine.exchange.counting import go_on, memory_named
 from ...engine.exchange.exchange import Counted, exchange_counted, exchange_table
 from ...engine.exchange.steps import Step
-from ...engine.exec.agreement import VoteKind
+from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.store.part import Part
 from ...errors import BudgetExceeded
@@ -38,7 +38,7 @@ SIDES = ("left", "right")
 def make_room_for_passes(operation: Operation, memory: JoinMemory, sizes: Int64s) -> None:
     """Let tables that are not in use give way, if the plan needs their memory; ``sizes`` as in `join_memory`."""
     workspace = operation.workspace
-    if memory.gives_way:
+    if memory.evicts:
         limit, used, beside = (int(n) for n in sizes[operation.rank, 4:7])
         needed = int(memory.peaks[operation.rank]) - (used - beside)
         workspace.make_room(needed, limit, operation.not_in_use())
@@ -59,7 +59,7 @@ class _Side:
     nbytes: Int64s
 
 
-class PassExchange:
+class PartitionExchange:
     """Brings rows of some buckets of both sides to where they meet.
 
     Parameters
@@ -105,7 +105,7 @@ class PassExchange:
                     side.route.learn(side.step, side.part, max(1, _piece_rows(side.part, chunk_bytes)))
         except BudgetExceeded:
             fits = False
-        if not self._operation.vote(VoteKind.COUNT, (fits,))[:, 0].all():
+        if not self._operation.vote(AgreementKind.COUNT, (fits,))[:, 0].all():
             self.drop()
             return False
         for side in self._sides.values():
@@ -181,14 +181,14 @@ class PassExchange:
             side.route.drop()
 
 
-class PassJoin:
+class PartitionedJoin:
     """A join in passes, as far as it stays in memory.
 
     Parameters
     ----------
     local : LocalJoin
         Takes in the result.
-    exchange : PassExchange
+    exchange : PartitionExchange
         Which has learned.
     sizes : JoinSizes
         What was counted, with the result as it is expected.
@@ -199,13 +199,13 @@ class PassJoin:
     Attributes
     ----------
     passes : int
-        That are done, and are foreseen.
+        That are done, and are estimated.
     peaks, results : ndarray, shape (size,)
-        Of each rank, as they are foreseen.
+        Of each rank, as they are estimated.
     """
 
     def __init__(
-        self, local: LocalJoin, exchange: PassExchange, sizes: JoinSizes, costs: JoinCosts, limits: Int64s
+        self, local: LocalJoin, exchange: PartitionExchange, sizes: JoinSizes, costs: JoinCosts, limits: Int64s
     ) -> None:
         self._local, self._work, self._operation = local, local.work, local.work.operation
         self._exchange, self._sizes, self._costs = exchange, sizes, costs
@@ -214,11 +214,11 @@ class PassJoin:
         self.done, self.passes = 0, 0
         self.peaks = self.results = np.zeros(len(limits))
 
-    def foresee(self, first: int) -> bool:
+    def predict(self, first: int) -> bool:
         """Collective: all ranks call it. Plan the passes from a bucket on; False where they do not all fit."""
         record, budget = self._operation.record, self._work.workspace.budget
         peak = max(record.measured_peak_bytes, budget.window_peak_bytes)
-        votes = self._operation.vote(VoteKind.COUNT, (budget.used_bytes, self._local.result.nbytes, peak))
+        votes = self._operation.vote(AgreementKind.COUNT, (budget.used_bytes, self._local.result.nbytes, peak))
         used, made, peaks = votes[:, :3].astype(np.float64).T
         expected = self._sizes.results[:first].sum(axis=0)
         factor = np.where(expected > 0, made / np.maximum(expected, 1.0), 1.0)
@@ -235,7 +235,7 @@ class PassJoin:
         return True
 
     def step(self, first: int, check: Callable[[Mapping[str, Part]], None]) -> int:
-        """Collective: all ranks call it. Do the pass that was foreseen; the bucket at which the next one begins.
+        """Collective: all ranks call it. Do the pass that was estimated; the bucket at which the next one begins.
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class PassJoin:
         self._local.coming_bytes = self._coming
         for looked in self._local.run(parts["left"], parts["right"], 1):
             if looked.pairs * self._costs.out_row_bytes > work.room():
-                work.kept_free_bytes = None  # far more than was foreseen: staged like any other
+                work.kept_free_bytes = None  # far more than was estimated: staged like any other
         for part in parts.values():
             work.forget(part)
         self._local.coming_bytes = 0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ...backends.protocol.schema import Schema
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part
 
 
-def of_one_schema(work: LocalWork, made: Part, schema: Schema) -> list[Chunk]:
+def of_one_schema(work: LocalExecutor, made: Part, schema: Schema) -> list[Chunk]:
     """The chunks of a result, which is used up: those made before a row was missing have narrower dtypes."""
     if all(chunk.schema == schema for chunk in made.chunks):
         return made.chunks
@@ -22,7 +22,7 @@ def of_one_schema(work: LocalWork, made: Part, schema: Schema) -> list[Chunk]:
     return result.chunks
 
 
-def _widen(work: LocalWork, chunk: Chunk, result: Part) -> None:
+def _widen(work: LocalExecutor, chunk: Chunk, result: Part) -> None:
     """Bring rows to the dtypes of a result; an int that float64 does not hold is an error."""
     schema = result.schema
     alone = Part(work.workspace, chunk.schema, [chunk])

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.schema import Schema
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.store.part import Part
 from ...memory.budget import Reservation
 
 
 def chosen_rows(
-    work: LocalWork, part: Part, condition: Expression, schema: Schema
+    work: LocalExecutor, part: Part, condition: Expression, schema: Schema
 ) -> Iterator[tuple[Data, Reservation]]:
     """Some of the rows, as columns of a schema, each piece under a claim; the part is used up."""
     backend = work.backend

@@ -17,7 +17,7 @@ from ...engine.exchange.steps import local_plan
 from ...engine.exec.invocation import Request
 from ...engine.exec.iter_chunks import reading_bytes
 from ...engine.exec.keys import check_columns
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation, run_verb
 from ...engine.plan.plan import Plan
@@ -28,7 +28,7 @@ from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, BudgetExceeded, GcylonError, UnsupportedDtype
 from ...memory.budget import exceeded
 from ...units import format_bytes
-from ..io.ingest import check_values, take_in
+from ..io.ingest import check_values, ingest
 
 _EACH_ROW = "because each rank works on its own rows"
 
@@ -174,7 +174,7 @@ def _each_piece(
     shared : set of labels, optional
         The columns that are made; the others are views of the input's, and not paid for twice on the device tier.
     """
-    work = LocalWork(operation, operation.verb.capitalize())
+    work = LocalExecutor(operation, operation.verb.capitalize())
     work.make_room(part.nbytes / max(part.rows, 1) + made_row_bytes, part.rows)
     result = work.new_result(schema or operation.schema)
     schemas: dict[Schema, int] = {}
@@ -210,7 +210,7 @@ def _each_piece(
 
 
 def _pieces_with_claims(
-    work: LocalWork, part: Part, schema: Schema, rows: int, *, apart: bool
+    work: LocalExecutor, part: Part, schema: Schema, rows: int, *, apart: bool
 ) -> Iterator[tuple[Data, object]]:
     """Pieces of a part, and where ``apart`` asks for it the claim on those that are views of a device chunk."""
     waiting = list(part.chunks)
@@ -300,7 +300,7 @@ def mapped(
 
     name = getattr(function, "__qualname__", type(function).__name__)
     request = Request("map_parts", {"f": name, "by_chunk": by_chunk}, part, "auto", config, timeout_s, check)
-    return take_in(workspace, request, make)
+    return ingest(workspace, request, make)
 
 
 def _advise_chunks(error: BudgetExceeded) -> None:

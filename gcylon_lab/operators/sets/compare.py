@@ -15,11 +15,11 @@ from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import RangeRoute
 from ...engine.exchange.steps import Step
-from ...engine.exec.agreement import VoteKind
+from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.align_schemas import Sides, agree_sides, common_schema, first_rows
 from ...engine.exec.invocation import Request
 from ...engine.exec.iter_chunks import pieces_ahead
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part
@@ -124,13 +124,13 @@ def _cut_alike(operation: Operation, right: Part, sides: Sides) -> Part:
 
 def _in_order(operation: Operation, left: Part, right: Part, schema: Schema, sides: Sides) -> str:
     """Collective: all ranks call it. The first row in global order in which two tables differ that are cut alike."""
-    work = LocalWork(operation, "Comparing rows")
+    work = LocalExecutor(operation, "Comparing rows")
     if right is not operation.request.others[0]:
         work.adopt(right)
     work.make_room(0.0, 0)
     found = _first_here(work, left, right, schema)
     here = int(sides.rows[0][: operation.rank].sum())
-    votes = operation.vote(VoteKind.COUNT, (-1,) if found is None else (here + found[0],))
+    votes = operation.vote(AgreementKind.COUNT, (-1,) if found is None else (here + found[0],))
     places = votes[:, 0]
     if (places < 0).all():
         return ""
@@ -140,7 +140,7 @@ def _in_order(operation: Operation, left: Part, right: Part, schema: Schema, sid
     return f"Row {format_count(int(places[rank]))} differs: {words}."
 
 
-def _first_here(work: LocalWork, left: Part, right: Part, schema: Schema) -> tuple[int, str] | None:
+def _first_here(work: LocalExecutor, left: Part, right: Part, schema: Schema) -> tuple[int, str] | None:
     """The first row of this rank in which two parts differ, and in words how."""
     backend, first = work.backend, 0
     row_bytes = sum(part.nbytes / max(part.rows, 1) for part in (left, right))
@@ -158,7 +158,9 @@ def _first_here(work: LocalWork, left: Part, right: Part, schema: Schema) -> tup
     return None
 
 
-def _side_by_side(work: LocalWork, left: Part, right: Part, schema: Schema, rows: int) -> Iterator[tuple[Data, Data]]:
+def _side_by_side(
+    work: LocalExecutor, left: Part, right: Part, schema: Schema, rows: int
+) -> Iterator[tuple[Data, Data]]:
     """The rows of two parts in pieces of the same rows."""
     backend = work.backend
     others = work.pieces(right, schema, rows)
@@ -183,7 +185,7 @@ def _in_words(operation: Operation, a: Data, b: Data, row: int, column: Label) -
 def _as_multisets(operation: Operation, left: Part, right: Part, sides: Sides, schema: Schema) -> str:
     """Collective: all ranks call it. A row that does not stand as often in one table as in the other."""
     counted = counted_rows(operation, left, right, sides, schema, every=True)
-    work = LocalWork(operation, "Comparing rows")
+    work = LocalExecutor(operation, "Comparing rows")
     work.adopt(counted.part)
     unlike = col(counted.first) != col(counted.second) + col(counted.second)
     different, words = 0, ""
@@ -192,7 +194,7 @@ def _as_multisets(operation: Operation, left: Part, right: Part, sides: Sides, s
             if made.rows and not words:
                 words = _counts_in_words(operation, made, counted.first, counted.second)
             different += made.rows
-    votes = operation.vote(VoteKind.COUNT, (different,))
+    votes = operation.vote(AgreementKind.COUNT, (different,))
     total = int(votes[:, 0].sum())
     if not total:
         return ""

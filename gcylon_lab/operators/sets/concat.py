@@ -18,7 +18,7 @@ from ...engine.exchange.routes import RangeRoute
 from ...engine.exchange.steps import Step, local_plan
 from ...engine.exec.align_schemas import agree_sides, common_schema, spread_of
 from ...engine.exec.invocation import Request
-from ...engine.exec.local_executor import PIECES_IN_LIMIT, LocalWork
+from ...engine.exec.local_executor import PIECES_IN_LIMIT, LocalExecutor
 from ...engine.exec.operation import Int64s, Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.estimate import target_rows
@@ -109,7 +109,7 @@ def require_choices(*, join: str, order: str) -> None:
 def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Part:
     """Collective: all ranks call it. On each rank its rows of some tables, one after the other: without a copy, but for
     what is staged of them where the strategy says that the result is held."""
-    workspace, work = operation.workspace, LocalWork(operation, "Appending tables")
+    workspace, work = operation.workspace, LocalExecutor(operation, "Appending tables")
     shown = [_shown(work, part, schema) for part in parts]
     below = sum(part.staged_bytes for part in parts) if work.holds_result else 0
     work.make_room(float(below), 1)
@@ -129,7 +129,7 @@ def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Par
     return result
 
 
-def _held(work: LocalWork, chunks: Sequence[Chunk], back_bytes: int) -> list[Chunk]:
+def _held(work: LocalExecutor, chunks: Sequence[Chunk], back_bytes: int) -> list[Chunk]:
     """Chunks on the device tier: of those that are staged the result has a copy, and the tables stay as they are."""
     workspace, budget = work.workspace, work.workspace.budget
     used, needed = budget.used_bytes, needed_for(chunks, 1)
@@ -177,7 +177,7 @@ def does_not_hold(
     return exceeded(what, needed, used, limit, rank=rank, would_do=would_do)
 
 
-def _shown(work: LocalWork, part: Part, schema: Schema) -> ShownPart:
+def _shown(work: LocalExecutor, part: Part, schema: Schema) -> ShownPart:
     """A part with the columns of a schema: those that it lacks are missing in all of its rows."""
     workspace = work.workspace
     same = {name: name for name in part.schema.names if name in schema}
@@ -196,7 +196,7 @@ def _shown(work: LocalWork, part: Part, schema: Schema) -> ShownPart:
 
 def _in_global_order(operation: Operation, parts: Sequence[Part], schema: Schema, rows: Int64s) -> Part:
     """Collective: all ranks call it. Cut the tables, one after the other, evenly over the ranks."""
-    work, rank = LocalWork(operation, "Appending tables"), operation.rank
+    work, rank = LocalExecutor(operation, "Appending tables"), operation.rank
     work.make_room(0.0, 0)
     made: list[Part] = []
     plans: list[Plan] = []

@@ -15,7 +15,7 @@ from ...engine.exec.align_schemas import require_same_names
 from ...engine.exec.invocation import Request
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
-from ...engine.plan.estimate import as_used, foresee_exchange
+from ...engine.plan.estimate import as_used, estimate_exchange
 from ...engine.plan.plan import Plan, check_strategy
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
@@ -37,7 +37,7 @@ Infos = Sequence[Mapping[str, Any]]
 _LOCAL = "because equal rows are on one rank already"
 
 
-def foresee_sets(
+def estimate_sets(
     verb: str,
     tables: Sequence[Infos],
     config: GcylonConfig,
@@ -92,12 +92,12 @@ def _met(verb: str, left: Infos, right: Infos, config: GcylonConfig, strategy: s
     if size == 1 or (spread[0] is not None and spread[0] == spread[1]):
         return _grouped(verb, both, _local(verb, both, config, strategy, _LOCAL), config)
     if spread == [None, None]:
-        plan = foresee_exchange("shuffle", both, config, strategy=strategy, on=keys)
+        plan = estimate_exchange("shuffle", both, config, strategy=strategy, on=keys)
         return _grouped(verb, both, replace(plan, notes=(PARTIAL, *plan.notes)), config)
     stays = staying(spread, [sum(i["nbytes"] for i in infos) for infos in (left, right)])
     by = spread[stays]
     assert by is not None
-    plan = foresee_exchange("shuffle", (left, right)[1 - stays], config, strategy=strategy, on=by)
+    plan = estimate_exchange("shuffle", (left, right)[1 - stays], config, strategy=strategy, on=by)
     return _grouped(verb, both, replace(plan, notes=(staying_note(stays, by), *plan.notes)), config)
 
 
@@ -200,7 +200,7 @@ def _in_global_order(tables: Sequence[Infos], config: GcylonConfig, strategy: st
         total = sum(widths)
         if not total:
             continue
-        plans.append(foresee_exchange("repartition", there, config, strategy=strategy, rows_per_rank=widths))
+        plans.append(estimate_exchange("repartition", there, config, strategy=strategy, rows_per_rank=widths))
         if plans[-1].strategy != "staged":
             nbytes = sum(i["nbytes"] for i in infos)
             made = [more + nbytes * width // total for more, width in zip(made, widths, strict=True)]
@@ -219,7 +219,7 @@ def plan_sets(
     check: Callable[[], None],
     **arguments: Any,
 ) -> Plan:
-    """Collective: all ranks call it. Share what each rank knows of some tables, and `foresee_sets`.
+    """Collective: all ranks call it. Share what each rank knows of some tables, and `estimate_sets`.
 
     Parameters
     ----------
@@ -231,7 +231,7 @@ def plan_sets(
     config : GcylonConfig, optional
         Rank 0's live one by default.
     strategy, check, **arguments
-        See `Request`, and `foresee_sets`.
+        See `Request`, and `estimate_sets`.
 
     Returns
     -------
@@ -243,7 +243,7 @@ def plan_sets(
         texts = workspace.transport.share(json.dumps(list(infos)).encode())
         tables = list(zip(*(json.loads(text) for text in texts), strict=True))
         try:
-            plans.append(foresee_sets(verb, tables, operation.config, strategy=strategy, **arguments))
+            plans.append(estimate_sets(verb, tables, operation.config, strategy=strategy, **arguments))
         except GcylonError as error:
             raise agreed(error) from None  # of numbers that all ranks share: all raise it
         return part

@@ -18,7 +18,7 @@ from ...engine.exchange.steps import shuffled
 from ...engine.exec.align_schemas import Sides, agree_sides, common_schema, new_label, spread_of
 from ...engine.exec.invocation import Request
 from ...engine.exec.keys import require_columns
-from ...engine.exec.local_executor import LocalWork
+from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_operation
 from ...engine.plan.plan import Plan
@@ -94,7 +94,7 @@ class _SetOperation:
         if verb == "union":
             return self._distinct(left, right, sides)
         counted = counted_rows(self.operation, left, right, sides, self.schema, every=self.every)
-        work = LocalWork(self.operation, "Choosing rows")
+        work = LocalExecutor(self.operation, "Choosing rows")
         work.adopt(counted.part)
         result = work.new_part(self.schema)
         if self.every:
@@ -166,7 +166,7 @@ def counted_rows(
         require_equality(schema)
         steps = _counting(schema, mark, every=every)
     parts, moved, spread = meet(operation, left, right, sides)
-    work = LocalWork(operation, "Telling two tables apart")
+    work = LocalExecutor(operation, "Telling two tables apart")
     for part in moved:
         work.adopt(part)
 
@@ -236,7 +236,7 @@ def staying_note(stays: int, keys: Sequence[Label]) -> str:
 
 
 def _repeated(
-    work: LocalWork, counted: Counted, schema: Schema, wanted: Expression
+    work: LocalExecutor, counted: Counted, schema: Schema, wanted: Expression
 ) -> Iterator[tuple[Data, Reservation]]:
     """Each row as often as an expression says; the part is used up."""
     backend, part = work.backend, counted.part
@@ -257,7 +257,7 @@ def _repeated(
             yield from _blocks(work, backend.select(piece, schema.names), ends, count, row_bytes)
 
 
-def _expect_blocks(work: LocalWork, count: int, pieces: float, row_bytes: float, made_row_bytes: float) -> None:
+def _expect_blocks(work: LocalExecutor, count: int, pieces: float, row_bytes: float, made_row_bytes: float) -> None:
     """Predict repeating the rows of some pieces, each to so many: beside a block stands what was made before it."""
     step = _block_rows(work, row_bytes)
     before = count * (pieces - 1)
@@ -265,11 +265,13 @@ def _expect_blocks(work: LocalWork, count: int, pieces: float, row_bytes: float,
         work.expect_now(work.kept_bytes((before + start) * made_row_bytes) + rows * (2 * row_bytes + 16))
 
 
-def _block_rows(work: LocalWork, row_bytes: float) -> int:
+def _block_rows(work: LocalExecutor, row_bytes: float) -> int:
     return work.piece_rows(row_bytes, row_bytes + 16)
 
 
-def _blocks(work: LocalWork, data: Data, ends: Any, count: int, row_bytes: float) -> Iterator[tuple[Data, Reservation]]:
+def _blocks(
+    work: LocalExecutor, data: Data, ends: Any, count: int, row_bytes: float
+) -> Iterator[tuple[Data, Reservation]]:
     """The repeated rows of a piece, block by block; where one does not fit, its halves."""
     step = _block_rows(work, row_bytes)
     waiting = [(start, min(start + step, count)) for start in range(0, count, step)][::-1]

@@ -10,7 +10,7 @@ import numpy as np
 from ...backends.host.sorting import sort_scratch_bytes
 from ...backends.protocol.sorting import device_scratch_bytes
 from ...engine.plan.costs import COSTS, Costs, Numbers, Pieces, expected_results
-from ...engine.plan.table_stats import FAST_CHUNK_BYTES, Shapes
+from ...engine.plan.table_stats import FAST_CHUNK_BYTES, TableStats
 
 ORDER_BYTES = 8
 _COLUMN_BYTES = 8
@@ -39,14 +39,14 @@ class SortCosts(Costs):
 
     Parameters
     ----------
-    shapes : Shapes
+    shapes : TableStats
     strategy : str
         direct, chunked or staged.
     results : tuple of int, optional
         Bytes that arrive on each rank, where they have been counted.
     """
 
-    def __init__(self, shapes: Shapes, strategy: str, results: tuple[int, ...] | None = None) -> None:
+    def __init__(self, shapes: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> None:
         super().__init__(replace(shapes, verb="shuffle"), strategy)
         self._on_gpu = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES
         self._presorts = not self._on_gpu
@@ -118,7 +118,7 @@ def largest_bucket(joining_bytes: float, share: float, looked_at: float) -> floa
     return float(joining_bytes * share * (1 + more))
 
 
-def sample_rows(shapes: Shapes) -> list[int]:
+def sample_rows(shapes: TableStats) -> list[int]:
     """How many rows of each rank are looked at: it does not depend on strategies, so that all of them cut alike."""
     total, size = sum(shapes.rows), shapes.size
     wanted = min(max(total // _ONE_IN, _LEAST_A_RANK * size), _MOST_A_RANK * size)

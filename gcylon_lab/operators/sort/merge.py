@@ -9,12 +9,12 @@ from ...backends.host.sorting import sort_order, take_rows
 from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.schema import Schema
 from ...backends.protocol.sorting import SortKey
-from ...engine.store.async_stager import Leaving
+from ...engine.store.async_stager import AsyncStager
 from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...memory.budget import Reservation
-from ...memory.tiers.staging_tier import LowerFile
+from ...memory.tiers.staging_tier import StagingFile
 from ...profiling import span
 from .costs import ALL_SHARE, ORDER_BYTES, RUN_SHARE, bucket_count, largest_bucket
 from .splitters import Buckets, make_buckets, sample_positions, take_sample
@@ -44,9 +44,9 @@ class Sorter:
         self._schema = schema
         self._keys = keys
         self._key_schema = schema.select([key.name for key in keys])
-        self._file: LowerFile | None = None
+        self._file: StagingFile | None = None
         self._merges = workspace.backend.sorts_before_sending
-        self._leaving = Leaving(workspace, schema)
+        self._leaving = AsyncStager(workspace, schema)
 
     def sort_here(self, part: Part, *, may_stage: bool) -> list[Chunk]:
         """Sort a part on the device tier, which is given up; where that does not fit, its rows are staged for it.
@@ -134,7 +134,7 @@ class Sorter:
         if record is not None:
             record.predicted_peak_bytes = max(record.predicted_peak_bytes, used + int(nbytes))
 
-    def _add_run(self, run: list[Chunk], buckets: Buckets, parts: list[list[Chunk]], file: LowerFile) -> None:
+    def _add_run(self, run: list[Chunk], buckets: Buckets, parts: list[list[Chunk]], file: StagingFile) -> None:
         """Sort chunks together into the buckets; where that takes more than was expected, half of them at a time."""
         workspace = self._workspace
         try:

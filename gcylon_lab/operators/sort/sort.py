@@ -13,7 +13,7 @@ from ...backends.protocol.scalars import check_choice
 from ...backends.protocol.sorting import SortKey, require_sortable
 from ...config import GcylonConfig
 from ...engine.exchange.exchange import exchange_table
-from ...engine.exchange.rounds import Outgoing
+from ...engine.exchange.rounds import SendBatch
 from ...engine.exchange.routes import HashRoute
 from ...engine.exec.agreement import agreed
 from ...engine.exec.invocation import Request
@@ -146,7 +146,7 @@ class SortRoute(HashRoute):
         cuts = splitters.cuts(self._first + first_row)
         return workspace.backend.split_ids(piece, self._sort_keys, splitters.keys, cuts)
 
-    def split(self, workspace: Workspace, piece: Data, first_row: int) -> Outgoing:
+    def split(self, workspace: Workspace, piece: Data, first_row: int) -> SendBatch:
         """Sort a piece, in a copy of its own, or only reorder it by rank."""
         backend = workspace.backend
         if not backend.sorts_before_sending:
@@ -160,7 +160,7 @@ class SortRoute(HashRoute):
         offsets = np.concatenate(([0], np.cumsum(counts)))
         if data.nbytes <= reservation.nbytes:
             reservation.resize(data.nbytes)
-        return Outgoing(data, offsets[:-1], offsets[1:], reservation)
+        return SendBatch(data, offsets[:-1], offsets[1:], reservation)
 
     def _ids_at(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
         if self._ids is None:

@@ -20,9 +20,9 @@ from ...backends.host.sorting import (
 from ...backends.protocol.data import Columns, Data, concat_columns, empty_columns
 from ...backends.protocol.schema import Schema
 from ...backends.protocol.sorting import SortKey
-from ...engine.exec.agreement import VoteKind
+from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.operation import Operation
-from ...engine.plan.table_stats import Shapes
+from ...engine.plan.table_stats import TableStats
 from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
@@ -65,7 +65,7 @@ def sample_positions(rank: int, rows: int, count: int) -> Int64s:
     return edges[:-1] + (within * np.diff(edges)).astype(np.int64)
 
 
-def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], shapes: Shapes) -> Splitters:
+def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], shapes: TableStats) -> Splitters:
     """Collective: all ranks call it. Share a sample of the keys, and cut it into equal shares.
 
     Parameters
@@ -75,7 +75,7 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
     part : Part
         The rows of this rank.
     keys : sequence of SortKey
-    shapes : Shapes
+    shapes : TableStats
         As all ranks know them.
 
     Raises
@@ -90,7 +90,7 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
         rows = sample_positions(rank, part.rows, counts[rank])
         mine = take_sample(workspace, part.chunks, schema, rows)
         text = b"".join(packing.pack(mine))
-        operation.vote(VoteKind.COUNT, (mine.rows,))  # a rank that failed so far tells it here: no vote is shared
+        operation.vote(AgreementKind.COUNT, (mine.rows,))  # a rank that failed so far tells it here: no vote is shared
         texts = workspace.transport.share(text)
         shared = sum(map(len, texts))
         needed = 0 if workspace.backend.on_gpu else 2 * shared + sort_scratch_bytes(sum(counts), shared)

@@ -28,7 +28,7 @@ PlanAt = Callable[[GcylonConfig], Plan]
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class StrategyThreshold:
     """From this limit up the strategy is this one, or a better one."""
 
     limit_bytes: int
@@ -40,7 +40,7 @@ def without_ceilings(tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[
     return {name: [{**info, "ceiling_bytes": _NO_CEILING} for info in infos] for name, infos in tables.items()}
 
 
-def turns(plan_at: PlanAt, config: GcylonConfig, nbytes: int) -> list[Turn]:
+def turns(plan_at: PlanAt, config: GcylonConfig, nbytes: int) -> list[StrategyThreshold]:
     """Return the limits at which the strategy changes, smallest first; the first is the least that does at all.
 
     Parameters
@@ -53,25 +53,27 @@ def turns(plan_at: PlanAt, config: GcylonConfig, nbytes: int) -> list[Turn]:
         Of what is involved on all ranks: far above it nothing changes.
     """
     most = max(_ROOM * nbytes, GIB)
-    found: list[Turn] = []
+    found: list[StrategyThreshold] = []
     for wanted in range(len(_ORDER)):
         limit = _least_for_good(lambda n, wanted=wanted: _place(plan_at, config, n) >= wanted, most)  # type: ignore[misc]
         if limit is None:
             break
         strategy = _ORDER[_place(plan_at, config, limit)]
         if not found or strategy != found[-1].strategy:
-            found.append(Turn(limit, strategy))
+            found.append(StrategyThreshold(limit, strategy))
     return found
 
 
-def dip(plan_at: PlanAt, config: GcylonConfig, found: Sequence[Turn], now: int) -> Turn | None:
+def non_monotonic_range(
+    plan_at: PlanAt, config: GcylonConfig, found: Sequence[StrategyThreshold], now: int
+) -> StrategyThreshold | None:
     """Return where, above the limit in force, less fits than under it: from which limit on, and what; None if nowhere.
 
     Parameters
     ----------
     plan_at, config
         As for `turns`.
-    found : sequence of Turn
+    found : sequence of StrategyThreshold
         From `turns`.
     now : int
         The limit in force.
@@ -81,10 +83,10 @@ def dip(plan_at: PlanAt, config: GcylonConfig, found: Sequence[Turn], now: int) 
     lower = (int(end / more) for more in _ABOVE)
     within = next((n for n in lower if n > now and _place(plan_at, config, n) < here), None) if here > 0 else None
     start = None if within is None else _least(lambda n: _place(plan_at, config, n) < here, within, now)
-    return None if start is None else Turn(start, _ORDER[max(_place(plan_at, config, start), 0)])
+    return None if start is None else StrategyThreshold(start, _ORDER[max(_place(plan_at, config, start), 0)])
 
 
-def better_below(plan_at: PlanAt, config: GcylonConfig, now: int) -> Turn | None:
+def better_below(plan_at: PlanAt, config: GcylonConfig, now: int) -> StrategyThreshold | None:
     """Return a limit somewhat below the one in force under which more fits than under it; None where there is none.
 
     Parameters
@@ -97,7 +99,7 @@ def better_below(plan_at: PlanAt, config: GcylonConfig, now: int) -> Turn | None
     here = _place(plan_at, config, now)
     lower = (_rounded_up(now / more) for more in _ABOVE if now / more >= LEAST)
     better = ((n, _place(plan_at, config, n)) for n in lower)
-    return next((Turn(n, _ORDER[place]) for n, place in better if n < now and place > here), None)
+    return next((StrategyThreshold(n, _ORDER[place]) for n, place in better if n < now and place > here), None)
 
 
 def _least_for_good(holds: Callable[[int], bool], most: int) -> int | None:
@@ -144,14 +146,14 @@ def limit_now(config: GcylonConfig, infos: Sequence[Mapping[str, Any]]) -> int:
 
 
 def limits_text(
-    found: Sequence[Turn], config: GcylonConfig, infos: Sequence[Mapping[str, Any]], chosen: str = "",
-    less: Turn | None = None, more: Turn | None = None,
+    found: Sequence[StrategyThreshold], config: GcylonConfig, infos: Sequence[Mapping[str, Any]], chosen: str = "",
+    less: StrategyThreshold | None = None, more: StrategyThreshold | None = None,
 ) -> str:  # fmt: skip
     """Return the limits around the one in force in a sentence; empty where no limit changes anything.
 
     Parameters
     ----------
-    found : sequence of Turn
+    found : sequence of StrategyThreshold
         From `turns`.
     config : GcylonConfig
         As it is now.
@@ -160,9 +162,9 @@ def limits_text(
     chosen : str, optional
         The strategy of the plan under this config. Where a limit below the table's size leaves its input on disk, a
         strategy can fit that a somewhat larger limit, which holds the input, has no room for.
-    less : Turn, optional
-        From `dip`: where that is so.
-    more : Turn, optional
+    less : StrategyThreshold, optional
+        From `non_monotonic_range`: where that is so.
+    more : StrategyThreshold, optional
         From `better_below`: the same, seen from such a larger limit.
     """
     if not found:
@@ -187,7 +189,7 @@ def limits_text(
     return " ".join(text for text in (said, _less_text(less, found, chosen) if less else "", more_text) if text)
 
 
-def _less_text(less: Turn, found: Sequence[Turn], chosen: str) -> str:
+def _less_text(less: StrategyThreshold, found: Sequence[StrategyThreshold], chosen: str) -> str:
     end = next(turn.limit_bytes for turn in found if _ORDER.index(turn.strategy) >= _ORDER.index(chosen))
     return (
         f"Between {format_size(less.limit_bytes)} and {format_size(end)} it is {less.strategy}, not {chosen}: such "

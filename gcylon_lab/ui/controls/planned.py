@@ -10,9 +10,9 @@ from ...backends.protocol.join_columns import HOWS, join_spec
 from ...config import GcylonConfig
 from ...engine.plan.plan import STRATEGIES, Alternative, Plan
 from ...errors import ArgumentError, GcylonError
-from ...operators.estimate import foresee
-from ...operators.join.estimate import foresee_join
-from ...operators.sets.estimate import foresee_sets
+from ...operators.estimate import estimate_verb
+from ...operators.join.estimate import estimate_join
+from ...operators.sets.estimate import estimate_sets
 
 Infos = Sequence[Mapping[str, Any]]
 
@@ -73,17 +73,17 @@ class Planned:
         if self.verb in WITH_OTHER and self.other not in tables:
             raise ArgumentError(f"{self.verb} needs a second table.", advice="Choose one beside the first.")
         if self.verb in WITH_OTHER[1:]:
-            return foresee_sets(self.verb, [infos, tables[self.other]], config, strategy=self.strategy)
+            return estimate_sets(self.verb, [infos, tables[self.other]], config, strategy=self.strategy)
         if self.verb == "join":
             right = tables[self.other]
             spec = join_spec(
                 infos[0]["columns"], right[0]["columns"], self.how, self._on, None, None, ("_x", "_y"), False, None
             )
-            return foresee_join(spec, infos, right, config, strategy=self.strategy)
+            return estimate_join(spec, infos, right, config, strategy=self.strategy)
         keys = list(self.keys) if self.verb in WITH_KEYS else []
         asked = [("size", None)] * (self.verb == "groupby")
         on = keys or None if self.verb in DISTINCT else keys
-        return foresee(self.verb, infos, config, strategy=self.strategy, on=on, root=self.root, asked=asked)
+        return estimate_verb(self.verb, infos, config, strategy=self.strategy, on=on, root=self.root, asked=asked)
 
     def _alternatives(self, plan: Plan, tables: Mapping[str, Infos], config: GcylonConfig) -> tuple[Alternative, ...]:
         """Plans of verbs that are made of several say nothing of the other strategies: each is planned too."""

@@ -19,9 +19,9 @@ from ..live.worker import Worker
 from .compare_box import CompareBox
 from .limit_sweep import (
     better_below,
-    dip,
     limit_now,
     limits_text,
+    non_monotonic_range,
     switches_text,
     turns,
     without_ceilings,
@@ -244,7 +244,7 @@ def _changes(planned: Planned, tables: Mapping[str, Infos], config: GcylonConfig
         plan_at = lambda other: planned._plan(roomy, other)  # noqa: E731
         found = turns(plan_at, config, nbytes)
         now = limit_now(config, infos)
-        less = dip(plan_at, config, found, now) if plan else None
+        less = non_monotonic_range(plan_at, config, found, now) if plan else None
         more = better_below(plan_at, config, now)
         texts = [limits_text(found, config, infos, plan.strategy if plan else "", less, more)]
     except GcylonError:

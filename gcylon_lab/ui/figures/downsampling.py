@@ -16,7 +16,7 @@ _APART_S = 5.0
 Key = tuple[int, str, str, int, str]
 
 
-class Thinner:
+class Downsampler:
     """Thins the spans of snapshots that grow, looking at each span once.
 
     Operations of thousands of rounds record tens of thousands of spans; going through all of them for each

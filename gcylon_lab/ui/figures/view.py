@@ -168,7 +168,7 @@ def with_latest_operations(snapshots: Sequence[Snapshot], count: int, verb: str 
     return [snapshot | {"operations": latest(snapshot["operations"])} for snapshot in snapshots]
 
 
-def origin_of(snapshots: Sequence[Snapshot]) -> int:
+def provenance_of(snapshots: Sequence[Snapshot]) -> int:
     """Return the time at which the axis begins: the earliest sample or operation, in ns; 0 if there is none."""
     firsts = [int(s["samples"]["t_ns"][0]) for s in snapshots if s["samples"]["t_ns"]]
     firsts += [int(s["operations"][0]["start_ns"]) for s in snapshots if s["operations"]]
@@ -204,7 +204,7 @@ def make_view(
         Let the axis end at the next whole step, so that it stays where it is from one drawing to most next ones.
     """
     ordered = sorted(snapshots, key=lambda s: int(s["rank"]))
-    origin = origin_of(ordered) if origin_ns is None else origin_ns
+    origin = provenance_of(ordered) if origin_ns is None else origin_ns
     end = max(((int(s["now_ns"]) - origin) / 1e9 for s in ordered), default=0.0)
     until = _next_step(end, end if window_s is None else window_s) if ahead else end
     start = 0.0 if window_s is None else max(0.0, until - window_s)

@@ -9,10 +9,10 @@ from typing import Any
 
 import ipywidgets as w
 
-from ..figures.downsampling import Thinner
+from ..figures.downsampling import Downsampler
 from ..figures.finalize_dead_ranks import with_dead_ended
 from ..figures.theme import NEUTRAL, THEMES, Theme
-from ..figures.view import View, make_view, origin_of
+from ..figures.view import View, make_view, provenance_of
 from .live import LiveFigure
 from .live_widget import LiveWidget
 
@@ -37,7 +37,7 @@ class FollowingWidget(LiveWidget):
     def __init__(self, source: Any) -> None:
         super().__init__(source)
         self._origin: tuple[tuple[int, ...], int] | None = None
-        self._thinner = Thinner()
+        self._thinner = Downsampler()
         self._late = False
         self.all_due = True
         self._all_shown: tuple[float, tuple[Any, ...]] = (0.0, ())
@@ -58,7 +58,7 @@ class FollowingWidget(LiveWidget):
         raise NotImplementedError
 
     def _free(self) -> None:
-        self._thinner = Thinner()
+        self._thinner = Downsampler()
         for live in self.lives:
             live.close()
 
@@ -136,7 +136,7 @@ class FollowingWidget(LiveWidget):
             return None
         processes = tuple(int(s["pid"]) for s in self._snapshots)
         if self._origin is None or self._origin[0] != processes:
-            self._origin = (processes, origin_of(self._snapshots))
+            self._origin = (processes, provenance_of(self._snapshots))
         return self._origin[1]
 
     def _window_s(self) -> float | None:

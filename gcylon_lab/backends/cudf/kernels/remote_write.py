@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pylibcudf as plc
 
-from ...host.column_buffers import OFFSET_BYTES, planes_of, text_places
+from ...host.column_buffers import OFFSET_BYTES, planes_of, string_places
 from ...protocol.scattering import Plane
 from ...protocol.schema import Schema
 from ..columns.data import DeviceColumns, empty_array
@@ -26,7 +26,7 @@ _TEXTS_A_LAUNCH = 8  # whose addresses are passed by value
 _MASK_BYTES = 64
 
 
-def lacks_values(data: DeviceColumns) -> list[bool] | None:
+def has_missing(data: DeviceColumns) -> list[bool] | None:
     """In which columns rows lack values; None where a text has offsets that are too wide to be written."""
     found = []
     for column, array in zip(data.schema, data.arrays, strict=True):
@@ -50,7 +50,7 @@ class DeviceWriting(DeviceScattering):
 
     def __init__(self, ids: Any, n: int, edges: Sequence[int], schema: Schema) -> None:
         super().__init__(ids, n, edges)
-        self._texts = text_places(schema)
+        self._texts = string_places(schema)
         self._pieces: list[DeviceColumns] = []
         self._planes: tuple[Plane, ...] = ()
 
@@ -127,7 +127,7 @@ def _source(data: DeviceColumns, plane: Plane) -> int:
     return int(array.data().ptr) + int(array.offset()) * plane.width
 
 
-class WrittenOutput:
+class RemoteWriteOutput:
     """A result whose planes others write.
 
     Parameters
@@ -181,7 +181,7 @@ class WrittenOutput:
         if not rows:
             return DeviceColumns(schema, 0, tuple(map(empty_array, schema.columns)))
         by_kind = {(plane.column, plane.kind): buffer for plane, buffer in zip(self.planes, self.buffers, strict=False)}
-        chars = dict(zip(text_places(schema), self.buffers[len(self.planes) :], strict=True))
+        chars = dict(zip(string_places(schema), self.buffers[len(self.planes) :], strict=True))
         masks = self._masks()
         arrays = []
         for place, column in enumerate(schema):
