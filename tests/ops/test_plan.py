@@ -328,9 +328,9 @@ def test_an_operation_without_registered_costs_is_refused() -> None:
         costs_of(replace(shapes_of(), verb="join"), "direct")
 
 
-@pytest.mark.parametrize("module", ["groupby_foresight", "sort"])
+@pytest.mark.parametrize("module", ["group.groupby_estimate", "sort.sort"])
 def test_whatever_plans_or_runs_a_sort_knows_what_sorting_costs(module: str) -> None:
-    code = f"import gcylon_lab.ops.{module}; from gcylon_lab.engine.plan.costs import COSTS; print(*COSTS)"
+    code = f"import gcylon_lab.operators.{module}; from gcylon_lab.engine.plan.costs import COSTS; print(*COSTS)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == list(VERBS)
 
