@@ -227,7 +227,7 @@ def _check_names(names: Iterable[str]) -> None:
         if name not in known:
             meant = nearest(name, known)
             advice = f"Did you mean {meant}? " if meant else ""
-            raise ConfigError(f"{name!r} is no setting.", advice=f"{advice}The settings are {', '.join(known)}.")
+            raise ConfigError(f"There is no setting {name!r}.", advice=f"{advice}The settings are {', '.join(known)}.")
 
 
 def read_settings(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -280,7 +280,9 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def _read_bytes(name: str, value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise ConfigError(f"{name}={value!r} is no size.", advice="Give bytes as an int, or text such as '64MiB'.")
+        raise ConfigError(
+            f"Expected a size for {name}, got {value!r}.", advice="Give bytes as an int, or a string such as '64MiB'."
+        )
     try:
         return parse_bytes(value)
     except ValueError as error:
@@ -292,20 +294,22 @@ def _check(config: GcylonConfig) -> None:
         _range(name, getattr(config, name), 0, _MAX_BYTES, "bytes; 0 is automatic")
     fraction = config.gpu_memory_fraction
     if not isinstance(fraction, float) or not 0.0 < fraction <= 1.0:
-        raise ConfigError(f"gpu_memory_fraction={fraction!r} is out of range.", advice="It lies in (0, 1].")
+        raise ConfigError(f"gpu_memory_fraction={fraction!r} is out of range (0, 1].")
     if config.chunk_size_bytes:
         _range("chunk_size_bytes", config.chunk_size_bytes, 1024, _MAX_BYTES, "bytes; 0 lets the plan choose")
     _range("min_chunk_rows", config.min_chunk_rows, 1, 2**31 - 1, "rows")
     for name in ("allow_cpu_staging", "use_pinned_memory", "allow_disk_spill"):
         if not isinstance(getattr(config, name), bool):
-            raise ConfigError(f"{name}={getattr(config, name)!r} is no bool.", advice="It is True or False.")
+            raise ConfigError(f"{name}={getattr(config, name)!r} is invalid.", advice="Expected True or False.")
     if not isinstance(config.spill_dir, str):
-        raise ConfigError(f"spill_dir={config.spill_dir!r} is no path.", advice="Give a folder as text, or ''.")
+        raise ConfigError(
+            f"Expected a path for spill_dir, got {config.spill_dir!r}.", advice="Give a folder as a string, or ''."
+        )
 
 
 def _range(name: str, value: object, low: int, high: int, unit: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"{name}={value!r} is out of range.", advice=f"It lies in [{low}, {high}] ({unit}).")
+        raise ConfigError(f"{name}={value!r} is out of range [{low}, {high}] ({unit}).")
 
 
 def parse_flag(variable: str, text: str) -> bool:

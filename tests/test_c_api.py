@@ -98,4 +98,4 @@ def not_one() -> str:
 
 
 def test_what_is_no_communicator_is_refused() -> None:
-    assert "comm=3 is no communicator" in not_one()
+    assert "Expected a communicator for comm and no transport, got comm=3" in not_one()

@@ -41,7 +41,7 @@ def test_wrong_usage_is_two(argv, capsys):
         (["demo", "--budget", "little"], "'little' is not a size"),
         (["demo", "--files", "a.parquet"], "Name it with --key."),
         (["demo", "--out", "/proc/no/such"], "/proc/no/such cannot be made"),
-        (["bench", "shuffle", "--peers", "spark"], "spark is no peer. The peers are bare, dask."),
+        (["bench", "shuffle", "--peers", "spark"], "--peers spark is invalid. Expected bare or dask."),
         (["bench", "shuffle", "--rows", "0"], "ranks, rows and repeats are at least 1"),
     ],
 )

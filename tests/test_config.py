@@ -78,22 +78,22 @@ def test_copies_with_changes():
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"gpu_memory_limit": -1}, r"gpu_memory_limit=-1 is out of range. It lies in \[0, "),
+        ({"gpu_memory_limit": -1}, r"gpu_memory_limit=-1 is out of range \[0, "),
         ({"gpu_memory_limit": "plenty"}, "gpu_memory_limit: 'plenty' is not a size"),
-        ({"gpu_memory_limit": True}, "gpu_memory_limit=True is no size"),
-        ({"gpu_memory_limit": 1.5}, "gpu_memory_limit=1.5 is no size"),
-        ({"gpu_memory_fraction": 0.0}, r"gpu_memory_fraction=0.0 is out of range. It lies in \(0, 1\]"),
-        ({"gpu_memory_fraction": 1.01}, r"It lies in \(0, 1\]"),
-        ({"gpu_memory_fraction": float("nan")}, r"It lies in \(0, 1\]"),
-        ({"gpu_memory_fraction": True}, r"It lies in \(0, 1\]"),
-        ({"gpu_memory_fraction": "0.5"}, r"It lies in \(0, 1\]"),
-        ({"chunk_size_bytes": 1023}, r"chunk_size_bytes=1023 is out of range. It lies in \[1024, "),
-        ({"min_chunk_rows": 0}, r"min_chunk_rows=0 is out of range. It lies in \[1, "),
+        ({"gpu_memory_limit": True}, "a size for gpu_memory_limit, got True"),
+        ({"gpu_memory_limit": 1.5}, "a size for gpu_memory_limit, got 1.5"),
+        ({"gpu_memory_fraction": 0.0}, r"gpu_memory_fraction=0.0 is out of range \(0, 1\]"),
+        ({"gpu_memory_fraction": 1.01}, r"is out of range \(0, 1\]"),
+        ({"gpu_memory_fraction": float("nan")}, r"is out of range \(0, 1\]"),
+        ({"gpu_memory_fraction": True}, r"is out of range \(0, 1\]"),
+        ({"gpu_memory_fraction": "0.5"}, r"is out of range \(0, 1\]"),
+        ({"chunk_size_bytes": 1023}, r"chunk_size_bytes=1023 is out of range \[1024, "),
+        ({"min_chunk_rows": 0}, r"min_chunk_rows=0 is out of range \[1, "),
         ({"min_chunk_rows": 1.0}, "min_chunk_rows=1.0 is out of range"),
-        ({"allow_cpu_staging": 1}, "allow_cpu_staging=1 is no bool. It is True or False"),
-        ({"use_pinned_memory": "yes"}, "use_pinned_memory='yes' is no bool"),
-        ({"allow_disk_spill": None}, "allow_disk_spill=None is no bool"),
-        ({"spill_dir": 3}, "spill_dir=3 is no path"),
+        ({"allow_cpu_staging": 1}, "allow_cpu_staging=1 is invalid. Expected True or False"),
+        ({"use_pinned_memory": "yes"}, "use_pinned_memory='yes' is invalid. Expected True or False"),
+        ({"allow_disk_spill": None}, "allow_disk_spill=None is invalid. Expected True or False"),
+        ({"spill_dir": 3}, "a path for spill_dir, got 3"),
         ({"host_memory_limit": 2**63}, "host_memory_limit=9223372036854775808 is out of range"),
     ],
     ids=lambda value: "-".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else "",
@@ -106,7 +106,7 @@ def test_what_is_out_of_range_is_said_with_the_range(wrong, said):
 
 
 def test_an_unknown_name_is_said_with_the_known_ones():
-    with pytest.raises(ConfigError, match="'gpu_memory' is no setting. Did you mean gpu_memory_limit"):
+    with pytest.raises(ConfigError, match="There is no setting 'gpu_memory'. Did you mean gpu_memory_limit"):
         GcylonConfig().with_values(gpu_memory=1)
 
 
@@ -117,7 +117,7 @@ def test_an_unknown_name_is_said_with_the_known_ones():
 )  # fmt: skip
 def test_a_shortened_name_is_told_its_long_one(short, meant):
     for make in (GcylonConfig().with_values, GcylonConfig):
-        with pytest.raises(ConfigError, match=f"'{short}' is no setting. Did you mean {meant}?"):
+        with pytest.raises(ConfigError, match=f"There is no setting '{short}'. Did you mean {meant}?"):
             make(**{short: 1})
 
 
@@ -219,9 +219,9 @@ def test_code_shows_what_differs_only():
     "make", [lambda **values: GcylonConfig(**values), lambda **values: GcylonConfig().with_values(**values)]
 )
 def test_a_mistyped_name_is_told_with_the_nearest_one(make):
-    with pytest.raises(ConfigError, match="'gpu_memry_limit' is no setting. Did you mean gpu_memory_limit"):
+    with pytest.raises(ConfigError, match="There is no setting 'gpu_memry_limit'. Did you mean gpu_memory_limit"):
         make(gpu_memry_limit=1)
-    with pytest.raises(ConfigError, match="'zzz' is no setting. The settings are"):
+    with pytest.raises(ConfigError, match="There is no setting 'zzz'. The settings are"):
         make(zzz=1)
 
 

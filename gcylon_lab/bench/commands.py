@@ -130,7 +130,7 @@ def _peers(arguments: argparse.Namespace, known: tuple[str, ...]) -> tuple[str, 
     peers = tuple(name for name in arguments.peers.split(",") if name)
     unknown = sorted(set(peers) - set(known))
     if unknown:
-        raise ArgumentError(f"{', '.join(unknown)} is no peer.", advice=f"The peers are {', '.join(known)}.")
+        raise ArgumentError(f"--peers {','.join(unknown)} is invalid.", advice=f"Expected {' or '.join(known)}.")
     return peers
 
 
@@ -140,7 +140,7 @@ def _tpch(arguments: argparse.Namespace) -> int:
 
     numbers = [text.strip() for text in arguments.queries.split(",") if text.strip()]
     if not all(number.isdigit() for number in numbers):
-        raise ArgumentError(f"--queries {arguments.queries} are no numbers.", advice="Give for example 1,3.")
+        raise ArgumentError(f"Expected numbers for --queries, got {arguments.queries}.", advice="Give for example 1,3.")
     report = run(
         TpchCase(
             scale=arguments.scale,
@@ -194,7 +194,7 @@ def _budget(arguments: argparse.Namespace) -> int:
         shares = tuple(map(float, names(arguments.limits)))
     except ValueError:
         raise ArgumentError(
-            f"--limits {arguments.limits} are no numbers.", advice="Give for example 1.5,0.1."
+            f"Expected numbers for --limits, got {arguments.limits}.", advice="Give for example 1.5,0.1."
         ) from None
     chosen = {"verbs": arguments.verbs, "kinds": arguments.dtypes, "skews": arguments.skews,
               "strategies": arguments.strategies}  # fmt: skip

@@ -104,7 +104,9 @@ class Demo:
             table = _read(lab, large)
         self.say(f"    {_describe(table)}")
         if self.key not in table.columns:
-            raise ColumnMissing(f"There is no column {self.key!r}.", advice=f"There are {', '.join(table.columns)}.")
+            raise ColumnMissing(
+                f"There is no column {self.key!r}.", advice=f"The columns are {', '.join(table.columns)}."
+            )
         rows = self._shuffle(table, "direct", None)
         chunked = lab.config.with_values(chunk_size_bytes="1MiB")
         self._same(rows, self._shuffle(table, "chunked", chunked), "chunked")

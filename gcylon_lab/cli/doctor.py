@@ -243,11 +243,11 @@ def _engines(cards: list[str]) -> Iterator[Finding]:
     route = os.environ.get(TRANSPORT_VARIABLE, "") or "auto"
     for variable, given, known in ((ENGINE_VARIABLE, asked, ENGINES), (TRANSPORT_VARIABLE, route, DEVICE_TRANSPORTS)):
         if given not in known:
-            yield Finding("engines", FAIL, f"{variable}={given!r} is unknown", f"It is one of {', '.join(known)}.")
+            yield Finding("engines", FAIL, f"{variable}={given!r} is invalid", f"Expected one of {', '.join(known)}.")
             return
     why = f"{ENGINE_VARIABLE}=cpu" if asked == "cpu" else why_no_gpu()
     if why and asked == "gpu":
-        advice = f"Mend this, or set {ENGINE_VARIABLE}=auto."
+        advice = f"Fix this, or set {ENGINE_VARIABLE}=auto."
         yield Finding("engines", FAIL, f"none: {ENGINE_VARIABLE}=gpu asks for GPU engines, but {why}", advice)
     elif why:
         yield _cpu_engines(why, WARN if cards and asked == "auto" else OK)

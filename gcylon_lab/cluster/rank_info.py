@@ -62,7 +62,7 @@ def check_complete(answers: Sequence[dict[str, Any]], n: int, exit_of: Callable[
     ends = "; ".join(f"rank {rank}: {exit_of(rank) or 'its launcher does not say how it ended'}" for rank in lost)
     raise ClusterDegraded(
         f"Of the {n} ranks, {name_ranks(lost)} {'is' if len(lost) == 1 else 'are'} gone ({ends}), with the rows there; "
-        "the others can do nothing without.",
+        "the others cannot work without them.",
         advice=f"Start a new cluster with gl.Cluster({n}) and read the tables again; what is left of this one ends.",
         lost_ranks=lost,
     )

@@ -303,7 +303,7 @@ def _usable(world: MPI.Comm) -> MPI.Comm:
         what = "finalized" if MPI.Is_initialized() else "not initialized"
         raise CommError(_NOT_ON.format(what), advice="Call gl.initialize() after MPI.Init() and before MPI.Finalize().")
     if world == MPI.COMM_NULL:
-        message = "comm is COMM_NULL: this process is none of the communicator's ranks."
+        message = "comm is COMM_NULL: this process is not a rank of the communicator."
         raise ArgumentError(message, advice="Let only the ranks that are in it call this, for example after Split.")
     if world.Is_inter():
         raise ArgumentError("comm is an intercommunicator, of two groups.", advice="Give what its Merge() returns.")

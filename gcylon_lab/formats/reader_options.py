@@ -25,7 +25,8 @@ def column_list(option: str, value: str | Iterable[str] | None) -> list[str] | N
     names = [value] if isinstance(value, str) else list(value) if isinstance(value, Iterable) else [value]
     if not all(isinstance(name, str) for name in names):
         raise ArgumentError(
-            f"{option}={value!r} names no columns.", advice=f"Give names, for example {option}=['price', 'day']."
+            f"Expected column names for {option}, got {value!r}.",
+            advice=f"Give names, for example {option}=['price', 'day'].",
         )
     return names
 
@@ -41,7 +42,9 @@ def storage_of(paths: Any, options: Mapping[str, Any] | None) -> Storage:
     if options is None:
         return Storage()
     if not isinstance(options, Mapping):
-        raise ArgumentError(f"storage_options={options!r} is no dict.", advice="Give one, such as {'anon': True}.")
+        raise ArgumentError(
+            f"Expected a dict for storage_options, got {options!r}.", advice="Give one, such as {'anon': True}."
+        )
     listed = paths if isinstance(paths, (list, tuple)) else [paths]
     if options and not any(is_url(str(path)) for path in listed):
         raise ArgumentError(f"storage_options= is for URLs, and {listed!r} holds none.", advice="Leave it out.")
@@ -87,8 +90,8 @@ def check_delimiter(delimiter: str) -> str:
     """
     if not isinstance(delimiter, str) or len(delimiter.encode()) != 1 or delimiter in '"\r\n':
         raise ArgumentError(
-            f"delimiter={delimiter!r} cannot be used.",
-            advice="It is one character of one byte, such as ',', ';' or '\\t'.",
+            f"delimiter={delimiter!r} is invalid.",
+            advice="Expected one character of one byte, such as ',', ';' or '\\t'.",
         )
     return delimiter
 
@@ -139,7 +142,7 @@ def check_frame(frame: Any) -> None:
         advice = "Pass series.to_frame()." if kind == "Series" else "Pass pd.DataFrame(...) of it."
         if hasattr(frame, "to_pandas"):  # of Arrow or polars, and tables of ours
             advice = "Pass what its to_pandas() returns."
-        raise ArgumentError(f"A table is made of a DataFrame, and this is a {kind}.", advice=advice)
+        raise ArgumentError(f"Expected a DataFrame, got a {kind}.", advice=advice)
 
 
 def other_delimiter(columns: Sequence[Any], delimiter: str) -> str:

@@ -50,7 +50,7 @@ def condition_of(filters: Filters) -> Expression | None:
             raise ArgumentError(f"filters={filters!r} looks at no column.", advice=_ADVICE)
         return filters
     if not isinstance(filters, (list, tuple)) or not filters:
-        raise ArgumentError(f"filters={filters!r} is no condition.", advice=_ADVICE)
+        raise ArgumentError(f"Expected a condition for filters, got {filters!r}.", advice=_ADVICE)
     alternatives = all(isinstance(item, list) and item and not isinstance(item[0], str) for item in filters)
     several = filters if alternatives else [filters]
     together = [reduce(lambda a, b: a & b, [_comparison(item) for item in some]) for some in several]
@@ -59,14 +59,15 @@ def condition_of(filters: Filters) -> Expression | None:
 
 def _comparison(item: Any) -> Expression:
     if not isinstance(item, (list, tuple)) or len(item) != 3 or not isinstance(item[0], str):
-        raise ArgumentError(f"filters holds {item!r}, which is no (column, operator, value).", advice=_ADVICE)
+        raise ArgumentError(f"Expected (column, operator, value) in filters, got {item!r}.", advice=_ADVICE)
     name, operator, value = item
     if operator not in _COMPARED:
         raise ArgumentError(
-            f"filters holds {item!r}, and {operator!r} is no operator.", advice=f"It is one of {', '.join(_COMPARED)}."
+            f"Operator {operator!r} of {item!r} in filters is invalid.",
+            advice=f"Expected one of {', '.join(_COMPARED)}.",
         )
     if operator.endswith("in") and (isinstance(value, str) or not isinstance(value, Iterable)):
-        raise ArgumentError(f"filters holds {item!r}, and {value!r} is no list of values.", advice=_ADVICE)
+        raise ArgumentError(f"Expected a list of values in {item!r} of filters, got {value!r}.", advice=_ADVICE)
     return _COMPARED[operator](col(name), value)
 
 

@@ -62,7 +62,7 @@ def add_category(name: str, color: int = 0x999999) -> None:
         If the name is empty.
     """
     if not name:
-        raise ArgumentError("A category needs a name.", advice="Pass a text that is not empty.")
+        raise ArgumentError("A category needs a name.", advice="Pass a non-empty string.")
     _CATEGORIES[name] = color
 
 

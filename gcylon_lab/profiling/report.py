@@ -225,7 +225,7 @@ def gpu_sentence(gpu: GpuSeries) -> str:
     if used is not None and outside is not None:
         told.append(f"{format_bytes(used)} in use by all programs,")
         told.append(f"{format_bytes(outside)} of it outside the budget{'s' * several};")
-    told.append("utilisation not told" if busy is None else f"{busy:.0f}% busy on average")
+    told.append("utilisation not reported" if busy is None else f"{busy:.0f}% busy on average")
     return " ".join(told)
 
 

@@ -113,7 +113,10 @@ class Context:
             If its limit is above the ceiling fixed at start.
         """
         if not isinstance(config, GcylonConfig):
-            raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig().")
+            raise ConfigError(
+                f"Expected a GcylonConfig for config, got {config!r}.",
+                advice="Give one, for example gl.GcylonConfig().",
+            )
         self.workspace.limit_for(config)
         self.workspace.config = config
 
@@ -240,7 +243,7 @@ def initialize(
     if comm is not None:
         if transport is not None or not hasattr(comm, "Dup"):
             raise ArgumentError(
-                f"comm={comm!r} is no communicator, or a transport was given too.",
+                f"Expected a communicator for comm and no transport, got comm={comm!r} and transport={transport!r}.",
                 advice="Give one of mpi4py, for example MPI.COMM_WORLD, and no transport.",
             )
         transport = _mpi_transport(comm)

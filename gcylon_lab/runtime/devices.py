@@ -159,7 +159,7 @@ def equip(
     if engine == "gpu":
         raise ConfigError(
             f"GPU engines were asked for, but {reason}.",
-            advice=f"Mend this, or set {ENGINE_VARIABLE}=auto to work on CPU engines where there is no GPU to use.",
+            advice=f"Fix this, or set {ENGINE_VARIABLE}=auto to work on CPU engines where there is no GPU to use.",
         )
     return _cpu(means, f"because {reason}")
 
@@ -204,7 +204,9 @@ def read_ahead() -> int | None:
     try:
         return None if text == "auto" else parse_bytes(text)
     except ValueError as error:
-        raise ConfigError(f"{AHEAD_VARIABLE}={text!r}: {error}.", advice="It is a size, 0 for none, or auto.") from None
+        raise ConfigError(
+            f"{AHEAD_VARIABLE}={text!r}: {error}.", advice="Expected a size, 0 for none, or auto."
+        ) from None
 
 
 def _cpu(means: _Means, reason: str) -> Equipment:
@@ -350,5 +352,5 @@ def _device_name() -> str:
 def _known(variable: str, value: str, allowed: tuple[str, ...]) -> str:
     value = value or os.environ.get(variable, "") or "auto"
     if value not in allowed:
-        raise ConfigError(f"{variable}={value!r} is unknown.", advice=f"It is one of {', '.join(allowed)}.")
+        raise ConfigError(f"{variable}={value!r} is invalid.", advice=f"Expected one of {', '.join(allowed)}.")
     return value

@@ -52,6 +52,6 @@ def test_a_missing_key_and_a_missing_file_are_said(tmp_path):
     pd.DataFrame({"a": [1]}).to_csv(tmp_path / "a.csv", index=False)
     done = demo(tmp_path, "--files", "a.csv", "--key", "b")
     assert done.returncode == 1
-    assert "There is no column 'b'. There are a." in done.stderr and "Traceback" not in done.stderr
+    assert "There is no column 'b'. The columns are a." in done.stderr and "Traceback" not in done.stderr
     done = demo(tmp_path, "--files", "gone.parquet", "--key", "b")
     assert done.returncode == 1 and "gone.parquet" in done.stderr and "Traceback" not in done.stderr

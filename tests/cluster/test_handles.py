@@ -116,13 +116,16 @@ def test_rows_come_only_as_far_as_asked(lab: gl.Cluster, frame: pd.DataFrame) ->
         warnings.simplefilter("error")
         assert len(table.to_pandas(limit=10)) == 10
         assert len(table.to_pandas()) == 1000
-    with pytest.raises(ArgumentError, match="limit=-1 is no number of rows"):
+    with pytest.raises(ArgumentError, match="a number of rows for limit, got -1"):
         table.to_pandas(limit=-1)
-    for ask in (lambda: table.to_pandas("all"), lambda: table.head("3"), lambda: table.tail(-2)):
-        with pytest.raises(ArgumentError, match="is no number of rows. Give one of at least 0"):
+    for ask, said in (
+        (lambda: table.to_pandas("all"), "limit, got 'all'"), (lambda: table.head("3"), "n, got '3'"),
+        (lambda: table.tail(-2), "n, got -2"),
+    ):  # fmt: skip
+        with pytest.raises(ArgumentError, match=f"Expected a number of rows for {said}. Give one of at least 0"):
             ask()
     assert len(table.head(np.int64(2))) == len(table.tail(np.int64(2))) == 2
-    with pytest.raises(ArgumentError, match="q='half' is no quantile"):
+    with pytest.raises(ArgumentError, match=r"Expected a quantile in \[0, 1\] for q, got 'half'"):
         table.quantile(["half"], "v")
     several = table.quantile(np.array([0.5, 0.25]), ["v"])
     pd.testing.assert_frame_equal(several, frame[["v"]].quantile([0.5, 0.25]))

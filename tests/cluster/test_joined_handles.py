@@ -38,7 +38,7 @@ def test_errors_name_what_is_wrong(lab: gl.Cluster, sides: tuple[pd.DataFrame, p
     left, right = map(lab.from_pandas, sides)
     with pytest.raises(ColumnMissing, match="nowhere"):
         left.join(right, on="nowhere")
-    with pytest.raises(ArgumentError, match="takes another table"):
+    with pytest.raises(ArgumentError, match="Expected another table for join"):
         left.join("right", on="k")
     with pytest.raises(ArgumentError, match=r"lab.from_pandas\(frame\)"):
         left.join(sides[1], on="k")

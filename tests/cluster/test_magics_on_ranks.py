@@ -48,7 +48,7 @@ def test_a_cluster_that_is_there_is_used(
     assert "idle" in said(shell, capsys, "%lab status") and "lab: 2 ranks" in said(shell, capsys, "%lab status")
     shell.user_ns["other"] = shell.user_ns.pop("lab")
     assert "other: 2 ranks" in said(shell, capsys, "%lab status"), "the only one there is"
-    assert "nothing is no cluster" in said(shell, capsys, "%lab status nothing")
+    assert "nothing is not a cluster" in said(shell, capsys, "%lab status nothing")
 
 
 def test_settings_are_shown_and_set(

@@ -84,7 +84,7 @@ def test_mpich_is_known(tmp_path: Path) -> None:
 
 
 def test_one_that_cannot_be_used_is_an_error_that_says_what_was_looked_at(tmp_path: Path) -> None:
-    with pytest.raises(ClusterStartError, match="nothing known"):
+    with pytest.raises(ClusterStartError, match="of no known MPI"):
         find_mpiexec(fake_mpiexec(tmp_path, "hello"))
     with pytest.raises(ClusterStartError, match="missing"):
         find_mpiexec(str(tmp_path / "missing"))

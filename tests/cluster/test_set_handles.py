@@ -20,11 +20,11 @@ def test_handles_as_sets(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     for verb in ("union", "intersect", "difference", "concat"):
         assert getattr(left, f"plan_{verb}")(right).verb == verb
     assert left.plan_union(right, all=True).reason == left.union(right, all=True).last_plan.reason
-    with pytest.raises(ArgumentError, match="takes another table"):
+    with pytest.raises(ArgumentError, match="Expected another table for"):
         left.plan_concat([right, "right"])
     with pytest.raises(ColumnMissing, match="no column 'k'"):
         left.union(right.rename({"k": "j"}))
-    with pytest.raises(ArgumentError, match="takes another table"):
+    with pytest.raises(ArgumentError, match="Expected another table for"):
         left.intersect("right")
 
 

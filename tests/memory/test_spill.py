@@ -154,7 +154,7 @@ def test_another_folder_holds_for_new_files(tmp_path: Path) -> None:
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SpillError, match="'/.*/file' in which to stage is no folder"):
+    with pytest.raises(SpillError, match="'/.*/file' in which to stage is not a folder"):
         SpillStore(str(tmp_path / "file")).new_file()
 
 

@@ -59,7 +59,7 @@ def refuse_and_follow(verb: str, strategy: str) -> tuple[bool, int, dict[str, li
     before = (table.tiers, len(table._part.chunks), beside.tiers, context.budget.used_bytes)
     said: dict[str, list[int]] = {"needed_bytes": [], "used_bytes": [], "would_do": []}
     for call in (f"plan_{verb}", verb):
-        with pytest.raises(BudgetExceeded, match="even if all tables gave way") as caught:
+        with pytest.raises(BudgetExceeded, match="even if all tables were evicted") as caught:
             getattr(table, call)(**how, strategy=strategy, config=config)
         for name, numbers in said.items():
             numbers.append(caught.value.numbers[name])

@@ -54,10 +54,10 @@ def refused_on_one(verb: str, odd: dict[str, Any], usual: dict[str, Any]) -> Any
 @pytest.mark.parametrize(
     ("verb", "odd", "usual", "words"),
     [
-        ("shuffle", {"on": None}, {"on": "k"}, "on=None names no column"),
+        ("shuffle", {"on": None}, {"on": "k"}, "Expected column labels for on, got None"),
         ("dropna", {"how": "most"}, {"how": "any"}, "how='most' is invalid"),
-        ("isin", {"values": "abc"}, {"values": ["abc"]}, "values='abc' is no list"),
-        ("plan_sort_values", {"by": None}, {"by": "k"}, "by=None names no column"),
+        ("isin", {"values": "abc"}, {"values": ["abc"]}, "a list of values for values, got 'abc'"),
+        ("plan_sort_values", {"by": None}, {"by": "k"}, "Expected column labels for by, got None"),
     ],
 )
 def test_what_one_rank_was_given_is_told_to_all(verb: str, odd: dict, usual: dict, words: str) -> None:
@@ -83,7 +83,9 @@ def test_values_of_a_set_are_in_one_order_on_all_ranks() -> None:
 
 
 def test_values_of_an_expression_are_a_list_too() -> None:
-    with pytest.raises(ArgumentError, match=r"values='abc' is no list of values. Pass a list, as \['abc'\]."):
+    with pytest.raises(
+        ArgumentError, match=r"Expected a list of values for values, got 'abc'. Pass a list, as \['abc'\]."
+    ):
         gl.col("s").isin("abc")
 
 

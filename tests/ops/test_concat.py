@@ -115,7 +115,7 @@ def refused() -> None:
         ([one, one, text], {}, SchemaMismatch, "'k' cannot be brought to one dtype: int64 in table 0, table 1; str in"),
         ([one, one], {"join": "left"}, ArgumentError, "join='left' is invalid. Expected 'outer' or 'inner'."),
         ([one, one], {"order": "any"}, ArgumentError, "order='any' is invalid. Expected 'global' or 'local'."),
-        ([one, None], {}, ArgumentError, "takes another table, but this is a NoneType"),
+        ([one, None], {}, ArgumentError, "Expected another table for concat, got a NoneType"),
         ([], {}, ArgumentError, "an empty list"),
         ([large, gl.from_local(pd.DataFrame({"k": [0.5]}))], {"order": "local"}, SchemaMismatch, "9007199254740993"),
         ([large, gl.from_local(pd.DataFrame({"j": [1]}))], {}, SchemaMismatch, "9007199254740993"),
@@ -184,7 +184,7 @@ def test_order_and_dtypes_matter_where_asked() -> None:
     assert "times here" in said(frame, doubled, ordered=False)
     assert said(frame, frame[:-1]) == "There are 60 rows here, 59 in the other table."
     assert "another order" in said(frame, frame[frame.columns[::-1]])
-    assert "no column 'k', and a column 'q' more" in said(frame, frame.rename(columns={"k": "q"}))
+    assert "no column 'k', and an extra column 'q'" in said(frame, frame.rename(columns={"k": "q"}))
     wider = frame.astype({"k": "float64"})
     assert said(frame, wider) == "Column 'k' is int64 here, float64 in the other table."
     assert said(frame, wider, check_dtype=False) == said(frame, wider, check_dtype=False, ordered=False) == ""

@@ -182,7 +182,7 @@ def failing(columns: Any, how: dict[str, Any]) -> None:
         (None, {"percentiles": [1.5]}, ArgumentError, "percentiles=[1.5]"),
         (None, {"percentiles": [0.5, 0.5]}, ArgumentError, "percentiles cannot contain duplicates"),
         (None, {"percentiles": 0.5}, ArgumentError, "Give different ones in [0, 1]"),
-        (None, {"percentiles": ["a"]}, ArgumentError, "percentiles=['a']"),
+        (None, {"percentiles": ["a"]}, ArgumentError, "for percentiles, got ['a']"),
     ],
 )
 def test_what_cannot_be_described_is_refused_on_all_ranks(columns: Any, how: Any, error: type, words: str) -> None:

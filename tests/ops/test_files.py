@@ -230,7 +230,7 @@ def test_a_file_that_cannot_get_its_name_takes_the_others_back(tmp_path: Path, b
         ({"partition_on": FRAME.columns.drop("f").tolist() + ["f"]}, UnsupportedDtype, "'f' is float64"),
         ({"partition_on": "i"}, WriteError, "more than 500 different values"),
         ({"compression": "zip"}, ArgumentError, "compression='zip'"),
-        ({"overwrite": 1}, ArgumentError, "overwrite=1 is neither True nor False"),
+        ({"overwrite": 1}, ArgumentError, "overwrite=1 is invalid. Expected True or False"),
         ({"storage_options": {"a": 1}}, ArgumentError, "storage_options= is for URLs"),
     ],
 )

@@ -75,7 +75,7 @@ def follow(verb: str, kind: str, stage: bool, strategy: str) -> list[str]:
     wrong = []
     again, why = run(verb, kind, how | {"config": config.with_values(gpu_memory_limit=advised)})
     if again:
-        wrong.append(f"{advised} would do, then {again}: {said} Then: {why}")
+        wrong.append(f"{advised} is enough, then {again}: {said} Then: {why}")
     less, _ = run(verb, kind, how | {"config": config.with_values(gpu_memory_limit=advised // TOO_HIGH)})
     if not less:
         wrong.append(f"{advised} is far too much: {said}")

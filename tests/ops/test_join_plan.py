@@ -153,7 +153,7 @@ def test_why_a_strategy_that_fits_is_not_taken() -> None:
         why = {other.strategy: (other.fits, other.why) for other in plan.alternatives}
         assert plan.strategy == "direct" and not error
         assert why["chunked"] == (True, "no smaller rounds are needed")
-        assert why["staged"] == (True, "what stays on the device has not to be read back")
+        assert why["staged"] == (True, "what stays on the device need not be read back")
         assert "staged would fit: 2 rounds, peak " in plan.describe() and plan.describe().endswith(why["staged"][1])
     for plan, _ in World("threads", 2).run(others, 2.0, "staged"):
         why = {other.strategy: (other.fits, other.why) for other in plan.alternatives}

@@ -29,9 +29,10 @@ class Verb:
     "verb", [Verb("head", "3"), Verb("head", -1), Verb("tail", "3"), Verb("tail", -1), Verb("to_pandas", 2.5)]
 )
 def test_what_is_no_number_of_rows_is_refused(verb: Verb) -> None:
+    name = "limit" if verb.name == "to_pandas" else "n"
     for outcome in World("threads", 2).outcomes(on_ranks, verb, "even", False):
         assert isinstance(outcome.error, ArgumentError)
-        assert f"={verb.args[0]!r} is no number of rows" in str(outcome.error)
+        assert f"Expected a number of rows for {name}, got {verb.args[0]!r}." in str(outcome.error)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -259,7 +259,7 @@ def test_ranks_give_different_arguments(few: World, verb: str, usual: dict, othe
     ("arguments", "kind", "word"),
     [
         ({"on": "k", "strategy": "quick"}, "ArgumentError", "'quick'"),
-        ({"on": []}, "ArgumentError", "names no column"),
+        ({"on": []}, "ArgumentError", "on=[] is empty or names a column twice"),
         ({"on": "l"}, "UnsupportedDtype", "'l'"),
         ({"on": "k", "config": {"chunk": 1}}, "ConfigError", "GcylonConfig"),
         ({"on": "k", "timeout_s": "soon"}, "ArgumentError", "'soon'"),

@@ -156,10 +156,10 @@ def failing(verb: Reduction) -> None:
     [
         (Reduction("sum"), UnsupportedDtype, "'s'"),
         (Reduction("median"), UnsupportedDtype, "median(numeric_only=True) takes the columns of numbers."),
-        (Reduction("quantile", [0.5, "x"], "v"), ArgumentError, "q='x'"),
+        (Reduction("quantile", [0.5, "x"], "v"), ArgumentError, "for q, got 'x'"),
         (Reduction("quantile", [], "v"), ArgumentError, "no quantile in q"),
-        (Reduction("quantile", None, "v"), ArgumentError, "q=None"),
-        (Reduction("quantile", [[0.5]], "v"), ArgumentError, "q=[0.5]"),
+        (Reduction("quantile", None, "v"), ArgumentError, "for q, got None"),
+        (Reduction("quantile", [[0.5]], "v"), ArgumentError, "for q, got [0.5]"),
         (Reduction("nunique", "l"), UnsupportedDtype, "'l'"),
         (Reduction("mean", ["v", "nope"]), ColumnMissing, "'nope'"),
         (Reduction("quantile", 1.5, "v"), ArgumentError, "1.5"),

@@ -278,7 +278,7 @@ def failing(verb: Verb) -> Any:
         (
             Verb("filter", len),
             ArgumentError,
-            "A function is no condition. Give one such as",
+            "Expected a condition, got a function. Give one such as",
         ),
         (Verb("assign", u=col("x") * 2, y=col("s") + col("x")), ArgumentError, "y=(col('s') + col('x')) cannot be"),
         (Verb("astype", "float32"), ArgumentError, "s=col('s').astype('float32') cannot be"),
@@ -289,7 +289,7 @@ def failing(verb: Verb) -> Any:
         (Verb("astype", {"s": "int64"}), ArgumentError, "astype"),
         (Verb("fillna", 0), gl.errors.GcylonError, "as in fillna({'x': 0})"),
         (Verb("select", ["g", "nope"]), ColumnMissing, "'nope'"),
-        (Verb("select", []), ArgumentError, "names no column"),
+        (Verb("select", []), ArgumentError, "columns=[] is empty or names a column twice"),
         (Verb("rename", {"x": "g"}), DuplicateColumns, "'g'"),
         (Verb("dropna", how="most"), ArgumentError, "how='most' is invalid. Expected 'any' or 'all'."),
         (Verb("map_parts", broken), RankError, "on rank 1"),

@@ -152,4 +152,4 @@ def refused() -> list[str]:
 
 def test_what_a_plan_refuses_the_verb_refuses_on_all_ranks() -> None:
     said = World("threads", 2).run(refused)
-    assert said[0] == said[1] and "has no column" in said[0][0] and "takes another table" in said[0][1]
+    assert said[0] == said[1] and "has no column" in said[0][0] and "Expected another table for" in said[0][1]

@@ -74,7 +74,7 @@ def test_what_is_together_is_not_shuffled(before: Any) -> None:
         if before == (["k"], ["k"]):
             assert all(result["sent"] == 0 and "not shuffled" in result["explained"] for result in results)
         else:
-            assert "is spread by" in results[0]["explained"]
+            assert "is partitioned by" in results[0]["explained"]
         homes = [set(result["frame"][list(spread.keys)].itertuples(index=False, name=None)) for result in results]
         homes = [{key for key in home if all(value == value for value in key)} for home in homes]
         assert sum(map(len, homes)) == len(set().union(*homes))  # each key is on one rank, as is remembered
@@ -150,8 +150,8 @@ def test_what_cannot_be_is_refused_on_all_ranks(left: Any, right: Any, error: ty
 def with_no_table(verb: str) -> None:
     table = gl.from_local(pd.DataFrame({"k": [1, 2]}))
     for other, how, words in (
-        (None, {}, "takes another table"),
-        (table, {"all": 1}, "all=1 is neither True nor False"),
+        (None, {}, "Expected another table for"),
+        (table, {"all": 1}, "all=1 is invalid. Expected True or False"),
     ):
         with pytest.raises(ArgumentError, match=words):
             getattr(table, verb)(other, **how)

@@ -182,8 +182,8 @@ def test_what_cannot_be_sorted_is_refused_by_name_on_all_ranks() -> None:
     refused(ArgumentError, "by=[]", lists, by=[])
     refused(ArgumentError, "by=['k', 'k']", lists, by=["k", "k"])
     refused(ArgumentError, "ascending=[True, False]", lists, by="k", ascending=[True, False])
-    refused(ArgumentError, "ascending='no' is neither True nor False", lists, by="k", ascending="no")
-    refused(ArgumentError, "ascending=None is neither True nor False", lists, by="k", ascending=None)
+    refused(ArgumentError, "ascending='no' is invalid. Expected True or False", lists, by="k", ascending="no")
+    refused(ArgumentError, "ascending=None is invalid. Expected True or False", lists, by="k", ascending=None)
     refused(ArgumentError, "na_position='middle'", lists, by="k", na_position="middle")
     text = [pd.DataFrame({"k": [1]}), pd.DataFrame({"k": ["a"]})]
     refused(SchemaMismatch, "'k'", text, by="k")

@@ -86,4 +86,4 @@ def test_the_result_remembers_how_it_is_spread(how: str) -> None:
         assert results[0][0] is None
     else:
         assert "none is shuffled again" not in results[0][1]
-        assert "is spread by" in results[0][1]
+        assert "is partitioned by" in results[0][1]

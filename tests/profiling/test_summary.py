@@ -182,7 +182,7 @@ def test_the_text_tells_of_each_gpu_once(clock: Any) -> None:
     ]
     for rank in ranks:
         rank["gpu"]["samples"] |= {"used_bytes": [None] * 3, "utilisation": [None] * 3}
-    assert "GPU 3f2a91c0 of ranks 0, 1: utilisation not told" in format_summary(ranks)
+    assert "GPU 3f2a91c0 of ranks 0, 1: utilisation not reported" in format_summary(ranks)
 
 
 def test_phases_of_many_verbs_stand_in_a_table_for_each() -> None:

@@ -58,11 +58,11 @@ def test_they_arrive(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"parse_dates": True}, "parse_dates=True names no columns"),
-        ({"delimiter": ";;"}, "delimiter=';;' cannot be used"),
-        ({"header": 0}, "header=0 is neither True nor False"),
+        ({"parse_dates": True}, "Expected column names for parse_dates, got True"),
+        ({"delimiter": ";;"}, "delimiter=';;' is invalid"),
+        ({"header": 0}, "header=0 is invalid. Expected True or False"),
         ({"dtype": int}, "does not say for which columns"),
-        ({"columns": 3}, "columns=3 names no columns"),
+        ({"columns": 3}, "Expected column names for columns, got 3"),
     ],
 )
 def test_what_cannot_be_used(tmp_path: Path, options: dict[str, Any], words: str) -> None:
@@ -78,14 +78,14 @@ def test_no_names_is_none_and_many_are_a_list() -> None:
 
 @pytest.mark.parametrize("rows", [3, [1.5], "ab"])
 def test_rows_that_are_no_numbers(rows: Any) -> None:
-    with pytest.raises(ArgumentError, match="no list of numbers of rows"):
+    with pytest.raises(ArgumentError, match="Expected a list of numbers of rows"):
         alone(lambda: gl.from_local(FRAME).repartition(rows))
 
 
 @pytest.mark.parametrize("value", [[1, 2], pd.Series([1]), "text", {"a": [1]}])
 def test_what_is_no_frame(value: Any) -> None:
     for make in (gl.from_pandas, gl.from_local):
-        with pytest.raises(ArgumentError, match="made of a DataFrame"):
+        with pytest.raises(ArgumentError, match="Expected a DataFrame, got a "):
             alone(lambda make=make: make(value))
 
 

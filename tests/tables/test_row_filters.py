@@ -141,8 +141,9 @@ def test_only_the_columns_asked_for_come(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("filters", "words"),
     [
-        ([], "is no condition"), (3, "is no condition"), ([("x", 3)], "no .column, operator, value."),
-        ([("x", "~", 3)], "'~' is no operator"), ([("x", "in", "abc")], "no list of values"),
+        ([], r"condition for filters, got \[\]"), (3, "condition for filters, got 3"),
+        ([("x", 3)], "Expected .column, operator, value. in filters"),
+        ([("x", "~", 3)], "Operator '~' of .* is invalid"), ([("x", "in", "abc")], "a list of values .* got 'abc'"),
         (gl.lit(True), "no column"),
     ],
 )  # fmt: skip

@@ -57,5 +57,5 @@ def test_the_ways_are_strategies_or_configs_or_both() -> None:
     assert [(v.name, v.strategy, v.config) for v in variants({"tight": tight}, None)] == [("tight", "auto", tight)]
     both = variants({"tight": tight, "own": GcylonConfig()}, ["direct", "staged"])
     assert [v.name for v in both] == ["tight, direct", "tight, staged", "own, direct", "own, staged"]
-    with pytest.raises(ArgumentError, match="is no GcylonConfig"):
+    with pytest.raises(ArgumentError, match="Expected a GcylonConfig for configs"):
         variants({"tight": "1 MiB"}, None)  # type: ignore[dict-item]

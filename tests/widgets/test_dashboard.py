@@ -364,5 +364,5 @@ def _instances() -> dict[str, Any]:
 
 
 def test_what_is_no_cluster_is_refused() -> None:
-    with pytest.raises(GcylonError, match="is no cluster"):
+    with pytest.raises(GcylonError, match="Expected a cluster, got"):
         as_source(42)

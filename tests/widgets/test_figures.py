@@ -125,7 +125,7 @@ def test_a_panel_stands_alone(key: str, ranks: int) -> None:
         assert across.domain and (up.domain or up.overlaying == "y")
     tops = [a.y for a in figure.layout.annotations if a.text.startswith("<b>")]
     assert tops and max(tops) < 1.1
-    with pytest.raises(ArgumentError, match="Of 'few' ranks"):
+    with pytest.raises(ArgumentError, match="ranks='few' is invalid. Expected 'all'"):
         panel_figure(key, [], ranks="few")
 
 
@@ -141,9 +141,9 @@ def test_no_two_panels_overlap(ranks: int) -> None:
 
 
 def test_an_unknown_panel_is_refused_by_name() -> None:
-    with pytest.raises(ArgumentError, match="'pie' is no panel.*memory, peaks"):
+    with pytest.raises(ArgumentError, match="There is no panel 'pie'.*memory, peaks"):
         panel_figure("pie", [])
-    with pytest.raises(ArgumentError, match="'trafic' is no panel. Did you mean traffic"):
+    with pytest.raises(ArgumentError, match="There is no panel 'trafic'. Did you mean traffic"):
         panel_figure("trafic", [])
 
 

@@ -58,7 +58,7 @@ def test_what_nvml_does_not_tell_is_not_drawn() -> None:
     for name in ("used_bytes", "utilisation"):
         snapshots[1]["gpu"]["samples"][name] = [None] * len(snapshots[1]["gpu"]["samples"]["t_ns"])
     figure = figure_dict(make_view(snapshots), LIGHT)
-    assert trace(figure, "gpu1")["x"] == [] and trace(figure, "gpu1")["name"] == "1: not told"
+    assert trace(figure, "gpu1")["x"] == [] and trace(figure, "gpu1")["name"] == "1: not reported"
     assert trace(figure, "outside")["y"][-1] == pytest.approx(26)
     snapshots[0]["gpu"]["samples"] = snapshots[1]["gpu"]["samples"]
     figure = figure_dict(make_view(snapshots), LIGHT)

@@ -164,7 +164,7 @@ def test_other_verbs_are_compared_by_strategy(table: gl.DistTable, verb: str, ar
 def test_what_cannot_be_compared_is_refused(table: gl.DistTable) -> None:
     for verb, more, said in (
         ("sum", {}, "cannot be compared"), ("shuffle", {"strategies": ["best"]}, "is invalid"),
-        ("shuffle", {"configs": {}}, "nothing to compare"), ("shuffle", {"repeat": 0}, "no number of runs"),
+        ("shuffle", {"configs": {}}, "nothing to compare"), ("shuffle", {"repeat": 0}, "number of runs .* got 0"),
     ):  # fmt: skip
         with pytest.raises(GcylonError, match=said):
             gl.compare(table, verb, on="k", **more)  # type: ignore[arg-type]

@@ -74,14 +74,14 @@ def _keys(name: str, given: Any) -> Any:
     names = listed(given, name)
     if not names or len(set(names)) != len(names):
         raise ArgumentError(
-            f"{name}={names!r} names no column, or one twice.", advice="Give one or more columns, each once."
+            f"{name}={names!r} is empty or names a column twice.", advice="Give one or more columns, each once."
         )
     return _labels(name, given)
 
 
 def _described(name: str, given: Any) -> Any:
     if isinstance(given, (list, tuple)) and given and isinstance(given[0], float):
-        raise ArgumentError(f"{list(given)!r} are no columns.", advice=f"Give percentiles={list(given)!r}.")
+        raise ArgumentError(f"Expected columns, got {list(given)!r}.", advice=f"Give percentiles={list(given)!r}.")
     return _labels(name, given)
 
 
@@ -91,19 +91,25 @@ def _or_none(rule: Rule) -> Rule:
 
 def _whole(name: str, given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, Integral):
-        raise ArgumentError(f"{name}={shown(given)} is no whole number.", advice=f"Give one, for example {name}=1.")
+        raise ArgumentError(
+            f"Expected a whole number for {name}, got {shown(given)}.", advice=f"Give one, for example {name}=1."
+        )
     return int(given)
 
 
 def _number(name: str, given: Any) -> float:
     if isinstance(given, bool) or not isinstance(given, Real) or not math.isfinite(given):
-        raise ArgumentError(f"{name}={shown(given)} is no number.", advice=f"Give one, for example {name}=0.5.")
+        raise ArgumentError(
+            f"Expected a finite number for {name}, got {shown(given)}.", advice=f"Give one, for example {name}=0.5."
+        )
     return float(given)
 
 
 def _root(name: str, given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, Integral):
-        raise ArgumentError(f"{name}={shown(given)} is no rank.", advice="Give the number of one; they begin with 0.")
+        raise ArgumentError(
+            f"Expected a rank for {name}, got {shown(given)}.", advice="Give the number of one; they begin with 0."
+        )
     return int(given)
 
 
@@ -130,7 +136,7 @@ def _quantile(name: str, given: Any) -> float:
     try:
         return _number(name, given)
     except ArgumentError:
-        raise ArgumentError(f"{name}={shown(given)} is no quantile.", advice="It lies in [0, 1].") from None
+        raise ArgumentError(f"Expected a quantile in [0, 1] for {name}, got {shown(given)}.") from None
 
 
 def _percentiles(name: str, given: Any) -> Any:
@@ -140,12 +146,14 @@ def _percentiles(name: str, given: Any) -> Any:
     except ArgumentError:
         pass
     advice = "Give different ones in [0, 1], as [0.1, 0.5, 0.9]."
-    raise ArgumentError(f"{name}={shown(given)} is no list of numbers.", advice=advice)
+    raise ArgumentError(f"Expected a list of numbers for {name}, got {shown(given)}.", advice=advice)
 
 
 def _names(name: str, given: Any) -> Any:
     if not isinstance(given, Mapping):
-        raise ArgumentError(f"{shown(given)} are no new names.", advice="Give old and new ones, as {'x': 'y'}.")
+        raise ArgumentError(
+            f"Expected a dict of new names, got {shown(given)}.", advice="Give old and new ones, as {'x': 'y'}."
+        )
     return given
 
 
@@ -193,21 +201,25 @@ def _condition(name: str, given: Any) -> Any:
 
 def _function(name: str, given: Any) -> Any:
     if not callable(given) or isinstance(given, Expression):
-        raise ArgumentError(f"{shown(given)} is no function.", advice="Give one that takes a frame and returns one.")
+        raise ArgumentError(
+            f"Expected a function, got {shown(given)}.", advice="Give one that takes a frame and returns one."
+        )
     return given
 
 
 def _suffixes(name: str, given: Any) -> Any:
     two = isinstance(given, (tuple, list)) and len(given) == 2
     if not two or not all(one is None or isinstance(one, str) for one in given):
-        raise ArgumentError(f"{name}={shown(given)} are no two.", advice="Give two, for example ('_left', '_right').")
+        raise ArgumentError(
+            f"{name}={shown(given)} must be a pair.", advice="Give two, for example ('_left', '_right')."
+        )
     return given
 
 
 def _indicator(name: str, given: Any) -> Any:
     if not isinstance(given, (bool, str)):
         raise ArgumentError(
-            f"{name}={shown(given)} is neither True nor False.", advice="Give one of them, or a name for the column."
+            f"{name}={shown(given)} is invalid.", advice="Expected True, False or a name for the column."
         )
     return given
 
@@ -222,14 +234,14 @@ def _directions(name: str, given: Any) -> Any:
     try:
         return [_flag(name, one) for one in given] if several else _flag(name, given)
     except ArgumentError as error:
-        error.advice = "Give True or False, or a list with one of them for each key."
+        error.advice = "Expected True or False, or a list with one of them for each key."
         raise
 
 
 def _wanted(name: str, given: Any) -> Any:
     if not isinstance(given, (list, tuple)) or not all(isinstance(one, Aggregation) for one in given):
         raise ArgumentError(
-            f"{name}={shown(given)} is no list of aggregations.",
+            f"Expected a list of aggregations for {name}, got {shown(given)}.",
             advice="Call groupby(by).agg({'x': 'sum'}), which makes it.",
         )
     return given
@@ -237,7 +249,9 @@ def _wanted(name: str, given: Any) -> Any:
 
 def _path(name: str, given: Any) -> Any:
     if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
-        raise ArgumentError(f"{name}={shown(given)} is no path.", advice="Give the folder, for example 'out/orders'.")
+        raise ArgumentError(
+            f"Expected a folder for {name}, got {shown(given)}.", advice="Give its path, for example 'out/orders'."
+        )
     return given
 
 
@@ -366,7 +380,7 @@ def check_table(verb: str, given: Any, kind: type) -> None:
     """
     if not isinstance(given, kind):
         raise ArgumentError(
-            f"{verb} takes another table, but this is a {type(given).__name__}.",
+            f"Expected another table for {verb}, got a {type(given).__name__}.",
             advice="Make one of it before: of a frame of the notebook lab.from_pandas(frame), on the ranks "
             "gl.from_pandas(frame).",
         )

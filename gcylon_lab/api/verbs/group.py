@@ -50,7 +50,7 @@ class GroupBy(Generic[T]):
     ) -> None:
         if as_index is not False:
             raise ArgumentError(
-                f"as_index={as_index!r} cannot be: keys are columns of the result, as tables have no index.",
+                f"as_index={as_index!r} is invalid: keys are columns of the result, as tables have no index.",
                 advice=f"Leave it out, or give as_index=False; to_pandas().set_index({list(by)!r}) makes an index.",
             )
         check_flags(sort=sort, dropna=dropna)
@@ -249,7 +249,8 @@ def aggregations(spec: Mapping[Label, Any] | None, named: Mapping[str, Any]) -> 
     for new, given in named.items():
         if not isinstance(given, (tuple, list)) or len(given) not in (2, 3):
             raise ArgumentError(
-                f"{new}={given!r} is no column and function.", advice=f"Give for example {new}=('x', 'sum')."
+                f"Expected a column and a function for {new}, got {given!r}.",
+                advice=f"Give for example {new}=('x', 'sum').",
             )
         name, argument = _function(tuple(given[1:]) if len(given) == 3 else given[1])
         wanted.append(Aggregation(new, name, given[0], argument))
@@ -266,12 +267,12 @@ def _function(given: Any) -> tuple[str, float]:
         advice = f"Give its name, {called!r}." if called in FUNCTIONS else f"There are {', '.join(FUNCTIONS)}."
         if callable(name) and called not in FUNCTIONS:
             advice += " One of your own runs in shuffle(by).map_parts(f): there a rank has all rows of its groups."
-        raise ArgumentError(f"{shown(given)} is no function of groups.", advice=advice)
+        raise ArgumentError(f"Expected a function of groups, got {shown(given)}.", advice=advice)
     if argument is not None and name not in _ARGUMENTS:
         raise ArgumentError(f"{name} takes no argument, but was given {argument!r}.", advice="Give its name alone.")
     if argument is not None and (isinstance(argument, bool) or not isinstance(argument, Real)):
-        raise ArgumentError(f"{name} was given {shown(argument)}, which is no number.", advice=f"Give ({name!r}, 0.5).")
+        raise ArgumentError(f"Expected a number for {name}, got {shown(argument)}.", advice=f"Give ({name!r}, 0.5).")
     value = float(_ARGUMENTS.get(name, 0.0) if argument is None else argument)
     if name == "quantile" and not 0 <= value <= 1:
-        raise ArgumentError(f"quantile {value} is none.", advice="It lies in [0, 1].")
+        raise ArgumentError(f"quantile={value} is out of range [0, 1].")
     return name, value

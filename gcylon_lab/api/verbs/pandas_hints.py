@@ -154,7 +154,7 @@ _OF_GROUPS = {
 # Arguments that verbs of pandas have and these have not.
 _ARGUMENTS = {
     "axis": "verbs go down columns: leave it out; along rows gl.col('x') + gl.col('y') goes",
-    "errors": "what cannot be is an error: leave it out",
+    "errors": "what cannot be done is an error: leave it out",
     "ignore_index": "tables have no index: leave it out",
     "inplace": "tables are never changed: leave it out, and take the result, as in t = t.{verb}(...)",
     "interpolation": "quantiles lie on a line between two values: leave it out",

@@ -300,7 +300,7 @@ def _checked(verb: str, mine: Verbs, other: Any, **flags: Any) -> None:
     other_table(verb, mine, other)
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise ArgumentError(f"{name}={value!r} is neither True nor False.", advice="Give one of them.")
+            raise ArgumentError(f"{name}={value!r} is invalid.", advice="Expected True or False.")
 
 
 def concat(tables: Sequence[Any], **how: Any) -> Any:
@@ -325,5 +325,7 @@ def concat(tables: Sequence[Any], **how: Any) -> Any:
     given = list(tables) if isinstance(tables, (list, tuple)) else [tables]
     if not given or not hasattr(given[0], "concat"):
         what = f"a list that begins with a {type(given[0]).__name__}" if given else "an empty list"
-        raise ArgumentError(f"concat was given {what}.", advice="Give tables, for example gl.concat([t, u]).")
+        raise ArgumentError(
+            f"Expected tables for concat, got {what}.", advice="Give tables, for example gl.concat([t, u])."
+        )
     return given[0].concat(given[1:], **how)

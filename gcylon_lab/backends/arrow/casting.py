@@ -55,7 +55,7 @@ def _all_null(target: Column, rows: int) -> Array:
     if target.dtype is None:
         return pa.chunked_array([pa.nulls(rows, target.arrow)])
     if target.kind in ("bool", "int"):
-        raise SchemaMismatch(f"column {target.name!r} has nulls, for which {target.describe()} has no place")
+        raise SchemaMismatch(f"column {target.name!r} has nulls, which {target.describe()} cannot hold")
     null: Any = np.nan if target.kind in ("float", "complex") else -1
     if target.dtype.kind in "mM":
         null = np.array("NaT", target.dtype)
@@ -130,7 +130,7 @@ def as_fixed(column: Column, chunked: Any) -> np.ndarray[Any, Any]:
         If there are nulls and the numpy type has no place for them.
     """
     if chunked.null_count and column.kind in ("bool", "int"):
-        raise TypeError(f"{chunked.null_count} nulls have no place in {column.describe()}")
+        raise TypeError(f"{column.describe()} cannot hold {chunked.null_count} nulls")
     result = np.empty(len(chunked), column.dtype)
     at = 0
     for chunk in chunked.chunks:

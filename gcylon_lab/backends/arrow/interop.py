@@ -39,7 +39,7 @@ def from_frame(frame: Any) -> Columns:
     """
     if not isinstance(frame, pd.DataFrame):
         raise ArgumentError(
-            f"a pandas DataFrame is needed, but this is a {type(frame).__module__}.{type(frame).__qualname__}",
+            f"expected a pandas DataFrame, got a {type(frame).__module__}.{type(frame).__qualname__}",
             advice="Pass a DataFrame; a Series has .to_frame().",
         )
     labels = [_label(label) for label in frame.columns]

@@ -132,7 +132,7 @@ def _list_type(found: Any, present: Sequence[Any]) -> Any:
 
 def _struct_type(found: Any, present: Sequence[Any]) -> Any:
     if not all(issubclass(t, str) for t in set(map(type, chain.from_iterable(present)))):
-        raise ValueError("a dict has keys that are no str")
+        raise ValueError("a dict has keys that are not strings")
     fields = [
         pa.field(field.name, exact_type(field.type, (value.get(field.name) for value in present))) for field in found
     ]

@@ -64,7 +64,8 @@ class CudfRows:
         kind = _by_pandas(condition, data.schema)
         if not pd.api.types.is_bool_dtype(kind.dtype):
             raise ArgumentError(
-                f"{condition!r} gives {kind.dtype}, no condition.", advice="Compare, for example gl.col('x') > 0."
+                f"Expected a condition, but {condition!r} gives {kind.dtype}.",
+                advice="Compare, for example gl.col('x') > 0.",
             )
         series = _series(condition, data)
         mask = series.fillna(False).astype("bool").values

@@ -41,7 +41,7 @@ def from_frame(frame: Any) -> DeviceColumns:
         return to_device(interop.from_frame(frame))
     if not isinstance(frame, cudf.DataFrame):
         raise ArgumentError(
-            f"a cuDF or pandas DataFrame is needed, but this is a {type(frame).__module__}.{type(frame).__qualname__}",
+            f"expected a cuDF or pandas DataFrame, got a {type(frame).__module__}.{type(frame).__qualname__}",
             advice="Pass a DataFrame; a Series has .to_frame().",
         )
     _order_after_cudf()

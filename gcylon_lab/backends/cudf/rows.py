@@ -126,7 +126,7 @@ def null_item(column: Column) -> Any:
         return _NULL_TICKS
     if column.kind == "float":
         return np.nan
-    raise ValueError(f"column {column.name!r} ({column.describe()}) has no place for a missing value")
+    raise ValueError(f"column {column.name!r} ({column.describe()}) cannot hold a missing value")
 
 
 def made(column: Column, values: Any, valid: Any | None = None) -> Array:

@@ -83,7 +83,7 @@ def unlike_columns(left: Schema, right: Schema, *, dtypes: bool) -> str:
         lacking = [name for name in left.names if name not in right]
         more = [name for name in right.names if name not in left]
         if lacking or more:
-            texts = [f"no column {name!r}" for name in lacking] + [f"a column {name!r} more" for name in more]
+            texts = [f"no column {name!r}" for name in lacking] + [f"an extra column {name!r}" for name in more]
             return f"The other table has {', and '.join(texts[:3])}{' and so on' if len(texts) > 3 else ''}."
         return f"The columns stand in another order: {list(left.names)} here, {list(right.names)} in the other table."
     for a, b in zip(left, right, strict=True) if dtypes else ():

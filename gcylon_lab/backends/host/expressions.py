@@ -114,7 +114,7 @@ def truth(series: Any, what: str) -> npt.NDArray[np.bool_]:
     series = _flags(series)
     if not pd.api.types.is_bool_dtype(series.dtype) and len(series.dropna()):
         raise ArgumentError(
-            f"{what} gives {series.dtype}, no condition.", advice="Compare, for example gl.col('x') > 0."
+            f"Expected a condition, but {what} gives {series.dtype}.", advice="Compare, for example gl.col('x') > 0."
         )
     mask: npt.NDArray[np.bool_] = series.fillna(False).to_numpy(dtype=np.bool_)
     return mask

@@ -45,7 +45,7 @@ def null_item(column: Column) -> Any:
     if column.kind == "period":
         return np.iinfo(np.int64).min
     if dtype.kind not in _MISSING:
-        raise ValueError(f"column {column.name!r} ({column.describe()}) has no place for a missing value")
+        raise ValueError(f"column {column.name!r} ({column.describe()}) cannot hold a missing value")
     return np.array(_MISSING[dtype.kind], dtype)[()]
 
 

@@ -256,12 +256,12 @@ class TextMethods:
             If it is not given there, or another one is not what it can be.
         """
         if not isinstance(case, bool):
-            raise ArgumentError(f"case={case!r} is neither True nor False.", advice="Give one of them.")
+            raise ArgumentError(f"case={case!r} is invalid.", advice="Expected True or False.")
         if na is not None and not isinstance(na, bool):
-            raise ArgumentError(f"na={na!r} cannot stand for missing values.", advice="It is True, False or None.")
+            raise ArgumentError(f"na={na!r} is invalid.", advice="Expected True, False or None.")
         if regex is None and _OF_REGULAR_EXPRESSIONS & set(pattern):
             raise ArgumentError(
-                f"contains({pattern!r}) may mean a text or a regular expression.",
+                f"contains({pattern!r}) may mean a plain string or a regular expression.",
                 advice="Give regex=True, which is what pandas takes by default, or regex=False.",
             )
         given = {"case": case, "na": na, "regex": bool(regex)}

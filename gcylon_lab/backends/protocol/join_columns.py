@@ -150,7 +150,9 @@ def join_spec(
     check_choice("how", how, HOWS, f" To join by columns, give on={how!r}." if columns else "")
     keys_left, keys_right = _keys(left, right, how, on, left_on, right_on)
     if not isinstance(suffixes, (tuple, list)) or len(suffixes) != 2:
-        raise ArgumentError(f"suffixes={suffixes!r} are no two.", advice="Give two, for example ('_left', '_right').")
+        raise ArgumentError(
+            f"suffixes={suffixes!r} must be a pair.", advice="Give two, for example ('_left', '_right')."
+        )
     check_validate(validate)
     name = indicator if isinstance(indicator, str) else "_merge" if indicator else ""
     spec = JoinSpec(
@@ -202,7 +204,7 @@ def _keys(
         )
     if len(pair[0]) != len(pair[1]) or not pair[0]:
         raise ArgumentError(
-            f"The keys {list(pair[0])} of the left side and {list(pair[1])} of the right side are no pairs.",
+            f"The keys {list(pair[0])} of the left side and {list(pair[1])} of the right side must form pairs.",
             advice="Give one or more keys, as many for each side.",
         )
     for side, names, keys in (("left", left, pair[0]), ("right", right, pair[1])):
@@ -220,7 +222,7 @@ def _listed(keys: Label | Iterable[Label] | None) -> tuple[Label, ...]:
     if isinstance(keys, (str, int, Integral)):
         return (keys if isinstance(keys, (str, int)) else int(keys),)
     if keys is not None and not isinstance(keys, Iterable):
-        raise ArgumentError(f"{keys!r} names no column.", advice="Give a label, or a list of labels.")
+        raise ArgumentError(f"Expected column labels, got {keys!r}.", advice="Give a label, or a list of labels.")
     return tuple(keys or ())
 
 

@@ -74,7 +74,7 @@ def listed_values(name: str, given: Any) -> list[Any]:
         text = shown(given)
         single = isinstance(given, (str, bytes)) or not hasattr(given, "__len__")
         meant = f", as [{text}]" if single and text == repr(given) else ""
-        raise ArgumentError(f"{name}={text} is no list of values.", advice=f"Pass a list{meant}.")
+        raise ArgumentError(f"Expected a list of values for {name}, got {text}.", advice=f"Pass a list{meant}.")
     return list(given)
 
 
@@ -88,7 +88,7 @@ def check_flags(**flags: bool) -> None:
     """
     for name, value in flags.items():
         if type(value).__name__ not in ("bool", "bool_"):  # numpy's too, which need not be loaded
-            raise ArgumentError(f"{name}={shown(value)} is neither True nor False.", advice="Give one of them.")
+            raise ArgumentError(f"{name}={shown(value)} is invalid.", advice="Expected True or False.")
 
 
 def check_choice(option: str, value: Any, choices: Sequence[Any], hint: str = "") -> None:

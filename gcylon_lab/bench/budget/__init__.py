@@ -262,8 +262,8 @@ def format_cell(cell: Cell) -> str:
 
 def _remark(cell: Cell) -> str:
     if cell["outcome"] == "refused":
-        did = "did" if cell["advice_works"] else f"DID NOT: {cell['advice_error']}"
-        return f"refused; the advised {format_bytes(cell['would_do'])} {did}"
+        enough = "is enough" if cell["advice_works"] else f"is NOT ENOUGH: {cell['advice_error']}"
+        return f"refused; the advised {format_bytes(cell['would_do'])} {enough}"
     if cell["outcome"] != "ran":
         return f"{cell['outcome']}: {cell['error']}"
     over = cell["peak"] > max(cell["limit"], cell["held"])
@@ -289,7 +289,7 @@ def format_budget(report: dict[str, Any]) -> str:
         f"{_GROWTH_BYTES // 10**6} MB",
         f"{count['mispredicted']:4} had predicted less than {low} or more than {high} of the peak "
         f"({count['misplanned']} by a plan that reads nothing)",
-        f"{count['misadvised']:4} were refused with a limit that does not do",
+        f"{count['misadvised']:4} were refused with an advised limit that is not enough",
         f"{count['error']:4} ended in an error",
         f"{count['wrong']:4} gave other rows",
     ]

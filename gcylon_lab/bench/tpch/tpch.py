@@ -49,8 +49,8 @@ class TpchCase:
         unknown = [str(number) for number in self.queries if number not in QUERIES]
         if unknown or not self.queries:
             raise ArgumentError(
-                f"Query {', '.join(unknown) or 'none'} is not here.",
-                advice=f"There are {', '.join(map(str, QUERIES))}.",
+                f"There is no query {', '.join(unknown) or 'to run'}.",
+                advice=f"The queries are {', '.join(map(str, QUERIES))}.",
             )
         if self.scale <= 0 or self.ranks < 1 or self.repeats < 1 or not 0 <= self.budget_share <= 1:
             raise ArgumentError("scale is above 0, ranks and repeats are at least 1, budget-share is in [0, 1].")

@@ -132,4 +132,4 @@ class StallDetector:
                 # Without this thread nobody frees ranks that wait in vain, so nothing may end it.
                 # A cluster that is just being restarted has nothing to say.
                 if not self._closed:
-                    log.exception("Looking for ranks that wait in vain failed; it goes on.")
+                    log.exception("Detecting stalled ranks failed; detection goes on.")

@@ -181,4 +181,4 @@ def _reply(rank: int, part: Any) -> Reply:
     except Exception as error:
         return unreadable(rank, error)
     value = value[0] if isinstance(value, list) and len(value) == 1 else value
-    return value if isinstance(value, Reply) else unreadable(rank, TypeError(f"{value!r} is no reply"))
+    return value if isinstance(value, Reply) else unreadable(rank, TypeError(f"expected a Reply, got {value!r}"))

@@ -242,7 +242,10 @@ class Cluster(Readers, NamesInstead):
     @config.setter
     def config(self, config: GcylonConfig) -> None:
         if not isinstance(config, GcylonConfig):
-            raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Set for example lab.config.with_values(...).")
+            raise ConfigError(
+                f"Expected a GcylonConfig for config, got {config!r}.",
+                advice="Set for example lab.config.with_values(...).",
+            )
         self._session.set_config(config)
 
     def status(self) -> list[dict[str, Any]]:
@@ -384,9 +387,12 @@ def _default_ranks() -> int:
 
 def _check_arguments(n: int, config: GcylonConfig | None, grace_s: float) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ArgumentError(f"n={n!r} is no number of ranks.", advice="Give an int of at least 1.")
+        raise ArgumentError(f"Expected a number of ranks for n, got {n!r}.", advice="Give an int of at least 1.")
     if config is not None and not isinstance(config, GcylonConfig):
-        raise ConfigError(f"{config!r} is no GcylonConfig.", advice="Give for example gl.GcylonConfig.low_memory().")
+        raise ConfigError(
+            f"Expected a GcylonConfig for config, got {config!r}.",
+            advice="Give for example gl.GcylonConfig.low_memory().",
+        )
     if grace_s < 0:
         raise ArgumentError(f"grace_s={grace_s!r} is negative.", advice="Give a time in seconds; 60 is the default.")
 

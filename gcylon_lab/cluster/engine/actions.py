@@ -87,7 +87,7 @@ def _is_table(value: Any) -> bool:
 
 def _table(engine: Serves, name: str) -> Any:
     if name not in engine.tables:
-        raise HandleReleased(f"Rank {engine.rank} keeps no table {name!r}.", advice="Read or compute it again.")
+        raise HandleReleased(f"Rank {engine.rank} has no table {name!r}.", advice="Read or compute it again.")
     return engine.tables[name]
 
 

@@ -307,7 +307,7 @@ def current() -> Engine:
         If it did not start; the message has the traceback.
     """
     if _engine is None:
-        raise ClusterError(f"This process is no engine of gcylon_lab: {_start_error}")
+        raise ClusterError(f"This process is not an engine of gcylon_lab: {_start_error}")
     return _engine
 
 

@@ -62,7 +62,7 @@ def find_mpiexec(mpi: str = "auto") -> MpiExec:
         found = _identify(place)
         if found is not None and (not wanted or found.flavour == wanted):
             return found
-        seen.append(f"{place} ({found.describe() if found else 'says nothing known'})")
+        seen.append(f"{place} ({found.describe() if found else 'of no known MPI'})")
     looked = "; ".join(seen) or f"{Path(sys.executable).parent} and the PATH have none"
     raise ClusterStartError(
         f"No usable mpiexec for mpi={mpi!r}: {looked}.",

@@ -96,7 +96,7 @@ class Agreements:
             raise
         except GcylonError as told:
             return told.with_traceback(None)  # whose frames would hold it, and so all that the failed work has made
-        raise AssertionError("a vote with an error was taken for a good one")
+        raise AssertionError("an agreement with an error was taken for a good one")
 
     def _vote(
         self, kind: AgreementKind, numbers: Sequence[int] | Int64s, error: BaseException | None, *, completes: bool

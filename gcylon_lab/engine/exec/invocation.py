@@ -64,13 +64,14 @@ def check_settings(config: object, timeout_s: object) -> None:
     """
     if config is not None and not isinstance(config, GcylonConfig):
         raise ConfigError(
-            f"config={shown(config)} is no GcylonConfig.", advice="Give one, for example gl.GcylonConfig()."
+            f"Expected a GcylonConfig for config, got {shown(config)}.",
+            advice="Give one, for example gl.GcylonConfig().",
         )
     seconds: Any = timeout_s
     is_time = not isinstance(seconds, bool) and isinstance(seconds, Real) and float(seconds) >= 0
     if timeout_s is not None and not is_time:
         raise ArgumentError(
-            f"timeout_s={shown(timeout_s)} is no time.", advice="Give seconds, or None to wait for ever."
+            f"Expected a time for timeout_s, got {shown(timeout_s)}.", advice="Give seconds, or None to wait for ever."
         )
 
 

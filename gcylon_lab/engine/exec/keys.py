@@ -41,7 +41,7 @@ def listed(names: Label | Sequence[Label], argument: str = "columns") -> list[La
         advice = "A set has no order: give a list of labels."
     elif has_columns(given):
         advice = "Give a label, or a list of labels, as list(frame.columns)."
-    raise ArgumentError(f"{argument}={shown(given)} names no column.", advice=advice)
+    raise ArgumentError(f"Expected column labels for {argument}, got {shown(given)}.", advice=advice)
 
 
 def _is_label(name: Any) -> bool:
@@ -72,7 +72,7 @@ def check_keys(part: Part, keys: Sequence[Label], what: str) -> None:
     """
     if not keys or len(set(keys)) != len(keys):
         raise ArgumentError(
-            f"{what}={list(keys)!r} names no column, or one twice.", advice="Give one or more columns, each once."
+            f"{what}={list(keys)!r} is empty or names a column twice.", advice="Give one or more columns, each once."
         )
     check_columns(part, keys)
 

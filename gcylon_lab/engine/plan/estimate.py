@@ -48,7 +48,7 @@ def estimate_exchange(
     """
     (infos,) = as_used([infos], config)
     if verb not in VERBS:
-        raise ArgumentError(f"verb={verb!r} is none.", advice=f"It is one of {', '.join(VERBS)}.")
+        raise ArgumentError(f"verb={verb!r} is invalid.", advice=f"Expected one of {', '.join(VERBS)}.")
     check_strategy(strategy)
     require_known(infos, on)
     check_root(root, len(infos))
@@ -131,8 +131,10 @@ def check_root(root: int, size: int) -> None:
         With the range.
     """
     given: Any = root
-    if isinstance(given, bool) or not isinstance(given, Integral) or not 0 <= root < size:
-        raise ArgumentError(f"root={shown(root)} is no rank.", advice=f"It lies in [0, {size}).")
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        raise ArgumentError(f"Expected a rank in [0, {size}) for root, got {shown(root)}.")
+    if not 0 <= root < size:
+        raise ArgumentError(f"root={shown(root)} is out of range [0, {size}).")
 
 
 def target_rows(rows: Sequence[int], wanted: Sequence[int] | None) -> list[int]:
@@ -173,7 +175,7 @@ def listed_rows(wanted: Sequence[int] | None) -> list[int] | None:
     several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
     if not several or not all(isinstance(n, Integral) and not isinstance(n, bool) for n in given):
         raise ArgumentError(
-            f"rows_per_rank={shown(wanted)} is no list of numbers of rows.",
+            f"Expected a list of numbers of rows for rows_per_rank, got {shown(wanted)}.",
             advice="Give one number of at least 0 a rank, for example [100, 200] on 2 ranks; None cuts evenly.",
         )
     return [int(n) for n in wanted]

@@ -294,7 +294,7 @@ def _choose(
         if not candidates[strategy].fits:
             what = f"{name} with strategy={strategy!r}"
             if shapes.in_vain:
-                what += ", even if all tables gave way,"
+                what += ", even if all tables were evicted,"
             raise _too_small(candidates[strategy], shapes, config, results, what, may_stage=may_stage)
         return strategy, "because you asked for it"
     if candidates["direct"].fits_longest:

@@ -151,7 +151,7 @@ def _header(path: str, storage: Storage, delimiter: str, *, header: bool, quotes
         raise ReadError(f"{path} is empty: it has no line that names its columns", path=path)
     if line.startswith((b"PAR1", b"ARROW1")):
         kind, reader = ("parquet", "read_parquet") if line.startswith(b"PAR1") else ("Arrow", "read_ipc")
-        raise ReadError(f"{path} is a {kind} file, no text", advice=f"Read it with {reader}.", path=path)
+        raise ReadError(f"{path} is a {kind} file, not a text file", advice=f"Read it with {reader}.", path=path)
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ReadError(f"{path} is written in UTF-16", advice="Convert it to UTF-8, as iconv does.", path=path)
     require_closed(Place(path, storage, start), line, quoting)

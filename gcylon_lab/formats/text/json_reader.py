@@ -127,7 +127,7 @@ def _names(place: Place, block: bytes) -> list[str]:
         try:
             one = loads(line, strict=False)
         except ValueError as error:
-            reason = error if isinstance(error, UnicodeError) else f"it is no JSON object by itself: {error}"
+            reason = error if isinstance(error, UnicodeError) else f"it is not a JSON object by itself: {error}"
             raise unreadable(place.path, reason, _ONE_A_LINE, line=place.line(block, row, None)) from None
         names |= dict.fromkeys(one if isinstance(one, dict) else ())
     return list(names)
@@ -277,7 +277,7 @@ def _advice(name: str, types: Types) -> str:
         return _ONE_A_LINE
     text = f"pass dtype={{{name!r}: 'str'}} to read all of it as text"
     if pa.types.is_timestamp(types.get(name, pa.null())):
-        return f"{name!r} holds values that are no times: leave it out of parse_dates and dtype, or {text}."
+        return f"{name!r} holds values that are not times: leave it out of parse_dates and dtype, or {text}."
     if name in types:
         return f"{name!r} holds other values than {types[name]}: {text}, or the dtype that all of it has."
     return f"Column {name!r} holds values of several kinds: {text}."

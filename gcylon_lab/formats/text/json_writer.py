@@ -54,7 +54,7 @@ class JsonRows(TextRows):
         except ValueError:
             raise WriteError(
                 f"{self.target} cannot be written: column {name!r} holds an infinity or a NaN inside a value, which "
-                "JSON has not",
+                "JSON cannot represent",
                 advice="Replace it, or write another format.",
                 path=self.target,
                 column=name,

@@ -307,4 +307,4 @@ def _reading_error(error: OSError, nbytes: int) -> SpillError:
 
 
 def _missing(folder: str) -> str:
-    return "is no folder" if os.path.exists(folder) else "does not exist"
+    return "is not a folder" if os.path.exists(folder) else "does not exist"

@@ -101,11 +101,11 @@ def _labels(percentiles: Any) -> list[str]:
 
     advice = "Give different ones in [0, 1], as [0.1, 0.5, 0.9]."
     if not isinstance(percentiles, list):
-        raise ArgumentError(f"percentiles={percentiles!r} is no list of numbers.", advice=advice)
+        raise ArgumentError(f"Expected a list of numbers for percentiles, got {percentiles!r}.", advice=advice)
     try:
         return list(pd.Series([], dtype="float64").describe(percentiles=percentiles).index[4:-1])
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"percentiles={percentiles!r} cannot be: {error}.", advice=advice) from None
+        raise ArgumentError(f"percentiles={percentiles!r} is invalid: {error}.", advice=advice) from None
 
 
 def _chosen(schema: Schema, include: Any, exclude: Any, *, named: bool) -> Schema:

@@ -86,8 +86,10 @@ def reduce_columns(
         if not functions:
             raise ArgumentError("There is no quantile in q.", advice="Give for example [0.1, 0.9].")
         for function, argument in functions:
-            if function == "quantile" and not (isinstance(argument, float) and 0 <= argument <= 1):
-                raise ArgumentError(f"q={argument!r} is no quantile.", advice="It lies in [0, 1].")
+            if function == "quantile" and not isinstance(argument, float):
+                raise ArgumentError(f"Expected a quantile in [0, 1] for q, got {argument!r}.")
+            if function == "quantile" and not 0 <= argument <= 1:
+                raise ArgumentError(f"q={argument!r} is out of range [0, 1].")
 
     def body(operation: Operation) -> Part:
         schema = operation.schema

@@ -46,9 +46,9 @@ def sample(
 
     def check() -> None:
         if (n is None) == (frac is None):
-            raise ArgumentError(f"sample(n={n!r}, frac={frac!r}) is not clear.", advice="Give one of n and frac.")
+            raise ArgumentError(f"Expected exactly one of n and frac, got n={n!r} and frac={frac!r}.")
         if frac is not None and not 0 <= frac <= 1:
-            raise ArgumentError(f"frac={frac!r} is no part of the rows.", advice="It lies in [0, 1].")
+            raise ArgumentError(f"frac={frac!r} is out of range [0, 1].")
 
     def body(operation: Operation) -> Part:
         total = sum(operation.rows)

@@ -70,7 +70,7 @@ def value_counts(
 def _check(flags: dict[str, Any], keys: Sequence[Label], name: str) -> None:
     for flag, value in flags.items():
         if not isinstance(value, bool):
-            raise ArgumentError(f"{flag}={value!r} is neither True nor False.", advice="Give one of them.")
+            raise ArgumentError(f"{flag}={value!r} is invalid.", advice="Expected True or False.")
     if name in keys:
         raise ArgumentError(
             f"A column is called {name!r}, as what is counted.", advice="Rename it before, or count other columns."

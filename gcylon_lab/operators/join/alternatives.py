@@ -47,7 +47,7 @@ def _alternative(
     except BudgetExceeded as error:
         return _refused(name, error)
     if name == "staged":
-        why = "" if asked != "auto" else "what stays on the device has not to be read back"
+        why = "" if asked != "auto" else "what stays on the device need not be read back"
         return Alternative(name, other.predicted_peak_bytes, other.rounds, True, why)
     if memory.passes:
         return Alternative(name, other.predicted_peak_bytes, other.rounds, True, _not_taken(plan, other, asked, memory))

@@ -112,9 +112,9 @@ def _shuffle(left: Side, right: Side, size: int) -> JoinDistribution:
         keys = {own.name: tuple(spread.keys), other.name: follows}
         by = ", ".join(map(str, spread.keys))
         if there:
-            reason = f"both sides are spread by {by} already: none is shuffled again"
+            reason = f"both sides are partitioned by {by} already: none is shuffled again"
             return JoinDistribution("local", (), keys["left"], keys["right"], reason)
-        reason = f"the {own.name} side is spread by {by} already and stays: only the {other.name} side is shuffled"
+        reason = f"the {own.name} side is partitioned by {by} already and stays: only the {other.name} side is shuffled"
         options.append(
             (sum(other.nbytes), JoinDistribution("shuffle", (other.name,), keys["left"], keys["right"], reason))
         )

@@ -428,7 +428,7 @@ class _Join:
         holds = held or not operation.may_stage
         self._record(strategy, reason, results, np.minimum(peaks if holds else votes[:, 4], limits))
         if not votes[:, 2].all():
-            operation.notes.append("the result was estimated by the pairs that its first rows make")
+            operation.notes.append("the result was estimated from the pairs that its first rows make")
         if not operation.may_stage:
             return fits
         if strategy == "staged" or (results <= limits).all():

@@ -36,7 +36,7 @@ def checked_rows(given: Any, name: str, *, or_all: bool = False) -> int:
     """
     if isinstance(given, bool) or not isinstance(given, Integral) or given < 0:
         instead = "Give one of at least 0, or None for all." if or_all else "Give one of at least 0."
-        raise ArgumentError(f"{name}={shown(given)} is no number of rows.", advice=instead)
+        raise ArgumentError(f"Expected a number of rows for {name}, got {shown(given)}.", advice=instead)
     return int(given)
 
 

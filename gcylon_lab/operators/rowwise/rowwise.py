@@ -73,9 +73,10 @@ def check_condition(given: Any) -> None:
         return
     if callable(given):  # its address would be another one on each rank
         advice = "Give one such as gl.col('x') > 0, or call map_parts(f) with a function of frames."
-        raise ArgumentError("A function is no condition.", advice=advice)
+        raise ArgumentError("Expected a condition, got a function.", advice=advice)
     raise ArgumentError(
-        f"{several_values(given) or shown(given)} is no condition.", advice="Give one such as gl.col('x') > 0."
+        f"Expected a condition, got {several_values(given) or shown(given)}.",
+        advice="Give one such as gl.col('x') > 0.",
     )
 
 
@@ -286,7 +287,9 @@ def mapped(
 
     def check() -> None:
         if not callable(function):
-            raise ArgumentError(f"{function!r} is no function.", advice="Give one that takes a frame and returns one.")
+            raise ArgumentError(
+                f"Expected a function, got {function!r}.", advice="Give one that takes a frame and returns one."
+            )
 
     def make() -> Iterator[Data]:
         work_pieces = part.chunks if by_chunk else [part]

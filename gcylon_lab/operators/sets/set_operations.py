@@ -232,7 +232,7 @@ def staying(spread: Sequence[object], nbytes: Sequence[int]) -> int:
 def staying_note(stays: int, keys: Sequence[Label]) -> str:
     """What a plan says of a table that is not shuffled."""
     by = ", ".join(map(str, keys))
-    return f"{NAMES[stays]} is spread by {by} already: only {NAMES[1 - stays]} is shuffled"
+    return f"{NAMES[stays]} is partitioned by {by} already: only {NAMES[1 - stays]} is shuffled"
 
 
 def _repeated(

@@ -114,9 +114,13 @@ def compare(
     >>> gl.compare(trips, "shuffle", on="k", strategies=["direct", "staged"])                   # doctest: +SKIP
     """
     if not isinstance(table, DistTable):
-        raise ArgumentError(f"{table!r} is no handle.", advice="Give a table such as lab.read_parquet(...) returns.")
+        raise ArgumentError(
+            f"Expected a DistTable, got {table!r}.", advice="Give a table such as lab.read_parquet(...) returns."
+        )
     if isinstance(repeat, bool) or not isinstance(repeat, int) or repeat < 1:
-        raise ArgumentError(f"repeat={repeat!r} is no number of runs.", advice="Give an int of at least 1.")
+        raise ArgumentError(
+            f"Expected a number of runs for repeat, got {repeat!r}.", advice="Give an int of at least 1."
+        )
     call = caller(table, verb, args, arguments)
     chosen = variants(configs, strategies)
     rows = {row["name"]: row for row in run(table, verb, call, chosen, repeat)}
@@ -134,7 +138,10 @@ def variants(configs: Mapping[str, GcylonConfig] | None, strategies: Sequence[st
     named: Mapping[str, GcylonConfig | None] = {"": None} if configs is None else configs
     for name, config in named.items():
         if config is not None and not isinstance(config, GcylonConfig):
-            raise ArgumentError(f"configs[{name!r}] is no GcylonConfig.", advice="Give for example gl.GcylonConfig().")
+            raise ArgumentError(
+                f"Expected a GcylonConfig for configs[{name!r}], got {config!r}.",
+                advice="Give for example gl.GcylonConfig().",
+            )
     if isinstance(strategies, str):
         strategies = [strategies]
     asked = (STRATEGIES[1:] if configs is None else ("auto",)) if strategies is None else tuple(strategies)
@@ -159,7 +166,7 @@ def caller(table: DistTable, verb: str, args: Sequence[Any], arguments: Mapping[
         If the verb gives no table that could be given up afterwards.
     """
     if verb not in VERBS:
-        raise ArgumentError(f"verb={verb!r} cannot be compared.", advice=f"It is one of {', '.join(VERBS)}.")
+        raise ArgumentError(f"verb={verb!r} cannot be compared.", advice=f"Expected one of {', '.join(VERBS)}.")
     more = {name: value for name, value in arguments.items() if name != "agg"}
 
     def call(strategy: str, config: GcylonConfig | None) -> DistTable:

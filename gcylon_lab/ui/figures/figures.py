@@ -118,7 +118,7 @@ def only_worst(ranks: str) -> bool:
         If neither all nor the worst are.
     """
     if ranks not in ("all", "worst"):
-        raise ArgumentError(f"Of {ranks!r} ranks nothing can be shown.", advice='Give ranks="all" or ranks="worst".')
+        raise ArgumentError(f"ranks={ranks!r} is invalid.", advice="Expected 'all' or 'worst'.")
     return ranks == "worst"
 
 
@@ -133,7 +133,7 @@ def check_panel(key: str) -> str:
     if key not in PAGES:
         meant = nearest(str(key), PAGES)
         advice = f"Did you mean {meant}? " if meant else ""
-        raise ArgumentError(f"{key!r} is no panel.", advice=f"{advice}The panels are {', '.join(PAGES)}.")
+        raise ArgumentError(f"There is no panel {key!r}.", advice=f"{advice}The panels are {', '.join(PAGES)}.")
     return key
 
 

@@ -89,4 +89,4 @@ def as_source(thing: Any) -> Source:
         return ClusterSource(thing)
     if all(hasattr(thing, name) for name in ("snapshots", "subscribe", "ranks", "config", "tables")):
         return thing  # type: ignore[no-any-return]
-    raise GcylonError(f"{thing!r} is no cluster.", advice="Give what gl.Cluster(n) returned.")
+    raise GcylonError(f"Expected a cluster, got {thing!r}.", advice="Give what gl.Cluster(n) returned.")

@@ -100,7 +100,7 @@ class Clusters:
         value = self.namespace.get(name)
         if isinstance(value, Cluster) and is_open(value):
             return value
-        what = "is closed" if isinstance(value, Cluster) else "is no cluster"
+        what = "is closed" if isinstance(value, Cluster) else "is not a cluster"
         raise refuse(f"{name} {what}. Start one with %lab up 2" + f" --name {name}." * (name != DEFAULT_NAME))
 
     def _used(self, name: str, cluster: Cluster, n: int | None, settings: Sequence[str]) -> Cluster:

@@ -66,7 +66,9 @@ class LabMagics(Magics):
         if command not in SUBCOMMANDS:
             meant = nearest(command, SUBCOMMANDS)
             hint = f" Did you mean {meant}?" if meant else ""
-            raise refuse(f"%lab {command} is nothing.{hint} There are {', '.join(SUBCOMMANDS)}; %lab? tells more.")
+            raise refuse(
+                f"%lab has no subcommand {command!r}.{hint} It has {', '.join(SUBCOMMANDS)}; %lab? tells more."
+            )
         getattr(self, f"_{command}")(words[1:])
 
     @line_magic
@@ -142,7 +144,7 @@ class LabMagics(Magics):
             ]
             for row, memory in zip(cluster.status(), cluster._session.memory, strict=True)
         ]
-        head = ["", "host", "process", "state", "in", "round", "memory, as last told"]
+        head = ["", "host", "process", "state", "in", "round", "memory, as last reported"]
         count = len(cluster._session.infos)
         tables = f"{format_count(count)} table{'s' * (count != 1)}"
         show(table(head, rows, above=f"{name}: {cluster.n} rank{'s' * (cluster.n != 1)}, {tables}"))

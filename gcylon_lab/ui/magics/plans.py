@@ -68,13 +68,13 @@ def plannable() -> list[str]:
 def _call_of(expression: str) -> ast.Call:
     text, instead = expression.strip(), f"Write for example {EXAMPLE}."
     if not text:
-        raise refuse(f"%lab_plan takes a call of a verb. {instead}")
+        raise refuse(f"Expected a call of a verb after %lab_plan. {instead}")
     try:
         body = ast.parse(text, mode="eval").body
     except SyntaxError as error:
         raise refuse(f"%lab_plan cannot read {text!r}: {error.msg}. {instead}") from None
     if not isinstance(body, ast.Call) or not isinstance(body.func, ast.Attribute):
-        raise refuse(f"{text!r} is no call of a verb. {instead}")
+        raise refuse(f"Expected a call of a verb, got {text!r}. {instead}")
     return body
 
 

@@ -104,7 +104,7 @@ def _value(name: str, text: str) -> Any:
         return getattr(GcylonConfig(), name)
     if kind == "bool":
         if text.lower() not in FLAGS:
-            raise ConfigError(f"{name}={text!r} is no bool.", advice="Write true or false.")
+            raise ConfigError(f"{name}={text!r} is invalid.", advice="Expected true or false.")
         return FLAGS[text.lower()]
     try:
         if kind == "float":

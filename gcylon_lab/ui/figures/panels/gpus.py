@@ -45,7 +45,7 @@ def _key(view: View) -> str:
 
 def _name(gpu: GpuLines) -> str:
     busy = gpu.busy[1]
-    return ", ".join(map(str, gpu.told.ranks)) + (f": {busy[-1]:.0f}%" if len(busy) else ": not told")
+    return ", ".join(map(str, gpu.told.ranks)) + (f": {busy[-1]:.0f}%" if len(busy) else ": not reported")
 
 
 def _line(gpu: GpuLines, *, legend: bool) -> Trace:
