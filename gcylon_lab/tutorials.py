@@ -69,6 +69,7 @@ def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:
     command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={Path(folder).resolve()}"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
+        print("You are root, so JupyterLab gets --allow-root: whoever has its address with the token is root here.")
     if copies:
         command.append(f"--LabApp.default_url=/lab/tree/{copies[0].name}")
     sys.stdout.flush()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
+import re
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
+import psutil
 import pytest
 from ports import free_port
 
@@ -67,21 +69,47 @@ def test_tutorials_are_copied_and_what_stands_there_is_kept(tmp_path):
     assert first[0].read_text() == "mine"
 
 
-def test_lab_serves_the_tutorials(tmp_path):
+def test_lab_serves_the_tutorials_by_the_template_for_slurm(tmp_path):
+    """That of the tutorial, as it stands there, but for what the host has."""
     port = free_port()
-    options, token = ["--no-browser", "--ip=127.0.0.1", f"--port={port}"], secrets.token_urlsafe(24)
-    environment = os.environ | {"JUPYTER_TOKEN": token}
-    command = [sys.executable, "-m", "gcylon_lab", "lab", "--dir", str(tmp_path / "work"), "--", *options]
-    null = subprocess.DEVNULL
-    process = subprocess.Popen(command, env=environment, stdin=null, stdout=null, stderr=null)
-    try:
-        listed = _ask(f"http://127.0.0.1:{port}/api/contents?token={token}", process)
-        names = {entry["name"] for entry in listed["content"]}
-    finally:
-        process.terminate()
-        process.wait(60)
-    assert "01_start_here.ipynb" in names
+    cells = json.loads((tutorials.tutorials_folder() / "08_on_a_cluster.ipynb").read_text())["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    blocks = [block for text in texts for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL)]
+    for block in blocks:
+        assert not subprocess.run(["bash", "-n", "-c", block], capture_output=True, text=True).stderr
+    script = next(block for block in blocks if "gcylon-lab lab" in block)
+    for stands, here in (
+        ("source ~/gcylon/.venv/bin/activate", ""),
+        ("port=$((20000 + RANDOM % 20000))", f"port={port}"),
+        ("gcylon-lab lab", f"exec {sys.executable} -m gcylon_lab lab --dir {tmp_path / 'work'}"),
+    ):
+        assert stands in script
+        script = script.replace(stands, here)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    host = {"HOME": str(tmp_path), "TMPDIR": str(tmp_path), "USER": "me", "SLURM_JOB_ID": "7", "PATH": path}
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            ["bash", "-c", script], env=os.environ | host, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        try:
+            secret = tmp_path / ".gcylon-runtime/7/token"
+            while not secret.exists() or not secret.read_text():
+                assert process.poll() is None
+                time.sleep(0.1)
+            token = secret.read_text().strip()
+            listed = _ask(f"http://127.0.0.1:{port}/api/contents?token={token}", process)
+            with pytest.raises(urllib.error.HTTPError, match="403"):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/api/contents", timeout=5)
+            ports = [one.laddr for one in psutil.Process(process.pid).net_connections() if one.status == "LISTEN"]
+        finally:
+            process.terminate()
+            process.wait(60)
+    assert "01_start_here.ipynb" in {entry["name"] for entry in listed["content"]}
     assert Path(tmp_path / "work" / "01_start_here.ipynb").exists()
+    assert (secret.stat().st_mode & 0o077, {address.ip for address in ports}) == (0, {"127.0.0.1"})
+    said = (tmp_path / "log").read_text()
+    assert len(token) == 32 and token not in said and f"-L {port}:127.0.0.1:{port}" in said
+    assert ("JupyterLab gets --allow-root" in said) == (os.geteuid() == 0)
 
 
 def _ask(url: str, process: subprocess.Popen[bytes]) -> dict:

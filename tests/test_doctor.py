@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_it_starts_two_ranks_and_says_all_topics():
     found = {finding["topic"]: finding for finding in answer["findings"]}
     assert done.returncode == 0 and answer["healthy"]
     assert list(found) == [
-        "python", "packages", "nvtx", "mpi", "ranks", "cores",
+        "python", "packages", "nvtx", "mpi", "ranks", "security", "ports", "cores",
         "memory", "settings", "staging", "gpus", "cudf", "engines",
     ]  # fmt: skip
     assert found["ranks"]["value"].startswith("two ranks started and met; mpi4py uses Open MPI")
@@ -100,3 +101,28 @@ def test_a_mistyped_variable_is_a_warning_with_the_nearest_one(monkeypatch):
     assert [finding.value for finding in warned] == ["GCYLON_GPU_MEMORY_LIMITS is set, but nothing reads it"]
     assert "Did you mean GCYLON_GPU_MEMORY_LIMIT?" in warned[0].note
     assert by_topic(list(doctor._settings())[:1])["settings"].value.endswith(", from GCYLON_ENGINE")
+
+
+def test_what_listens_where_is_said_of_each_mpi(monkeypatch, tmp_path):
+    def ports():
+        return by_topic(list(doctor._security()))["ports"]
+
+    monkeypatch.delenv("OMPI_MCA_btl", raising=False)
+    for refuses, status in ((True, OK), (False, WARN)):
+        monkeypatch.setattr(doctor, "can_refuse_connections", lambda refuses=refuses: refuses)
+        assert ports().status == status and ports().value.startswith("ranks and controller listen on this host alone")
+    found = doctor.find_mpiexec()
+    for chosen, said in (
+        (replace(found, environment={}), "as OMPI_MCA_btl chooses"),
+        (replace(found, flavour="mpich", version="5.0"), "as MPICH 5.0"),
+    ):
+        monkeypatch.setattr(doctor, "find_mpiexec", lambda chosen=chosen: chosen)
+        assert ports().status == WARN and said in ports().value
+
+
+def test_how_messages_are_protected_is_said(monkeypatch):
+    monkeypatch.setenv("GCYLON_SECURITY", "signed")
+    found = by_topic(list(doctor._security()))["security"]
+    assert found == Finding("security", OK, "messages are signed, not encrypted, because GCYLON_SECURITY=signed")
+    monkeypatch.setenv("GCYLON_SECURITY", "sealed")
+    assert by_topic(list(doctor._security()))["security"].status == FAIL

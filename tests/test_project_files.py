@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import subprocess
@@ -48,6 +49,7 @@ def test_only_what_is_agreed_stands_at_the_top():
     top = {line.split("/")[0] for line in listed.stdout.splitlines()}
     assert {name for name in top if not name.startswith(".")} == {
         "pyproject.toml", "gcylon_lab", "notebooks", "tests", "binder", "README.md", "LICENSE", "CHANGELOG.md",
+        "SECURITY.md",
     }  # fmt: skip
 
 
@@ -77,3 +79,9 @@ def _imported(path: Path) -> set[str]:
     plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     whole = {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level}
     return {name.split(".")[0] for name in plain | whole}
+
+
+def test_the_application_says_that_it_has_no_login():
+    cells = json.loads((ROOT / "notebooks/dashboard.ipynb").read_text())["cells"]
+    said = "".join(cells[0]["source"])
+    assert "Voila asks nobody to log in" in said and "`--token`" in said

@@ -74,7 +74,7 @@ def start_own(ranks: int) -> tuple[Any, Any]:
     config.MPIEngineSetLauncher.mpi_cmd = [mpi.path]
     config.MPIEngineSetLauncher.mpi_args = list(mpi.arguments)
     config.MPIEngineSetLauncher.environment = mpi.environment
-    name = f"bench-{time.time_ns()}"
+    name = f"bench_{time.time_ns()}"
     cluster = ipyparallel.Cluster(
         engines="mpi", n=ranks, config=config, log_level=40, controller_args=_CONTROLLER, cluster_id=name
     )

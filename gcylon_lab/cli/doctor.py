@@ -15,7 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..cluster.launch.mpiexec import find_mpiexec, without_chatter
+from ..cluster.launch.mpiexec import OPENMPI, find_mpiexec, on_this_host, without_chatter
+from ..cluster.launch.security import can_refuse_connections, choose_security
 from ..config import (
     AHEAD_VARIABLE,
     ENGINE_VARIABLE,
@@ -83,8 +84,8 @@ def examine() -> list[Finding]:
     list of Finding
         In the order to show; two ranks are really started, and two engines where there may be a GPU.
     """
-    parts: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _mpi, _machine, _settings, _gpus)
-    return [finding for part in parts for finding in part()]
+    programs: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _mpi, _security)
+    return [finding for part in (*programs, _machine, _settings, _gpus) for finding in part()]
 
 
 def healthy(findings: list[Finding]) -> bool:
@@ -163,6 +164,27 @@ def _mpi() -> Iterator[Finding]:
         yield Finding("ranks", FAIL, "two processes started, but each is alone in its world", why)
     else:
         yield Finding("ranks", FAIL, "two ranks did not start", without_chatter(done.stderr)[-1500:].strip())
+
+
+def _security() -> Iterator[Finding]:
+    try:
+        yield Finding("security", OK, choose_security().describe())
+    except GcylonError as error:
+        yield Finding("security", FAIL, error.message, error.advice)
+    try:
+        mpi = find_mpiexec()
+    except GcylonError:
+        return  # the mpi line says so
+    note = "They do not ask who connects: put them behind a firewall, or use a host of your own (SECURITY.md)."
+    if "OMPI_MCA_btl" not in on_this_host(mpi, Path()):
+        why = "OMPI_MCA_btl chooses" if mpi.flavour == OPENMPI else f"{mpi.describe()} does by itself"
+        yield Finding("ports", WARN, f"the controller listens on this host alone; ranks and mpiexec as {why}", note)
+    elif can_refuse_connections():
+        note = "mpiexec can be reached while ranks start, from this host; then nobody can connect to it."
+        yield Finding("ports", OK, "ranks and controller listen on this host alone", note)
+    else:
+        value = "ranks and controller listen on this host alone, but mpiexec on all interfaces"
+        yield Finding("ports", WARN, f"{value}: here one process may not change that of another", note)
 
 
 def _machine() -> Iterator[Finding]:

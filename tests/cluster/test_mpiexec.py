@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gcylon_lab.cluster.launch.mpiexec import exit_of_rank, find_mpiexec, without_chatter
+from gcylon_lab.cluster.launch.mpiexec import (
+    exit_of_rank,
+    find_mpiexec,
+    on_this_host,
+    without_chatter,
+)
 from gcylon_lab.errors import ClusterStartError
 
 # Written by Open MPI 5.0.11 when rank 1 was killed and rank 2 called _exit(3).
@@ -76,6 +81,28 @@ def test_a_transport_that_sleeps_is_left_out_unless_a_person_chose(
     assert chosen("told") is None
     monkeypatch.setenv("OMPI_MCA_btl", "self,tcp")
     assert chosen("set") is None
+
+
+def test_ranks_of_one_host_share_memory_alone_unless_a_person_chose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("OMPI_MCA_btl", "PRTE_MCA_prte_tmpdir_base"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    versions = {"5.0.11": "self,sm", "4.1.4": "self,vader"}
+    for version, transports in versions.items():
+        (tmp_path / version).mkdir()
+        mpi = find_mpiexec(fake_mpiexec(tmp_path / version, f"mpiexec (Open MPI) {version}"))
+        variables = on_this_host(mpi, tmp_path)
+        assert variables.pop("OMPI_MCA_btl") == transports
+        assert set(variables.values()) == {str(tmp_path)} and len(variables) == 2
+    monkeypatch.setenv("OMPI_MCA_btl", "self,tcp")
+    monkeypatch.setenv("PRTE_MCA_prte_tmpdir_base", "/mine")
+    (tmp_path / "told").mkdir()
+    told = find_mpiexec(fake_mpiexec(tmp_path / "told", "mpiexec (Open MPI) 5.0.11"))
+    assert set(on_this_host(told, tmp_path)) == {"OMPI_MCA_btl_sm_backing_directory"}
+    (tmp_path / "other").mkdir()
+    assert on_this_host(find_mpiexec(fake_mpiexec(tmp_path / "other", "HYDRA MPICH Version: 5.0.2")), tmp_path) == {}
 
 
 def test_mpich_is_known(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ from typing import Any
 
 import psutil
 
+from gcylon_lab.cluster.launch.runtime_dirs import shared_memory
+
 ERROR_S = 5.0  # promised: so soon after the signal an error is there
 RESTART_S = 10.0
 NEXT_S = 5.0
@@ -474,14 +476,8 @@ def names(home: str) -> list[str]:
 
 
 def made_by_mpi(home: str) -> list[str]:
-    """Shared memory and temporary folders, as the engines have written them down."""
-    paths = []
-    for file in Path(home).glob("mpi-*.json"):
-        try:
-            paths += [path for path, *_ in json.loads(file.read_text())["paths"]]
-        except (OSError, ValueError):
-            continue
-    return sorted({path for path in paths if os.path.exists(path)})
+    """Shared memory and temporary files of a cluster."""
+    return sorted(str(path) for path in shared_memory(Path(home)).glob("*"))
 
 
 def until(condition: Callable[[], bool], seconds: float) -> bool:

@@ -53,7 +53,7 @@ def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
         config = gl.GcylonConfig(gpu_memory_limit="4GiB", host_memory_limit="2GiB")
-        with gl.Cluster(RANKS, name=f"gpu-{route}", config=config, env=environment, progress=False) as cluster:
+        with gl.Cluster(RANKS, name=f"gpu_{route}", config=config, env=environment, progress=False) as cluster:
             cluster.route = ROUTES[route]  # type: ignore[attr-defined]
             yield cluster
 

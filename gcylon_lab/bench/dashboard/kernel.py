@@ -38,7 +38,7 @@ class Work:
     """
 
     def __init__(self, ranks: int, rows: int) -> None:
-        self.lab = Cluster(ranks, name=f"bench-dashboard-{os.getpid()}", progress=False)
+        self.lab = Cluster(ranks, name=f"bench_dashboard_{os.getpid()}", progress=False)
         self.lab.view.execute(_PART.format(rows=rows), silent=False)
         self.table: DistTable = self.lab.table("bench_part")
         self.dashboard: Dashboard | None = None

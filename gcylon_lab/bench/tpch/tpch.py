@@ -75,7 +75,7 @@ def run(case: TpchCase, say: Say = tell) -> dict[str, Any]:
         make_tpch(folder, case.scale, TABLES)
         say(f"made TPC-H at scale {case.scale:g}")
         duck = Duck(folder, case.ranks)
-        with Cluster(case.ranks, name="bench-tpch", progress=False) as lab:
+        with Cluster(case.ranks, name="bench_tpch", progress=False) as lab:
             queries = [_Query(lab, duck, Path(folder), number).measure(case, say) for number in case.queries]
         duck.close()
     return {

@@ -23,6 +23,7 @@ from ..handles.forwarding import as_reference
 from ..launch.launcher import Launcher
 from ..launch.mpiexec import MpiExec, find_mpiexec
 from ..launch.runtime_dirs import find_running
+from ..launch.security import Security, check_name, choose_security
 from ..messages import Reply, Request
 from ..rank_info import RankRecord
 from .client_hints import NamesInstead
@@ -70,6 +71,13 @@ class Cluster(Readers, NamesInstead):
         Variables for the engines, beside this process's own; ``GCYLON_*`` ones are read as those are.
     progress : bool
         Whether to show a line of progress for what takes longer than a second.
+    security : {"auto", "encrypted", "signed"}
+        How messages to and from the ranks are protected; all sockets are on this host alone. "encrypted" (CurveZMQ)
+        keeps out whoever cannot read this user's files. "signed" refuses what others send, but lets them listen to
+        what ``%px`` prints. "auto" is what ``GCYLON_SECURITY`` says; without it, encrypted where other people may
+        use this host: it has an account that can log in, or a process, of another user numbered from 1000 on. Root is
+        trusted. Measured on 2 cores, 2 ranks, in CPU time of all processes: a start takes 10.7 instead of 10.3 s
+        encrypted, and `from_pandas` of 32 MB 0.30 instead of 0.11 s.
 
     Raises
     ------
@@ -89,9 +97,11 @@ class Cluster(Readers, NamesInstead):
         start_timeout_s: float = 120.0,
         env: dict[str, str] | None = None,
         progress: bool = True,
+        security: str = "auto",
     ) -> None:
         n = _default_ranks() if n is None else n
         _check_arguments(n, config, grace_s)
+        check_name(name)
         code = prelude.read_text() if isinstance(prelude, Path) else prelude or ""
         environ = os.environ | (env or {})
         warn_of_unread(environ)
@@ -103,6 +113,7 @@ class Cluster(Readers, NamesInstead):
             start_timeout_s=start_timeout_s,
             environment=dict(env or {}),
             config=config or GcylonConfig(**read_settings(environ)),
+            security=choose_security(security),
         )
         if name in clusters:
             clusters[name]._give_way()
@@ -120,8 +131,9 @@ class Cluster(Readers, NamesInstead):
         Raises
         ------
         ClusterError
-            If there is none of that name, or another process still owns it.
+            If there is none of that name, another process still owns it, or its files are not this user's alone.
         """
+        check_name(name)
         if name in clusters and not clusters[name]._session.closed:
             found: Cluster = clusters[name]
             return found
@@ -134,6 +146,7 @@ class Cluster(Readers, NamesInstead):
             start_timeout_s=state["start_timeout_s"],
             environment=state["environment"],
             config=GcylonConfig(**state["config"]),
+            security=Security(**state["security"]),
             home=home,
         )
         self = cls.__new__(cls)
@@ -350,7 +363,8 @@ class Cluster(Readers, NamesInstead):
         if self._session.closed:
             return gone_card(repr(self))
         mpi = self._session.launcher.mpi.describe().partition(" (")[0]  # without the path
-        return cluster_card(self.name, self.ranks, mpi, len(self._session.infos))
+        security = self._session.launcher.security.describe()
+        return cluster_card(self.name, self.ranks, mpi, len(self._session.infos), security)
 
     # --- inside ---
 

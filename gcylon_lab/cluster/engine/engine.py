@@ -22,7 +22,6 @@ from ..._version import __version__
 from ...config import GcylonConfig
 from ...errors import ClusterError, ConfigError, Revoked, to_message
 from .. import rpc
-from ..launch import leftovers
 from ..launch.lease import LEASE_FILE, Lease, LeaseMonitor
 from ..messages import Reply, Request
 from . import actions
@@ -289,6 +288,7 @@ def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> No
     """
     global _engine, _start_error
     rpc.answer_with(lambda *asked: current().serve(*asked), probe)
+    os.environ.pop("IPP_CONNECTION_INFO", None)  # it has the keys, and what a person starts or prints here has none
     try:
         _engine = _open(Path(home), grace_s, config)
     except BaseException as error:
@@ -363,8 +363,6 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     context = contexts.initialize(None if config is None else GcylonConfig(**config), transport=transport)
     # To the launcher's output, where other things that went wrong at start stand too.
     print(f"rank {context.rank}, {context.device}: {context.equipment.describe()}", file=sys.stderr, flush=True)
-    if home.is_dir():
-        leftovers.note(home)
     kernel = get_ipython().kernel
     engine = Engine(context, kernel)
     # On hosts that do not see the cluster's folder the launcher ends the engines.

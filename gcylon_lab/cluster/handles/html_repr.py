@@ -85,7 +85,7 @@ def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
     )
 
 
-def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) -> str:
+def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int, security: str = "") -> str:
     """A cluster: what it works with and why, and who its ranks are.
 
     Parameters
@@ -95,6 +95,8 @@ def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) 
     ranks : sequence of RankRecord
     tables : int
         Handles that are alive.
+    security : str
+        How messages are protected, and why.
 
     Returns
     -------
@@ -111,7 +113,7 @@ def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int) 
     )
     titles = "".join(_cell(title, faint=True) for title in ("rank", "host", "device", "process"))
     table = f'<table style="font-size:12px">{titles}{lines}</table>'
-    chosen = "".join(f'<div style="font-size:12px">{escape(text)}</div>' for text in _choices(ranks))
+    chosen = "".join(f'<div style="font-size:12px">{escape(text)}</div>' for text in _choices(ranks, security))
     return f'<div style="{_CARD}"><div>{head}</div>{chosen}{table}{_left(len(ranks), "ranks")}</div>'
 
 
@@ -120,11 +122,10 @@ def gone_card(text: str) -> str:
     return f'<div style="{_CARD};{_FAINT}">{escape(text)}</div>'
 
 
-def _choices(ranks: Sequence[RankRecord]) -> list[str]:
-    """Kind of engines and way of the rows, which are the same on all ranks, with the reasons."""
-    if not ranks or not ranks[0].engines:
-        return []
-    return [ranks[0].engines, f"rows travel by {ranks[0].route}"]
+def _choices(ranks: Sequence[RankRecord], security: str) -> list[str]:
+    """Kind of engines, way of the rows and of messages, which are the same for all ranks, with the reasons."""
+    of_ranks = [ranks[0].engines, f"rows travel by {ranks[0].route}"] if ranks and ranks[0].engines else []
+    return of_ranks + [security] * bool(security)
 
 
 def _columns(info: Mapping[str, Any]) -> str:

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
+import secrets
 import signal
 import socket
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from ..processes import HOME_VARIABLE
-from . import leftovers
+from . import runtime_dirs
 from .lease import LEASE_FILE, Lease, LeaseMonitor
 
 GRACE_VARIABLE = "GCYLON_LAB_GRACE_S"
 
 # Engines get this long to end after the owner is gone, before the launcher and the folder go.
 _AFTER_ENGINES_S = 5.0
+_DELIMITER = b"<IDS|MSG>"  # stands in each of Jupyter's messages, between the addresses and the signature
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -33,8 +35,7 @@ def watch(home: Path, grace_s: float) -> None:
     while not vigil.is_over():
         time.sleep(1.0)
     time.sleep(_AFTER_ENGINES_S)
-    leftovers.remove(home)
-    shutil.rmtree(home, ignore_errors=True)
+    runtime_dirs.remove(home)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(3.0)
     os._exit(0)
@@ -83,15 +84,53 @@ def hold_ports() -> None:
     util.select_random_ports = pick
 
 
+def relay_whole_messages() -> None:
+    """Let ipyparallel's queues pass on whole messages alone.
+
+    pyzmq's own, in C, reads a message part by part and trusts that each has two addresses: where a stranger sends one
+    part, it takes those of the next message for the rest, and whoever waits for that waits for ever. ipyparallel's
+    client hears nothing more of what ranks print once it got something that is no message. Wrong signatures are seen by
+    whoever reads it.
+    """
+    from zmq.devices import monitoredqueuedevice
+
+    monitoredqueuedevice.monitored_queue = _relay  # type: ignore[attr-defined]
+
+
+def _relay(ins: Any, outs: Any, monitor: Any, in_prefix: bytes = b"in", out_prefix: bytes = b"out") -> None:
+    import zmq
+
+    addressed = ins.type == outs.type == zmq.ROUTER
+    poller = zmq.Poller()
+    ways = {ins: (outs, in_prefix), outs: (ins, out_prefix)}
+    for source in ways:
+        poller.register(source, zmq.POLLIN)
+    while True:
+        for source, _ in poller.poll():
+            target, prefix = ways[source]
+            parts = source.recv_multipart(copy=False)
+            if not any(len(part) == len(_DELIMITER) and part.bytes == _DELIMITER for part in parts[2 * addressed :]):
+                continue
+            if addressed:
+                parts[:2] = parts[1::-1]
+            target.send_multipart(parts, copy=False)
+            monitor.send_multipart([prefix, *parts], copy=False)
+
+
 def main() -> None:
     """Start the watching thread, then ipyparallel's controller."""
-    from ipyparallel.controller.app import main as run_controller
+    from ipyparallel.controller.app import IPController
+    from traitlets.config import Config
 
     end_children_with_this_process()
     hold_ports()
+    relay_whole_messages()
     home, grace_s = Path(os.environ[HOME_VARIABLE]), float(os.environ[GRACE_VARIABLE])
     threading.Thread(target=watch, args=(home, grace_s), name="gcylon-vigil", daemon=True).start()
-    run_controller()
+    config = Config()
+    # Where it encrypts, ipyparallel would not sign as well, and each process would warn that it does not.
+    config.Session.key = secrets.token_hex(32).encode()
+    IPController.launch_instance(config=config)
 
 
 if __name__ == "__main__":

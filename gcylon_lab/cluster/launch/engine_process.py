@@ -9,10 +9,14 @@ from __future__ import annotations
 
 def main() -> None:
     """Run ipyparallel's engine."""
+    import zmq
     from ipyparallel.engine import app, nanny
 
     nanny.__name__ = "gcylon_lab.cluster.launch.nanny"  # it starts the module of this name
-    app.main()
+    # With keys of its own the engine talks encrypted to its nanny in any case: whoever else could connect to that would
+    # get every second message.
+    public, secret = zmq.curve_keypair()
+    app.IPEngine.launch_instance(curve_publickey=public, curve_secretkey=secret)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from ..processes import HOME_VARIABLE, end, engines_of, is_running, kill, of_home, wait_until
-from . import leftovers
+from . import runtime_dirs
 from .lease import LEASE_FILE, Lease, LeaseMonitor, write_private
 
 GUARD_FILE = "guard.json"
@@ -64,8 +63,7 @@ def watch(home: Path, grace_s: float) -> None:
     if not wait_until(lambda: not of_home(str(home)), _CONTROLLER_END_S, _EVERY_S):
         for process in of_home(str(home)):
             end(process, by_itself_s=0.0, asked_s=1.0)
-    leftovers.remove(home)
-    shutil.rmtree(home, ignore_errors=True)
+    runtime_dirs.remove(home)
 
 
 def main() -> None:

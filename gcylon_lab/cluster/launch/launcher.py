@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import subprocess
 import sys
 import time
@@ -37,12 +36,14 @@ from ..processes import (
 )
 from ..rank_info import RankRecord
 from ..stop_detector import StopDetector
-from . import guard, leftovers
+from . import guard, mpiexec, runtime_dirs
 from .controller import GRACE_VARIABLE
 from .lease import LEASE_FILE, Lease
-from .mpiexec import MpiExec, exit_of_rank, without_chatter
-from .runtime_dirs import new_home, sweep
+from .mpiexec import OPENMPI, MpiExec, exit_of_rank, without_chatter
+from .security import Security, refuse_connections
 
+_log = logging.getLogger(__name__)
+_log.addHandler(logging.NullHandler())
 _MISSED_BEATS = 300  # a minute: a busy machine is slow
 _CONTROLLER_ARGUMENTS = [
     "--nodb",
@@ -79,6 +80,7 @@ class Launcher:
         For the engines, beside this process's own.
     config : GcylonConfig
         What the ranks start with.
+    security : Security
     home : Path, optional
         An existing cluster's folder.
     """
@@ -93,6 +95,7 @@ class Launcher:
         start_timeout_s: float,
         environment: dict[str, str],
         config: GcylonConfig,
+        security: Security,
         home: Path | None = None,
     ) -> None:
         self.n = n
@@ -101,11 +104,12 @@ class Launcher:
         self.start_timeout_s = start_timeout_s
         self.environment = environment
         self.config = config
+        self.security = security
         self._last_output = ""
         self._guard: subprocess.Popen[bytes] | None = None
         if home is None:
-            sweep()
-            self.home = new_home(f"{name}-{secrets.token_hex(4)}")
+            runtime_dirs.sweep()
+            self.home = runtime_dirs.new_home(f"{name}-{secrets.token_hex(4)}")
             self._processes = self._new_processes()
         else:
             self.home = home
@@ -124,6 +128,7 @@ class Launcher:
             self._forget_controller()
             self._start_guard()
             self._processes.start_controller_sync()
+            runtime_dirs.renew_shared_memory(self.home)
             self._processes.start_engines_sync(self.n)
             client = self.connect()
         except Exception as error:
@@ -136,6 +141,8 @@ class Launcher:
         client = self._connect()
         # Against messages that are played back. Live ranks send dozens a second; the default, 65,536, fills 9 MB.
         client.session.digest_history_size = _DIGESTS
+        # ipyparallel's has none, and fails over the message that it wants to tell of.
+        client.log = _log
         return client
 
     def _connect(self) -> Any:
@@ -166,6 +173,7 @@ class Launcher:
         ClusterStartError
             As `start`.
         """
+        runtime_dirs.renew_shared_memory(self.home)
         self._processes.start_engines_sync(self.n)
         self._wait_for_engines(client)
 
@@ -178,7 +186,6 @@ class Launcher:
         # mpiexec ends when all engines have, and takes away what MPI made for them.
         for process in self._alive("engine_set"):
             end(process, by_itself_s=_ITSELF_S, asked_s=_ASKED_S)
-        leftovers.remove(self.home)
         self._last_output = self.output()
         self._processes.stop_engines_sync()
 
@@ -198,8 +205,7 @@ class Launcher:
         for stop in steps:
             with contextlib.suppress(Exception):
                 stop()
-        leftovers.remove(self.home)
-        shutil.rmtree(self.home, ignore_errors=True)
+        runtime_dirs.remove(self.home)
 
     def _stop_controller(self) -> None:
         for process in self._alive("controller"):
@@ -248,6 +254,7 @@ class Launcher:
             "start_timeout_s": self.start_timeout_s,
             "environment": self.environment,
             "config": self.config.as_dict(),
+            "security": asdict(self.security),
             "controller_pid": self._processes.controller.pid,
         }
 
@@ -271,7 +278,10 @@ class Launcher:
 
     def _wait_for_engines(self, client: Any) -> None:
         deadline = time.monotonic() + self.start_timeout_s
+        # For mpiexecs of other hosts at once; to the others the ranks connect first.
+        refused = self.mpi.flavour != OPENMPI
         while len(client.ids) < self.n:
+            refused = refused or refuse_connections(self._processes.engine_set.pid, but="127.0.0.1")
             if not self.is_running():
                 raise self._start_error("The engines' launcher ended before all engines had started.")
             if time.monotonic() > deadline:
@@ -279,6 +289,8 @@ class Launcher:
                     f"{len(client.ids)} of {self.n} engines were there after {format_seconds(self.start_timeout_s)}."
                 )
             time.sleep(_POLL_S)
+        if self.mpi.flavour == OPENMPI:
+            refuse_connections(self._processes.engine_set.pid)
 
     def _forget_controller(self) -> None:
         """Clear away what is left of one that died: its files would be taken for those of the next one."""
@@ -309,16 +321,21 @@ class Launcher:
         processes = ipyparallel.Cluster(
             engines="mpi", n=self.n, config=self._config(), profile_dir=str(self.home), **_QUIET
         )
+        return self._prepared(processes)
+
+    def _found_processes(self) -> Any:
+        file = next(self.home.glob("security/cluster-*.json"))
+        return self._prepared(ipyparallel.Cluster.from_file(str(file), config=self._config(), **_QUIET))
+
+    def _prepared(self, processes: Any) -> Any:
         # The controller's file says when it is there; ipyparallel's own pause of a second is not needed.
         processes.delay = 0.0
         # A busy machine is slow: an engine that has not shown its heartbeat in time would be forgotten in silence.
         patience = f"--IPController.registration_timeout={int(self.start_timeout_s)}"
-        processes.controller_args = [*_CONTROLLER_ARGUMENTS, patience]
+        # The controller makes the keys, and tells them by its files alone.
+        encrypted = f"--IPController.enable_curve={self.security.encrypted}"
+        processes.controller_args = [*_CONTROLLER_ARGUMENTS, patience, encrypted]
         return processes
-
-    def _found_processes(self) -> Any:
-        file = next(self.home.glob("security/cluster-*.json"))
-        return ipyparallel.Cluster.from_file(str(file), config=self._config(), **_QUIET)
 
     def _config(self) -> Config:
         config = Config()
@@ -328,7 +345,8 @@ class Launcher:
         engines.engine_cmd = [sys.executable, "-m", "gcylon_lab.cluster.launch.engine_process"]
         engines.mpi_cmd = [self.mpi.path]
         engines.mpi_args = list(self.mpi.arguments)
-        engines.environment = self.mpi.environment | self.environment | self._variables()
+        on_this_host = mpiexec.on_this_host(self.mpi, runtime_dirs.shared_memory(self.home))
+        engines.environment = self.mpi.environment | on_this_host | self.environment | self._variables()
         # As above; ipyparallel's own limit is five seconds.
         engines.engine_args = [
             f"--IPEngine.timeout={self.start_timeout_s}",

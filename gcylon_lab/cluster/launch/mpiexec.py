@@ -107,6 +107,27 @@ def _openmpi(place: str, version: str) -> MpiExec:
     return MpiExec(place, OPENMPI, version, arguments, environment, revocable=True)
 
 
+def on_this_host(mpi: MpiExec, folder: Path) -> dict[str, str]:
+    """Variables for ranks of this host alone: they listen on no network, and what they share lies in a folder.
+
+    What a person has set in the environment stays as it is.
+
+    Parameters
+    ----------
+    mpi : MpiExec
+    folder : Path
+        For Open MPI's files, of which a killed mpiexec leaves some.
+    """
+    if mpi.flavour != OPENMPI:
+        return {}
+    variables = {"OMPI_MCA_btl_sm_backing_directory": str(folder), "PRTE_MCA_prte_tmpdir_base": str(folder)}
+    if not mpi.revocable:  # Open MPI 4 names these otherwise
+        variables = {"OMPI_MCA_btl_vader_backing_directory": str(folder), "OMPI_MCA_orte_tmpdir_base": str(folder)}
+    if "OMPI_MCA_btl" in mpi.environment:  # otherwise a person has chosen
+        variables["OMPI_MCA_btl"] = "self,sm" if mpi.revocable else "self,vader"
+    return {name: value for name, value in variables.items() if name not in os.environ}
+
+
 def _chooses_transports(place: str) -> bool:
     """Whether a person has said which transports this Open MPI may use, where it looks for that."""
     prefix = Path(place).absolute().parent.parent

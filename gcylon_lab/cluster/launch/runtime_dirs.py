@@ -1,11 +1,19 @@
-"""The folders in which running clusters keep their files, one each, for this user only."""
+"""The folders in which running clusters keep their files, one each, for this user only.
+
+Beside its folder each cluster has one in shared memory, for what Open MPI makes: where all of a cluster is killed,
+the next start knows by the first what to remove of the second.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
+import stat
+import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +21,15 @@ import psutil
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ...errors import ClusterError
-from . import leftovers
 from .lease import LEASE_FILE, Lease, write_private
+from .security import other_people
 
 STATE_FILE = "cluster.json"
 
 # A folder without a state file may be one that is just being made.
 _YOUNG_S = 300.0
+_SWEPT = ".swept-"
+_ROOT, _UNMAPPED = 0, 65534  # in a container, the owner of what is not its own is "nobody"
 
 
 def root() -> Path:
@@ -28,11 +38,89 @@ def root() -> Path:
 
 
 def new_home(label: str) -> Path:
-    """Make a folder that only this user can enter."""
+    """Make a folder that only this user can enter.
+
+    Raises
+    ------
+    ClusterError
+        If another user can put something into its place.
+    """
     root().mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_root()
     home = root() / label
     home.mkdir(mode=0o700)
     return home
+
+
+def check_root() -> None:
+    """Refuse a folder of all clusters that another user can change, or put another into its place.
+
+    Raises
+    ------
+    ClusterError
+        Naming the folder, its owner and its mode.
+    """
+    check_own(root())
+    above = root().parent
+    for folder in (above, *above.parents):
+        status = os.stat(folder)
+        foreign = folder == above and status.st_uid not in (os.geteuid(), _ROOT, _UNMAPPED)
+        replaceable = status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX
+        if (foreign or replaceable) and other_people():  # a container's volume may be so, and nobody else be in it
+            raise _refused(folder, status)
+
+
+def check_own(folder: Path) -> None:
+    """Refuse to believe what lies in a folder that another user can change; a link is none.
+
+    Raises
+    ------
+    ClusterError
+        Naming the folder, its owner and its mode.
+    """
+    status = os.lstat(folder)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise _refused(folder, status)
+
+
+def _refused(folder: Path, status: os.stat_result) -> ClusterError:
+    if stat.S_ISLNK(status.st_mode):
+        what = "is a symbolic link"
+    elif not stat.S_ISDIR(status.st_mode):
+        what = "is no folder"
+    else:
+        what = f"belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}"
+    return ClusterError(
+        f"{folder} {what}, while this is user {os.geteuid()}: another user could change what a cluster keeps there, "
+        "which the ranks run.",
+        advice="Set JUPYTER_RUNTIME_DIR to a folder of your own that nobody else can write, as `mktemp -d` makes one.",
+    )
+
+
+def shared_memory(home: Path) -> Path:
+    """The folder for what Open MPI shares between the ranks of a cluster, on this host."""
+    place = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
+    return place / f"gcylon_lab-{os.geteuid()}-{home.name}"
+
+
+def renew_shared_memory(home: Path) -> Path:
+    """Make that folder, for this user only and with nothing in it from ranks that have ended.
+
+    Raises
+    ------
+    OSError
+        If another user has put something into its place.
+    """
+    folder = shared_memory(home)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def remove(home: Path) -> None:
+    """Remove both folders of a cluster that has ended. Idempotent."""
+    shutil.rmtree(shared_memory(home), ignore_errors=True)
+    shutil.rmtree(home, ignore_errors=True)
 
 
 def write_state(home: Path, state: dict[str, Any]) -> None:
@@ -55,10 +143,12 @@ def find_running(name: str) -> tuple[Path, dict[str, Any]]:
     Raises
     ------
     ClusterError
-        If there is none, or another process still owns it.
+        If there is none, another process still owns it, or another user can change it.
     """
-    states = [(home, read_state(home)) for home in root().glob("*")]
+    states = [(home, read_state(home)) for home in _homes()]
     found = [(home, state) for home, state in states if state is not None and state["name"] == name]
+    for home, _ in found:
+        check_own(home)
     alive = [(home, state) for home, state in found if _controller_runs(state)]
     if not alive:
         raise ClusterError(f"There is no running cluster named {name!r}.", advice="Start one with gl.Cluster(n).")
@@ -73,17 +163,36 @@ def find_running(name: str) -> tuple[Path, dict[str, Any]]:
 
 
 def sweep() -> None:
-    """Remove folders whose cluster ended without doing so itself: nobody owns them and their controller is gone."""
-    for home in root().glob("*"):
-        owner = Lease(home / LEASE_FILE).owner()
-        old = time.time() - home.stat().st_mtime > _YOUNG_S
-        if owner is None:
-            abandoned = old
-        else:
-            abandoned = owner.is_here() and not owner.is_alive() and not _controller_runs(read_state(home))
-        if abandoned:
-            leftovers.remove(home)
+    """Remove folders whose cluster ended without doing so itself: nobody owns them and their controller is gone.
+
+    Several processes may do so at once: whoever renames a folder removes it.
+    """
+    for home in _homes():
+        if home.name.startswith(_SWEPT):
             shutil.rmtree(home, ignore_errors=True)
+            continue
+        with suppress(OSError):
+            if home.is_symlink() or not _is_abandoned(home):
+                continue
+            swept = home.with_name(_SWEPT + secrets.token_hex(8))
+            shutil.rmtree(shared_memory(home), ignore_errors=True)
+            os.rename(home, swept)
+            shutil.rmtree(swept, ignore_errors=True)
+
+
+def _is_abandoned(home: Path) -> bool:
+    owner = Lease(home / LEASE_FILE).owner()
+    if owner is None:
+        return time.time() - home.stat().st_mtime > _YOUNG_S
+    return owner.is_here() and not owner.is_alive() and not _controller_runs(read_state(home))
+
+
+def _homes() -> list[Path]:
+    """The folders of all clusters."""
+    if not os.path.lexists(root()):
+        return []
+    check_root()
+    return [path for path in root().glob("*") if path.is_dir()]
 
 
 def _controller_runs(state: dict[str, Any] | None) -> bool:

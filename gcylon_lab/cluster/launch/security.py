@@ -1,0 +1,196 @@
+"""Who else may use this host, and what that means for a cluster: whether its messages are encrypted."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import psutil
+
+from ...config import SECURITY_VARIABLE
+from ...errors import ArgumentError
+
+AUTO, ENCRYPTED, SIGNED = SECURITIES = ("auto", "encrypted", "signed")
+
+# Accounts of people begin here; those below are the system's, as is the last, "nobody".
+_FIRST_PERSON = 500 if sys.platform == "darwin" else 1000
+_NOBODY = (65534, 2**32 - 2)
+_NO_LOGIN = ("nologin", "false", "sync")
+_MOST_NAMES = 3
+_PIDFD_GETFD = 438  # of syscall(2), the same on every kind of machine
+_TCP_MD5SIG_EXT = 32  # of setsockopt(2)
+_MD5SIG_PREFIX, _KEY_BYTES = 1, 80
+_ANY_IPV4_IN_IPV6 = b"\0" * 10 + b"\xff" * 2 + b"\0" * 4
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How the messages between the notebook, the controller and the engines are protected.
+
+    Attributes
+    ----------
+    encrypted : bool
+        By CurveZMQ: who has not read the connection file can neither listen nor speak. Otherwise messages are signed:
+        what strangers send is refused, but they can connect, and listen to what ``%px`` prints.
+    why : str
+        "because other people may use this host (account alice)"
+    """
+
+    encrypted: bool
+    why: str
+
+    def describe(self) -> str:
+        """For people: "messages are encrypted, because security='encrypted'"."""
+        return f"messages are {ENCRYPTED if self.encrypted else 'signed, not encrypted'}, {self.why}"
+
+
+def choose_security(asked: str = AUTO) -> Security:
+    """Say how the messages of a new cluster are protected.
+
+    Parameters
+    ----------
+    asked : {"auto", "encrypted", "signed"}
+        "auto" takes what ``GCYLON_SECURITY`` says, and without it encrypts where other people may use this host.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none of these.
+    """
+    by = f"security={asked!r}"
+    if asked == AUTO:
+        asked = os.environ.get(SECURITY_VARIABLE) or AUTO
+        by = f"{SECURITY_VARIABLE}={asked}"
+    if asked not in SECURITIES:
+        raise ArgumentError(f"{by} is invalid. Expected 'auto', 'encrypted' or 'signed'.")
+    if asked != AUTO:
+        return Security(asked == ENCRYPTED, f"because {by}")
+    others = other_people()
+    if others:
+        return Security(True, f"because other people may use this host ({others})")
+    return Security(False, "because this host has no other people's accounts or processes")
+
+
+def other_people() -> str:
+    """Who else may use this host, in words; "" for nobody.
+
+    Another person is an account that can log in, or the owner of a process, with a user number as people have
+    (from 1000, on macOS from 500), and not this user. Where the processes of others are hidden, there may be some.
+    """
+    if not hasattr(os, "geteuid"):
+        return "Windows does not say"
+    if names := sorted(_accounts()):
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return f"account{'s' * (len(names) > 1)} {', '.join(names[:_MOST_NAMES])}{more}"
+    owners = sorted(_owners())
+    if owners:
+        return f"processes of user {owners[0]}"
+    if sys.platform == "linux" and 1 not in psutil.pids():
+        return "the processes of others are hidden"
+    return ""
+
+
+def check_name(name: str) -> str:
+    """Return a cluster's name if it is one: as that of a variable, since it names a folder too.
+
+    Raises
+    ------
+    ArgumentError
+        If it is not.
+    """
+    if not isinstance(name, str) or not name.isidentifier() or len(name) > 64:
+        shown = name if isinstance(name, str) and len(name) <= 64 else f"{str(name)[:60]}..."
+        better = re.sub(r"\W", "_", str(name))[:64]
+        advice = f"Take for example {better!r}." if better.isidentifier() else "Take for example 'analysis'."
+        raise ArgumentError(
+            f"{shown!r} cannot be a cluster's name, which is letters, digits and underscores, at most 64, and begins "
+            "with no digit.",
+            advice=advice,
+        )
+    return name
+
+
+def refuse_connections(pid: int, *, but: str = "") -> bool:
+    """Let nobody connect any more to the ports on which a process of this user listens; its connections stay.
+
+    Open MPI's mpiexec listens on all interfaces, for mpiexecs of other hosts, and believes what they say; of its ranks
+    on this host none connects later than at the start. Whoever calls its ports then needs a signature with a random key
+    that is kept nowhere (TCP-MD5, on Linux), so that the kernel drops what comes. In many containers one process may
+    not do so for another.
+
+    Parameters
+    ----------
+    pid : int
+        The process, which this one has started.
+    but : str, optional
+        An address whose ports stay open.
+
+    Returns
+    -------
+    bool
+        Whether it listens, and nobody can connect.
+    """
+    try:
+        ports = psutil.Process(pid).net_connections("inet")
+        listening = [one.fd for one in ports if one.status == psutil.CONN_LISTEN and one.laddr.ip != but]
+        for number in listening:
+            with socket.socket(fileno=_descriptor_of(pid, number)) as port:
+                for callers in (b"\0" * 16, _ANY_IPV4_IN_IPV6)[: 1 + (port.family == socket.AF_INET6)]:
+                    # The address of any caller, then flags, the bits of it that count, the key's length, no interface.
+                    address = struct.pack("=HHI", port.family, 0, 0) + callers
+                    key = struct.pack("=128sBBHi", address, _MD5SIG_PREFIX, 0, _KEY_BYTES, 0) + os.urandom(_KEY_BYTES)
+                    port.setsockopt(socket.IPPROTO_TCP, _TCP_MD5SIG_EXT, key)
+    except (OSError, psutil.Error):
+        return False
+    return bool(listening)
+
+
+def can_refuse_connections() -> bool:
+    """Whether `refuse_connections` works here, tried on a process that is made for it."""
+    code = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(flush=True); sys.stdin.read()"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        refuses = refuse_connections(child.pid)
+        child.kill()
+    return refuses
+
+
+def _descriptor_of(pid: int, number: int) -> int:
+    """A file descriptor for what another process has under a number."""
+    if sys.platform != "linux":
+        raise OSError("Linux alone has this")
+    process = os.pidfd_open(pid)
+    try:
+        copy: int = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, number, 0)
+    finally:
+        os.close(process)
+    if copy < 0:
+        raise OSError(ctypes.get_errno(), "pidfd_getfd")
+    return copy
+
+
+def _is_person(uid: int) -> bool:
+    return uid >= _FIRST_PERSON and uid not in _NOBODY and uid not in (os.getuid(), os.geteuid())
+
+
+def _accounts() -> set[str]:
+    import pwd
+
+    return {
+        entry.pw_name
+        for entry in pwd.getpwall()
+        if _is_person(entry.pw_uid) and os.path.basename(entry.pw_shell) not in _NO_LOGIN
+    }
+
+
+def _owners() -> set[int]:
+    uids = (process.info["uids"] for process in psutil.process_iter(["uids"]))
+    return {uid.real for uid in uids if uid is not None and _is_person(uid.real)}

@@ -1,0 +1,308 @@
+"""What another user of this host can reach of a cluster: nothing that is said, and nothing that is done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+import zmq
+from test_lifecycle import wait_until
+
+import gcylon_lab as gl
+from gcylon_lab.cluster.launch import controller, runtime_dirs, security
+from gcylon_lab.cluster.launch.engine_process import main as run_engine
+from gcylon_lab.cluster.launch.security import check_name, choose_security
+from gcylon_lab.cluster.processes import of_home
+from gcylon_lab.errors import ArgumentError, ClusterError
+
+# Who has no keys: connects to each port in each way, listens, and sends what is no message, or one of another key.
+STRANGER = """
+import json, os, sys, threading, time
+import zmq
+
+ports = json.loads(sys.stdin.readline())
+context, sockets = zmq.Context(), []
+for port in ports:
+    for kind in (zmq.SUB, zmq.DEALER, zmq.ROUTER, zmq.PUB, zmq.PUSH, zmq.XPUB, zmq.PULL, zmq.REQ, zmq.PAIR):
+        opened = context.socket(kind)
+        opened.linger = 0
+        opened.connect(f"tcp://127.0.0.1:{port}")
+        if kind == zmq.SUB:
+            opened.setsockopt(zmq.SUBSCRIBE, b"")
+        sockets.append(opened)
+print("ready", flush=True)
+told = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), told.set()), daemon=True).start()
+signed = [b"<IDS|MSG>", b"0" * 64, b'{"msg_type": "execute_reply", "msg_id": "1"}', b"{}", b"{}", b"{}"]
+sent = [[b"x"], [b"", b"x" * 10], [b"in", b"a", b"b"], signed, [b"e", *signed], [os.urandom(100_000)]]
+heard, turn = [], 0
+while not told.is_set():
+    for opened in sockets:
+        try:
+            opened.send_multipart(sent[turn % len(sent)], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            pass
+        try:
+            heard.append(b"|".join(opened.recv_multipart(zmq.NOBLOCK)).decode("latin1"))
+        except zmq.ZMQError:
+            pass
+    turn += 1
+    time.sleep(0.01)
+print(json.dumps({"heard": heard, "turns": turn}), flush=True)
+os._exit(0)
+"""
+
+
+@contextlib.contextmanager
+def stranger(ports: list[int]) -> Iterator[dict[str, Any]]:
+    """Inside, somebody without keys is at work; afterwards, what they heard."""
+    pipe = subprocess.PIPE
+    result: dict[str, Any] = {}
+    with subprocess.Popen([sys.executable, "-c", STRANGER], stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(json.dumps(ports) + "\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "ready\n"
+        yield result
+        process.stdin.close()
+        result |= json.loads(process.stdout.readline())
+
+
+def listening(processes: list[psutil.Process]) -> dict[psutil.Process, set[tuple[str, int]]]:
+    found = {}
+    for process in processes:
+        ports = (one.laddr for one in process.net_connections("inet") if one.status == psutil.CONN_LISTEN)
+        found[process] = {(address.ip, address.port) for address in ports}
+    return found
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(300)
+def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
+    runtime_dir: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with gl.Cluster(2, name="encrypted", progress=False, security="encrypted") as lab:
+        launcher = lab._session.launcher
+        home = launcher.home
+        ours = of_home(str(home))
+        mpiexec = psutil.Process(launcher._processes.engine_set.pid)
+        places = listening(ours)
+
+        # All of it listens on this host alone, but mpiexec, to which nobody can connect.
+        open_to = {ip for process, ports in places.items() if process != mpiexec for ip, _ in ports}
+        assert open_to == {"127.0.0.1"}
+        if security.can_refuse_connections():
+            for ip, port in places[mpiexec]:
+                with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as caller:
+                    caller.settimeout(0.3)
+                    with pytest.raises(TimeoutError):
+                        caller.connect(("::1" if ":" in ip else "127.0.0.1", port))
+
+        # No key stands where others can read it.
+        files = list(home.glob("security/ipcontroller-*.json"))
+        keys = {json.loads(file.read_text())["curve_serverkey"] for file in files}
+        assert len(files) == 2 and len(keys) == 1 and len(keys.pop()) == 40
+        assert all(file.stat().st_mode & 0o077 == 0 for file in files)
+        said = "\n".join(" ".join(process.cmdline()) for process in ours)
+        for name in ("curve_serverkey", "key"):
+            assert not any(json.loads(file.read_text())[name] in said for file in files)
+        lab.view.execute("import os; told = 'IPP_CONNECTION_INFO' in os.environ", block=True)
+        assert lab.view["told"] == [False, False]
+        assert "messages are encrypted, because security=&#x27;encrypted&#x27;" in lab._repr_html_()
+
+        frame = pd.DataFrame({"k": range(1000)})
+        with stranger([port for process, ports in places.items() if process != mpiexec for _, port in ports]) as result:
+            for _ in range(3):
+                cell = lab.view.execute("print('top' + 'secret')")
+                cell.get(30)
+                assert cell.stdout == ["topsecret\n"] * 2
+                assert len(lab.from_pandas(frame).shuffle("k", timeout_s=30).to_pandas()) == 1000
+            assert [rank["state"] for rank in lab.status()] == ["idle", "idle"]
+            assert lab.feed.snapshots()
+        assert result["turns"] > 3 and not [text for text in result["heard"] if len(text) > 1]  # a byte of ZeroMQ's own
+
+        lab.view.execute("kept = 5", block=True)
+        pids = [rank.pid for rank in lab.ranks]
+        lab.detach()
+        with gl.Cluster.attach("encrypted", progress=False) as again:
+            assert [rank.pid for rank in again.ranks] == pids and again.view["kept"] == [5, 5]
+            again._session.launcher._processes.controller.signal(9)
+            assert wait_until(lambda: not again._session.launcher.has_controller(), 10)
+            again.restart()
+            cell = again.view.execute("print('again')")
+            cell.get(30)
+            assert cell.stdout == ["again\n"] * 2
+            assert "signing is disabled" not in caplog.text
+            assert again.run(os.getpid) == [rank.pid for rank in again.ranks]
+            file = next(again._session.launcher.home.glob("security/*-client.json"))
+            assert json.loads(file.read_text())["curve_serverkey"], "the new controller encrypts too"
+
+
+def test_garbage_costs_no_message() -> None:
+    """Each kind of it, before each message, in both directions."""
+    context = zmq.Context()
+    ins, outs, monitor = (context.socket(kind) for kind in (zmq.ROUTER, zmq.ROUTER, zmq.PUB))
+    places = [f"tcp://127.0.0.1:{one.bind_to_random_port('tcp://127.0.0.1')}" for one in (ins, outs)]
+    threading.Thread(target=_relay_until_closed, args=(ins, outs, monitor), daemon=True).start()
+    ends = {}
+    for name, place in [("client", places[0]), ("engine", places[1]), ("bad", places[0]), ("worse", places[1])]:
+        ends[name] = context.socket(zmq.DEALER)
+        ends[name].identity = name.encode()
+        ends[name].connect(place)
+    message = [b"<IDS|MSG>", b"signature", b"{}", b"{}", b"{}", b"{}"]
+    for garbage in ([b"x"], [b"engine"], [b"client"], [b"", b""], [b"<IDS|MSG>"], [b"client", b"x"], [b"x"] * 9):
+        for sender, receiver in (("client", "engine"), ("engine", "client")):
+            for stranger_ in ("bad", "worse"):
+                ends[stranger_].send_multipart(garbage)
+            ends[sender].send_multipart([receiver.encode(), *message])
+            assert ends[receiver].poll(10_000), (garbage, receiver)
+            assert ends[receiver].recv_multipart() == [sender.encode(), *message]
+    context.destroy(0)
+
+
+def _relay_until_closed(*sockets: Any) -> None:
+    with contextlib.suppress(zmq.ZMQError):
+        controller._relay(*sockets)
+
+
+def test_an_engine_has_keys_for_its_nanny_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ipyparallel.engine.app import IPEngine
+
+    given: dict[str, bytes] = {}
+    monkeypatch.setattr(IPEngine, "launch_instance", lambda **keys: given.update(keys))
+    monkeypatch.setattr("ipyparallel.engine.nanny.__name__", "")
+    run_engine()
+    assert {name: len(key) for name, key in given.items()} == {"curve_publickey": 40, "curve_secretkey": 40}
+
+
+def accounts(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, int, str], owners: tuple[int, ...] = ()) -> None:
+    import pwd
+
+    monkeypatch.delenv("GCYLON_SECURITY", raising=False)
+    listed = [SimpleNamespace(pw_name=name, pw_uid=uid, pw_shell=shell) for name, uid, shell in entries]
+    monkeypatch.setattr(pwd, "getpwall", lambda: listed)
+    running = [SimpleNamespace(info={"uids": SimpleNamespace(real=uid)}) for uid in owners]
+    monkeypatch.setattr(security.psutil, "process_iter", lambda _: running)
+
+
+def test_messages_are_encrypted_where_others_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = [("root", 0, "/bin/bash"), ("daemon", 1, "/bin/sh"), ("nobody", 65534, "/bin/sh")]
+    me, off = ("me", os.getuid(), "/bin/bash"), ("off", 2001, "/usr/sbin/nologin")
+    other = max(os.getuid(), 1999) + 1
+    accounts(monkeypatch, *system, me, off, owners=(0, 33, os.getuid()))
+    assert not choose_security().encrypted and "no other people" in choose_security().why
+    accounts(monkeypatch, *system, me, ("alice", other, "/bin/bash"))
+    assert choose_security().encrypted and "account alice" in choose_security().why
+    assert not choose_security("signed").encrypted
+    monkeypatch.setenv("GCYLON_SECURITY", "signed")
+    assert choose_security().describe() == "messages are signed, not encrypted, because GCYLON_SECURITY=signed"
+    assert choose_security("encrypted").encrypted
+    accounts(monkeypatch, me, owners=(other,))
+    assert choose_security().why == f"because other people may use this host (processes of user {other})"
+    monkeypatch.setenv("GCYLON_SECURITY", "curve")
+    with pytest.raises(ArgumentError, match="GCYLON_SECURITY=curve is unknown"):
+        choose_security()
+    with pytest.raises(ArgumentError, match="one of auto, encrypted, signed"):
+        gl.Cluster(1, security="none")
+
+
+def test_a_name_is_that_of_a_variable() -> None:
+    assert check_name("größe_2") == "größe_2"
+    for name in ("../planted", "a-b", "", "2nd", "a" * 65, "a b", 7):
+        for take in (check_name, lambda name: gl.Cluster(1, name=name), gl.Cluster.attach):
+            with pytest.raises(ArgumentError, match="cannot be a cluster's name"):
+                take(name)  # type: ignore[operator]
+    with pytest.raises(ArgumentError, match="Take for example 'a_b'"):
+        check_name("a-b")
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty runtime folder, on a host with other users."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setattr(runtime_dirs, "other_people", lambda: "account alice")
+    return tmp_path / "runtime"
+
+
+def planted(home: Path, name: str) -> Path:
+    """A cluster as another user would make one up: its controller is this process."""
+    home.mkdir(parents=True, mode=0o700)
+    state = {"name": name, "started": 1.0, "controller_pid": os.getpid(), "prelude": "raise SystemExit"}
+    (home / runtime_dirs.STATE_FILE).write_text(json.dumps(state))
+    return home
+
+
+def test_what_others_can_change_is_not_believed(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime_dirs, "_controller_runs", lambda state: True)
+    root = runtime / "gcylon_lab"
+    home = planted(root / "stolen-1", "stolen")
+    root.chmod(0o700)
+    assert runtime_dirs.find_running("stolen")[0] == home
+    for folder, mode in [(home, 0o770), (home, 0o702), (root, 0o770), (root, 0o703), (runtime, 0o777)]:
+        before = folder.stat().st_mode & 0o7777
+        folder.chmod(mode)
+        with pytest.raises(ClusterError, match=rf"{folder} belongs to user {os.getuid()} and has mode {mode:04o}"):
+            gl.Cluster.attach("stolen")
+        folder.chmod(before)
+    with monkeypatch.context() as patch:
+        patch.setattr(runtime_dirs.os, "geteuid", lambda: os.getuid() + 1)
+        for act in (lambda: gl.Cluster.attach("stolen"), lambda: runtime_dirs.new_home("new"), runtime_dirs.sweep):
+            with pytest.raises(ClusterError, match="JUPYTER_RUNTIME_DIR"):
+                act()
+    elsewhere = planted(tmp_path / "elsewhere", "linked")
+    (root / "linked-1").symlink_to(elsewhere)
+    with pytest.raises(ClusterError, match="is a symbolic link"):
+        gl.Cluster.attach("linked")
+    root.rename(tmp_path / "moved")
+    root.symlink_to(tmp_path / "moved")
+    for act in (lambda: gl.Cluster.attach("stolen"), lambda: runtime_dirs.new_home("new"), runtime_dirs.sweep):
+        with pytest.raises(ClusterError, match="is a symbolic link"):
+            act()
+    # What another user could put there leads nowhere where there is none.
+    root.unlink()
+    (tmp_path / "moved").rename(root)
+    runtime.chmod(0o777)
+    monkeypatch.setattr(runtime_dirs, "other_people", lambda: "")
+    assert runtime_dirs.find_running("stolen")[0] == home
+
+
+def abandoned(label: str) -> Path:
+    home = runtime_dirs.new_home(label)
+    (home / "lease.json").write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": 1.0}))
+    runtime_dirs.renew_shared_memory(home).joinpath("sm_segment").touch()
+    return home
+
+
+def test_two_starts_sweep_at_once(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process removes a folder at the worst moment: after it was listed, or after it was looked at."""
+    made = [abandoned(f"gone-{i}") for i in range(4)]
+    new = runtime_dirs.new_home("new")
+    judge = runtime_dirs._is_abandoned
+
+    def slowly(home: Path) -> bool:
+        if home == made[0]:
+            runtime_dirs.remove(home)
+        verdict = judge(home)
+        if home == made[1]:
+            runtime_dirs.remove(home)
+        return verdict
+
+    monkeypatch.setattr(runtime_dirs, "_is_abandoned", slowly)
+    runtime_dirs.sweep()
+    assert list(runtime_dirs.root().iterdir()) == [new]
+    assert not [home for home in made if runtime_dirs.shared_memory(home).exists()]
+    (runtime_dirs.root() / ".swept-1").mkdir()  # of a process that was killed meanwhile
+    runtime_dirs.sweep()
+    assert list(runtime_dirs.root().iterdir()) == [new]
