@@ -19,9 +19,11 @@ AHEAD_VARIABLE = "GCYLON_PINNED_AHEAD"
 POISON_VARIABLE = "GCYLON_POISON_FREED"
 OVERLAP_VARIABLE = "GCYLON_CHECK_OVERLAP"
 SECURITY_VARIABLE = "GCYLON_SECURITY"
+LITERALS_VARIABLE = "GCYLON_RECORD_LITERALS"
 # What is read from the environment at start and is no setting of an operation.
 VARIABLES = (
     ENGINE_VARIABLE, TRANSPORT_VARIABLE, AHEAD_VARIABLE, POISON_VARIABLE, OVERLAP_VARIABLE, SECURITY_VARIABLE,
+    LITERALS_VARIABLE,
 )  # fmt: skip
 _PREFIX = "GCYLON_"
 # Between processes of ours, and of tests.
@@ -328,6 +330,11 @@ def parse_flag(variable: str, text: str) -> bool:
         asked = "write 1 or 0, true or false, yes or no, on or off"
         raise ConfigError(f"The environment has {variable}={text!r}: {asked}.")
     return lowered in _TRUE
+
+
+def records_literals() -> bool:
+    """Whether profiles, traces and reports may hold values that a person wrote into conditions, and errors' texts."""
+    return os.environ.get(LITERALS_VARIABLE, "").strip().lower() in _TRUE
 
 
 def _parse(variable: str, kind: object, text: str) -> Any:

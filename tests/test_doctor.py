@@ -126,3 +126,21 @@ def test_how_messages_are_protected_is_said(monkeypatch):
     assert found == Finding("security", OK, "messages are signed, not encrypted, because GCYLON_SECURITY=signed")
     monkeypatch.setenv("GCYLON_SECURITY", "sealed")
     assert by_topic(list(doctor._security()))["security"].status == FAIL
+
+
+def test_a_pandas_that_the_installed_cudf_is_not_made_for_fails_and_says_which_is(monkeypatch):
+    pandas = {"cudf-cu12": "26.10.2", "pandas": "3.1.1", "numpy": "2.4.0"}
+    monkeypatch.setattr(doctor, "version", lambda name: pandas[name])
+    monkeypatch.setattr(doctor, "requires", _requires)
+    (found,) = doctor._out_of_range()
+    assert found.status == FAIL
+    assert found.value == "cudf-cu12 26.10.2 needs pandas<3.1.0,>=3.0.0, and 3.1.1 is installed"
+    assert found.note.endswith("-m pip install 'pandas<3.1.0,>=3.0.0'")
+    pandas["pandas"] = "3.0.3"
+    assert list(doctor._out_of_range()) == []
+
+
+def _requires(name):
+    if name != "cudf-cu12":
+        raise doctor.PackageNotFoundError(name)
+    return ["cachetools", "numpy<3.0,>=2.0", "pandas<3.1.0,>=3.0.0", "ipython; extra == 'test'"]

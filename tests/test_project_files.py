@@ -24,7 +24,7 @@ def test_binder_starts_what_it_is_given_with_more_ranks_than_cores_allowed():
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == ":oversubscribe\n"
 
 
-@pytest.mark.parametrize("name", ["binder/start", "binder/postBuild", ".ci/run"])
+@pytest.mark.parametrize("name", ["binder/start", "binder/postBuild", ".ci/run", "tests/lower_bounds.sh"])
 def test_scripts_can_be_run_and_are_bash(name):
     assert os.access(ROOT / name, os.X_OK)
     subprocess.run(["bash", "-n", ROOT / name], check=True)
@@ -58,20 +58,22 @@ def test_every_import_of_the_package_is_a_dependency():
     names = {re.split(r"[ <>=\[;!~]", line)[0] for line in PROJECT["dependencies"]}
     for extra in PROJECT["optional-dependencies"].values():
         names |= {re.split(r"[ <>=\[;!~]", line)[0] for line in extra}
-    known = {
-        "ipython": "IPython",
-        "cudf-cu13": "cudf",
-        "rmm-cu13": "rmm",
-        "cupy-cuda13x": "cupy",
-        "nvidia-ml-py": "pynvml",
-    }
+    known = {"ipython": "IPython", "nvidia-ml-py": "pynvml"}
+    for cuda in ("12", "13"):
+        known |= {f"cudf-cu{cuda}": "cudf", f"rmm-cu{cuda}": "rmm", f"cupy-cuda{cuda}x": "cupy"}
     allowed = {known.get(name, name.replace("-", "_")) for name in names} | {"gcylon_lab", "distributed"}
     # These come with ipyparallel and ipykernel, whose parts they are.
     # This comes with cudf; the others are a peer of a bench, used where they are there.
     allowed |= {"pylibcudf", "rapidsmpf", "cudf_polars", "polars", "ucxx", "cudf_streaming"}
-    allowed |= {"IPython", "traitlets", "zmq", "tornado", "jupyter_client", "jupyter_core", "comm"}
+    allowed |= {"IPython", "traitlets", "zmq", "tornado", "jupyter_client", "jupyter_core", "comm", "packaging"}
     found = {name for path in (ROOT / "gcylon_lab").rglob("*.py") for name in _imported(path)}
     assert found - allowed - set(sys.stdlib_module_names) == set()
+
+
+def test_gpu_extras_differ_in_their_cuda_alone_and_keep_pandas_where_cudf_has_it():
+    extras = PROJECT["optional-dependencies"]
+    assert [line.replace("cu13", "cu12").replace("cuda13x", "cuda12x") for line in extras["gpu"]] == extras["gpu-cu12"]
+    assert "pandas>=3,<3.1" in extras["gpu"]
 
 
 def _imported(path: Path) -> set[str]:

@@ -223,7 +223,7 @@ def read_ipc(
     Returns
     -------
     Table
-        A record batch that is compressed is unpacked whole, outside the budget; all else is read piece by piece.
+        A record batch that is compressed is unpacked whole, inside the budget; all else is read piece by piece.
 
     Raises
     ------
@@ -337,6 +337,7 @@ class _Reading:
         self._context = current()
         _tell_of_engines(self._context.size, verb, 4)
         self._asked = column_list("columns", columns)
+        self._storage = storage
         self.condition = condition_of(filters)
         self.columns = read_columns(self._asked, self.condition)
         said = {"paths": _listed(paths), "columns": self._asked, **(options or {})}
@@ -351,8 +352,13 @@ class _Reading:
             return chunks(share, columns=self.columns, max_bytes=max_bytes)
 
         workspace = self._context.workspace
+
+        def planned(size: int) -> Sequence[Any]:
+            self._storage.limit_bytes = workspace.budget.limit_bytes  # that of the operation, which runs by now
+            return plan(size)
+
         try:
-            part, made = read_files(workspace, self._request, plan, read, self.condition, self._asked)
+            part, made = read_files(workspace, self._request, planned, read, self.condition, self._asked)
         except SchemaMismatch as error:
             _advise_reader(error, has_dtypes="dtype" in self._request.arguments)
             raise

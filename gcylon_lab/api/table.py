@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..backends.arrow.interop import to_frame as pandas_frame
 from ..backends.host.column_buffers import string_places
 from ..backends.protocol.aggregation import Kernel
+from ..backends.protocol.column import shown_labels
 from ..backends.protocol.schema import Schema
 from ..engine.exec.remote_write import has_missing, null_columns
 from ..engine.plan.plan import Plan, Words
@@ -234,7 +235,7 @@ class Table(
     def __repr__(self) -> str:
         if self._released:
             return "<Table, released>"
-        names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
+        names = shown_labels(self.columns[:6]) + (", …" if self.num_columns > 6 else "")
         rows = f"{self.num_rows:,} row{'s' * (self.num_rows != 1)}"
         columns = f"{self.num_columns} column{'s' * (self.num_columns != 1)}"
         return f"<Table: {rows} of {columns} on rank {self._context.rank} of {self._context.size} ({names})>"

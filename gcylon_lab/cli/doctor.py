@@ -15,6 +15,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+
 from ..cluster.launch.mpiexec import OPENMPI, find_mpiexec, on_this_host, without_chatter
 from ..cluster.launch.security import can_refuse_connections, choose_security
 from ..config import (
@@ -37,6 +39,7 @@ from ..runtime.transport_choice import DEVICE_TRANSPORTS
 from ..units import format_bytes, parse_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+_SHARED_WITH_CUDF = ("pandas", "numpy", "pyarrow")
 _IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _MEET = (
     "import sys; from mpi4py import MPI; c = MPI.COMM_WORLD; n = c.allreduce(1); "
@@ -255,8 +258,31 @@ def _gpus() -> Iterator[Finding]:
     missing = [name for name in ("cudf", "rmm", "cupy", "pynvml") if find_spec(name) is None]
     value = "installed" if not missing else f"not installed: {', '.join(missing)}"
     unused = bool(cards and missing)
-    yield Finding("cudf", WARN if unused else OK, value, "pip install 'gcylon-lab[gpu]' brings them." if unused else "")
+    note = "pip install 'gcylon-lab[gpu]' brings them, [gpu-cu12] for CUDA 12." if unused else ""
+    yield Finding("cudf", WARN if unused else OK, value, note)
+    yield from _out_of_range()
     yield from _engines(cards)
+
+
+def _out_of_range() -> Iterator[Finding]:
+    """What was upgraded beyond what the installed cuDF is made for, as an upgrade of another package may do."""
+    for cudf in ("cudf-cu13", "cudf-cu12", "cudf"):
+        try:
+            lines = [Requirement(line) for line in requires(cudf) or []]
+            made_for = {one.name: one.specifier for one in lines if one.name in _SHARED_WITH_CUDF}
+            found = {name: version(name) for name in made_for}
+        except PackageNotFoundError:
+            continue
+        wrong = [name for name, its in made_for.items() if not its.contains(found[name], prereleases=True)]
+        if wrong:
+            needs = "; ".join(f"{name}{made_for[name]}, and {found[name]} is installed" for name in wrong)
+            mend = " ".join(f"'{name}{made_for[name]}'" for name in wrong)
+            yield Finding(
+                "cudf",
+                FAIL,
+                f"{cudf} {version(cudf)} needs {needs}",
+                f"Install with: {sys.executable} -m pip install {mend}",
+            )
 
 
 def _engines(cards: list[str]) -> Iterator[Finding]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..backends.protocol.arrow_types import TypeClash, held_type, kind_of, merge_types
+from ..backends.protocol.column import instead_of, listed_labels
 from ..errors import ReadError, SchemaMismatch
 from .filesystems import reading
 
@@ -80,7 +81,8 @@ def require_same_columns(files: Sequence[FileSchema], columns: Sequence[str] | N
         different = sorted((set(first) ^ set(names)) & set(columns if columns is not None else [*first, *names]))
         if different:
             raise ReadError(
-                f"{file.path} has the columns {names}, but {files[0].path} has {first}; they differ in {different}",
+                f"{file.path} has the columns {listed_labels(names)}, but {files[0].path} has {listed_labels(first)}; "
+                f"they differ in {listed_labels(different)}",
                 advice="Read files with the same columns, or pass columns=[...] that all have.",
                 path=file.path,
             )
@@ -142,8 +144,8 @@ def require_columns(path: str, names: Iterable[str], wanted: Iterable[str] | Non
     for name in wanted:
         if name not in names:
             raise ReadError(
-                f"{path} has no column {name!r}; its columns are {names}",
-                advice="Name one of them.",
+                f"{path} has no column {name!r}",
+                advice=instead_of(name, names, "Its"),
                 path=path,
                 column=name,
             )

@@ -45,11 +45,13 @@ class Storage:
 
     Notes
     -----
-    Paths are those of `plain_path`. What a library raises for a URL arrives as an OSError.
+    Paths are those of `plain_path`. What a library raises for a URL arrives as an OSError. ``limit_bytes`` is the
+    budget of whoever reads, where there is one.
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options = dict(options or {})
+        self.limit_bytes: int | None = None
 
     def __repr__(self) -> str:  # plans and records are shown: never the values, which may be secret
         return f"Storage({sorted(self.options)})"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from ..backends.arrow.tables import from_arrow
 from ..backends.expressions.unlike_values import kind_of_value
-from ..backends.protocol.column import _text_type, _type_text
+from ..backends.protocol.column import _text_type, _type_text, listed_labels
 from ..backends.protocol.expressions import Expression
 from ..errors import ReadError
 from .read_plans import FoundFile
@@ -126,7 +126,8 @@ def folder_columns(files: Sequence[FoundFile], schema: Any) -> FolderColumns:
         different = set(text) ^ set(texts[0])
         if different:
             raise ReadError(
-                f"the folders of {file.path} name the columns {list(text)}, those of {files[0].path} {list(texts[0])}",
+                f"the folders of {file.path} name the columns {listed_labels(text)}, those of {files[0].path} "
+                f"{listed_labels(texts[0])}",
                 advice="Read those with the same columns apart, or move the others away.",
                 path=file.path,
             )

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ..backends.arrow.tables import from_arrow
-from ..backends.protocol.data import Columns, bounded
+from ..backends.protocol.data import Columns, bounded, cut_rows
 from ..backends.protocol.schema import require_distinct
 from ..errors import ReadError
-from ..units import format_count
+from ..units import format_bytes, format_count
 from .file_columns import (
     index_array,
     indexes_in_metadata,
@@ -25,7 +28,12 @@ from .file_columns import (
 from .filesystems import Storage, is_url, reading
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
 
+Int64s = npt.NDArray[np.int64]
+
 IPC_SUFFIXES = (".arrow", ".arrows", ".feather", ".ipc")
+_MAGIC = b"ARROW1"
+_TIMES_SMALLER = {0: 255, 1: 1 << 15}  # at the most, by LZ4 and by Zstandard
+_MOST_EMPTY_ROWS = 1 << 31  # of columns that take no bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,7 @@ class IpcPlan:
     notes: tuple[str, ...] = ()
     indexes: Mapping[str, Mapping[str, range]] = field(default_factory=dict)  # as of parquet
     batches: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # the rows of each, of files with indexes
+    beside_bytes: int = 0  # what is unpacked or fetched whole, beside the pieces
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,7 @@ class _File:
     path: str
     schema: Any
     batches: tuple[int, ...]
+    beside_bytes: int = 0
 
     @property
     def rows(self) -> int:
@@ -58,7 +68,7 @@ def plan_ipc(
 ) -> list[IpcPlan]:
     """Share the rows of Arrow IPC files and streams out evenly, in file order.
 
-    Looks at all record batches: local files are mapped for it, of remote streams all is read.
+    Looks at the headers of all record batches, and at what they say of sizes before memory is taken for it.
 
     Parameters
     ----------
@@ -83,7 +93,7 @@ def plan_ipc(
         If a column's types in two files have nothing in common, naming both.
     """
     storage = storage or Storage()
-    files = [_look_at(path, storage) for path in expand_paths(paths, IPC_SUFFIXES, storage)]
+    files = [_look_at(path, storage, columns) for path in expand_paths(paths, IPC_SUFFIXES, storage)]
     indexes = indexes_in_metadata(files)
     files = [replace(file, schema=with_indexes(file.schema, indexes[file.path])) for file in files]
     require_same_columns(files, columns)
@@ -95,7 +105,8 @@ def plan_ipc(
         dtypes = _dtypes(first.schema)
     indexes = {path: ranges for path, ranges in indexes.items() if ranges}
     counts = {file.path: file.batches for file in files if file.path in indexes}
-    plan = IpcPlan((), first.path, first.schema, dtypes, storage, notes, indexes, counts)
+    beside = max(file.beside_bytes for file in files)
+    plan = IpcPlan((), first.path, first.schema, dtypes, storage, notes, indexes, counts, beside)
     batches = [(file.path, place, rows, rows) for file in files for place, rows in enumerate(file.batches)]
     return [replace(plan, pieces=tuple(share)) for share in spread_rows(batches, size)]
 
@@ -115,22 +126,13 @@ def _is_plain(type_: Any) -> bool:
     return bool(pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_floating(type_))
 
 
-def _look_at(path: str, storage: Storage) -> _File:
+def _look_at(path: str, storage: Storage, columns: Sequence[str] | None) -> _File:
     with _reading(path):
         schema = _open(path, storage).schema
         str(schema)  # names of types, such as time zones, that are no UTF-8 are met here
         require_distinct(schema.names)
-        # The rows of a batch are those of any column: of the one that is cheapest to look at.
-        narrow = min(range(len(schema)), key=lambda i: _width(schema.field(i).type), default=None)
-        reader = _open(path, storage, None if narrow is None else [narrow])
-        return _File(path, schema, tuple(batch.num_rows for batch in _each(reader)))
-
-
-def _width(type_: Any) -> int:
-    try:
-        return int(type_.bit_width)
-    except ValueError:
-        return 1 << 20
+        batches, beside = _sizes_in(path, storage, schema, columns)
+        return _File(path, schema, batches, beside)
 
 
 def _reading(path: str) -> Any:
@@ -150,7 +152,7 @@ def _open(path: str, storage: Storage, fields: list[int] | None = None) -> Any:
             advice="Write it again with version 2, which is Arrow IPC.",
             path=path,
         )
-    kind = pa.ipc.open_file if magic == b"ARROW1" else pa.ipc.open_stream
+    kind = pa.ipc.open_file if magic == _MAGIC else pa.ipc.open_stream
     return kind(source, options=options)
 
 
@@ -158,6 +160,207 @@ def _each(reader: Any) -> Iterator[Any]:
     if hasattr(reader, "get_batch"):
         return (reader.get_batch(place) for place in range(reader.num_record_batches))
     return iter(reader)
+
+
+# ---- what headers say of sizes. Arrow takes memory for what a compressed buffer says that it unpacks to before it
+# looks at the rest of it, and its Python side does not tell these sizes: they are read here, as the format has them.
+
+
+class _Message(NamedTuple):
+    """The header of a dictionary or of rows, and where its buffers are."""
+
+    header: _Metadata
+    body: int
+    stop: int
+
+
+class _Metadata:
+    """A table of the flatbuffers in which Arrow describes what follows."""
+
+    def __init__(self, data: bytes, at: int | None = None) -> None:
+        self._data = data
+        self._at = self._value("<I", 0) if at is None else at
+        self._slots = self._at - self._value("<i", self._at)
+
+    def _value(self, kind: str, at: int) -> int:
+        if not 0 <= at <= len(self._data) - struct.calcsize(kind):
+            raise pa.ArrowInvalid("its metadata are damaged")
+        value: int = struct.unpack_from(kind, self._data, at)[0]
+        return value
+
+    def _place(self, slot: int) -> int:
+        """Where a value is; 0 where it is not given."""
+        at = 4 + 2 * slot
+        offset = self._value("<H", self._slots + at) if at < self._value("<H", self._slots) else 0
+        return self._at + offset if offset else 0
+
+    def number(self, slot: int, kind: str) -> int:
+        """A number; 0 where it is not given."""
+        at = self._place(slot)
+        return self._value(kind, at) if at else 0
+
+    def table(self, slot: int) -> _Metadata | None:
+        """A table in it."""
+        at = self._place(slot)
+        return _Metadata(self._data, at + self._value("<I", at)) if at else None
+
+    def structs(self, slot: int, kind: str) -> npt.NDArray[Any]:
+        """A list of numbers, or of some side by side."""
+        at, dtype = self._place(slot), np.dtype(kind)
+        if not at:
+            return np.empty(0, dtype)
+        start = at + self._value("<I", at)
+        count = self._value("<I", start)
+        if start + 4 + count * dtype.itemsize > len(self._data):
+            raise pa.ArrowInvalid("its metadata are damaged")
+        return np.frombuffer(self._data, dtype, count, start + 4)
+
+
+def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] | None) -> tuple[tuple[int, ...], int]:
+    """The rows of each record batch, and what of a file is in memory at once, beside the pieces.
+
+    Raises
+    ------
+    pa.ArrowInvalid
+        If sizes in it cannot be.
+    """
+    remote = is_url(path)
+    file = pa.PythonFile(storage.open(path), "r") if remote else pa.memory_map(path)
+    size = storage.size(path)
+    wanted = [place for place, name in enumerate(schema.names) if columns is None or name in columns]
+    wanted = wanted or list(range(len(schema.names)))  # as where columns that stand in metadata alone are read
+
+    def read(at: int, count: int) -> bytes:
+        file.seek(at)
+        return bytes(file.read(count))
+
+    whole = None if remote else np.frombuffer(file.read_buffer(), np.uint8)
+
+    def prefixes(places: Int64s) -> Int64s:
+        if whole is None:
+            return np.array([int.from_bytes(read(at, 8), "little", signed=True) for at in places.tolist()], np.int64)
+        found: Int64s = whole[places[:, None] + np.arange(8)].view("<i8")[:, 0]
+        return found
+
+    fields = [field.type for field in schema]
+    counts = np.array([_buffers_of(type_, iter(())) for type_ in fields], np.int64)
+    rows, labels, most = [], 0, 0
+    for header, body, stop in _messages(read, size):
+        record = header.table(2)
+        is_dictionary = header.number(1, "<B") == 2
+        if is_dictionary and record is not None:
+            record = record.table(1)
+        if record is None:
+            raise pa.ArrowInvalid("its metadata are damaged")
+        taken = _taken(record, body, stop, prefixes, fetched=remote)
+        if is_dictionary:
+            labels += int(taken.sum())
+            continue
+        rows.append(record.number(0, "<q"))
+        if rows[-1] > _MOST_EMPTY_ROWS and rows[-1] > 8 * sum(record.structs(2, "<i8, <i8")["f1"].tolist()):
+            raise pa.ArrowInvalid(f"a record batch says that it has {format_count(rows[-1])} rows, and holds few bytes")
+        more = record.structs(4, "<i8").tolist()  # buffers of views, which differ from batch to batch
+        views = iter(more)
+        own = np.array([_buffers_of(type_, views) for type_ in fields], np.int64) if more else counts
+        most = max(most, _of_columns(taken, own, wanted))
+    return tuple(rows), labels + most
+
+
+def _messages(read: Callable[[int, int], bytes], size: int) -> Iterator[_Message]:
+    """Those of a file, where its footer says that they are, or of a stream, one after the other."""
+    if read(0, len(_MAGIC)) != _MAGIC:
+        at = 0
+        while (message := _message(read, size, at)) is not None:
+            at = message.stop
+            if message.header.number(1, "<B") in (2, 3):
+                yield message
+        return
+    length = int.from_bytes(read(size - 10, 4), "little", signed=True)
+    if not 0 < length <= size - 10:
+        raise pa.ArrowInvalid("its metadata are damaged")
+    footer = _Metadata(read(size - 10 - length, length))
+    for slot in (2, 3):
+        for at in footer.structs(slot, "<i8, <i8, <i8")["f0"].tolist():
+            message = _message(read, size, at) if 0 <= at < size else None
+            if message is None or message.header.number(1, "<B") != slot:
+                raise pa.ArrowInvalid("its metadata are damaged")
+            yield message
+
+
+def _message(read: Callable[[int, int], bytes], size: int, at: int) -> _Message | None:
+    """The message that begins at a byte; None where the stream ends."""
+    begin = read(at, 8)
+    if begin[:4] == b"\xff" * 4:
+        begin, at = begin[4:], at + 4
+    if len(begin) < 4:
+        return None
+    length = int.from_bytes(begin[:4], "little", signed=True)
+    if length == 0:
+        return None
+    body = at + 4 + length
+    if length < 0 or body > size:
+        raise pa.ArrowInvalid("its metadata are damaged")
+    header = _Metadata(read(at + 4, length))
+    nbytes = header.number(3, "<q")
+    if not 0 <= nbytes <= size - body:
+        raise pa.ArrowInvalid(f"a record batch says that it has {nbytes} bytes, and {size - body} follow in the file")
+    return _Message(header, body, body + nbytes)
+
+
+def _taken(record: _Metadata, body: int, stop: int, prefixes: Callable[[Int64s], Int64s], *, fetched: bool) -> Int64s:
+    """Memory that each buffer takes: where it is unpacked, or all of it where it is not mapped."""
+    compression = record.table(3)
+    buffers = record.structs(2, "<i8, <i8")
+    starts, lengths = buffers["f0"], buffers["f1"]
+    if ((starts < 0) | (lengths < 0) | (starts > stop - body - lengths)).any():
+        raise pa.ArrowInvalid(f"a buffer lies outside the {stop - body} bytes that its record batch says that it has")
+    taken = lengths * fetched
+    if compression is None:
+        return taken
+    packed = np.flatnonzero(lengths)
+    if (lengths[packed] < 8).any():
+        raise pa.ArrowInvalid("a compressed buffer does not say how long it is")
+    unpacked = np.maximum(prefixes(body + starts[packed]), 0)  # -1: as it is
+    times = _TIMES_SMALLER.get(compression.number(0, "<b"), 1)
+    for at in np.flatnonzero(unpacked > times * lengths[packed])[:1].tolist():
+        length, said = int(lengths[packed[at]]), int(unpacked[at])
+        raise pa.ArrowInvalid(f"{length} compressed bytes cannot be the {said} ({format_bytes(said)}) that they say")
+    taken[packed] += unpacked
+    return taken
+
+
+def _of_columns(taken: Int64s, counts: Int64s, wanted: list[int]) -> int:
+    """What buffers take of some columns; of all, where it cannot be told whose they are."""
+    ends, sums = np.cumsum(counts), np.append(0, np.cumsum(taken))
+    if not len(ends) or ends[-1] != len(taken):
+        return int(sums[-1])
+    return int((sums[ends] - sums[ends - counts])[wanted].sum())
+
+
+def _buffers_of(type_: Any, views: Iterator[int]) -> int:
+    """How many buffers an array of a type has; ``views`` tells how many more than two each array of views has."""
+    is_ = pa.types
+    if isinstance(type_, pa.BaseExtensionType):
+        return _buffers_of(type_.storage_type, views)
+    if is_.is_null(type_):
+        return 0
+    if is_.is_string_view(type_) or is_.is_binary_view(type_):
+        return 2 + next(views, 0)
+    if is_.is_struct(type_) or is_.is_union(type_):
+        own = 2 if is_.is_union(type_) and type_.mode == "dense" else 1
+        return own + sum(_buffers_of(type_.field(place).type, views) for place in range(type_.num_fields))
+    if is_.is_map(type_):
+        return 3 + _buffers_of(type_.key_type, views) + _buffers_of(type_.item_type, views)
+    if is_.is_fixed_size_list(type_):
+        return 1 + _buffers_of(type_.value_type, views)
+    if is_.is_list_view(type_) or is_.is_large_list_view(type_):
+        return 3 + _buffers_of(type_.value_type, views)
+    if is_.is_list(type_) or is_.is_large_list(type_):
+        return 2 + _buffers_of(type_.value_type, views)
+    if is_.is_run_end_encoded(type_):
+        return _buffers_of(type_.run_end_type, views) + _buffers_of(type_.value_type, views)
+    texts = is_.is_string(type_) or is_.is_large_string(type_) or is_.is_binary(type_) or is_.is_large_binary(type_)
+    return 3 if texts else 2
 
 
 def read_ipc_chunks(
@@ -175,7 +378,8 @@ def read_ipc_chunks(
     columns : sequence of str, optional
         Only these, in this order.
     max_bytes : int
-        About the largest size of a piece. A record batch that is compressed is unpacked whole beside it.
+        About the largest size of a piece. A record batch that is compressed is unpacked whole beside it, which
+        takes the plan's ``beside_bytes``.
     max_rows : int, optional
         The most rows of a piece.
 
@@ -194,9 +398,7 @@ def read_ipc_chunks(
     any_rows = False
     for path, first, batch in _batches(plan, wanted):
         indexes = plan.indexes.get(path, {})
-        count = min(batch.num_rows, max(1, -(-2 * batch.nbytes // max(1, max_bytes))))
-        for i in range(count):
-            start, stop = (batch.num_rows * at // count for at in (i, i + 1))
+        for start, stop in _pieces(batch, len(wanted), max(1, max_bytes // 2)):
             with _reading(path):
                 some = [
                     index_array(indexes[name], first + start, first + stop)
@@ -207,8 +409,27 @@ def read_ipc_chunks(
                 data = from_arrow(_table(some, wanted, stop - start), plan.dtypes, nullable=True)
             any_rows = True
             yield from bounded(data, max_bytes, max_rows)
+        del batch  # the next one is unpacked before this name is given another
     if not any_rows:
         yield from_arrow(plan.schema.empty_table().select(wanted), plan.dtypes, nullable=True)
+
+
+def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Rows of a batch that take about so many bytes, views of text unfolded: many may show one long text."""
+    nbytes = max(batch.nbytes, batch.num_rows * columns)  # missing values alone take none, but their rows do
+    count = min(batch.num_rows, max(1, -(-nbytes // max_bytes)))
+    views = [a for a in batch.columns if pa.types.is_string_view(a.type) or pa.types.is_binary_view(a.type)]
+    for i in range(count):
+        first, stop = (batch.num_rows * at // count for at in (i, i + 1))
+        if not views:
+            yield first, stop
+            continue
+        each = np.full(stop - first, nbytes // batch.num_rows, np.int64)
+        for array in views:
+            some = array.slice(first, stop - first)
+            lengths = np.frombuffer(some.buffers()[1], np.int32)[::4][some.offset : some.offset + len(some)]
+            each += np.where(some.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
+        yield from ((first + low, first + high) for low, high in cut_rows(each, max_bytes))
 
 
 def _table(arrays: list[Any], names: list[str], rows: int) -> Any:
@@ -233,6 +454,7 @@ def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[tuple[str, int, Any]]
                     batches = map(reader.get_batch, range(piece.group, reader.num_record_batches))
                     at = piece.group - 1
             while at < piece.group:
+                batch = None
                 batch, at = next(batches), at + 1
                 # Before anything uses it: what offsets and indices of a damaged file point to may be anywhere.
                 batch.validate(full=True)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..backends.arrow.interop import to_frame
 from ..backends.arrow.tables import to_arrow
+from ..backends.protocol.column import listed_labels
 from ..backends.protocol.data import Columns, empty_columns
 from ..backends.protocol.schema import Schema
 from ..errors import UnsupportedDtype, WriteError
@@ -64,7 +65,9 @@ def file_schema(schema: Schema) -> Any:
     empty = empty_columns(schema)
     arrow = to_arrow(empty).schema
     if len(set(arrow.names)) < len(arrow.names):
-        raise WriteError(f"the labels {list(schema.names)} are not distinct as text", advice="Rename a column.")
+        raise WriteError(
+            f"the labels {listed_labels(schema.names)} are not distinct as text", advice="Rename a column."
+        )
     frame = to_frame(empty)
     frame.columns = frame.columns.map(str)
     metadata = pa.Schema.from_pandas(frame, preserve_index=False).metadata if len(schema) else None

@@ -6,6 +6,17 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Literal
 
+from ..config import LITERALS_VARIABLE, records_literals
+from ..errors import (
+    BudgetExceeded,
+    ColumnMissing,
+    CommError,
+    ConfigError,
+    DuplicateColumns,
+    GcylonError,
+    SpillError,
+    WriteError,
+)
 from . import spans
 from .events import OperationRecord, Recorder
 from .ranges import Ranges
@@ -59,7 +70,7 @@ class operation:
     ) -> Literal[False]:
         record = self.record
         if kind is not None and not record.error:
-            record.error = f"{kind.__name__}: {error}"
+            record.error = _recorded(kind, error)
         record.finish(perf_counter_ns())
         # An interrupt may have cut a span's end short; what comes next must not nest in it.
         spans._local.state.top = self._top
@@ -83,3 +94,16 @@ class operation:
             outer.add_copies("staging", record.staging_copy_ns, record.staging_wait_ns)
         # A kept record must not keep all those around it.
         record.outer = None
+
+
+# Their texts hold names, numbers and places alone; those of others may hold values of rows or of conditions.
+_WITHOUT_VALUES = (BudgetExceeded, SpillError, CommError, ColumnMissing, DuplicateColumns, ConfigError, WriteError)
+
+
+def _recorded(kind: type[BaseException], error: BaseException | None) -> str:
+    """What a profile says of an error, which may be shown to others than those who made the call."""
+    if error is None or isinstance(error, _WITHOUT_VALUES) or not isinstance(error, Exception) or records_literals():
+        return f"{kind.__name__}: {error}"
+    path = error.numbers.get("path") if isinstance(error, GcylonError) else None
+    where = f" of {path}" if path else ""
+    return f"{kind.__name__}{where} (its text may hold values: {LITERALS_VARIABLE}=1 records it)"

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gcylon_lab.errors import SpillError
 from gcylon_lab.profiling import (
     OperationRecord,
     Recorder,
@@ -144,7 +145,14 @@ def test_a_span_that_outlives_its_operation_still_counts(recorder: Recorder, clo
     assert record.phases == {"stage": 30}
 
 
-def test_an_exception_is_told_in_the_record_and_passes(recorder: Recorder) -> None:
+def test_an_exception_is_told_in_the_record_and_passes(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="7"), operation("shuffle", 1, recorder) as record:
+        raise ValueError("7 is a value of somebody's")
+    assert record.error.startswith("ValueError (its text may hold values: ")
+    with pytest.raises(SpillError), operation("shuffle", 1, recorder) as record:
+        raise SpillError("the disk is full")
+    assert record.error == "SpillError: the disk is full"
+    monkeypatch.setenv("GCYLON_RECORD_LITERALS", "1")
     with pytest.raises(ValueError, match="too many rows"), operation("shuffle", 1, recorder) as record:
         raise ValueError("too many rows")
     assert record.error == "ValueError: too many rows"

@@ -2,9 +2,10 @@
 
 ::
 
-    python tests/tables/damaged_files.py FORMAT START COUNT    # seeds START to START + COUNT
+    python tests/tables/damaged_files.py FORMAT START COUNT    # seeds START to START + COUNT, or "all" formats
+    python tests/tables/damaged_files.py bombs                 # small files that say that they are large
 
-A line for each seed that ended otherwise, and the counts as JSON last.
+A line for each seed that ended otherwise, and the counts of each format as JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 
@@ -33,8 +35,11 @@ from gcylon_lab.errors import GcylonError, RankError
 from gcylon_lab.runtime.context import run_threads
 
 ROWS = 200
-MOST_MIB = 150  # beside what a process of ours takes
-PATIENCE_S = 30
+BUDGET_MIB = 64
+MOST_MIB = BUDGET_MIB + 100  # beside what a process of ours takes
+MOST_ASKED_MIB = 1024  # of address space, which arenas of threads take too
+MOST_S = 10  # of work; for a hang without any the clock gives more, on machines that are busy
+PATIENCE_S = 60
 
 
 def tables() -> Iterator[pa.Table]:
@@ -94,6 +99,10 @@ def _json() -> Iterator[bytes]:
     yield b'{"deep": ' + b"[" * 40 + b"]" * 40 + b"}\n"
 
 
+def _zstd(data: bytes) -> bytes:
+    return pa.compress(data, "zstd", asbytes=True)  # type: ignore[no-any-return]
+
+
 # The files that are damaged, by how a folder calls them, and how they are read.
 FORMATS: dict[str, tuple[Callable[[], Iterator[bytes]], str, Callable[[str], object]]] = {
     "ipc": (lambda: _ipc(pa.ipc.new_file), ".arrow", lambda path: gl.read_ipc(path)),
@@ -101,13 +110,55 @@ FORMATS: dict[str, tuple[Callable[[], Iterator[bytes]], str, Callable[[str], obj
     "parquet": (_parquet, ".parquet", lambda path: gl.read_parquet(path)),
     "csv": (_csv, ".csv", lambda path: gl.read_csv(path)),
     "csv-gz": (lambda: map(gzip.compress, _csv()), ".csv.gz", lambda path: gl.read_csv(path)),
+    "csv-zst": (lambda: map(_zstd, _csv()), ".csv.zst", lambda path: gl.read_csv(path)),
     "json": (_json, ".jsonl", lambda path: gl.read_json(path)),
-    "json-zst": (
-        lambda: (pa.compress(b, "zstd", asbytes=True) for b in _json()),
-        ".jsonl.zst",
-        lambda path: gl.read_json(path),
-    ),
+    "json-gz": (lambda: map(gzip.compress, _json()), ".jsonl.gz", lambda path: gl.read_json(path)),
+    "json-zst": (lambda: map(_zstd, _json()), ".jsonl.zst", lambda path: gl.read_json(path)),
 }
+
+
+def _line(begin: bytes, end: bytes) -> bytes:
+    return _zstd(begin + b"x" * (100 << 20) + end)
+
+
+def _long_views() -> pa.Table:
+    view = pa.array(["x" * (1 << 20)], pa.string_view()).buffers()
+    shown = pa.py_buffer(view[1].to_pybytes()[:16] * 300)
+    return pa.table({"v": pa.Array.from_buffers(pa.string_view(), 300, [None, shown, *view[2:]])})
+
+
+def _one_batch(table: pa.Table, compression: str | None) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def _long_codes() -> bytes:
+    codes = pa.DictionaryArray.from_arrays(pa.array([0] * 300, pa.int16()), pa.array(["x" * (1 << 20)]))
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"p": codes}), sink, compression="zstd", store_schema=False)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+# Whole files of a few KiB to a MiB in which little stands for hundreds of MiB: how each is made, and how it ends.
+BOMBS: dict[str, tuple[Callable[[], bytes], str, Callable[[str], object], str]] = {
+    "a csv line": (lambda: _line(b"a,b\n1,", b"\n"), ".csv.zst", gl.read_csv, "told"),
+    "a csv header": (lambda: _line(b"a", b"\n"), ".csv.zst", gl.read_csv, "told"),
+    "csv rows": (lambda: _zstd(b"a\n" + b"1\n" * (5 << 20)), ".csv.zst", gl.read_csv, "rows"),
+    "a json line": (lambda: _line(b'{"a": "', b'"}\n'), ".jsonl.zst", gl.read_json, "told"),
+    "json names": (
+        lambda: b"".join(b'{"k%d":1}\n' % i for i in range(50_000)), ".jsonl", gl.read_json, "told",
+    ),
+    "json columns": (
+        lambda: json.dumps(dict.fromkeys(map(str, range(500)), 1.5)).encode() + b"\n{}" * 25_000, ".jsonl",
+        gl.read_json, "rows",
+    ),
+    "zeros": (lambda: _one_batch(pa.table({"z": np.zeros(32 << 20)}), "zstd"), ".arrow", gl.read_ipc, "told"),
+    "no values": (lambda: _one_batch(pa.table({"z": pa.nulls(1 << 28)}), None), ".arrow", gl.read_ipc, "rows"),
+    "views": (lambda: _one_batch(_long_views(), None), ".arrow", gl.read_ipc, "rows"),
+    "codes": (_long_codes, ".parquet", gl.read_parquet, "rows"),
+}  # fmt: skip
 
 
 def damaged(whole: bytes, rng: random.Random) -> bytes:
@@ -134,36 +185,42 @@ def damaged(whole: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def _peak_mib() -> int:
+def _peaks_mib() -> list[int]:
+    """The most memory that this process had, and the most that it asked for."""
     status = Path("/proc/self/status").read_text().split()
-    return int(status[status.index("VmHWM:") + 1]) >> 10
+    return [int(status[status.index(name) + 1]) >> 10 for name in ("VmHWM:", "VmPeak:")]
 
 
-def _read(read: Callable[[str], object], path: str, out: int) -> None:
+def _read(read: Callable[[str], object], path: str, out: int, *, use: bool) -> None:
     """In the child: read, use every value, and say how it ended."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    signal.setitimer(signal.ITIMER_PROF, MOST_S)
     signal.alarm(PATIENCE_S)
-    before = _peak_mib()
+    before = _peaks_mib()
     try:
-        read(path).local().to_dict("list")  # type: ignore[attr-defined]
+        table: gl.Table = read(path)  # type: ignore[assignment]
+        if use:
+            table.local().to_dict("list")
         said = "rows"
     except RankError as error:
         said = f"unforeseen: {error}"
-    except GcylonError:
-        said = "told"
+    except GcylonError as error:
+        said = "told" if Path(path).name in str(error) else f"names no file: {error}"
     except BaseException as error:  # noqa: B902
         said = f"{type(error).__name__}: {error}"
-    grew = _peak_mib() - before
-    os.write(out, (f"took {grew} MiB ({said})" if grew > MOST_MIB else said).encode()[:300])
+    had, asked = (after - first for after, first in zip(_peaks_mib(), before, strict=True))
+    if had > MOST_MIB or asked > MOST_ASKED_MIB:
+        said = f"took {had} MiB, and asked for {asked} ({said})"
+    os.write(out, said.encode()[:300])
     os._exit(0)
 
 
-def outcome(read: Callable[[str], object], path: str) -> str:
-    """How reading a file ends: "rows", "told", or what is wrong."""
+def outcome(read: Callable[[str], object], path: str, *, use: bool = True) -> str:
+    """How reading a file ends, and using each of its values: "rows", "told", or what is wrong."""
     into, out = os.pipe()
     child = os.fork()
     if not child:
-        _read(read, path, out)
+        _read(read, path, out, use=use)
     os.close(out)
     with os.fdopen(into, "rb") as said:
         text = said.read().decode(errors="replace")
@@ -171,24 +228,51 @@ def outcome(read: Callable[[str], object], path: str) -> str:
     return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else text
 
 
+@contextmanager
+def _file(suffix: str, whole: bytes, read: Callable[[str], object]) -> Iterator[Path]:
+    """A file of a format, once this process has imported all that reading one takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"file{suffix}"
+        path.write_bytes(whole)
+        run_threads(1, lambda: read(str(path)).local())  # type: ignore[attr-defined]
+        assert threading.active_count() == 1, "a lock that a thread holds is held for ever in a child"
+        yield path
+
+
+def bombs() -> None:
+    """Read each file of few bytes that says that it has many."""
+    for name, (make, suffix, read, end) in BOMBS.items():
+        whole = next(whole for make_it, own, reads in FORMATS.values() if own == suffix for whole in make_it())
+        with _file(suffix, whole, read) as path:
+            child = os.fork()
+            if not child:  # its memory is none of this process
+                path.write_bytes(make())
+                os._exit(0)
+            os.waitpid(child, 0)
+            said = outcome(read, str(path), use=False)
+            if said != end:
+                print(name, said, flush=True)
+
+
 def main(name: str, start: int, count: int) -> None:
     """Damage and read as many files."""
     make, suffix, read = FORMATS[name]
     whole, ended = list(make()), Counter[str]()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"file{suffix}"
-        path.write_bytes(whole[0])
-        run_threads(1, lambda: read(str(path)).local())  # type: ignore[attr-defined]  # imports all that children need
-        assert threading.active_count() == 1, "a lock that a thread holds is held for ever in a child"
+    with _file(suffix, whole[0], read) as path:
         for seed in range(start, start + count):
             rng = random.Random(f"{name} {seed}")
             path.write_bytes(damaged(rng.choice(whole), rng))
             said = outcome(read, str(path))
             if said not in ("rows", "told"):
-                print(seed, said, flush=True)
+                print(name, seed, said, flush=True)
             ended[said if said in ("rows", "told") else "wrong"] += 1
     print(json.dumps(ended))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    os.environ["GCYLON_GPU_MEMORY_LIMIT"] = str(BUDGET_MIB << 20)
+    if sys.argv[1] == "bombs":
+        bombs()
+        sys.exit()
+    for one in sorted(FORMATS) if sys.argv[1] == "all" else [sys.argv[1]]:
+        main(one, int(sys.argv[2]), int(sys.argv[3]))

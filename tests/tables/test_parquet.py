@@ -74,6 +74,8 @@ OTHERWISE = {"complex128", "period"}
 
 @pytest.mark.parametrize("name", [name for name in EVERY_DTYPE if name not in OTHERWISE])
 def test_dtypes_are_those_of_pandas(tmp_path: Path, name: str) -> None:
+    if name.startswith("arrow_fixed_size_list") and int(pa.__version__.split(".")[0]) < 26:
+        pytest.skip("before version 26 pyarrow writes no such lists with nulls")
     frame = EVERY_DTYPE[name].to_frame("x")
     path = write(tmp_path, frame)
     got = read(path, 2)
@@ -165,7 +167,7 @@ def test_damage_inside_a_file_is_named(tmp_path: Path) -> None:
 def test_files_with_other_columns_are_named(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1], "b": [1]}).to_parquet(tmp_path / "0.parquet")
     pd.DataFrame({"a": [1], "c": [1]}).to_parquet(tmp_path / "1.parquet")
-    with pytest.raises(ReadError, match=r"1\.parquet has the columns.*differ in \['b', 'c'\]"):
+    with pytest.raises(ReadError, match=r"1\.parquet has the columns.*differ in 'b', 'c'"):
         plan_parquet(tmp_path, 2)
     assert len(read_all(plan_parquet(tmp_path, 2, columns=["a"]), read_parquet_chunks, columns=["a"])) == 2
 

@@ -109,7 +109,7 @@ def test_each_file_has_its_own_header(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("b,a\ny,2\n")
     assert csv(tmp_path, 2)["a"].tolist() == [1, 2]
     (tmp_path / "2.csv").write_text("a,c\n1,x\n")
-    with pytest.raises(ReadError, match=r"2\.csv has the columns \['a', 'c'\], but the first file has \['a', 'b'\]"):
+    with pytest.raises(ReadError, match=r"2\.csv has the columns 'a', 'c', but the first file has 'a', 'b'"):
         csv(tmp_path, 2)
 
 

@@ -7,6 +7,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
 from ...backends.protocol.aggregation import FUNCTIONS, Aggregation
+from ...backends.protocol.column import shown_labels
 from ...backends.protocol.scalars import check_flags, shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
@@ -161,7 +162,7 @@ class GroupBy(Generic[T]):
             raise no_loop(self)
 
     def __repr__(self) -> str:
-        return f"<GroupBy {', '.join(map(str, self._by))} of {self._table!r}; agg() does it>"
+        return f"<GroupBy {shown_labels(self._by)} of {self._table!r}; agg() does it>"
 
 
 def groupby(

@@ -107,6 +107,10 @@ class WritingVerbs(Verbs):
         Text has no dtypes: read again, ints are 64 bits wide, times are text unless ``parse_dates`` names them (those
         with a zone are then in UTC), timedeltas are counts of their unit, decimals are floats, categories are text,
         and text such as ``""``, ``NA`` or ``null`` is missing.
+
+        Text is written as it is, as pandas writes it. Spreadsheets take text that begins with ``=``, ``+``, ``-`` or
+        ``@``, or with a tab before one of them, for a formula and may run it: where such a program opens what others
+        have typed, put an apostrophe before it first, as in ``gl.lit("'") + gl.col("x")``.
         """
         form = io.csv_format(delimiter=check_delimiter(delimiter), header=header, compression=compression)
         options = {"delimiter": delimiter, "header": header, "compression": compression}

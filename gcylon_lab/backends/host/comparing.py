@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
-from ..protocol.column import Column, Label
+from ..protocol.column import Column, Label, listed_labels
 from ..protocol.data import Array, Columns, one_array
 from ..protocol.key_forms import same_category
 from ..protocol.schema import Schema
@@ -85,7 +85,10 @@ def unlike_columns(left: Schema, right: Schema, *, dtypes: bool) -> str:
         if lacking or more:
             texts = [f"no column {name!r}" for name in lacking] + [f"an extra column {name!r}" for name in more]
             return f"The other table has {', and '.join(texts[:3])}{' and so on' if len(texts) > 3 else ''}."
-        return f"The columns stand in another order: {list(left.names)} here, {list(right.names)} in the other table."
+        return (
+            f"The columns stand in another order: {listed_labels(left.names)} here, {listed_labels(right.names)} in "
+            "the other table."
+        )
     for a, b in zip(left, right, strict=True) if dtypes else ():
         if not _same_dtype(a, b):
             return f"Column {a.name!r} is {a.describe()} here, {b.describe()} in the other table."

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import difflib
 import hashlib
-from collections.abc import Callable, Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +26,86 @@ VARIABLE_KINDS = ("null", "str", "bytes", "decimal", "date", "time", "list", "st
 # What stands in `Column.pandas` for columns whose dtype is an ArrowDtype; the type itself is in `restore`.
 ARROW_DTYPE = "ArrowDtype"
 _LABELS_AT_ONCE = 8192
+
+_MOST_LISTED = 20
+# Letters of other alphabets that look like those of the Latin one.
+_LOOKS_LIKE = str.maketrans("аеорсухіјѕԁһԛԝοικνρτυχ", "aeopcyxijsdhqwoikvptux")
+
+
+def shown_label(name: Label) -> str:
+    """A label as it stands outside quotes: what is not seen, or turns around what follows, is escaped."""
+    text = str(name)
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def shown_labels(names: Iterable[Label]) -> str:
+    """Labels outside quotes, with commas between them."""
+    return ", ".join(map(shown_label, names))
+
+
+def listed_labels(names: Iterable[object], near: object = None) -> str:
+    """Labels in the words of an error: all, or the nearest to one where they are many.
+
+    Parameters
+    ----------
+    names : iterable of labels
+    near : label, optional
+        What was asked for; without it the first ones are listed.
+
+    Returns
+    -------
+    str
+    """
+    known = list(names)
+    if len(known) <= _MOST_LISTED:
+        return ", ".join(map(repr, known))
+    first = known
+    if near is not None:
+        by_text = {str(name): name for name in known}
+        close = [by_text[text] for text in difflib.get_close_matches(str(near), by_text, _MOST_LISTED, 0.5)]
+        first = list(dict.fromkeys([*(n for n in known if _looks(n) == _looks(near)), *close, *known[:_MOST_LISTED]]))
+    which = "first" if near is None else "nearest"
+    return f"{', '.join(map(repr, first[:_MOST_LISTED]))} (the {_MOST_LISTED} {which} of {len(known):,})"
+
+
+def instead_of(name: Label, names: Iterable[Label], whose: str = "The") -> str:
+    """What an error advises where a label is none of some: those there are, and which of them only looks like it.
+
+    Parameters
+    ----------
+    name : label
+    names : iterable of labels
+    whose : str
+        Whose they are, such as "Its".
+
+    Returns
+    -------
+    str
+        Sentences.
+    """
+    known = list(names)
+    text = f"{whose} columns are {listed_labels(known, name)}."
+    alike = next((one for one in known if one != name and _looks(one) == _looks(name)), None)
+    if alike is None:
+        return text
+    return f"{text} {alike!a} looks like it, but differs from {name!a} in {_difference(str(name), str(alike))}."
+
+
+def _looks(name: object) -> str:
+    """The same text for labels that a person takes for one."""
+    text = unicodedata.normalize("NFKC", str(name)).casefold().translate(_LOOKS_LIKE)
+    return "".join(c for c in text if c.isprintable() and not c.isspace())
+
+
+def _difference(a: str, b: str) -> str:
+    if unicodedata.normalize("NFC", a) == unicodedata.normalize("NFC", b):
+        return "how an accent is written (NFC or NFD)"
+    if a.casefold() == b.casefold():
+        return "upper and lower case"
+    seen = ("".join(c for c in text if c.isprintable() and not c.isspace()).casefold() for text in (a, b))
+    return "spaces, or what is not seen" if len(set(seen)) == 1 else "letters that look alike"
 
 
 @dataclass(frozen=True, slots=True, eq=False)

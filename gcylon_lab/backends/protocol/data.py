@@ -116,6 +116,16 @@ def bounded(data: Columns, max_bytes: int, max_rows: int | None) -> Iterator[Col
         yield data if count == 1 else slice_columns(data, data.rows * i // count, data.rows * (i + 1) // count)
 
 
+def cut_rows(row_bytes: npt.NDArray[np.int64], max_bytes: int) -> Iterator[tuple[int, int]]:
+    """Rows from a first up to another that take at most so many bytes together, or one row that takes more."""
+    ends, start = np.cumsum(row_bytes), 0
+    while start < len(ends):
+        before = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, before + max_bytes, "right")))
+        yield start, stop
+        start = stop
+
+
 def concat_columns(pieces: Sequence[Columns]) -> Columns:
     """All rows of pieces of one schema, in order, copied."""
     schema = pieces[0].schema

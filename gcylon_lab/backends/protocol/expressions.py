@@ -26,6 +26,7 @@ _OF_WHOLE_COLUMNS = (
 )  # fmt: skip
 # A text without these is found alike by itself and as a regular expression (but for the dot, which finds itself too).
 _OF_REGULAR_EXPRESSIONS = frozenset("\\^$*+?{}[]|()")
+_OF_STRUCTURE = ("col", "astype", "round")  # what these are given is no value of anybody's rows
 _CONTAINS: dict[str, bool | None] = {"case": True, "na": None, "regex": False}
 
 
@@ -202,7 +203,27 @@ class Expression:
         return (Expression, (self.operation, *self.arguments))
 
     def __repr__(self) -> builtin_str:
-        parts = [_named(part) if isinstance(part, dict) else repr(part) for part in self.arguments]
+        return self.text()
+
+    def text(self, *, literals: bool = True) -> builtin_str:
+        """How it is written.
+
+        Parameters
+        ----------
+        literals : bool, default True
+            Whether values stand in it that are compared, filled in or looked for, or ``…`` in place of each.
+
+        Returns
+        -------
+        str
+        """
+        plain = literals or self.operation in _OF_STRUCTURE or self.operation.startswith("dt.")
+        parts = [
+            part.text(literals=literals) if isinstance(part, Expression)
+            else _named(part) if isinstance(part, dict)
+            else repr(part) if plain else "…"
+            for part in self.arguments
+        ]  # fmt: skip
         if self.operation in _SYMBOLS:
             return f"({parts[0]} {_SYMBOLS[self.operation]} {parts[1]})"
         if self.operation in ("col", "lit"):
@@ -223,6 +244,18 @@ class Expression:
 
 
 builtin_str = str
+
+
+def without_literals(value: Any) -> builtin_str:
+    """The ``repr`` of an argument, in which expressions do not show values; those in lists and mappings too."""
+    if isinstance(value, Expression):
+        return value.text(literals=False)
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name!r}: {without_literals(one)}" for name, one in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        texts = ", ".join(map(without_literals, value))
+        return f"[{texts}]" if isinstance(value, list) else f"({texts}{',' * (len(value) == 1)})"
+    return repr(value)
 
 
 def _named(values: dict[builtin_str, Any]) -> builtin_str:

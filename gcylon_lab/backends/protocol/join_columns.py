@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from ...errors import ArgumentError, ColumnMissing, DuplicateColumns, SchemaMismatch
-from .column import Column, Label, code_dtype
+from .column import Column, Label, code_dtype, instead_of
 from .key_forms import KeyForm, key_form, labels_column, same_category
 from .promotion import fixed_column, in_one_zone, promote
 from .scalars import check_choice
@@ -210,9 +210,8 @@ def _keys(
     for side, names, keys in (("left", left, pair[0]), ("right", right, pair[1])):
         for key in keys:
             if key not in names:
-                known = ", ".join(map(repr, names))
                 message = f"The {side} side has no column {key!r}."
-                raise ColumnMissing(message, advice=f"Its columns are {known}.", column=str(key))
+                raise ColumnMissing(message, advice=instead_of(key, names, "Its"), column=str(key))
     if len(set(zip(*pair, strict=True))) != len(pair[0]):
         raise ArgumentError(f"The keys {list(zip(*pair, strict=True))} name a pair twice.", advice="Give each once.")
     return pair

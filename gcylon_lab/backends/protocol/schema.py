@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from ...errors import ColumnMissing, DuplicateColumns
-from .column import Column, Label, from_plain, labels_digest, to_plain
+from .column import Column, Label, from_plain, instead_of, labels_digest, listed_labels, to_plain
 from .promotion import promote
 
 __all__ = ["Column", "Label", "Schema", "agree_schemas"]
@@ -65,8 +65,8 @@ class Schema:
         found = self._index.get(name)
         if found is None:
             raise ColumnMissing(
-                f"there is no column {name!r}; the columns are {list(self.names)}",
-                advice="Name one of them.",
+                f"there is no column {name!r}",
+                advice=instead_of(name, self.names),
                 column=name,
             )
         return found
@@ -128,7 +128,7 @@ def require_distinct(names: Sequence[object]) -> None:
     for name in names:
         if name in seen:
             raise DuplicateColumns(
-                f"the label {name!r} names {list(names).count(name)} columns of {list(names)}",
+                f"the label {name!r} names {list(names).count(name)} columns of {listed_labels(names, name)}",
                 advice="Give each column a name of its own.",
                 column=str(name),
             )
@@ -176,7 +176,7 @@ def _require_same_columns(schemas: Sequence[Schema]) -> None:
                 holder = next(r for r, s in enumerate(schemas) if name in s)
                 raise ColumnMissing(
                     f"rank {rank} has no column {name!r}, which rank {holder} has; rank {rank} holds "
-                    f"{list(schema.names)}",
+                    f"{listed_labels(schema.names, name)}",
                     advice="Give every rank the same columns; a rank without rows needs them too.",
                     rank=rank,
                     column=name,

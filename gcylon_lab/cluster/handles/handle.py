@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ...api.verbs.arguments import checked
 from ...api.verbs.pandas_hints import no_attribute, no_item, no_new_item
+from ...backends.protocol.column import shown_labels
 from ...errors import ArgumentError, BudgetExceeded, HandleReleased
 from ...memory.available import available_bytes
 from ...operators.rowwise.head_tail import checked_rows
@@ -222,7 +223,7 @@ class DistTable(HandleVerbs):
     def __repr__(self) -> str:
         if self.released:
             return f"<DistTable {self._called}: {self._why_gone()}>"
-        names = ", ".join(map(str, self.columns[:6])) + (", …" if self.num_columns > 6 else "")
+        names = shown_labels(self.columns[:6]) + (", …" if self.num_columns > 6 else "")
         rows = "+".join(format_count(info["rows"]) for info in self._infos[:8]) + ("+…" if len(self._infos) > 8 else "")
         return (
             f"<DistTable {self._called}: {format_count(self.num_rows)} row{'s' * (self.num_rows != 1)} ({rows}) "

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from ...backends.protocol.column import shown_label, shown_labels
 from ...units import format_bytes, format_count
 from ..rank_info import RankRecord
 
@@ -51,7 +52,7 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", 
         f"column{'s' * (count != 1)} · {format_bytes(nbytes)}"
     )
     if spread:
-        head += f" · equal {escape(', '.join(map(str, spread['keys'])))} on one rank"
+        head += f" · equal {escape(shown_labels(spread['keys']))} on one rank"
     below = staged_html(infos, variable)
     below = f'<div style="font-size:12px">{below}</div>' if below else ""
     return f'<div style="{_CARD}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}{below}</div>'
@@ -130,7 +131,7 @@ def _choices(ranks: Sequence[RankRecord], security: str) -> list[str]:
 
 def _columns(info: Mapping[str, Any]) -> str:
     pairs = list(zip(info["columns"], info["dtypes"], strict=True))
-    texts = [(escape(str(name)), escape(str(dtype))) for name, dtype in pairs[:_MOST_COLUMNS]]
+    texts = [(escape(shown_label(name)), escape(str(dtype))) for name, dtype in pairs[:_MOST_COLUMNS]]
     shown = " · ".join(f'{name} <span style="{_FAINT}">{dtype}</span>' for name, dtype in texts)
     left = f" · and {len(pairs) - _MOST_COLUMNS} more" if len(pairs) > _MOST_COLUMNS else ""
     return f'<div style="font-size:12px">{shown}{left}</div>'

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.protocol.column import Column
+from ...backends.protocol.column import Column, instead_of
 from ...backends.protocol.data import Data
 from ...backends.protocol.join_columns import with_missing
 from ...backends.protocol.promotion import in_one_zone, promote
@@ -108,10 +108,10 @@ def require_same_names(names: Sequence[Sequence[Label]], what: Sequence[str]) ->
         lacking = [place for place, some in enumerate(names) if name not in some]
         if lacking:
             has = next(place for place, some in enumerate(names) if name in some)
-            there = ", ".join(map(repr, names[lacking[0]]))
+            there = instead_of(name, names[lacking[0]], "Its")
             raise ColumnMissing(
                 f"{what[lacking[0]].capitalize()} has no column {name!r}, which {what[has]} has.",
-                advice=f"Its columns are {there}. Rename or select columns before, so that all tables have the same.",
+                advice=f"{there} Rename or select columns before, so that all tables have the same.",
                 column=str(name),
             )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from ...backends.protocol.expressions import without_literals
 from ...backends.protocol.scalars import shown
 from ...config import GcylonConfig
 from ...errors import ArgumentError, ConfigError
@@ -45,13 +46,14 @@ class Request:
     check: Callable[[], None] | None = None
     others: tuple[Part, ...] = ()
 
-    def text(self) -> str:
-        """Return the call in words, the same text for the same call."""
+    def text(self, *, literals: bool = True) -> str:
+        """Return the call in words, the same text for the same call; without literals, as it is recorded."""
         arguments = dict(self.arguments) | {"strategy": self.strategy}
         if self.config is not None:
             known = isinstance(self.config, GcylonConfig)  # what it is if not, `check_settings` says to all ranks
             arguments["config"] = self.config.as_code() if known else self.config
-        return f"{self.verb}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})"
+        said = repr if literals else without_literals
+        return f"{self.verb}({', '.join(f'{k}={said(v)}' for k, v in arguments.items())})"
 
 
 def check_settings(config: object, timeout_s: object) -> None:

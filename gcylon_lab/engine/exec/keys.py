@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.protocol.column import instead_of
 from ...backends.protocol.scalars import has_columns, shown
 from ...backends.protocol.schema import Label, Schema
 from ...errors import ArgumentError, ColumnMissing
@@ -87,8 +88,8 @@ def check_columns(part: Part, names: Iterable[Label]) -> None:
     """
     for name in names:
         if name not in part.schema.names:
-            there = ", ".join(map(repr, part.schema.names))
-            raise ColumnMissing(f"There is no column {name!r}.", advice=f"The columns are {there}.", column=str(name))
+            advice = instead_of(name, part.schema.names)
+            raise ColumnMissing(f"There is no column {name!r}.", advice=advice, column=str(name))
 
 
 def require_columns(schema: Schema) -> None:

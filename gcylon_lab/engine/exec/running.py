@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
+from ...config import records_literals
 from ...errors import BudgetExceeded, CommError, GcylonError
 from ...memory.budget import exceeded
 from ...memory.out_of_memory import as_budget_exceeded, is_out_of_memory
@@ -62,7 +63,7 @@ def run_verb(
     number = workspace.operation_number
     unrecorded = nullcontext(OperationRecord(number, request.verb))
     with unrecorded if quiet else recorded(request.verb, number, workspace.recorder) as record:
-        record.arguments = without_secrets(request.text())
+        record.arguments = without_secrets(request.text(literals=records_literals()))
         record.rows_in, record.bytes_in = request.part.rows, request.part.nbytes
         operation = Operation(workspace, request, record)
         eviction = EvictionCount(workspace, (request.part, *request.others))

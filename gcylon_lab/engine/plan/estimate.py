@@ -7,6 +7,7 @@ from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
+from ...backends.protocol.column import instead_of
 from ...backends.protocol.scalars import shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
@@ -118,8 +119,8 @@ def require_known(infos: Sequence[Mapping[str, Any]], on: Sequence[Label]) -> No
     """
     for key in on:
         if key not in infos[0]["columns"]:
-            names = ", ".join(map(repr, infos[0]["columns"]))
-            raise ColumnMissing(f"There is no column {key!r}.", advice=f"The columns are {names}.", column=str(key))
+            advice = instead_of(key, infos[0]["columns"])
+            raise ColumnMissing(f"There is no column {key!r}.", advice=advice, column=str(key))
 
 
 def check_root(root: int, size: int) -> None:

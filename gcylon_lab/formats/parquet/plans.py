@@ -34,6 +34,8 @@ from ..row_filters import Bounds, may_hold
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _EXACT_IN_FLOAT = 2**53
+_CODE_BYTES = 4  # at the most of a row, where it refers to one of some texts
+_HEADER_BYTES = 4096
 _NO_FOLDERS = FolderColumns({}, {}, {})
 
 
@@ -215,11 +217,44 @@ def reading_parquet(path: str) -> Any:
     return reading(path, "Is it a whole parquet file?")
 
 
-def open_parquet(path: str, storage: Storage, int96_unit: str) -> Any:
-    """Open a file; its times in INT96 are read in a unit."""
+def open_parquet(path: str, storage: Storage, int96_unit: str, coded: Sequence[str] = ()) -> Any:
+    """Open a file; its times in INT96 are read in a unit, and some columns as the dictionaries that it holds."""
     source = storage.open(path) if is_url(path) else path
     # Without buffering ahead, a column chunk is read as it is decoded: memory stays bounded in large row groups.
-    return pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20, coerce_int96_timestamp_unit=int96_unit)
+    return pq.ParquetFile(
+        source,
+        pre_buffer=False,
+        buffer_size=1 << 20,
+        coerce_int96_timestamp_unit=int96_unit,
+        read_dictionary=list(coded) or None,
+    )
+
+
+def dictionary_bytes(path: str, chunk: Any) -> int:
+    """Bytes of the texts of a column chunk whose rows refer to them; 0 where there are others too, or none is known.
+
+    The footer does not say it: the header of their page does, which is Thrift's compact form (fields 1 and 2, each a
+    byte for its type and a number).
+    """
+    if is_url(path) or not chunk.has_dictionary_page or not chunk.dictionary_page_offset:
+        return 0
+    with open(path, "rb") as file:
+        file.seek(chunk.dictionary_page_offset)
+        head = file.read(16)
+    numbers, at = [], 0
+    for _ in range(2):
+        if head[at : at + 1] != b"\x15":
+            return 0
+        value, shift, at = 0, 0, at + 1
+        while at < len(head):
+            value |= (head[at] & 0x7F) << shift
+            shift, at = shift + 7, at + 1
+            if head[at - 1] < 0x80:
+                break
+        numbers.append(value >> 1)
+    kind, nbytes = numbers
+    of_rows = chunk.total_uncompressed_size - nbytes
+    return nbytes if kind == 2 and of_rows <= _CODE_BYTES * chunk.num_values + _HEADER_BYTES else 0
 
 
 def _dtypes(files: Sequence[_File]) -> dict[str, str]:

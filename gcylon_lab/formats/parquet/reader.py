@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...backends.arrow.tables import from_arrow
-from ...backends.protocol.data import Columns, bounded
+from ...backends.protocol.data import Columns, bounded, cut_rows
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
-from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
+from .plans import ParquetPlan, dictionary_bytes, int96_columns, open_parquet, reading_parquet
 
 _READ_ROWS = 1 << 16
 _CHECKED_WITH = {"ns": ("ms",), "us": ("ms", "ns")}
@@ -125,7 +125,9 @@ class _OpenFile:
         self._indexes = plan.indexes.get(path, {})
         self._names = [n for n in wanted if n not in plan.folders.types and n not in self._indexes]
         self._unit = plan.int96_unit
+        self._storage = plan.storage
         self._file = open_parquet(path, plan.storage, self._unit)
+        self._coded: dict[tuple[str, ...], Any] = {(): self._file}
         footer = self._file.metadata
         self._times = [name for name in int96_columns(footer) if name in self._names]
         units = _CHECKED_WITH[self._unit] if self._times else ()
@@ -135,15 +137,28 @@ class _OpenFile:
 
     def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
         """Batches of a row group, and the row in it at which each begins."""
-        rows = _rows_of(self._file.metadata.row_group(group), max_bytes)
+        footer = self._file.metadata.row_group(group)
+        rows = _rows_of(footer, max_bytes)
+        coded = self._long_texts(footer, max_bytes // max(1, min(rows, footer.num_rows)))
+        if coded not in self._coded:
+            self._coded[coded] = open_parquet(self.path, self._storage, self._unit, coded)
         how: dict[str, Any] = {"batch_size": rows, "row_groups": [group], "use_threads": False}
         checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
         start = 0
-        for batch in self._file.iter_batches(columns=self._names, **how):
+        for batch in self._coded[coded].iter_batches(columns=self._names, **how):
             if checks:
                 _require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
-            yield start, batch
-            start += batch.num_rows
+            for part in _spelled_out(batch, coded, self._file.schema_arrow, max_bytes // 2):
+                yield start, part
+                start += part.num_rows
+
+    def _long_texts(self, group: Any, most_bytes: int) -> tuple[str, ...]:
+        """Columns of texts that rows refer to, and that may be long: a few bytes in the file may be much in memory."""
+        known = self._file.schema_arrow
+        texts = {n for n in self._names if known.field(n).type in (pa.string(), pa.large_string(), pa.binary())}
+        chunks = (group.column(place) for place in range(group.num_columns))
+        few = ((c.path_in_schema, c) for c in chunks if c.path_in_schema in texts)
+        return tuple(name for name, chunk in few if dictionary_bytes(self.path, chunk) > most_bytes)
 
     def completed(self, batch: Any, first: int) -> Any:
         """Rows of the file from a row on, with the columns that folders and metadata name."""
@@ -154,6 +169,27 @@ class _OpenFile:
             return batch
         arrays = [named[name] if name in named else batch.column(name) for name in self._wanted]
         return pa.RecordBatch.from_arrays(arrays, names=self._wanted)
+
+
+def _spelled_out(batch: Any, coded: tuple[str, ...], schema: Any, max_bytes: int) -> Iterator[Any]:
+    """A batch, in parts of about so many bytes, with the texts in place of what refers to them."""
+    if not coded:
+        yield batch
+        return
+    batch.validate(full=True)  # before places in a list of texts are looked up
+    each = np.full(batch.num_rows, -(-batch.nbytes // max(1, batch.num_rows)), np.int64)
+    for name in coded:
+        array = batch.column(name)
+        lengths = np.append(pc.binary_length(array.dictionary).to_numpy(zero_copy_only=False), 0).astype(np.int64)
+        each += lengths[pc.fill_null(array.indices, len(lengths) - 1).to_numpy()]
+    types = [schema.field(name).type for name in batch.schema.names]
+    for start, stop in cut_rows(each, max_bytes):
+        some = batch.slice(start, stop - start)
+        arrays = [
+            array.dictionary_decode().cast(type_) if name in coded else array
+            for name, array, type_ in zip(some.schema.names, some.columns, types, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, names=some.schema.names)
 
 
 def _rows_of(group: Any, max_bytes: int) -> int:

@@ -19,7 +19,9 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".b
 COMPRESSED = tuple(COMPRESSIONS)
 _UNKNOWN = (".zip", ".xz", ".7z", ".rar", ".tar", ".tgz")
 FIRST_BLOCK_BYTES = 4 * 1024**2
+# A line is read whole, beside what is made of it: of the budget it may take a part.
 _LONGEST_RECORD_BYTES = 256 * 1024**2
+_LONGEST_IN_LIMIT = 4
 _LONGEST_HEADER_BYTES = 16 * 1024**2
 _STEP = 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -241,8 +243,14 @@ def require_closed(place: Place, data: bytes, delimiter: bytes | None, *, cut: b
 
 def _require_shorter(place: Place, data: bytes, delimiter: bytes | None, limit: int = _LONGEST_RECORD_BYTES) -> None:
     """Refuse a record that does not end within a limit."""
+    budget = place.storage.limit_bytes
+    if budget is not None:
+        limit = min(limit, max(FIRST_BLOCK_BYTES, budget // _LONGEST_IN_LIMIT))
     if len(data) > limit:
         require_closed(place, data.rstrip(b'"'), delimiter)
         raise ReadError(
-            f"{place.path} has a line of more than {format_bytes(limit)}", advice="Has it line ends?", path=place.path
+            f"{place.path} has a line of more than {format_bytes(limit)}, which is the most that is read"
+            + ("" if budget is None else f" of one line in a budget of {format_bytes(budget)}"),
+            advice="Has it line ends? If so, raise gpu_memory_limit, of which a line may take a quarter.",
+            path=place.path,
         )

@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from ...backends.arrow.tables import from_arrow
+from ...backends.protocol.column import listed_labels
 from ...backends.protocol.data import Columns, bounded
 from ...backends.protocol.schema import require_distinct
 from ...errors import ReadError
@@ -290,7 +291,7 @@ def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes:
     skip, names = plan.start(piece.path)
     if set(names) != set(plan.names):
         raise ReadError(
-            f"{piece.path} has the columns {list(names)}, but the first file has {list(plan.names)}",
+            f"{piece.path} has the columns {listed_labels(names)}, but the first file has {listed_labels(plan.names)}",
             advice="Read files with the same columns.",
             path=piece.path,
         )

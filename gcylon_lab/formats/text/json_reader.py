@@ -17,6 +17,7 @@ from pyarrow import json
 from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns, bounded
 from ...errors import ReadError
+from ...units import format_bytes
 from ..file_columns import require_columns
 from ..filesystems import Storage, reading, unreadable
 from ..read_plans import BytePiece, Paths, expand_paths, spread_bytes
@@ -38,6 +39,9 @@ from .types import (
 
 _LOOKED_AT = 100
 _DEEPEST = 200
+_CELL_BYTES = 8  # of a value in memory, also where a line does not have it
+_INFERRED_BYTES = 32 * 1024**2
+_INFERRED_FIRST = 8 * 1024
 _ONE_A_LINE = (
     "Each line has to be one JSON object: write it so, for example with jq -c, or with to_json(orient='records', "
     "lines=True) of pandas."
@@ -109,6 +113,7 @@ def _first_types(place: Place, block: bytes, asked: Types, dates: Sequence[str])
     _require_shallow(place, block)
     names = _names(place, block)
     _require_utf8(place, block)
+    block = _start_of_few_columns(block, {})
     as_texts = asked | dict.fromkeys(dates, pa.large_string())
     texts = _parse(place, block, as_texts, as_texts)
     asked = with_offsets(asked, dates, lambda name: texts.column(name).drop_null())
@@ -182,7 +187,7 @@ def _parse(place: Place, block: bytes, types: Types, asked: Types) -> Any:
     texts: tuple[str, ...] = ()
     while True:
         try:
-            table = _read(_with_texts(block, texts) if texts else block, read_as)
+            table = _read(place, _with_texts(block, texts) if texts else block, read_as)
             break
         except pa.ArrowInvalid as error:
             name = _column_of(str(error))
@@ -200,13 +205,44 @@ def _parse(place: Place, block: bytes, types: Types, asked: Types) -> Any:
     return table
 
 
-def _read(block: bytes, types: Types) -> Any:
-    known = pa.schema([pa.field(name, type_) for name, type_ in types.items() if not pa.types.is_null(type_)])
+def _read(place: Place, block: bytes, types: Types) -> Any:
+    try:
+        return _read_as(block, types, "error")
+    except pa.ArrowInvalid:  # there are columns that are not known
+        known = {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
+    if types and len(_start_of_few_columns(block, known)) < len(block):
+        raise ReadError(
+            f"{place.path} has lines with so few columns in common, and so many of them, that they take more than "
+            f"{format_bytes(_INFERRED_BYTES)} from line {place.line_at(block, 0)} on",
+            advice="Are values written as names? Write them again as values.",
+            path=place.path,
+        )
+    return _read_as(block, known, "infer")
+
+
+def _read_as(block: bytes, types: Types, unknown: str) -> Any:
     return json.read_json(
         pa.BufferReader(block),
         json.ReadOptions(use_threads=False, block_size=len(block) + 1),
-        json.ParseOptions(explicit_schema=known, unexpected_field_behavior="infer"),
+        json.ParseOptions(explicit_schema=pa.schema(list(types.items())), unexpected_field_behavior=unknown),
     )
+
+
+def _start_of_few_columns(block: bytes, types: Types) -> bytes:
+    """So many of the first lines that their columns take memory in bounds: each takes some in every line, so lines
+    that have none in common take the square of theirs."""
+    size, some = _INFERRED_FIRST, b""
+    while size < len(block):
+        more = block[: block.find(b"\n", size) + 1 or len(block)]
+        try:
+            nbytes = _read_as(more, types, "infer").nbytes
+        except pa.ArrowException:
+            return block  # whoever reads it tells why
+        if nbytes > _INFERRED_BYTES:
+            return some or more
+        # So much more that it takes twice the bound at the most, if all of it has other columns.
+        some, size = more, int(len(more) * min(64, (2 * _INFERRED_BYTES / max(1, nbytes)) ** 0.5))
+    return block
 
 
 def _times(place: Place, block: bytes, texts: Any, name: str, type_: Any) -> Any:
@@ -316,7 +352,7 @@ def read_json_chunks(
     any_rows = False
     for piece in plan.pieces:
         with reading(piece.path):
-            for table in _tables(piece, plan, wanted, max(4096, max_bytes // 4)):
+            for table in _tables(piece, plan, wanted, max(4096, max_bytes // 4), max_bytes // _CELL_BYTES):
                 any_rows = True
                 yield from bounded(from_arrow(table, nullable=True), max_bytes, max_rows)
     if not any_rows:
@@ -324,8 +360,12 @@ def read_json_chunks(
         yield from_arrow(pa.schema(fields).empty_table(), nullable=True)
 
 
-def _tables(piece: BytePiece, plan: JsonPlan, wanted: Sequence[str], block_bytes: int) -> Iterator[Any]:
-    for place, block in blocks(piece, plan.storage, 0, block_bytes, None):
+def _tables(
+    piece: BytePiece, plan: JsonPlan, wanted: Sequence[str], block_bytes: int, most_cells: int
+) -> Iterator[Any]:
+    whole = blocks(piece, plan.storage, 0, block_bytes, None)
+    most_lines = max(1, most_cells // max(1, len(plan.types)))
+    for place, block in (some for one in whole for some in _of_few_lines(*one, most_lines)):
         if block.strip():
             _require_utf8(place, block)
             table = _typed(place, block, plan).select(wanted)
@@ -336,11 +376,21 @@ def _tables(piece: BytePiece, plan: JsonPlan, wanted: Sequence[str], block_bytes
             yield table
 
 
+def _of_few_lines(place: Place, block: bytes, count: int) -> Iterator[tuple[Place, bytes]]:
+    """A block, in parts of so many lines: short ones may have many columns, which they do not name."""
+    if block.count(b"\n") <= count:
+        yield place, block
+        return
+    ends = (np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))[count - 1 :: count] + 1).tolist()
+    for start, end in zip([0, *ends], [*ends, len(block)], strict=True):
+        yield replace(place, offset=place.offset + start), block[start:end]
+
+
 def _typed(place: Place, block: bytes, plan: JsonPlan) -> Any:
     types, asked = plan.types, plan.asked
     known = {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)}
     try:
-        table = _parse(place, block, known, asked)
+        table = _parse(place, block, types, asked)
     except ReadError as error:
         if error.numbers.get("column") in asked:
             raise
@@ -350,6 +400,7 @@ def _typed(place: Place, block: bytes, plan: JsonPlan) -> Any:
     again = settled(table.schema, known)
     if again is not None:
         table = _parse(place, block, again, asked)
+    there = set(table.schema.names)
     unknown = [name for name in table.schema.names if name not in types]
     if unknown:
         raise ReadError(
@@ -358,5 +409,5 @@ def _typed(place: Place, block: bytes, plan: JsonPlan) -> Any:
             path=place.path,
             column=unknown[0],
         )
-    arrays = [table.column(n) if n in table.schema.names else pa.nulls(table.num_rows, types[n]) for n in types]
+    arrays = [table.column(n) if n in there else pa.nulls(table.num_rows, types[n]) for n in types]
     return pa.table(arrays, names=list(types))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from ...backends.protocol.aggregation import Aggregation, Aggregations, plan_aggregations
+from ...backends.protocol.column import shown_labels
 from ...backends.protocol.schema import Label, Schema
 from ...backends.refusals import refused_argument
 from ...config import GcylonConfig
@@ -209,4 +210,4 @@ def together_note(part: Part, keys: Sequence[Label]) -> str:
     if part.partitioning is None:
         return "there is one rank: nothing is shuffled"
     spread = ", ".join(map(repr, part.partitioning.keys))
-    return f"the table is partitioned by {spread} already: rows with equal {', '.join(map(str, keys))} are not shuffled"
+    return f"the table is partitioned by {spread} already: rows with equal {shown_labels(keys)} are not shuffled"

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...backends.protocol.aggregation import FLOATS_PARTIAL_BYTES, OF_ALL_ROWS
+from ...backends.protocol.column import shown_labels
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.plan.estimate import estimate_exchange, require_known
@@ -124,7 +125,7 @@ def _then_sorted(
 ) -> Plan:
     """A group-by whose groups are sorted, in an operation of its own: how many there are is not known, so as many as
     there may be."""
-    note = f"the groups are then sorted by {', '.join(map(str, on))}"
+    note = f"the groups are then sorted by {shown_labels(on)}"
     rows, sizes = [i["rows"] for i in infos], [i["nbytes"] for i in infos]
     if not are_together(infos, on):
         rows, sizes = spread_evenly(infos)

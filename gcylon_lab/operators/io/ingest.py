@@ -17,7 +17,7 @@ from ...engine.store.workspace import Workspace
 from ...memory.tiers.staging_tier import StagingFile
 
 # A piece is in memory beside the table while it is taken in.
-_PIECES_IN_LIMIT = 8
+PIECES_IN_LIMIT = 8
 _MAX_PIECE_BYTES = 32 * 1024**2
 
 
@@ -85,7 +85,7 @@ def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) 
 
 def piece_bytes(limit_bytes: int) -> int:
     """Bytes of the pieces in which rows are read under a limit."""
-    return max(1, min(_MAX_PIECE_BYTES, limit_bytes // _PIECES_IN_LIMIT))
+    return max(1, min(_MAX_PIECE_BYTES, limit_bytes // PIECES_IN_LIMIT))
 
 
 def _make_room(workspace: Workspace, part: Part) -> None:

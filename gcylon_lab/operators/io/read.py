@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,9 +20,11 @@ from ...engine.store.workspace import Workspace
 from ...errors import ReadError
 from ...formats.read_plans import RowPiece
 from ...formats.row_filters import filtered
+from ...memory.available import available_bytes
+from ...memory.budget import exceeded
 from ...profiling import span
-from ...units import format_count
-from .ingest import piece_bytes, reserved, taken
+from ...units import format_bytes, format_count
+from .ingest import PIECES_IN_LIMIT, piece_bytes, reserved, taken
 
 _REASON = "because each rank reads its share of the files"
 
@@ -87,13 +90,48 @@ def read_files(
             pieces = filtered(_watched(operation, mine, read(mine, max_bytes)), computed, columns)
             return reserved(workspace, (workspace.backend.from_host(piece) for piece in pieces), max_bytes)
 
-        result = taken(operation, make)
+        with _beside(operation, mine):
+            result = taken(operation, make)
         operation.notes += [*_conditions(condition), *mine.notes, *_shares(shares)]
         described = local_plan(operation, request.part, result, _REASON)
         operation.plan = ReadPlan(**{name: getattr(described, name) for name in Plan.__slots__})
         return result
 
     return run_operation(workspace, request, body)
+
+
+@contextmanager
+def _beside(operation: Operation, share: Any) -> Iterator[None]:
+    """Claim what a format unpacks whole beside the pieces; on GPU engines that is host memory, which has to be there.
+
+    Raises
+    ------
+    BudgetExceeded, ReadError
+        If it is not there, with the numbers.
+    """
+    nbytes = getattr(share, "beside_bytes", 0) if share.pieces else 0
+    workspace = operation.workspace
+    advice = "Read fewer columns (columns=[...]), or write the file again with smaller record batches."
+    if workspace.backend.on_gpu:
+        if nbytes > (free := available_bytes()):
+            raise ReadError(
+                f"a record batch of these files takes {format_bytes(nbytes)} of host memory, and {format_bytes(free)} "
+                f"are free: {share.first}",
+                advice=advice,
+                path=share.first,
+            )
+        nbytes = 0
+    limit = workspace.budget.limit_bytes
+    wanted = nbytes + piece_bytes(limit)
+    if nbytes and operation.may_stage:
+        workspace.make_room(wanted, limit, [part for part in workspace.parts if part is not operation.request.part])
+    used = workspace.budget.used_bytes
+    if nbytes and used + wanted > limit:
+        would_do = (used + nbytes) * PIECES_IN_LIMIT // (PIECES_IN_LIMIT - 1) + 1
+        what = f"A record batch of {share.first}, unpacked (of fewer columns or rows it is smaller),"
+        raise exceeded(what, wanted, used, limit, would_do=would_do, staged=operation.may_stage)
+    with workspace.budget.reserve(nbytes, "Unpacking a record batch"):
+        yield
 
 
 def _require_one_plan(operation: Operation, shares: Sequence[Any]) -> None:

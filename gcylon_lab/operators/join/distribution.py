@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ...backends.protocol.column import shown_labels
 from ...backends.protocol.join_columns import JoinColumns, JoinSpec
 from ...backends.protocol.schema import Label
 from ...engine.store.part import Partitioning
@@ -110,7 +111,7 @@ def _shuffle(left: Side, right: Side, size: int) -> JoinDistribution:
         follows = tuple(pairs[key] for key in spread.keys)
         there = other.partitioning is not None and other.partitioning == Partitioning(follows, size)
         keys = {own.name: tuple(spread.keys), other.name: follows}
-        by = ", ".join(map(str, spread.keys))
+        by = shown_labels(spread.keys)
         if there:
             reason = f"both sides are partitioned by {by} already: none is shuffled again"
             return JoinDistribution("local", (), keys["left"], keys["right"], reason)

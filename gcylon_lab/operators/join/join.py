@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ...backends.protocol.column import shown_labels
 from ...backends.protocol.join_columns import JoinColumns, JoinSpec, join_columns
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
@@ -331,7 +332,7 @@ class _Join:
                 raise agreed(
                     ArgumentError(
                         f"validate={self.spec.validate!r}: {total} rows of the {side} side repeat a key "
-                        f"({', '.join(map(str, keys))}) of another row.",
+                        f"({shown_labels(keys)}) of another row.",
                         advice="Drop them before, for example with drop_duplicates, or validate something else.",
                         side=side,
                         repeated_rows=total,

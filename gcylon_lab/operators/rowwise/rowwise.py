@@ -97,8 +97,7 @@ def assigned(
     def body(operation: Operation) -> Part:
         return _assigned(operation, part, expressions)
 
-    text = [(name, repr(expression)) for name, expression in expressions]
-    request = Request(verb, {"columns": text}, part, strategy, config, timeout_s, check=check)
+    request = Request(verb, {"columns": list(expressions)}, part, strategy, config, timeout_s, check=check)
     return run_operation(workspace, request, body)
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from ...backends.protocol.aggregation import Aggregations, Kernel, whole_rows
-from ...backends.protocol.column import Column, require_hashable
+from ...backends.protocol.column import Column, require_hashable, shown_labels
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.promotion import fixed_column
@@ -231,7 +231,7 @@ def staying(spread: Sequence[object], nbytes: Sequence[int]) -> int:
 
 def staying_note(stays: int, keys: Sequence[Label]) -> str:
     """What a plan says of a table that is not shuffled."""
-    by = ", ".join(map(str, keys))
+    by = shown_labels(keys)
     return f"{NAMES[stays]} is partitioned by {by} already: only {NAMES[1 - stays]} is shuffled"
 
 
