@@ -47,4 +47,4 @@ def _start(name: str, case: ShuffleCase) -> Contender:
     if name == "dask":
         command = [sys.executable, "-m", "gcylon_lab.bench.verbs.shuffle_dask", str(case.ranks), str(case.rows)]
         return Contender(name, command, 1)
-    return mpi_contender(name, f"gcylon_lab.bench.{name}", case.ranks, str(case.rows))
+    return mpi_contender(name, f"gcylon_lab.bench.verbs.shuffle_{name}", case.ranks, str(case.rows))
