@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy.typing as npt
 from .transport import Receive, Send, Transport, Window
 
 DEFAULT_MESSAGE_BYTES = 2**30
+_FEW_BYTES = 16384  # that a memoryview copies sooner than numpy begins
 
 
-def split_view(view: Any, limit_bytes: int) -> Iterator[Any]:
+def split_view(view: Any, limit_bytes: int) -> Iterable[Any]:
     """Cut a byte view into consecutive views of at most ``limit_bytes``; nothing for an empty view."""
-    for start in range(0, view.nbytes, limit_bytes):
-        yield view[start : start + limit_bytes]
+    if 0 < view.nbytes <= limit_bytes:
+        return (view,)
+    return (view[start : start + limit_bytes] for start in range(0, view.nbytes, limit_bytes))
 
 
 def copy_to_self(sends: list[Any], receives: list[Any]) -> None:
@@ -35,11 +37,16 @@ def copy_to_self(sends: list[Any], receives: list[Any]) -> None:
 
 def copy_bytes(target: Any, source: Any) -> None:
     """Copy between byte views of equal length. Numpy's copy lets other threads run; a memoryview's does not."""
-    if target.nbytes != source.nbytes:
-        raise ValueError(f"{source.nbytes} bytes sent into {target.nbytes} bytes of room")
-    if source.nbytes and not isinstance(target, memoryview):
-        target.data.copy_from_device_async(source.data, source.nbytes)  # on the current stream, as all of a rank's work
-    elif source.nbytes:
+    nbytes = source.nbytes
+    if target.nbytes != nbytes:
+        raise ValueError(f"{nbytes} bytes sent into {target.nbytes} bytes of room")
+    if not nbytes:
+        return
+    if not isinstance(target, memoryview):
+        target.data.copy_from_device_async(source.data, nbytes)  # on the current stream, as all of a rank's work
+    elif nbytes <= _FEW_BYTES and isinstance(source, memoryview) and source.format == target.format == "B":
+        target[:] = source
+    else:
         np.frombuffer(target, dtype=np.uint8)[:] = np.frombuffer(source, dtype=np.uint8)
 
 

@@ -21,6 +21,7 @@ from .transport import INTERRUPTED, Int64s, Receive, Send, Window
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
 _ROWS_TAG = 7
 _VOTE_TAG = 8
+_MANY_VIEWS, _SMALL_BYTES = 16, 32768  # of a rank: MPI gathers so many of such a size sooner than it sends each
 _EAGER_LOOKS = 5000  # some 15 ms
 _PAUSE_S = 20e-6
 _NOT_ON = "MPI is {}."
@@ -323,17 +324,13 @@ class _Transfer:
 
     def post(self, comm: MPI.Comm, rank: int, tag: int, limit: int) -> None:
         """Post all receives, then all sends, but for those to oneself."""
-        for receive in self._receives:
-            if receive.rank != rank:
-                for part in split_view(receive.view, limit):
-                    self._arriving.append(comm.Irecv([part, MPI.BYTE], receive.rank, tag))
-                    self._peers.append(receive.rank)
+        for peer, message in _messages(self._receives, rank, limit):
+            self._arriving.append(comm.Irecv(message, peer, tag))
+            self._peers.append(peer)
         self.requests += self._arriving
-        for send in self._sends:
-            if send.rank != rank:
-                for part in split_view(send.view, limit):
-                    self.requests.append(comm.Isend([part, MPI.BYTE], send.rank, tag))
-                    self._peers.append(send.rank)
+        for peer, message in _messages(self._sends, rank, limit):
+            self.requests.append(comm.Isend(message, peer, tag))
+            self._peers.append(peer)
 
     def awaited(self) -> Iterator[int]:
         """Ranks of the messages that are not complete."""
@@ -343,6 +340,27 @@ class _Transfer:
         """Take back the receives; returns when MPI writes into their memory no more."""
         for request in self._arriving:
             _cancel(request)
+
+
+def _messages(transfers: Sequence[Send] | Sequence[Receive], rank: int, limit: int) -> Iterator[tuple[int, list[Any]]]:
+    """What goes to or comes from each other rank. Many small views are one message: both sides know their lengths, so
+    they make the same ones."""
+    views: dict[int, list[Any]] = {}
+    for one in transfers:
+        if one.rank != rank:
+            views.setdefault(one.rank, []).append(one.view)
+    for peer, held in views.items():
+        lengths = [view.nbytes for view in held]
+        total = sum(lengths)
+        if len(held) >= _MANY_VIEWS and total <= min(limit, len(held) * _SMALL_BYTES):
+            addresses = [MPI.Get_address(view) if view.nbytes else 0 for view in held]
+            together = MPI.BYTE.Create_hindexed(lengths, addresses).Commit()
+            yield peer, [MPI.BOTTOM, 1, together]
+            together.Free()  # once the message has been sent
+            continue
+        for view in held:
+            for part in split_view(view, limit):
+                yield peer, [part, MPI.BYTE]
 
 
 def _give_way(looks: int) -> None:

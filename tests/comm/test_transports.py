@@ -20,8 +20,9 @@ def test_numbers_and_bytes_of_all_ranks_reach_every_rank(world: World) -> None:
         assert texts == [b"x" * (rank * 1500) + str(rank).encode() for rank in ranks]
 
 
-def test_exchange_of_any_length_also_to_oneself(world: World) -> None:
-    assert world.run(bodies.everyone_to_everyone, SIZES) == [world.size * len(SIZES)] * world.size
+@pytest.mark.parametrize("sizes", [SIZES, 5 * SIZES], ids=["", "many"])  # many small ones are one message of MPI
+def test_exchange_of_any_length_also_to_oneself(world: World, sizes: list[int]) -> None:
+    assert world.run(bodies.everyone_to_everyone, sizes) == [world.size * len(sizes)] * world.size
 
 
 def test_exchange_is_the_same_where_messages_are_split(several: World) -> None:

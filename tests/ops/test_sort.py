@@ -25,6 +25,7 @@ from sorts import (
 from test_scattered_rounds import run_mapped
 from worlds import World
 
+import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import (
     ArgumentError,
@@ -33,7 +34,9 @@ from gcylon_lab.errors import (
     SchemaMismatch,
     UnsupportedDtype,
 )
+from gcylon_lab.memory.tiers.disk_tier import SpillFile
 from gcylon_lab.operators.sort.costs import SortCosts
+from gcylon_lab.runtime.context import run_threads
 
 TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]
@@ -285,3 +288,26 @@ def test_runs_that_take_more_than_expected_are_sorted_in_halves(kind: str) -> No
     assert all(result["refused"] >= 2 and result["peak"] <= result["limit"] for result in results)
     want = expected([frame_of(kind, 0, ROWS)], "k")
     pd.testing.assert_frame_equal(together(results), want)
+
+
+def test_a_sort_far_beyond_its_budget_stages_runs_not_the_buckets_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    writes: list[int] = []
+    append = SpillFile._append
+
+    def counted(self: SpillFile, vectors: list[Any]) -> tuple[int, int]:
+        writes.append(1)
+        return append(self, vectors)
+
+    monkeypatch.setattr(SpillFile, "_append", counted)
+
+    def sort() -> tuple[int, pd.DataFrame]:
+        random = np.random.default_rng(3)
+        keys = random.integers(0, 50_000, 100_000)
+        table = gl.from_local(pd.DataFrame({"k": keys, "t": pd.Series(keys, dtype="str"), "x": keys / 2}))
+        config = GcylonConfig(gpu_memory_limit=table.nbytes // 20)
+        return 20, table.sort_values("k", config=config).local()
+
+    ((times, frame),) = run_threads(1, sort)
+    assert frame["k"].is_monotonic_increasing and (frame["x"] * 2 == frame["k"]).all()
+    # Slices of a sixteenth of the limit, for a few passes; with a write for each bucket of each run there were 5,134.
+    assert len(writes) < 6 * 16 * times

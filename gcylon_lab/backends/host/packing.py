@@ -21,11 +21,7 @@ def byte_view(array: np.ndarray[Any, Any], start: int, stop: int) -> memoryview:
 
 def fixed_views(data: Columns, start: int, stop: int) -> list[memoryview]:
     """Read-only byte views of rows [start, stop) of the fixed columns, in schema order."""
-    return [
-        byte_view(array, start, stop).toreadonly()
-        for column, array in zip(data.schema.columns, data.arrays, strict=True)
-        if column.fixed
-    ]
+    return [view[start * width : stop * width] for view, width in data.byte_views]
 
 
 def pack_variable(data: Columns, start: int, stop: int) -> memoryview:
@@ -112,11 +108,12 @@ class PlacedOutput:
         self._schema = schema
         self._rows = rows
         self._fixed = [np.empty(rows, column.dtype) for column in schema.fixed]
+        self._views = [(byte_view(array, 0, rows), array.itemsize) for array in self._fixed]
         self._messages: dict[int, tuple[int, memoryview]] = {}
 
     def fixed_views(self, start: int, stop: int) -> list[memoryview]:
         """Writable byte views of rows [start, stop) of the fixed columns, in schema order."""
-        return [byte_view(array, start, stop) for array in self._fixed]
+        return [view[start * width : stop * width] for view, width in self._views]
 
     def put_variable(self, row: int, rows: int, message: memoryview) -> None:
         """Keep a packed message of ``rows`` rows which begins at ``row`` of the result. Not copied."""

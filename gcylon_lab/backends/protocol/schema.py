@@ -26,11 +26,12 @@ class Schema:
         Naming the repeated label.
     """
 
-    __slots__ = ("_bytes", "_digest", "_index", "columns", "fixed", "row_bytes", "variable")
+    __slots__ = ("_bytes", "_digest", "_index", "columns", "fixed", "names", "row_bytes", "variable")
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.columns = tuple(columns)
         self._index = {column.name: place for place, column in enumerate(self.columns)}
+        self.names: tuple[Label, ...] = tuple([column.name for column in self.columns])
         self._bytes: bytes | None = None
         self._digest: int | None = None
         # Asked for in every round: the columns held as numpy arrays, as Arrow arrays, and bytes of a row of the former.
@@ -39,11 +40,6 @@ class Schema:
         self.row_bytes = sum(column.dtype.itemsize for column in self.columns if column.dtype is not None)
         if len(self._index) != len(self.columns):
             require_distinct([column.name for column in self.columns])
-
-    @property
-    def names(self) -> tuple[Label, ...]:
-        """Labels in order."""
-        return tuple(column.name for column in self.columns)
 
     def __len__(self) -> int:
         return len(self.columns)

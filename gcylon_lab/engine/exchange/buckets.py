@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import cast
 
@@ -24,8 +23,6 @@ from ..store.workspace import Workspace
 from .rounds import SendBatch
 from .routes import HashRoute, Int64s, key_pieces
 
-MOST_BUCKETS = 64
-MOST_RUN_BUCKETS = 256  # where parts of pieces are read: ids of one byte
 _RUN_SHARE = 0.8  # of what is free, for a piece that is written in order of its buckets
 RUN_ROW_BYTES = 8 + 64  # ids, and beside them hashing keys, or ordering rows
 # A chunk of fewer bytes takes far longer to be written and read back than to be joined to others before.
@@ -108,13 +105,6 @@ def run_rows(room: float, rows: int, buckets: int, loaded_row_bytes: float, work
     """Rows of a piece: the larger it is, the longer are the parts of it that are read later, up to what is worth it."""
     worth = int(buckets * LEAST_CHUNK_BYTES / max(loaded_row_bytes, 1.0))
     return max(1, min(rows, int(room * _RUN_SHARE / (loaded_row_bytes + work_row_bytes)), worth))
-
-
-def fan_out(buckets: int, *, variable: bool) -> int:
-    """Into how many buckets rows are split at once where so many are wanted: with more, parts are too small to be read
-    one by one, and two splits of a root each write larger ones."""
-    most = MOST_BUCKETS if variable else MOST_RUN_BUCKETS
-    return buckets if buckets <= most else min(most, math.isqrt(buckets - 1) + 1)
 
 
 def _split_in_runs(

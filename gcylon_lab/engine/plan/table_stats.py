@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,9 @@ FAST_CHUNK_BYTES = 16 * 1024**2
 # Of a small budget a chunk is a small part, down to what stays in the second-level cache with its copy.
 LEAST_FAST_CHUNK_BYTES = 2 * 1024**2
 CHUNKS_IN_LIMIT = 32
+# Of many columns a chunk has so many bytes of each, where that is a small part of the budget: with fewer, what a column
+# costs by itself is most of it.
+_COLUMN_BYTES = 32 * 1024
 # Between GPUs: what a round costs by itself is spread over this much, and a table of a few GB still has rounds that
 # can overlap.
 DEVICE_CHUNK_BYTES = 512 * 1024**2
@@ -30,6 +34,8 @@ _STAGE_BYTES, _DEVICE_STAGE_BYTES = 4 * 1024**2, 64 * 1024**2
 _LEAST_SLICE_BYTES = 4096
 # Staged chunks that are a larger part of a limit than this are cut into such slices, which writes them once more.
 _LARGEST_IN_LIMIT = 2
+# Buckets into which rows are split at once; where parts of pieces are read: ids of one byte.
+MOST_BUCKETS, MOST_RUN_BUCKETS = 64, 256
 VERBS = ("shuffle", "allgather", "gather", "broadcast", "repartition", "sort_values")
 
 
@@ -175,7 +181,7 @@ def wished_rows(shapes: TableStats, config: GcylonConfig, *, placed: bool = Fals
         share = shapes.fast_chunk_bytes  # a round takes no memory then, whatever its size
     else:
         share = max(LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // CHUNKS_IN_LIMIT, _packed_share(shapes))
-    wished = config.chunk_size_bytes or min(shapes.fast_chunk_bytes, share)
+    wished = config.chunk_size_bytes or min(max(shapes.fast_chunk_bytes, shapes.columns * _COLUMN_BYTES), share)
     return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
 
 
@@ -217,6 +223,13 @@ def after_cutting(shapes: TableStats) -> TableStats:
     of_ranks = list(zip(shapes.largest_staged_bytes, shapes.staged_bytes, shapes.chunks, cuts, strict=True))
     chunks = tuple(count + (cut - 1) * (staged // max(n, 1)) for n, staged, count, cut in of_ranks)
     return replace(shapes, largest_staged_bytes=tuple(-(-n // cut) for n, _, _, cut in of_ranks), chunks=chunks)
+
+
+def fan_out(buckets: int, *, variable: bool) -> int:
+    """Into how many buckets rows are split at once where so many are wanted: with more, parts are too small to be read
+    one by one, and two splits of a root each write larger ones."""
+    most = MOST_BUCKETS if variable else MOST_RUN_BUCKETS
+    return buckets if buckets <= most else min(most, math.isqrt(buckets - 1) + 1)
 
 
 def id_bytes(size: int) -> int:

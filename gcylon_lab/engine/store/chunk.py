@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from .workspace import Workspace
 
 
+View = tuple[memoryview, int]  # the bytes of a column, and of an item
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Eviction:
     """Why slices of one chunk are staged: for an operation whose limit was lower than the live one. They come back
@@ -138,10 +141,16 @@ class Chunk:
                 array[start:stop] = cast("Columns", self.data).array(name)
             return
         numbers = {column.name: place for place, column in enumerate(self.schema.fixed)}
-        nbytes = sum(self.rows * array.dtype.itemsize for array in arrays)
+        views = [(byte_view(array, 0, len(array)), array.itemsize) for array in arrays]
+        self.fill_views(workspace, [numbers[name] for name in names], views, start)
+
+    def fill_views(self, workspace: Workspace, numbers: Sequence[int], views: Sequence[View], start: int) -> None:
+        """Put the rows of a staged chunk into fixed columns, given by their bytes; ``numbers`` are those of buffers."""
+        stop, region = start + self.rows, self.region
+        parts = [(n, 0, view[start * w : stop * w]) for n, (view, w) in zip(numbers, views, strict=True)]
+        nbytes = sum([part.nbytes for _, _, part in parts])
         with span("unstage", "io", bytes=nbytes, tier=region.tier):
-            views = [(numbers[name], 0, byte_view(a, start, stop)) for name, a in zip(names, arrays, strict=True)]
-            cast("Any", region).read_parts(views)
+            cast("Any", region).read_parts(parts)
         record = workspace.recorder.active
         if record is not None:
             record.unstaged_bytes += nbytes
@@ -225,16 +234,22 @@ def stage(workspace: Workspace, file: StagingFile, data: Data, held: object = No
 def fill_together(chunks: Sequence[Chunk], names: Sequence[Label]) -> bool:
     """Whether several chunks can be read straight into one array a column: no chunk is in memory twice then."""
     schema = chunks[0].schema
-    if not all(schema[name].fixed for name in names):
+    if schema.variable and not all(schema[name].fixed for name in names):
         return False
     return all(chunk.fills(names) and (chunk.schema is schema or chunk.schema == schema) for chunk in chunks)
 
 
 def filled(workspace: Workspace, chunks: Sequence[Chunk], names: Sequence[Label]) -> Data:
     """The rows of chunks that `fill_together`, one after the other, without a reservation."""
-    schema, rows, start = chunks[0].schema.select(names), sum(chunk.rows for chunk in chunks), 0
-    arrays = tuple(np.empty(rows, column.dtype) for column in schema)
+    schema, rows, start = chunks[0].schema, sum(chunk.rows for chunk in chunks), 0
+    whole = tuple(names) == tuple(schema.names)
+    schema = schema if whole else schema.select(names)
+    arrays = tuple([np.empty(rows, column.dtype) for column in schema])
+    views = [(byte_view(array, 0, rows), array.itemsize) for array in arrays] if whole else []
     for chunk in chunks:
-        chunk.fill(workspace, names, arrays, start)
+        if whole and type(chunk) is Chunk and not chunk.is_held:
+            chunk.fill_views(workspace, range(len(views)), views, start)
+        else:
+            chunk.fill(workspace, names, arrays, start)
         start += chunk.rows
     return Columns(schema, rows, arrays)

@@ -184,6 +184,14 @@ class RunsChunk(Chunk):
         return {column.name: _one(column, arrays) for column, arrays in zip(columns, pieces, strict=True)}
 
 
+def as_one(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
+    """The same rows in one chunk, where all are of one bucket and follow each other."""
+    first, last = chunks[0], chunks[-1]
+    if len(chunks) == 1 or not isinstance(first, RunsChunk) or not isinstance(last, RunsChunk):
+        return chunks
+    return [RunsChunk(first._runs, first._bucket, first._first, last._end)]
+
+
 def _one(column: Any, arrays: list[Any]) -> Any:
     chunked = [pa.chunked_array([array], type=column.arrow) for array in arrays]
     return chunked[0] if len(chunked) == 1 else concat_arrays(column, chunked)

@@ -21,6 +21,8 @@ from .free_space import FreeSpace, disk_room
 
 _ALIGN = 64
 _MAX_VECTORS = 512  # below IOV_MAX everywhere
+_PADDING = np.empty(_ALIGN, np.uint8).data  # read, and never looked at
+_ZEROS = bytes(_ALIGN)
 
 
 class SpillRegion:
@@ -58,8 +60,21 @@ class SpillRegion:
         """
         if not self._begins:
             self._begins = list(accumulate(map(_padded, self.lengths), initial=self._offset))
-        for number, begin, block in parts:
-            self._file.read_into(self._begins[number] + begin, block)
+        # Neighbours are read together, with what pads them.
+        start = end = 0
+        blocks: list[memoryview] = []
+        for number, skipped, block in parts:
+            begin, length = self._begins[number] + skipped, block.nbytes
+            if not blocks or not 0 <= begin - end < _ALIGN or len(blocks) >= _MAX_VECTORS - 1:
+                if blocks:
+                    self._file.read_blocks(start, blocks)
+                start, blocks = begin, []
+            elif begin > end:
+                blocks.append(_PADDING[: begin - end])
+            blocks.append(block)
+            end = begin + length
+        if blocks:
+            self._file.read_blocks(start, blocks)
 
     def read_into(self, begin: int, blocks: Sequence[memoryview]) -> None:
         """Fill blocks one after the other with the bytes from ``begin`` on.
@@ -114,13 +129,14 @@ class SpillFile:
             If the disk is full or cannot be written, with the folder and its free bytes.
         """
         vectors: list[memoryview | bytes] = []
-        for buffer in buffers:
-            if buffer.nbytes:
+        lengths = tuple([buffer.nbytes for buffer in buffers])
+        for buffer, length in zip(buffers, lengths, strict=True):
+            if length:
                 vectors.append(buffer)
-                if (pad := _padded(buffer.nbytes) - buffer.nbytes) > 0:
-                    vectors.append(bytes(pad))
+                if pad := -length % _ALIGN:
+                    vectors.append(_ZEROS[:pad])
         offset, nbytes = self._append(vectors)
-        return SpillRegion(self, offset, tuple(b.nbytes for b in buffers), nbytes)
+        return SpillRegion(self, offset, lengths, nbytes)
 
     def append_as_one(self, buffers: Sequence[memoryview]) -> SpillRegion:
         """Write buffers one after the other without gaps: to be read by bytes.
@@ -135,7 +151,7 @@ class SpillFile:
 
     def _append(self, vectors: list[memoryview | bytes]) -> tuple[int, int]:
         offset = self._end
-        nbytes = sum(v.nbytes if isinstance(v, memoryview) else len(v) for v in vectors)
+        nbytes = _nbytes(vectors)
         if self._live is not None:
             self._live.add(offset, nbytes, purpose())
         try:
@@ -151,17 +167,20 @@ class SpillFile:
         return offset, nbytes
 
     def read_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
-        """Fill blocks one after the other from ``offset`` on: by one call where they are few."""
-        if len(blocks) <= _MAX_VECTORS:
+        """Fill blocks one after the other from ``offset`` on, many by one call."""
+        for first in range(0, len(blocks), _MAX_VECTORS):
+            some = blocks[first : first + _MAX_VECTORS]
+            nbytes = sum([block.nbytes for block in some])
             try:
-                got = os.preadv(self._fd, blocks, offset)
+                got = os.preadv(self._fd, some, offset)
             except OSError as error:
-                raise _reading_error(error, sum(block.nbytes for block in blocks)) from error
-            if got == sum([block.nbytes for block in blocks]):
-                return
-        for block in blocks:
-            self.read_into(offset, block)
-            offset += block.nbytes
+                raise _reading_error(error, nbytes) from error
+            if got != nbytes:
+                at = offset
+                for block in some:
+                    self.read_into(at, block)
+                    at += block.nbytes
+            offset += nbytes
 
     def read_into(self, offset: int, block: memoryview) -> None:
         """Fill ``block`` from ``offset`` on."""
@@ -248,6 +267,10 @@ class SpillStore:
             self._written += max(nbytes, 0)
 
 
+def _nbytes(vectors: Sequence[memoryview | bytes]) -> int:
+    return sum([v.nbytes if isinstance(v, memoryview) else len(v) for v in vectors])
+
+
 def _padded(n: int) -> int:
     return -(-n // _ALIGN) * _ALIGN
 
@@ -273,6 +296,9 @@ def _write_all(fd: int, vectors: list[memoryview | bytes], offset: int) -> None:
         batch = vectors[at : at + _MAX_VECTORS]
         wrote = os.pwritev(fd, batch, offset)
         offset += wrote
+        if wrote == _nbytes(batch):
+            at += len(batch)
+            continue
         for vector in batch:
             size = vector.nbytes if isinstance(vector, memoryview) else len(vector)
             if wrote < size:

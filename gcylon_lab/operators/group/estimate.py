@@ -9,7 +9,7 @@ from typing import Any
 from ...backends.host.partition import partition_scratch_bytes
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.exchange.buckets import LEAST_CHUNK_BYTES, MOST_BUCKETS, RUN_ROW_BYTES, run_rows
+from ...engine.exchange.buckets import LEAST_CHUNK_BYTES, RUN_ROW_BYTES, run_rows
 from ...engine.exec.local_executor import PIECES_IN_LIMIT
 from ...engine.plan.estimate import (
     estimate_exchange,
@@ -22,6 +22,7 @@ from ...engine.plan.plan import Plan
 from ...engine.plan.table_stats import (
     FAST_CHUNK_BYTES,
     KEPT_FREE_IN_LIMIT,
+    MOST_BUCKETS,
     leaves_unpacked,
     stage_slice_bytes,
 )

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from ...backends.protocol.aggregation import Aggregations, Kernel, partial_schema, result_schema
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema
-from ...engine.exchange.buckets import MOST_BUCKETS, fan_out, split_in_buckets, writes_runs
+from ...engine.exchange.buckets import split_in_buckets, writes_runs
 from ...engine.exec.iter_chunks import pieces_ahead, reading_bytes
 from ...engine.exec.local_executor import LocalExecutor
+from ...engine.plan.table_stats import MOST_BUCKETS, fan_out
 from ...engine.store.part import Part
 from ...errors import BudgetExceeded
 from ...memory.budget import Reservation

@@ -149,9 +149,10 @@ def reduced(
             for i, (function, argument) in enumerate(simple)
             for name in having[function, argument]
         ]
-        frame = _one_row(operation, part, wanted)
+        # Of many columns pandas takes longest to find each by its name.
+        row = {label: column.array[0] for label, column in _one_row(operation, part, wanted).items()}
         for i, one in enumerate(simple):
-            made[one] = {name: frame[f"{i} {name}"].iloc[0] for name in having[one]}
+            made[one] = {name: row[f"{i} {name}"] for name in having[one]}
             if one[0] == "std":
                 made[one] |= {n: _timedelta(schema[n], made[one][n]) for n in having[one] if _in_ticks(schema[n])}
     work = LocalExecutor(operation, "Looking for quantiles")

@@ -14,7 +14,7 @@ from ...backends.protocol.column import shown_labels
 from ...backends.protocol.join_columns import JoinColumns, JoinSpec, join_columns
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.exchange.buckets import MOST_BUCKETS, MOST_RUN_BUCKETS, writes_runs
+from ...engine.exchange.buckets import writes_runs
 from ...engine.exchange.exchange import exchange_table
 from ...engine.exchange.routes import HashRoute, RangeRoute
 from ...engine.exchange.steps import Step
@@ -26,6 +26,7 @@ from ...engine.exec.running import run_operation
 from ...engine.exec.too_large import MOST_BYTES, crossed_bytes, least_bytes, refuse_too_large
 from ...engine.plan.minimum_limit import likely_most
 from ...engine.plan.plan import Plan
+from ...engine.plan.table_stats import MOST_BUCKETS, MOST_RUN_BUCKETS
 from ...engine.store.part import Part, Partitioning
 from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
@@ -48,6 +49,7 @@ from .widening import of_one_schema
 AnyNumbers = npt.NDArray[Any]
 
 _FILLED = 0.9  # of the limit, by buckets that are joined one after the other
+_FAR_LARGER = 4  # than the limit: of such a result of buckets nothing is held
 _UNEVEN = 8  # a result with texts may be larger than expected by such a part of it
 
 
@@ -293,7 +295,7 @@ class _Join:
         buckets = 1 if wanted <= 1 else min(MOST_BUCKETS, 2 * wanted)
         if buckets > 1 and writes_runs(self.work):  # smaller indexes leave room for larger pieces that are looked up
             variable = any(schema.variable for schema in self.schemas.values())
-            buckets = max(buckets, min(MOST_BUCKETS if variable else MOST_RUN_BUCKETS, 4 * wanted))
+            buckets = max(buckets, min(MOST_RUN_BUCKETS // 2 if variable else MOST_RUN_BUCKETS, 4 * wanted))
         if buckets > 1:
             operation.notes.append(
                 f"the indexed side ({local.build}) does not fit: both sides are split into {buckets} buckets"
@@ -402,6 +404,10 @@ class _Join:
         operation, budget = self.operation, self.workspace.budget
         row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
         result = min(MOST_BYTES, int(pairs * row_bytes))
+        # The little of it that could be held would leave the work on buckets little, and so in many small pieces.
+        far_larger = buckets > 1 and result > _FAR_LARGER * budget.limit_bytes
+        if far_larger:
+            self.work.kept_free_bytes = budget.limit_bytes
         # The index and what was looked up in it are in use already.
         so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
         peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
@@ -410,7 +416,7 @@ class _Join:
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
-        if buckets > 1 and kept <= result and operation.request.strategy != "staged":
+        if buckets > 1 and not far_larger and kept <= result and operation.request.strategy != "staged":
             staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]

@@ -12,12 +12,13 @@ import numpy.typing as npt
 from ...backends.host.partition import partition_scratch_bytes
 from ...backends.protocol.scattering import MOST_SCATTERED, scatter_bytes
 from ...config import GcylonConfig
-from ...engine.exchange.buckets import MASK_ROW_BYTES, MOST_BUCKETS
+from ...engine.exchange.buckets import MASK_ROW_BYTES
 from ...engine.exec.local_executor import PIECES_IN_LIMIT
 from ...engine.plan.table_stats import (
     CHUNKS_IN_LIMIT,
     FAST_CHUNK_BYTES,
     LEAST_FAST_CHUNK_BYTES,
+    MOST_BUCKETS,
     id_bytes,
 )
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...backends.host.sorting import sort_scratch_bytes
 from ...backends.protocol.sorting import device_scratch_bytes
 from ...engine.plan.costs import COSTS, Costs, Numbers, Pieces, expected_results
-from ...engine.plan.table_stats import FAST_CHUNK_BYTES, TableStats
+from ...engine.plan.table_stats import FAST_CHUNK_BYTES, TableStats, fan_out
 
 ORDER_BYTES = 8
 _COLUMN_BYTES = 8
@@ -19,6 +19,7 @@ _COLUMN_BYTES = 8
 RUN_SHARE = 0.75
 _BUCKET_SHARE = 0.5
 _MOST_BUCKETS = 256
+SAMPLED = 64  # rows looked at for each bucket, where a bucket has to be cut again
 ALL_SHARE = 0.9  # of what is free, where buckets are cut again that do not fit
 # Of so many rows one is looked at, within these numbers for each rank. A rank's share of the result then differs from
 # the mean by about 1/sqrt(rows looked at): 1.6 % with the most.
@@ -102,10 +103,13 @@ class SortCosts(Costs):
         )
         if not self._staged:  # on GPUs text arrives in pieces, which are joined first
             return sorting + (result if self._on_gpu and variable else 0)
-        joining = result + max(result, sorting)
+        # Rows of fixed columns are read straight into one array a column, where parts of what is staged can be read.
+        joining = result + (max(result, sorting) if self._on_gpu or self._shapes.variable_row_bytes else sorting)
         if joining <= free:
             return joining
         buckets, looked = bucket_count(int(joining), int(free)), sum(sample_rows(self._shapes)) / self._shapes.size
+        if not self._on_gpu and fan_out(buckets, variable=self._shapes.variable_row_bytes > 0) < buckets:
+            looked = SAMPLED * buckets
         return max(min(max(free * RUN_SHARE, largest_bucket(joining, 1 / buckets, looked)), free * ALL_SHARE), 0.0)
 
 

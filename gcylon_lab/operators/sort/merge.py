@@ -4,24 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
 
 from ...backends.host.sorting import sort_order, take_rows
 from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.schema import Schema
 from ...backends.protocol.sorting import SortKey
+from ...engine.plan.table_stats import fan_out
 from ...engine.store.async_stager import AsyncStager
-from ...engine.store.chunk import Chunk
+from ...engine.store.chunk import Chunk, fill_together, filled
 from ...engine.store.part import Part
+from ...engine.store.runs import Runs, RunsChunk, as_one
 from ...engine.store.workspace import Workspace
 from ...memory.budget import Reservation
+from ...memory.tiers.disk_tier import SpillFile
 from ...memory.tiers.staging_tier import StagingFile
 from ...profiling import span
-from .costs import ALL_SHARE, ORDER_BYTES, RUN_SHARE, bucket_count, largest_bucket
+from .costs import ALL_SHARE, ORDER_BYTES, RUN_SHARE, SAMPLED, bucket_count, largest_bucket
 from .splitters import Buckets, make_buckets, sample_positions, take_sample
+
+Edges = npt.NDArray[np.int64]
 
 _LEAST_SLICE_BYTES = 2048
 _LEAST_BUCKETS = 4
-_SAMPLED = 64  # rows looked at for each bucket, where a bucket has to be cut again
 
 
 class Sorter:
@@ -47,6 +56,8 @@ class Sorter:
         self._file: StagingFile | None = None
         self._merges = workspace.backend.sorts_before_sending
         self._leaving = AsyncStager(workspace, schema)
+        # Where parts of what was staged can be read: each bucket of a run, and rows straight into one array a column.
+        self._reads_parts = not workspace.backend.on_gpu
 
     def sort_here(self, part: Part, *, may_stage: bool) -> list[Chunk]:
         """Sort a part on the device tier, which is given up; where that does not fit, its rows are staged for it.
@@ -112,20 +123,38 @@ class Sorter:
         )
         if sample is not None:  # not of buckets that are cut again
             self._expect_buckets(pieces, buckets, sample)
-        parts: list[list[Chunk]] = [[] for _ in buckets.equal]
-        file = workspace.spill.new_file()
+        parts = (
+            _Parts(workspace, self._schema, buckets)
+            if self._reads_parts
+            else _Slices(self._leaving, workspace, buckets)
+        )
         for run in self._runs(pieces):
-            self._add_run(run, buckets, parts, file)
+            self._add_run(run, buckets, parts)
         chunks: list[Chunk] = []
-        for same, part in zip(buckets.equal, parts, strict=True):
-            chunks += part if same else self._sort(part)
+        for same, part in zip(buckets.equal, parts.chunks(), strict=True):
+            chunks += self._kept(part) if same else self._sort(part)
+        return chunks
+
+    def _kept(self, part: list[Chunk]) -> list[Chunk]:
+        """Rows with one key as chunks of their own: what is part of a run keeps all of it on the disk."""
+        if not self._reads_parts:
+            return part
+        chunks: list[Chunk] = []
+        for chunk in part:
+            with self._together([chunk]) as (box, claim):
+                chunks += self._staged(box[0], claim)
         return chunks
 
     def _expect_buckets(self, pieces: list[Chunk], buckets: Buckets, sample: Columns) -> None:
         """Predict what the largest run takes, and the largest bucket, as far as the sample tells."""
-        runs = max(self._run_bytes(run) for run in self._runs(list(pieces)))
-        share = buckets.largest_share(sample, self._keys)
-        bucket = largest_bucket(self._joining_bytes(pieces), share, sample.rows)
+        beside = self._leaving.beside
+        runs = max(self._joining_bytes(r) + beside * sum(p.nbytes for p in r) for r in self._runs(list(pieces)))
+        joining, remaining = self._joining_bytes(pieces), self._workspace.budget.remaining_bytes
+        wanted = bucket_count(joining, remaining)
+        if self._reads_parts and fan_out(wanted, variable=bool(self._schema.variable)) < wanted:
+            bucket = largest_bucket(joining, 1 / wanted, SAMPLED * wanted)  # they are cut again
+        else:
+            bucket = largest_bucket(joining, buckets.largest_share(sample, self._keys), sample.rows)
         self._expect(min(max(runs, bucket), ALL_SHARE * self._workspace.budget.remaining_bytes))
 
     def _expect(self, nbytes: float) -> None:
@@ -134,35 +163,35 @@ class Sorter:
         if record is not None:
             record.predicted_peak_bytes = max(record.predicted_peak_bytes, used + int(nbytes))
 
-    def _add_run(self, run: list[Chunk], buckets: Buckets, parts: list[list[Chunk]], file: StagingFile) -> None:
+    def _add_run(self, run: list[Chunk], buckets: Buckets, parts: _Parts | _Slices) -> None:
         """Sort chunks together into the buckets; where that takes more than was expected, half of them at a time."""
         workspace = self._workspace
         try:
             with self._sorted(run) as (data, claim):
-                made = [self._leaving.stage(file, some, claim) for some in buckets.split(workspace, data, self._keys)]
+                parts.add(data, buckets.edges(workspace, data, self._keys), claim)
             del data, claim
         except workspace.out_of_memory:
             if len(run) == 1:
                 raise
         else:
-            for part, new in zip(parts, made, strict=True):
-                part += new
             return
         workspace.spill.flush()
         half = len(run) // 2
-        self._add_run(run[:half], buckets, parts, file)
-        self._add_run(run[half:], buckets, parts, file)
+        self._add_run(run[:half], buckets, parts)
+        self._add_run(run[half:], buckets, parts)
 
     def _bucket_count(self, pieces: list[Chunk]) -> int:
         """So many that each can be sorted, but no more than leave slices of runs large enough to be worth reading."""
         needed, remaining = self._joining_bytes(pieces), self._workspace.budget.remaining_bytes
+        if self._reads_parts:
+            return max(2, fan_out(bucket_count(needed, remaining), variable=bool(self._schema.variable)))
         run_bytes = sum(piece.nbytes for piece in pieces) * min(1.0, RUN_SHARE * remaining / needed)
         most = max(_LEAST_BUCKETS, int(run_bytes) // _LEAST_SLICE_BYTES)
         return max(2, min(bucket_count(needed, remaining), most))
 
     def _sample(self, pieces: list[Chunk], count: int) -> Columns:
         rows = sum(piece.rows for piece in pieces)
-        positions = sample_positions(0, rows, min(rows, _SAMPLED * count))
+        positions = sample_positions(0, rows, min(rows, SAMPLED * count))
         sample = take_sample(self._workspace, pieces, self._key_schema, positions)
         return take_rows(sample, sort_order(sample, self._keys))
 
@@ -170,8 +199,11 @@ class Sorter:
         """As many chunks together as can be sorted in memory, at least one; they are consumed."""
         most = self._workspace.budget.remaining_bytes * RUN_SHARE
         while pieces:
-            count = 1
-            while count < len(pieces) and self._run_bytes(pieces[: count + 1]) <= most:
+            count, rows, nbytes = 0, 0, 0
+            for piece in pieces:
+                rows, nbytes = rows + piece.rows, nbytes + piece.nbytes
+                if count and self._run_bytes(piece, rows, nbytes) > most:
+                    break
                 count += 1
             run, pieces[:count] = pieces[:count], []
             yield run
@@ -179,18 +211,35 @@ class Sorter:
     @contextmanager
     def _sorted(self, pieces: list[Chunk]) -> Iterator[tuple[Data, Reservation]]:
         """The rows of staged chunks together, sorted, and the claim on them: it ends with whoever keeps it longest."""
-        workspace = self._workspace
         self._fits(self._joining_bytes(pieces))
-        claim = workspace.budget.reserve(sum(p.nbytes for p in pieces), "Joining sorted rows")
-        try:
-            with ExitStack() as loaded:
-                box = [workspace.backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])]
-            claim.resize(box[0].nbytes)
-            with workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows"):
+        with self._together(pieces) as (box, claim):
+            with self._workspace.budget.reserve(self._sorting_bytes(box[0].rows, box[0].nbytes), "Sorting rows"):
                 yield self._ordered(box), claim
+
+    @contextmanager
+    def _together(self, pieces: Sequence[Chunk]) -> Iterator[tuple[list[Data], Reservation]]:
+        """The rows of staged chunks together, alone in a list, and the claim on them, which is kept."""
+        workspace, pieces = self._workspace, as_one(pieces)
+        once = self._reads_once(pieces[0])
+        nbytes = sum(piece.loaded_bytes() if once else piece.nbytes for piece in pieces)
+        claim = workspace.budget.reserve(nbytes, "Joining sorted rows")
+        try:
+            if once and fill_together(pieces, self._schema.names):
+                box = [filled(workspace, pieces, self._schema.names)]
+            elif once and len(pieces) == 1:
+                box = [pieces[0].read(workspace)]
+            else:
+                with ExitStack() as loaded:
+                    box = [workspace.backend.concat([loaded.enter_context(piece.load(workspace)) for piece in pieces])]
+            claim.resize(box[0].nbytes)
+            yield box, claim
         except BaseException:
             claim.release()
             raise
+
+    def _reads_once(self, piece: Chunk) -> bool:
+        """Whether rows are read together at once, of chunks like this one, so that none is in memory twice."""
+        return isinstance(piece, RunsChunk) or (self._reads_parts and not self._schema.variable)
 
     def _fits(self, nbytes: int) -> bool:
         """Whether so much is free, if need be once all that is on its way has left."""
@@ -211,12 +260,17 @@ class Sorter:
 
     def _joining_bytes(self, pieces: Sequence[Chunk]) -> int:
         """Bytes of reading chunks, joining and sorting them."""
-        rows, nbytes = sum(piece.rows for piece in pieces), sum(piece.nbytes for piece in pieces)
-        return nbytes + max(nbytes, self._sorting_bytes(rows, nbytes))
+        rows, nbytes = sum([piece.rows for piece in pieces]), sum([piece.nbytes for piece in pieces])
+        return self._joined_bytes(pieces[0], rows, nbytes)
 
-    def _run_bytes(self, pieces: Sequence[Chunk]) -> int:
+    def _joined_bytes(self, piece: Chunk, rows: int, nbytes: int) -> int:
+        """The same of so many rows and bytes of chunks like this one."""
+        sorting = self._sorting_bytes(rows, nbytes)
+        return nbytes + (sorting if self._reads_once(piece) else max(nbytes, sorting))
+
+    def _run_bytes(self, piece: Chunk, rows: int, nbytes: int) -> int:
         """The same beside a run of that size which is still leaving."""
-        return self._joining_bytes(pieces) + self._leaving.beside * sum(piece.nbytes for piece in pieces)
+        return self._joined_bytes(piece, rows, nbytes) + self._leaving.beside * nbytes
 
     def _sorting_bytes(self, rows: int, nbytes: int) -> int:
         """Temporary bytes of sorting rows, beside the rows."""
@@ -227,3 +281,40 @@ class Sorter:
         widest = max((column.dtype.itemsize for column in self._schema.fixed if column.dtype is not None), default=0)
         scratch = self._workspace.backend.sort_scratch_bytes(rows, variable)
         return max(scratch, rows * (ORDER_BYTES + widest), rows * ORDER_BYTES + 2 * variable)
+
+
+class _Slices:
+    """Sorted runs cut into buckets, each slice a staged chunk."""
+
+    def __init__(self, leaving: AsyncStager, workspace: Workspace, buckets: Buckets) -> None:
+        self._leaving, self._backend = leaving, workspace.backend
+        self._file = workspace.spill.new_file()
+        self._parts: list[list[Chunk]] = [[] for _ in buckets.equal]
+
+    def add(self, data: Data, edges: Edges, claim: Reservation) -> None:
+        """Stage a run; what was staged of one that fails is dropped."""
+        slices = [self._backend.slice(data, *pair) for pair in pairwise(edges.tolist())]
+        made = [self._leaving.stage(self._file, some, claim) for some in slices]
+        for part, new in zip(self._parts, made, strict=True):
+            part += new
+
+    def chunks(self) -> list[list[Chunk]]:
+        """The rows of each bucket."""
+        return self._parts
+
+
+class _Parts:
+    """The same in regions that have the buckets of a run one after the other, where parts of a region can be read."""
+
+    def __init__(self, workspace: Workspace, schema: Schema, buckets: Buckets) -> None:
+        file = cast("SpillFile", workspace.spill.new_file())
+        self._runs = Runs(workspace, file, schema, len(buckets.equal))
+        self._most = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
+
+    def add(self, data: Data, edges: Edges, claim: Reservation) -> None:
+        """Write a run."""
+        self._runs.add(cast("Columns", data), edges)
+
+    def chunks(self) -> list[list[Chunk]]:
+        """The rows of each bucket, in chunks that are small parts of the budget."""
+        return self._runs.chunks(self._most)

@@ -157,12 +157,11 @@ class Buckets:
         counts = np.bincount(split_ids(sample, keys, self.keys, self.cuts), minlength=len(self.equal))
         return float(counts[~np.array(self.equal)].max(initial=0)) / max(sample.rows, 1)
 
-    def split(self, workspace: Workspace, data: Data, keys: Sequence[SortKey]) -> list[Data]:
-        """Cut sorted rows; views, one a bucket."""
-        backend, count = workspace.backend, len(self.equal)
+    def edges(self, workspace: Workspace, data: Data, keys: Sequence[SortKey]) -> Int64s:
+        """Where the rows of each bucket begin among sorted rows, and where the last one ends."""
+        backend = workspace.backend
         ids = backend.split_ids(data, keys, self.keys, self.cuts)
-        edges = [0, *np.cumsum(backend.count_ids(ids, count)).tolist()]
-        return [backend.slice(data, edges[i], edges[i + 1]) for i in range(count)]
+        return np.concatenate(([0], np.cumsum(backend.count_ids(ids, len(self.equal)))))
 
 
 def make_buckets(sample: Columns, keys: Sequence[SortKey], count: int, *, apart: bool = False) -> Buckets:
