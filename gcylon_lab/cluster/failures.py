@@ -57,7 +57,7 @@ def attach_traceback(
 ) -> GcylonError:
     """Add to an error what a person needs to find its place on the ranks."""
     error.ranks = tuple(ranks)  # type: ignore[attr-defined]
-    # What a vote told to all was raised on one rank: its traceback is the one that helps.
+    # What an agreement told to all was raised on one rank: its traceback is the one that helps.
     told = str(error.numbers.get("traceback", ""))
     remote_traceback = told if "Traceback" in told else remote_traceback
     error.remote_traceback = remote_traceback  # type: ignore[attr-defined]

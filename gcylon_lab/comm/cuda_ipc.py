@@ -27,7 +27,7 @@ class PeerTransport(QueuedOverlay):
     Parameters
     ----------
     base : Transport
-        Carries votes, texts and addresses.
+        Carries agreements, texts and addresses.
     slab : tuple of int
         Address and bytes of this rank's slab, one allocation of cudaMalloc.
 

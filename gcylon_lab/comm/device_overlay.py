@@ -11,7 +11,7 @@ from .transport import Int64s, Receive, Send, Transport, Window
 
 
 class Overlay(PlainWindows):
-    """Hands votes, texts, deadlines, revokes and recovery to the transport beneath.
+    """Hands agreements, texts, deadlines, revokes and recovery to the transport beneath.
 
     Parameters
     ----------

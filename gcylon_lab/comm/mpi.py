@@ -32,7 +32,7 @@ _LOOKS_PER_NEWS = 1000
 class MpiTransport(PlainWindows):
     """One MPI rank, on a duplicate of a communicator.
 
-    Rows and votes are messages on one communicator, which is never revoked. A
+    Rows and agreements are messages on one communicator, which is never revoked. A
     second one carries no messages; where the MPI library has ULFM (Open MPI) it is
     revoked to tell all ranks that they must leave. Waiting polls both, and gives way
     to other threads and ranks. Nothing waits inside MPI: with Open MPI 5.0.11 a

@@ -25,7 +25,7 @@ class NcclTransport(QueuedOverlay):
     Parameters
     ----------
     base : Transport
-        Carries votes and texts, and NCCL's first meeting.
+        Carries agreements and texts, and NCCL's first meeting.
 
     Raises
     ------

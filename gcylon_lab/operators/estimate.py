@@ -48,7 +48,7 @@ def estimate_verb(
     rows_per_rank : sequence of int, optional
         Of repartition.
     beside : sequence of int, optional
-        Bytes in use on each rank that do not give way, beside the table's own: none by default.
+        Bytes in use on each rank that are not evicted, beside the table's own: none by default.
     in_order : bool, default False
         Whether the groups of a group-by are sorted then.
     asked : sequence of (str, label or None)

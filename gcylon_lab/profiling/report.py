@@ -1,7 +1,7 @@
 """What was measured, as rows and as text. Pure functions of snapshots.
 
-A rank's *busy* time is its time without waiting in votes; the slowest rank is
-the busiest one, since in an operation that ends with a vote all end together.
+A rank's *busy* time is its time without waiting in agreements; the slowest rank is
+the busiest one, since in an operation that ends with an agreement all end together.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def equip(
     Parameters
     ----------
     transport : Transport
-        Carries votes; rows too, on CPU engines.
+        Carries agreements; rows too, on CPU engines.
     config : GcylonConfig
         Its limit becomes the ceiling.
     engine : {"", "auto", "cpu", "gpu"}

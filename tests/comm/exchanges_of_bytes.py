@@ -81,18 +81,18 @@ def sent_views_may_change(times: int) -> None:
 
 
 def run_past_deadline(timeout_s: float) -> dict[str, Any]:
-    """Rank 0 never comes to the second vote in time; returns what each rank saw, and that recovery helps."""
+    """Rank 0 never comes to the second agreement in time; returns what each rank saw, and that recovery helps."""
     transport = current().transport
-    vote = np.array([transport.rank], dtype=np.int64)
-    transport.agree(vote)
+    answer = np.array([transport.rank], dtype=np.int64)
+    transport.agree(answer)
     transport.set_deadline(timeout_s)
     started = time.monotonic()
     if transport.rank == 0:
         time.sleep(timeout_s + 0.15)
-    seen = _error_of(lambda: transport.agree(vote))
+    seen = _error_of(lambda: transport.agree(answer))
     waited = time.monotonic() - started
     transport.recover()
-    return {"error": seen, "waited_s": waited, "after": transport.agree(vote)[:, 0].tolist()}
+    return {"error": seen, "waited_s": waited, "after": transport.agree(answer)[:, 0].tolist()}
 
 
 def deadline_that_is_kept() -> list[int]:
@@ -107,9 +107,9 @@ def deadline_that_is_kept() -> list[int]:
 def revoke_from_another_thread(where: str) -> dict[str, Any]:
     """Rank 0 stays away while another thread of it revokes; the others are stuck in a collective until then."""
     transport = current().transport
-    vote = np.array([transport.rank], dtype=np.int64)
+    answer = np.array([transport.rank], dtype=np.int64)
     room = np.zeros(100_000, np.uint8)
-    transport.agree(vote)
+    transport.agree(answer)
     revoked_at = 0.0
     if transport.rank == 0:
         time.sleep(0.3)
@@ -118,9 +118,9 @@ def revoke_from_another_thread(where: str) -> dict[str, Any]:
         revoker.start()
         revoker.join()
         transport.revoke()  # a second time does no harm
-        seen = _error_of(lambda: transport.agree(vote))
+        seen = _error_of(lambda: transport.agree(answer))
     elif where == "agree":
-        seen = _error_of(lambda: transport.agree(vote))
+        seen = _error_of(lambda: transport.agree(answer))
     elif where == "share":
         seen = _error_of(lambda: transport.share(b"text"))
     elif where == "check":  # as who waits for work on a GPU does
@@ -129,7 +129,7 @@ def revoke_from_another_thread(where: str) -> dict[str, Any]:
         seen = _error_of(lambda: transport.exchange(None, [], [Receive(0, room.data)]))
     left_at = time.time()
     transport.recover()
-    after = transport.agree(vote)[:, 0].tolist()
+    after = transport.agree(answer)[:, 0].tolist()
     return {"error": seen, "revoked_at": revoked_at, "left_at": left_at, "after": after}
 
 
@@ -151,10 +151,10 @@ def used_after_close() -> list[GcylonError | None]:
         transport = SingleTransport() if name == "single" else ThreadsWorld(size).transports()[current().rank]
     transport.close()
     transport.close()
-    vote = np.zeros(1, np.int64)
+    answer = np.zeros(1, np.int64)
     return [
-        _error_of(lambda: transport.agree(vote)),
-        _error_of(lambda: transport.finish(vote)),
+        _error_of(lambda: transport.agree(answer)),
+        _error_of(lambda: transport.finish(answer)),
         _error_of(lambda: transport.share(b"")),
         _error_of(lambda: transport.exchange(None, [], [])),
     ]

@@ -21,7 +21,7 @@ MESSAGES = 4  # to every other rank
 
 
 def exchange(transport: MpiTransport, sent: np.ndarray, rooms: list[np.ndarray]) -> None:
-    """Several messages to and from every other rank, and a vote."""
+    """Several messages to and from every other rank, and an agreement."""
     others = [rank for rank in range(transport.size) if rank != transport.rank] * MESSAGES
     sends = [Send(rank, sent.data) for rank in others]
     transport.exchange(None, sends, [Receive(rank, rooms[rank].data) for rank in others])

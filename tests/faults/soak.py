@@ -180,7 +180,7 @@ class Soak:
     def raise_in_an_exchange(self) -> None:
         """A rank fails while messages are on their way, its own and the others'."""
         rank, nth = self.rank(), self.random.randint(1, 3)
-        # Not right after a vote: the others are on their way into the exchange then, and only a deadline frees them.
+        # Not right after an agreement: the others are on their way into the exchange, and only a deadline frees them.
         method, after = self.random.choice([("exchange", True), ("exchange", False), ("finish", False)])
         self.lab.run(arm, rank, method, nth, 0.0, after)
         strategy = self.random.choice(["chunked", "staged"])

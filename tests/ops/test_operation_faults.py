@@ -303,8 +303,8 @@ def test_an_interrupt_frees_the_others(ranks: World, rank: int, fault: Fault) ->
 
 
 def test_a_rank_that_fails_on_its_way_into_an_exchange_frees_the_others(ranks: World) -> None:
-    """No vote can tell what happens between a vote and the exchange: the others leave by a revoke."""
-    fault = Fault("allocate", 2, MemoryError)  # room for what comes in, after the vote of the second round
+    """No agreement can tell what happens between an agreement and the exchange: the others leave by a revoke."""
+    fault = Fault("allocate", 2, MemoryError)  # room for what comes in, after the agreement of the second round
     results = ranks.run(run_with_fault, "shuffle", {"on": "k"}, "staged", TIGHT, 1, fault, False, True)
     for rank, seen in enumerate(results):
         assert type(seen["error"]) is (MemoryError if rank == 1 else Revoked), seen["error"]
@@ -323,4 +323,4 @@ def test_three_hundred_faults_in_a_row() -> None:
         assert results[0]["failed"] == 50
         recovered += results[0]["recovered"]
         check_next(results)
-    assert 10 < recovered < 150  # those that no vote could tell
+    assert 10 < recovered < 150  # those that no agreement could tell

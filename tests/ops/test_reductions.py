@@ -246,7 +246,7 @@ def test_quantiles_in_hardly_any_memory(size: int) -> None:
 
 
 def with_texts(percent: int) -> tuple[list[float], bool]:
-    """Medians of a table with texts of which a part gives way, in so much of its size."""
+    """Medians of a table with texts of which a part is evicted, in so much of its size."""
     n, context = np.arange(6000), current()
     frame = pd.DataFrame({"a": n % 997, "b": n * 0.5, "n": pd.array(n, "Int64"), "s": ["a text of some length"] * 6000})
     table = gl.from_local([frame[i : i + 750].assign(t="and one more") for i in range(0, 6000, 750)])

@@ -200,7 +200,7 @@ def test_labels_meet_not_their_codes(kind: str, plan: tuple) -> None:
 
 @pytest.mark.parametrize("world", [World("threads", 4), pytest.param(World("mpi", 4), marks=pytest.mark.mpi)], ids=str)
 def test_back_to_back_with_ranks_that_are_late(world: World) -> None:
-    """Nothing but the votes keeps one operation's rows from another's."""
+    """Nothing but the agreements keeps one operation's rows from another's."""
     total = [sum((turn * 3 + r * 5) % 11 for r in range(4)) for turn in range(50)]
     rooted = [(turn * 3 + (turn % 4) * 5) % 11 for turn in range(50)]
     right = world.run(reported.back_to_back, 50)

@@ -157,7 +157,7 @@ def test_both_sides_of_a_pass_travel_together(backend: Any, size: int, without: 
     pd.testing.assert_frame_equal(got, want[list(got)], check_dtype=False)
     for one in found:
         assert one["passes"] > 1 and not one["left"] and one["peak"] <= one["limit"]
-        if backend is ScatteringPandas:  # in each vote that completes something, and once for both sides
+        if backend is ScatteringPandas:  # in each agreement that completes something, and once for both sides
             assert one["scattered"] and one["drained"] <= 6 * one["passes"], (one["drained"], one["passes"])
 
 

@@ -44,7 +44,7 @@ def there_and_back(layout: str) -> dict[str, Any]:
         "verb": record.verb, "up": record.unstaged_bytes, "span": record.phase_bytes.get("unstage", 0),
         "peaks": (record.predicted_peak_bytes, record.measured_peak_bytes), "moved": record.sent_bytes,
     }  # fmt: skip
-    table._part.stage(context.workspace, 2**40, 4096)  # and down again, as when it gives way
+    table._part.stage(context.workspace, 2**40, 4096)  # and down again, as when it is evicted
     pd.testing.assert_frame_equal(table.unstage().local(), frame)
     table.release()
     return seen | {"left": (context.budget.used_bytes - before, context.spill.used_bytes)}

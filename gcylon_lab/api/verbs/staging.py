@@ -33,7 +33,7 @@ class StagingVerbs(Verbs):
         Raises
         ------
         BudgetExceeded
-            If it does not fit beside what is held on some rank: no other table gives way to it, and nothing has
+            If it does not fit beside what is held on some rank: no other table is evicted for it, and nothing has
             changed then. A few columns may fit: ``t.select(columns).unstage()``.
         SpillError
             If it cannot be read back; nothing has changed then either.

@@ -1,6 +1,6 @@
 """What the machine can do: column slices put into peers' memory by copy engines; pinned copies of all ranks at once.
 
-No partitioning, no budget, no votes, nothing allocated inside the clock.
+No partitioning, no budget, no agreements, nothing allocated inside the clock.
 """
 
 from __future__ import annotations

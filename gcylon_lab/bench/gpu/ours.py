@@ -1,4 +1,4 @@
-"""Our verbs on GPU ranks as a contender: budget, votes, spans and sampler are all on."""
+"""Our verbs on GPU ranks as a contender: budget, agreements, spans and sampler are all on."""
 
 from __future__ import annotations
 

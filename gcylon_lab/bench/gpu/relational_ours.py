@@ -1,4 +1,4 @@
-"""Our join, sort and group-by as a contender: budget, votes, spans and sampler are all on."""
+"""Our join, sort and group-by as a contender: budget, agreements, spans and sampler are all on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Our shuffle of TPC-H and plain tables as a contender: budget, votes, spans and sampler are all on."""
+"""Our shuffle of TPC-H and plain tables as a contender: budget, agreements, spans and sampler are all on."""
 
 from __future__ import annotations
 

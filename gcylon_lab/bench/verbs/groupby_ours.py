@@ -1,4 +1,4 @@
-"""Our group-by as a contender: tables, budget, votes, spans and sampler are all on."""
+"""Our group-by as a contender: tables, budget, agreements, spans and sampler are all on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bare numpy and MPI loop that our shuffle is held against: no tables, no budget, no votes, no spans.
+"""The bare numpy and MPI loop that our shuffle is held against: no tables, no budget, no agreements, no spans.
 
 It knows all that it may know beforehand: the columns are plain numpy arrays of
 eight bytes, nothing fails, nobody interrupts.

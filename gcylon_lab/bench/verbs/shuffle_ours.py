@@ -1,4 +1,4 @@
-"""Our shuffle as a contender: tables, budget, votes, spans and sampler are all on."""
+"""Our shuffle as a contender: tables, budget, agreements, spans and sampler are all on."""
 
 from __future__ import annotations
 

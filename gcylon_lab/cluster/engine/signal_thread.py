@@ -29,7 +29,7 @@ class InterruptGuard:
 
     IPython's own handler may raise while a reply is being made; that reply is
     then never sent, and its caller waits for ever. Inside an operation nothing is
-    raised at first: the watcher revokes, and the operation ends at its next vote
+    raised at first: the watcher revokes, and the operation ends at its next agreement
     with all that it holds given back. Only if that takes long is it cut short.
 
     Parameters

@@ -64,7 +64,7 @@ def split_in_buckets(
     backend, schema = work.backend, part.schema if schema is None else schema
     if writes_runs(work):
         return _split_in_runs(work, part, schema, keys, buckets, apart, using_up=using_up)
-    parts = [Part(work.workspace, schema, ()) for _ in range(buckets)]  # nothing of them is left to give way
+    parts = [Part(work.workspace, schema, ()) for _ in range(buckets)]  # nothing of them is left to be evicted
     dtype = backend.new_ids(0, buckets).dtype
     row_bytes = part.nbytes / max(part.rows, 1)
     scratch = backend.partition_scratch_bytes(1024, buckets) / 1024 + 24

@@ -28,8 +28,8 @@ def count_rows(operation: Operation, part: Part, route: Route, chunk_rows: int) 
         Each of shape (size, size).
     """
     rows_to, variable_to = route.count(operation, part, chunk_rows)
-    votes = operation.vote(AgreementKind.COUNT, np.concatenate((rows_to, variable_to)))
-    return votes[:, : operation.size], votes[:, operation.size : 2 * operation.size]
+    answers = operation.agree(AgreementKind.COUNT, np.concatenate((rows_to, variable_to)))
+    return answers[:, : operation.size], answers[:, operation.size : 2 * operation.size]
 
 
 def written_chars(part: Part, route: HashRoute, operation: Operation) -> Int64s | None:
@@ -48,11 +48,11 @@ def agree_on_remote_write(operation: Operation, chars: Int64s | None) -> RemoteW
     chars : ndarray of int64, shape (size, texts), optional
         Bytes of the characters that go to each rank; None where this rank cannot write.
     """
-    if not operation.vote(AgreementKind.COUNT, (chars is not None,))[:, 0].all():
+    if not operation.agree(AgreementKind.COUNT, (chars is not None,))[:, 0].all():
         return None
     assert chars is not None
     lacking = operation.lacking or [False] * len(operation.schema.columns)  # without rows nothing is lacking
-    mine = np.concatenate((lacking, chars.reshape(-1))).astype(np.int64)  # more numbers than a vote has room for
+    mine = np.concatenate((lacking, chars.reshape(-1))).astype(np.int64)  # more numbers than an agreement has room for
     every = np.array([np.frombuffer(text, np.int64) for text in operation.workspace.transport.share(mine.tobytes())])
     sent = every[:, len(lacking) :].reshape(operation.size, *chars.shape)
     if (sent.sum(axis=0) > MOST_CHARS).any():
@@ -61,7 +61,7 @@ def agree_on_remote_write(operation: Operation, chars: Int64s | None) -> RemoteW
 
 
 def meet(operation: Operation, sinks: Sequence[Sink]) -> None:
-    """Collective: all ranks call it. Let ranks know where the results of others are, by votes: where a rank has no
+    """Collective: all ranks call it. Let ranks know where the results of others are, by agreements: where a rank has no
     memory for its result, no other waits for the place of it."""
     writable = [sink for sink in sinks if isinstance(sink, WritableSink)]
     if not writable:
@@ -81,7 +81,7 @@ def _announced(operation: Operation, numbers: Int64s) -> Int64s:
     for start in range(0, max(len(numbers), 1), room):
         some = numbers[start : start + room]
         # What was exposed for it shall be kept: nothing is complete yet.
-        found.append(operation.vote(AgreementKind.COUNT, some, completes=False)[:, : len(some)])
+        found.append(operation.agree(AgreementKind.COUNT, some, completes=False)[:, : len(some)])
     return np.concatenate(found, axis=1)
 
 

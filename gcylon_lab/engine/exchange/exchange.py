@@ -59,7 +59,7 @@ def exchange_table(
         plan = operation.make_plan(shapes, counted)
     if plan.strategy != "staged":
         try:
-            with memory_named(operation):  # until all ranks have met: an error after that is told by a vote
+            with memory_named(operation):  # until all ranks have met: an error after that is told by an agreement
                 route.prepare(operation, part, plan.chunk_rows)
                 sink = _placed(operation, rows, written)
             return _run(operation, part, route, sink, plan.chunk_rows, partitioning)

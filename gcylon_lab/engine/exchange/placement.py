@@ -30,7 +30,7 @@ class Sink(Protocol):
     """Takes in the rows of one rank's result."""
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
-        """Device bytes that each rank must have free for a round: a pure function of the round's votes.
+        """Device bytes that each rank must have free for a round: a pure function of the round's agreements.
 
         Parameters
         ----------

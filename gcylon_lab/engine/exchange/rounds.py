@@ -1,4 +1,4 @@
-"""The one exchange loop: vote, exchange, take in, until no rank has rows left."""
+"""The one exchange loop: agree, exchange, take in, until no rank has rows left."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ def exchange_rounds(
     """Collective: all ranks call it. Move all rows of all parts along their route into the sinks.
 
     A rank without rows left joins every round. Where a round does not fit on
-    some rank, all ranks split it alike, as the votes let each of them compute.
+    some rank, all ranks split it alike, as the agreements let each of them compute.
     Where every row has its place already, and senders write there by address,
-    no rank has to make room for a round, and none is voted on.
+    no rank has to make room for a round, and none is agreed on.
     Unless it is the last exchange of several that follow each other, rows may
     still be on their way when it returns.
 
@@ -115,16 +115,16 @@ def exchange_rounds(
             operation.settle()
     elif operation.overlaps:
         operation.settle()
-        votes = operation.vote(
+        answers = operation.agree(
             AgreementKind.ROUND, (operation.record.rounds_done,)
         )  # the last round is complete only now
         if addressed is not None:  # each has done its own
-            operation.record.rounds = operation.record.rounds_done = int(votes[:, 0].max())
+            operation.record.rounds = operation.record.rounds_done = int(answers[:, 0].max())
         sink.close()
 
 
 def _run_rounds(operation: Operation, sink: Sink, every: Iterator[tuple[SendBatch, int]]) -> bool:
-    """Collective: all ranks call it. Vote on each round and run it; whether this rank has sent copies."""
+    """Collective: all ranks call it. Agree on each round and run it; whether this rank has sent copies."""
     copied = False
     for outgoing, remaining in _with_empty_rounds(every, operation.size):
         copied |= outgoing.reservation is not None
@@ -141,7 +141,7 @@ def _run_rounds(operation: Operation, sink: Sink, every: Iterator[tuple[SendBatc
 def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[SendBatch, int]]) -> bool:
     """Send all rows of this rank to their places, in rounds of its own; whether it has sent copies.
 
-    What goes wrong is told by the next vote, as nobody waits for this rank before.
+    What goes wrong is told by the next agreement, as nobody waits for this rank before.
     """
     copied = False
     operation.count_bytes(np.zeros(operation.size, np.int64), sink.coming_bytes)
@@ -219,7 +219,7 @@ def _with_empty_rounds(real: Iterator[tuple[SendBatch, int]], size: int) -> Iter
 
 
 def _round(operation: Operation, sink: Sink, pending: list[SendBatch], remaining: int) -> list[SendBatch]:
-    """Vote on the first pending round and run it, or split it; returns what is pending then."""
+    """Agree on the first pending round and run it, or split it; returns what is pending then."""
     outgoing, size, rank = pending[0], operation.size, operation.rank
     ahead = operation.overlaps and sink.in_place
     if operation.overlaps and (not ahead or operation.in_flight or operation.record.rounds_done % _ROUNDS_AHEAD == 0):
@@ -233,17 +233,17 @@ def _round(operation: Operation, sink: Sink, pending: list[SendBatch], remaining
     with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
         numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes, [operation.largest_piece_percent]))
-        votes = operation.vote(AgreementKind.ROUND, numbers, completes=not ahead)
+        answers = operation.agree(AgreementKind.ROUND, numbers, completes=not ahead)
         failure = _take_in(sink) if operation.overlaps and not ahead else None
-        rows, message_matrix = votes[:, 2 : 2 + size], votes[:, 2 + size : 2 + 2 * size]
-        operation.rounds_left = int(votes[:, 0].max())
+        rows, message_matrix = answers[:, 2 : 2 + size], answers[:, 2 + size : 2 + 2 * size]
+        operation.rounds_left = int(answers[:, 0].max())
         needs = sink.needs(rows, message_matrix)
-        if (needs > votes[:, 1]).any():
+        if (needs > answers[:, 1]).any():
             if failure is not None:
                 raise failure
-            return [*outgoing.split(_parts(operation, needs, votes[:, 1], rows)), *pending[1:]]
+            return [*outgoing.split(_parts(operation, needs, answers[:, 1], rows)), *pending[1:]]
         if not operation.record.rounds_done:
-            growing = np.maximum(votes[:, 2 + 2 * size, None], 100) / 100
+            growing = np.maximum(answers[:, 2 + 2 * size, None], 100) / 100
             operation.see_needs(
                 sink.needs(np.ceil(rows * growing).astype(np.int64), np.ceil(message_matrix * growing).astype(np.int64))
             )
@@ -263,8 +263,8 @@ def _round(operation: Operation, sink: Sink, pending: list[SendBatch], remaining
 def _take_in(sink: Sink) -> Exception | None:
     """Take in the round before, which is complete; returns what goes wrong with that.
 
-    The others are on their way into the exchange of the round that was just voted on: a rank that left now would
-    let them wait. It takes part, and tells its error in the next vote.
+    The others are on their way into the exchange of the round that was just agreed on: a rank that left now would
+    let them wait. It takes part, and tells its error in the next agreement.
     """
     try:
         sink.close()
@@ -293,7 +293,7 @@ def _pack(workspace: Workspace, outgoing: SendBatch) -> tuple[list[Any], int]:
 
 
 def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> int:
-    """Into how many rounds to split: the same on all ranks, for it comes of the votes alone."""
+    """Into how many rounds to split: the same on all ranks, for it comes of the agreements alone."""
     if rows.max() <= 1:
         worst = int(np.argmax(needs - free))
         limit = operation.limits[worst]
@@ -335,7 +335,7 @@ def _exchange(
     except CommError:
         raise
     except BaseException:
-        # The others are in the exchange already, or on their way into it: no vote can tell them.
+        # The others are in the exchange already, or on their way into it: no agreement can tell them.
         if arrivals is not None:
             transport.revoke()
         raise

@@ -22,7 +22,7 @@ from .routes import HashRoute
 
 
 class Step(Operation):
-    """One exchange of an operation, on its votes, its config and its record. Collective: all ranks make it.
+    """One exchange of an operation, on its agreements, its config and its record. Collective: all ranks make it.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Step(Operation):
         Opened.
     part : Part
         The rows of this rank that travel: their schema is the same on all ranks. Where it is a `ShownPart`, the
-        parts behind it are what gives way.
+        parts behind it are what is evicted.
     verb : str
         What the exchange costs: one of `gcylon_lab.engine.plan.table_stats.VERBS`.
     """
@@ -52,16 +52,16 @@ class Step(Operation):
         """Collective: all ranks call it. Learn the sizes of all ranks' rows."""
         part = self.request.part
         self.lacking, ready = columns_told(self.workspace, part, self.verb)
-        votes = self.vote(
+        answers = self.agree(
             AgreementKind.COUNT,
             (
                 part.schema.digest(), part.rows, part.nbytes, part.staged_bytes, part.largest_staged_bytes,
                 len(part.chunks), null_columns(self.lacking), ready, self._widest_row_bytes(),
             ),
         )  # fmt: skip
-        self.schema = self._agree_schema(part.schema, votes[:, 0], votes[:, 1])
-        self._sizes, self._widest = votes[:, 1:6], tuple(votes[:, 8].tolist())
-        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, votes[:, 6], votes[:, 7], votes[:, 0])
+        self.schema = self._agree_schema(part.schema, answers[:, 0], answers[:, 1])
+        self._sizes, self._widest = answers[:, 1:6], tuple(answers[:, 8].tolist())
+        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, answers[:, 6], answers[:, 7], answers[:, 0])
 
     def make_room(self, **more: Any) -> None:
         """Collective: all ranks call it. As `Operation.make_room`; the peak of what came before is kept."""

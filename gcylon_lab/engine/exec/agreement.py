@@ -1,7 +1,7 @@
 """Agreements: the one message shape in which ranks tell each other numbers and errors.
 
-Every vote of an operation has the same length, so that a rank which fails
-anywhere between two votes can tell it in the next one, whatever that one is.
+Every agreement of an operation has the same length, so that a rank which fails
+anywhere between two agreements can tell it in the next one, whatever that one is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FIXED = 9
 
 
 class AgreementKind(IntEnum):
-    """Where in an operation a rank votes."""
+    """Where in an operation ranks agree."""
 
     OPENING = 1
     COUNT = 2
@@ -34,17 +34,17 @@ class AgreementKind(IntEnum):
 
 
 def agreement_room(size: int) -> int:
-    """How many numbers a vote of so many ranks carries."""
+    """How many numbers an agreement of so many ranks carries."""
     return _FIXED + 2 * size
 
 
 class Agreements:
-    """Casts the votes of one operation.
+    """Makes the agreements of one operation.
 
     Parameters
     ----------
     transport : Transport
-        Its world votes.
+        Its world agrees.
     number : int
         The operation's number, the same on all ranks.
     describe : callable
@@ -57,8 +57,8 @@ class Agreements:
         self._describe = describe
         self.room = agreement_room(transport.size)
 
-    def cast(self, kind: AgreementKind, numbers: Sequence[int] | Int64s, *, completes: bool = True) -> Int64s:
-        """Collective: all ranks call it. Vote that all is well so far, with numbers for all.
+    def agree(self, kind: AgreementKind, numbers: Sequence[int] | Int64s, *, completes: bool = True) -> Int64s:
+        """Collective: all ranks call it. Agree that all is well so far, with numbers for all.
 
         Parameters
         ----------
@@ -67,7 +67,7 @@ class Agreements:
         numbers : sequence of int
             At most ``room``; the rest is zero.
         completes : bool
-            Whether all that was exchanged before is complete once the vote has been cast; the same on all ranks.
+            Whether all that was exchanged before is complete once the agreement is made; the same on all ranks.
 
         Returns
         -------
@@ -78,12 +78,12 @@ class Agreements:
         GcylonError
             The error of the first rank that failed, on all ranks, with ``agreed`` set.
         RanksDisagree
-            If ranks are in different operations or at different votes.
+            If ranks are in different operations or at different agreements.
         """
         return self._vote(kind, numbers, None, completes=completes and kind is not AgreementKind.OPENING)
 
     def fail(self, error: BaseException) -> GcylonError:
-        """Collective: all ranks call it. Tell an error in the vote that the others are at; return what all raise.
+        """Collective: all ranks call it. Tell an error in the agreement that the others are at; return what all raise.
 
         Raises
         ------
@@ -106,14 +106,14 @@ class Agreements:
         message[_HEADER : _HEADER + len(numbers)] = numbers
         transport = self._transport
         with span("waiting", "sync"):
-            votes = transport.finish(message) if completes else transport.agree(message)
-        if votes[:, :_HEADER].tolist() != [[kind, self._number, 0]] * len(votes):
+            answers = transport.finish(message) if completes else transport.agree(message)
+        if answers[:, :_HEADER].tolist() != [[kind, self._number, 0]] * len(answers):
             if not completes:
                 transport.drain()  # before the texts are shared: then no rank writes into what others let go of
-            raise self._tell(votes, error)
-        return votes[:, _HEADER:]
+            raise self._tell(answers, error)
+        return answers[:, _HEADER:]
 
-    def _tell(self, votes: Int64s, error: BaseException | None) -> GcylonError:
+    def _tell(self, answers: Int64s, error: BaseException | None) -> GcylonError:
         mine = {
             "error": None if error is None else to_message(error, self._transport.rank),
             "doing": self._describe(),
@@ -127,7 +127,7 @@ class Agreements:
             RanksDisagree(
                 f"Ranks met in different operations: {doing}.",
                 advice="Let every rank call the same verb, in the same order, with the same arguments.",
-                operations=[int(n) for n in votes[:, 1]],
+                operations=[int(n) for n in answers[:, 1]],
             )
         )
 

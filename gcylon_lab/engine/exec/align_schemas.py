@@ -47,10 +47,10 @@ def agree_sides(operation: Operation, parts: Sequence[Part]) -> Sides:
     """Collective: all ranks call it. Learn the columns and sizes of all tables of an operation."""
     schemas, rows, nbytes = [], [], []
     for part in parts:
-        votes = operation.vote(AgreementKind.COUNT, (part.schema.digest(), part.rows, part.nbytes))
-        schemas.append(operation._agree_schema(part.schema, votes[:, 0], votes[:, 1]))
-        rows.append(votes[:, 1])
-        nbytes.append(votes[:, 2])
+        answers = operation.agree(AgreementKind.COUNT, (part.schema.digest(), part.rows, part.nbytes))
+        schemas.append(operation._agree_schema(part.schema, answers[:, 0], answers[:, 1]))
+        rows.append(answers[:, 1])
+        nbytes.append(answers[:, 2])
     return Sides(tuple(schemas), np.array(rows), np.array(nbytes))
 
 

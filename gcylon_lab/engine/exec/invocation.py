@@ -34,7 +34,7 @@ class Request:
     check : callable, optional
         Looks at the arguments on this rank and raises; told to all.
     others : tuple of Part
-        Further inputs, which do not give way to the operation either.
+        Further inputs, which are not evicted for the operation either.
     """
 
     verb: str

@@ -26,7 +26,7 @@ class LocalExecutor:
     """The memory of an operation's local work.
 
     What is made is held on the device tier while a part of the budget stays free for the work that is left, and
-    staged otherwise. When work does not fit, what was made before gives way.
+    staged otherwise. When work does not fit, what was made before is evicted.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class LocalExecutor:
 
     @property
     def made(self) -> tuple[Part, ...]:
-        """Parts that give way."""
+        """Parts that are evicted."""
         return tuple(self._made)
 
     def room(self) -> int:
@@ -65,7 +65,7 @@ class LocalExecutor:
         return max(1, self.workspace.budget.remaining_bytes)
 
     def room_beside(self, part: Part) -> int:
-        """Bytes that a claim for work on a part may take: what was made before gives way to it, the part does not."""
+        """Bytes that a claim for work on a part may take: what was made before is evicted for it, the part is not."""
         if not self.operation.may_stage:
             return self.room()
         return self.room() + sum(one.device_bytes for one in self._made if one is not part)
@@ -128,13 +128,13 @@ class LocalExecutor:
         return self.workspace.budget.limit_bytes // KEPT_FREE_IN_LIMIT if known is None else known
 
     def new_part(self, schema: Schema) -> Part:
-        """An empty part that is filled by `keep`, and gives way when work does not fit."""
+        """An empty part that is filled by `keep`, and is evicted when work does not fit."""
         part = Part(self.workspace, schema, ())
         self._made.append(part)
         return part
 
     def new_result(self, schema: Schema) -> Part:
-        """As `new_part`, for what a verb gives: where its strategy says that it is held, it does not give way."""
+        """As `new_part`, for what a verb gives: where its strategy says that it is held, it is not evicted."""
         return Part(self.workspace, schema, ()) if self.holds_result else self.new_part(schema)
 
     @contextmanager
@@ -154,7 +154,7 @@ class LocalExecutor:
             raise exceeded(what, needed, used, limit, would_do=would_do) from None
 
     def adopt(self, part: Part) -> Part:
-        """Let a part that the operation has made give way too."""
+        """Let a part that the operation has made be evicted too."""
         self._made.append(part)
         return part
 
@@ -164,7 +164,7 @@ class LocalExecutor:
         part.release()
 
     def claim(self, nbytes: int) -> Reservation:
-        """Reserve memory for a piece of work; what was made before gives way to it.
+        """Reserve memory for a piece of work; what was made before is evicted for it.
 
         Raises
         ------

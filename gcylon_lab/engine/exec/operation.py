@@ -55,7 +55,7 @@ class Operation:
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self._columns = ColumnsSeen(writable=False, nulls=0, ready=False)
         self.lacking: list[bool] | None = None  # see `has_missing`
-        self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever gives way
+        self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever is evicted
         self.plan: Plan | None = None
         self._planned: TableStats | None = None
         self._results: tuple[int, ...] = ()
@@ -73,7 +73,7 @@ class Operation:
 
     @property
     def overlaps(self) -> bool:
-        """Whether a round is complete only after the next vote."""
+        """Whether a round is complete only after the next agreement."""
         return self.workspace.transport.completes_in_finish
 
     @property
@@ -92,9 +92,9 @@ class Operation:
         shapes = self._planned
         return shapes is not None and shapes.scatters_rows and shapes.writable and bool(self.schema.variable)
 
-    def vote(self, kind: AgreementKind, numbers: Sequence[int] | Int64s = (), *, completes: bool = True) -> Int64s:
+    def agree(self, kind: AgreementKind, numbers: Sequence[int] | Int64s = (), *, completes: bool = True) -> Int64s:
         """Collective: all ranks call it. See `Agreements.cast`."""
-        return self._agreements.cast(kind, numbers, completes=completes)
+        return self._agreements.agree(kind, numbers, completes=completes)
 
     def release_when_sent(self, reservation: Reservation) -> None:
         """Release the claim on what a round sends, as soon as that may be changed."""
@@ -131,7 +131,7 @@ class Operation:
         local = self.request.config or workspace.config
         self._return_evicted(local)
         self.lacking, ready = columns_told(workspace, part, self.verb)
-        votes = self.vote(
+        answers = self.agree(
             AgreementKind.OPENING,
             (
                 digest(self.request.text()), part.schema.digest(), digest(local.as_code()),
@@ -139,12 +139,12 @@ class Operation:
                 null_columns(self.lacking), ready, self._widest_row_bytes(),
             ),
         )  # fmt: skip
-        self._agree_arguments(votes[:, 0])
-        self._agree_config(votes[:, 2], local)
+        self._agree_arguments(answers[:, 0])
+        self._agree_config(answers[:, 2], local)
         workspace.spill.follow(self.config)
-        self.schema = self._agree_schema(part.schema, votes[:, 1], votes[:, 3])
-        self._sizes, self._widest = votes[:, 3:8], tuple(votes[:, 10].tolist())
-        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, votes[:, 8], votes[:, 9], votes[:, 1])
+        self.schema = self._agree_schema(part.schema, answers[:, 1], answers[:, 3])
+        self._sizes, self._widest = answers[:, 3:8], tuple(answers[:, 10].tolist())
+        self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, answers[:, 8], answers[:, 9], answers[:, 1])
 
     def _widest_row_bytes(self) -> int:
         """Of the variable columns of this rank's rows, where they travel."""
@@ -198,16 +198,16 @@ class Operation:
         used = max(0, used + workspace.budget.used_bytes)
         # Ceilings may differ from rank to rank, and so does what could be staged.
         chunks = (part.staged_bytes, part.largest_staged_bytes, len(part.chunks))
-        votes = self.vote(AgreementKind.OPENING, (limit, used, *chunks))
-        self.limits = tuple(votes[:, 0].tolist())
-        self._memory = votes[:, 1:5]
+        answers = self.agree(AgreementKind.OPENING, (limit, used, *chunks))
+        self.limits = tuple(answers[:, 0].tolist())
+        self._memory = answers[:, 1:5]
 
     def _never_fits(self, shapes: TableStats) -> bool:
         """Collective: all ranks call it. Whether some rank would refuse, whatever gave way: then nothing does."""
         if self.request.strategy not in ("direct", "chunked"):
             return False
         never = never_fits(shapes, self.request.strategy)
-        return bool(self.vote(AgreementKind.OPENING, (int(never[self.rank]),))[:, 0].any())
+        return bool(self.agree(AgreementKind.OPENING, (int(never[self.rank]),))[:, 0].any())
 
     def _let_give_way(self, shapes: TableStats, limit: int) -> None:
         """Stage what is not in use, and the input where there is no other way."""
@@ -295,7 +295,7 @@ class Operation:
         self._predict_pieces(None)
 
     def see_needs(self, needs: Int64s) -> None:
-        """Predict again once the first vote has told what a round brings to each rank at the most."""
+        """Predict again once the first agreement has told what a round brings to each rank at the most."""
         if self.plan is not None and self.plan.strategy == "staged":
             self._predict_pieces(float(needs[self.rank]))
 
@@ -310,7 +310,7 @@ class Operation:
 
     @property
     def stages(self) -> bool:
-        """Whether whatever may give way to the operation is staged for it."""
+        """Whether whatever may be evicted for the operation is staged for it."""
         return self.may_stage and self.request.strategy in ("auto", "staged")
 
     def advise(self, error: BudgetExceeded) -> None:
@@ -393,7 +393,7 @@ class Operation:
         self.record.received_bytes += received
 
     def tell(self, error: Exception) -> GcylonError:
-        """Collective: all ranks call it. Tell an error of this rank in the next vote; return what all raise."""
+        """Collective: all ranks call it. Tell an error of this rank in the next agreement; return what all raise."""
         return self._agreements.fail(error)
 
     def _agree_arguments(self, digests: Int64s) -> None:
@@ -420,9 +420,9 @@ class Operation:
 
         Where ``only`` names a rank, its schema holds for all.
         """
-        votes = self.vote(AgreementKind.COUNT, (schema.digest(), rows))
+        answers = self.agree(AgreementKind.COUNT, (schema.digest(), rows))
         if only is None:
-            return self._agree_schema(schema, votes[:, 0], votes[:, 1])
+            return self._agree_schema(schema, answers[:, 0], answers[:, 1])
         return Schema.from_bytes(self.workspace.transport.share(schema.to_bytes())[only])
 
     def _agree_schema(self, schema: Schema, digests: Int64s, rows: Int64s) -> Schema:

@@ -97,7 +97,7 @@ class ColumnsSeen:
 
 
 def columns_seen(schema: Schema, there: Bools, nulls: Int64s, ready: Int64s, digests: Int64s) -> ColumnsSeen:
-    """What ranks' votes say; those without rows do not matter.
+    """What ranks' agreements say; those without rows do not matter.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ def run_operation(workspace: Workspace, request: Request, body: Callable[[Operat
 def run_verb(
     workspace: Workspace, request: Request, body: Callable[[Operation], Part], *, quiet: bool = False
 ) -> tuple[Part, Plan | None]:
-    """Collective: all ranks call it. Run a verb's body between an opening and a closing vote.
+    """Collective: all ranks call it. Run a verb's body between an opening and a closing agreement.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def _run(operation: Operation, body: Callable[[Operation], Part], eviction: Evic
         return _steps(operation, body, eviction)
     except CommError as error:
         _let_go(error)
-        raise  # nobody can vote any more
+        raise  # nobody can agree any more
     except Exception as error:
         if isinstance(error, GcylonError) and error.agreed:
             _let_go(error)
@@ -114,7 +114,7 @@ def _run(operation: Operation, body: Callable[[Operation], Part], eviction: Evic
         finally:
             del told, mine  # a frame and an error that hold each other keep the caller's tables until the next gc
     except BaseException as error:
-        # An interrupt cannot reach a vote in time: free the others.
+        # An interrupt cannot reach an agreement in time: free the others.
         operation.workspace.transport.revoke()
         _let_go(error)
         raise
@@ -142,13 +142,13 @@ def _steps(operation: Operation, body: Callable[[Operation], Part], eviction: Ev
     evicted = eviction.count()
     one_limit = any(evicted) and limit < operation.workspace.live_limit_bytes
     numbers = (*evicted, operation.record.predicted_peak_bytes, int(one_limit))
-    votes = operation.vote(AgreementKind.CLOSING, numbers)
-    own, others = votes[:, :2].max(axis=0)
-    if operation.plan is not None and votes[:, 2].all():  # of all steps, not of an exchange among them alone
-        peaks = tuple(votes[:, 2].tolist())
+    answers = operation.agree(AgreementKind.CLOSING, numbers)
+    own, others = answers[:, :2].max(axis=0)
+    if operation.plan is not None and answers[:, 2].all():  # of all steps, not of an exchange among them alone
+        peaks = tuple(answers[:, 2].tolist())
         operation.plan = replace(operation.plan, predicted_peaks=peaks, predicted_peak_bytes=max(peaks))
     operation.notes += eviction_notes(
-        int(own), int(others), inputs=eviction.inputs, ran=True, come_back=bool(votes[:, 3].any())
+        int(own), int(others), inputs=eviction.inputs, ran=True, come_back=bool(answers[:, 3].any())
     )
     operation.workspace.spill.poll()  # copies that are done are counted in the operation that they belong to
     return result

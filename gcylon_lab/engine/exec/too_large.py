@@ -15,7 +15,7 @@ from .agreement import AgreementKind, agreed
 from .invocation import digest
 from .operation import Int64s, Operation
 
-# Of a result so many bytes are told at the most, which no disk has: more do not fit the numbers of a vote.
+# Of a result so many bytes are told at the most, which no disk has: more do not fit the numbers of an agreement.
 MOST_BYTES = 1 << 60
 
 
@@ -62,11 +62,11 @@ def refuse_too_large(operation: Operation, limits: Int64s, needed: Sequence[int]
     below = room.pinned_bytes + workspace.spill.used_bytes  # each rank's own
     place = digest(f"{workspace.transport.host} {room.disk}")
     numbers = (workspace.budget.used_bytes, room.pinned_bytes, below, room.disk_bytes, room.most_bytes, place)
-    votes = operation.vote(AgreementKind.COUNT, numbers)
-    for shared in dict.fromkeys(votes[:, 5].tolist()):  # a disk, by the ranks of a host
-        ranks = np.flatnonzero(votes[:, 5] == shared)
+    answers = operation.agree(AgreementKind.COUNT, numbers)
+    for shared in dict.fromkeys(answers[:, 5].tolist()):  # a disk, by the ranks of a host
+        ranks = np.flatnonzero(answers[:, 5] == shared)
         results = [needed[rank] for rank in ranks.tolist()]
-        here = votes[ranks]
+        here = answers[ranks]
         total, memory = sum(results), int(limits[ranks].sum())
         most = int(here[:, 4].max())
         if most < UNKNOWN and total > memory + int(here[:, 2].sum()) + most:

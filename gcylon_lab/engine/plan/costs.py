@@ -347,7 +347,7 @@ def room_wanted(shapes: TableStats, config: GcylonConfig, strategy: str) -> tupl
     Returns
     -------
     tuple of MemoryTarget
-        One a rank. Other tables give way for ``all``; the inputs only for ``least``.
+        One a rank. Other tables are evicted for ``all``; the inputs only for ``least``.
     """
     shapes = replace(shapes, used=(0,) * shapes.size)
     rows = wished_rows(shapes, config)
@@ -355,7 +355,7 @@ def room_wanted(shapes: TableStats, config: GcylonConfig, strategy: str) -> tupl
     placed, limits = costs_of(shapes, "direct"), np.array(shapes.limits)
     result = np.array(expected_results(shapes)) + placed.kept
     everything = result + placed.work(rows)
-    # Inputs that give way are read back: that takes room as well.
+    # Inputs that are evicted are read back: that takes room as well.
     below = all_staged(shapes)
     if strategy in ("staged", "auto"):
         good, least = _room_staged(shapes, below, config, rows, worth)
@@ -364,7 +364,7 @@ def room_wanted(shapes: TableStats, config: GcylonConfig, strategy: str) -> tupl
         wanted = wanted if strategy == "staged" else np.where(everything <= limits, everything, wanted)
         here = least
     else:
-        # Smaller chunks do as well, so the inputs give way for `chunked` only where not even those would fit.
+        # Smaller chunks do as well, so the inputs are evicted for `chunked` only where not even those would fit.
         some = worth if strategy == "chunked" else rows
         least = np.minimum(result + np.maximum(placed.work(some), costs_of(below, "direct").work(some)), limits)
         here = np.minimum(result + placed.work(some), limits)
@@ -376,17 +376,17 @@ def room_wanted(shapes: TableStats, config: GcylonConfig, strategy: str) -> tupl
 def _room_staged(
     shapes: TableStats, below: TableStats, config: GcylonConfig, rows: int, worth: int
 ) -> tuple[Numbers, Numbers]:
-    """For a staged result: bytes for chunks that are fastest, and for those that inputs give way for."""
+    """For a staged result: bytes for chunks that are fastest, and for those that inputs are evicted for."""
     quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
     staged, staged_below = costs_of(shapes, "staged"), costs_of(below, "staged")
-    # On GPUs chunks of a quarter are nearly as fast: the inputs do not give way for more.
+    # On GPUs chunks of a quarter are nearly as fast: the inputs are not evicted for more.
     good, fair, enough = (np.maximum(staged.work(n), staged_below.work(n)) for n in (rows, quarter, worth))
     limits = np.array(shapes.limits)
     return good, np.minimum(np.maximum(np.minimum(fair, limits // 2), enough), limits)
 
 
 def never_fits(shapes: TableStats, strategy: str) -> npt.NDArray[np.bool_]:
-    """On which ranks a strategy would not fit in chunks of a row, even if all tables gave way; shape (size,), of bool.
+    """On which ranks a strategy does not fit in chunks of a row, even if all tables are evicted; shape (size,), of bool.
 
     Of what is read back only what is staged already counts: room for more is not needed to tell.
     """

@@ -35,7 +35,7 @@ def estimate_exchange(
     verb, infos, config, strategy, on, root, rows_per_rank
         As for `gcylon_lab.operators.estimate.estimate_verb`.
     beside : sequence of int, optional
-        Bytes in use on each rank that do not give way, beside the table's own: none by default.
+        Bytes in use on each rank that are not evicted, beside the table's own: none by default.
 
     Returns
     -------

@@ -42,7 +42,7 @@ def minimum_limit(
     results : tuple of int
         Bytes of every rank's result, as far as they are known.
     may_stage : bool
-        Whether inputs may give way.
+        Whether inputs may be evicted.
     least : bool, default False
         Whether it shall do in chunks of few rows, or of so many as are worth it.
 
@@ -76,7 +76,7 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 
         As far as it is known what the operation needs; 0 where nobody has reckoned that: of work that takes its
         pieces as shares of the limit, the one that did not fit takes more of a larger one too.
     stages : bool
-        Whether whatever may give way to the operation is staged: then that is no advice.
+        Whether whatever may be evicted for the operation is staged: then that is no advice.
     at_least : int, default 0
         What is needed whatever one step is thought to need.
     """

@@ -28,7 +28,7 @@ DEVICE_CHUNK_BYTES = 512 * 1024**2
 _PACKED_CHUNKS_IN_FREE, _PACKED_CHUNKS_IN_LIMIT = 6, 8
 # Of the budget so much stays free beside tables that are taken in, and results that local work holds.
 KEPT_FREE_IN_LIMIT = 4
-# Chunks that give way are staged in slices of this size at the most. From a GPU each is a copy of every column, and a
+# Chunks that are evicted are staged in slices of at most this size. From a GPU each is a copy of every column, and a
 # copy of 1 MB is as soon made as asked for; texts are packed first, which takes memory for each slice on its way.
 _STAGE_BYTES, _DEVICE_STAGE_BYTES = 4 * 1024**2, 64 * 1024**2
 _LEAST_SLICE_BYTES = 4096

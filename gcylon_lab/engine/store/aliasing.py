@@ -56,16 +56,16 @@ def claimed_bytes(parts: Iterable[Holder]) -> int:
 
 
 def aliasing_parts(parts: Iterable[H], alive: Iterable[H], *, with_views: bool) -> list[list[H]]:
-    """Parts that free memory when they give way, those together that hold it together; longest unused first.
+    """Parts that free memory when they are evicted, those together that hold it together; longest unused first.
 
     Parameters
     ----------
     parts : iterable of Holder
-        Those that may give way.
+        Those that may be evicted.
     alive : iterable of Holder
         All that there are.
     with_views : bool
-        Whether the others that share memory with them may give way too.
+        Whether the others that share memory with them may be evicted too.
     """
     may = {id(part): part for part in parts}
     held = {id(part): (part, claims_of(part)) for part in [*alive, *may.values()]}

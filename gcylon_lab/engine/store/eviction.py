@@ -1,4 +1,4 @@
-"""What gives way to an operation: counted while it runs."""
+"""What is evicted for an operation: counted while it runs."""
 
 from __future__ import annotations
 

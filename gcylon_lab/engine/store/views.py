@@ -145,7 +145,7 @@ class MarkedChunk(Chunk):
 
 
 class ShownPart(Part):
-    """Parts that show the chunks of others, as they are now: when they give way, they give way there.
+    """Parts that show the chunks of others, as they are now: when they are evicted, they are evicted there.
 
     Parameters
     ----------

@@ -146,10 +146,10 @@ class Workspace:
         wanted_bytes, limit_bytes : int
             What shall be free, of how much.
         parts : iterable of Evictable
-            Those that may give way. One that shares all of its memory with a part that may not stays where it is:
+            Those that may be evicted. One that shares all of its memory with a part that may not stays where it is:
             nothing would be free then.
         with_views : bool, default False
-            Whether parts that share memory with them give way too.
+            Whether parts that share memory with them are evicted too.
 
         Raises
         ------

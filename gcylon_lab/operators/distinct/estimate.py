@@ -74,11 +74,11 @@ def _finds_survivors_first(infos: Infos, config: GcylonConfig, strategy: str, on
     known = all("column_row_bytes" in info for info in infos)
     if on_gpu or not known or not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
         return False
-    votes = [
+    answers = [
         worth_finding_first(strategy, keys["rows"], info["nbytes"], sum(keys["column_row_bytes"]), limit)
         for info, keys, limit in zip(infos, some_columns(infos, on), limits_of(infos, config), strict=True)
     ]
-    return any(vote[0] for vote in votes) and all(vote[1] and vote[2] for vote in votes)
+    return any(answer[0] for answer in answers) and all(answer[1] and answer[2] for answer in answers)
 
 
 def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> Plan:

@@ -53,12 +53,12 @@ def materializes_late(operation: Operation, part: Part, keys: Sequence[Label]) -
     workspace = operation.workspace
     limit = workspace.limit_for(operation.config)
     narrow = keys_row_bytes(workspace, part, keys)
-    votes = operation.vote(
+    answers = operation.agree(
         AgreementKind.COUNT, worth_finding_first(operation.request.strategy, part.rows, part.nbytes, narrow, limit)
     )
     if workspace.backend.on_gpu or not operation.may_stage:
         return False
-    return bool(votes[:, 0].any() and votes[:, 1:3].all())
+    return bool(answers[:, 0].any() and answers[:, 1:3].all())
 
 
 def worth_finding_first(
@@ -214,7 +214,7 @@ class _RowBitmap:
         work, schema = self._work, where.schema.select([name])
         limit = work.workspace.budget.limit_bytes
         largest = max((chunk.nbytes for chunk in where.chunks if chunk.tier == "device"), default=0)
-        if largest > limit // HELD_IN_LIMIT:  # what is read could not give way
+        if largest > limit // HELD_IN_LIMIT:  # what is read could not be evicted
             where.stage(work.workspace, where.nbytes, work.workspace.slice_bytes(limit, where.schema))
         rows = work.piece_rows(where.nbytes / max(where.rows, 1), _MARKING_BYTES)
         work.expect_pieces(where, schema, rows, _MARKING_BYTES)

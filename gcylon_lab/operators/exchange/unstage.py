@@ -25,7 +25,7 @@ _WORTH = 2  # what is read whole, and of which less than one in so many bytes is
 def unstage(
     workspace: Workspace, part: Part, *, config: GcylonConfig | None = None, timeout_s: float | None = None
 ) -> None:
-    """Collective: all ranks call it. Bring back into the budget what of a part was staged; nothing gives way to it.
+    """Collective: all ranks call it. Bring back into the budget what of a part was staged; nothing is evicted for it.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def unstage(
     """
     request = Request("unstage", {}, part, "auto", config, timeout_s)
     result, _ = run_verb(workspace, request, lambda operation: _unstaged(operation, part))
-    part.chunks = result.chunks  # after the closing vote: on all ranks or on none
+    part.chunks = result.chunks  # after the closing agreement: on all ranks or on none
 
 
 def _unstaged(operation: Operation, part: Part) -> Part:
@@ -52,9 +52,9 @@ def _unstaged(operation: Operation, part: Part) -> Part:
     budget.renew_limit()
     used = record.used_before_bytes = budget.used_bytes
     least, most = (needed_for(part.chunks, bound) for bound in (0, 1))
-    votes = operation.vote(AgreementKind.COUNT, (budget.limit_bytes, used, least, most))
-    would_do = int((votes[:, 1] + votes[:, 3]).max())  # on every rank, so that it is asked for once
-    _check(votes, would_do)
+    answers = operation.agree(AgreementKind.COUNT, (budget.limit_bytes, used, least, most))
+    would_do = int((answers[:, 1] + answers[:, 3]).max())  # on every rank, so that it is asked for once
+    _check(answers, would_do)
     record.predicted_peak_bytes = used + least
     try:
         chunks = [chunk if chunk.tier == "device" else on_device(workspace, chunk) for chunk in part.chunks]
@@ -66,9 +66,9 @@ def _unstaged(operation: Operation, part: Part) -> Part:
     return Part(workspace, part.schema, chunks, part.partitioning)
 
 
-def _check(votes: Int64s, would_do: int) -> None:
+def _check(answers: Int64s, would_do: int) -> None:
     """Refuse, on all ranks alike, before anything is read; with a limit that does on every rank."""
-    limits, used, least, most = votes[:, :4].T
+    limits, used, least, most = answers[:, :4].T
     missing = np.where(least > 0, used + least - limits, 0)
     worst = int(np.argmax(missing))
     if missing[worst] > 0:

@@ -209,7 +209,7 @@ class _Grouping:
         return Made(held if held == size else held * pieces // max(size, 1) * size // pieces, pieces)
 
     def _held(self, strategy: str, *, may_stage: bool) -> int:
-        """Bytes of the result that are held: what is made gives way to the work on the rest."""
+        """Bytes of the result that are held: what is made is evicted for the work on the rest."""
         size = int(self.rows * self.making.result)
         if strategy == "staged":
             return 0

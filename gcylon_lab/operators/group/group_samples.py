@@ -50,12 +50,12 @@ def sample_keys(work: LocalExecutor, part: Part, keys: Schema, scratch: int) -> 
     work.expect_now(looks * held_row_bytes + max(looks * scratch, read_back))
     pieces: list[Data] = []
     with ExitStack() as held:
-        if not keys.variable:  # their bytes are known: nothing gives way while there are views of it
+        if not keys.variable:  # their bytes are known: nothing is evicted while there are views of it
             held.enter_context(work.claim(looks * 2 * keys.row_bytes))
         for chunk, inside in places:
             pieces += _looked_at(work, chunk, inside, length, keys, held)
         whole = backend.concat(pieces)
-        del pieces, places, chunk  # chunks that give way now shall be free
+        del pieces, places, chunk  # chunks that are evicted now shall be free
         with work.claim(whole.rows * scratch):
             names, looked_at = list(keys.names), whole.rows
             found = backend.count_distinct(whole, names)

@@ -123,7 +123,7 @@ def group_rows(
     schema : Schema, optional
         Of the rows of several tables, agreed; the operation's by default.
     giving : sequence of Part
-        Parts that the operation has made, which give way where work does not fit.
+        Parts that the operation has made, which are evicted where work does not fit.
     in_one_go : bool
         Whether partial results are made only where those of all keys fit: rows of which few are equal where they
         stand close together are not worth it otherwise.
@@ -194,10 +194,10 @@ def _few_groups(operation: Operation, grouping: HashAggregate, part: Part, *, in
     expected here."""
     groups = grouping.sample(part).expected(part.rows)
     partial = int(min(float(part.rows), grouping.folded_rows(part, groups)))
-    votes = operation.vote(AgreementKind.COUNT, (part.rows, partial, int(grouping.fits_folded(part, groups))))
-    if in_one_go and not votes[:, 2].all():
+    answers = operation.agree(AgreementKind.COUNT, (part.rows, partial, int(grouping.fits_folded(part, groups))))
+    if in_one_go and not answers[:, 2].all():
         return False, groups
-    rows, left = votes[:, :2].sum(axis=0).tolist()
+    rows, left = answers[:, :2].sum(axis=0).tolist()
     return rows >= _WORTH * left, groups
 
 

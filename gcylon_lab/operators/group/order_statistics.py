@@ -121,7 +121,9 @@ class _Ranks:
     def least(self, number: int) -> int:
         """Collective: all of them call it. The least of their numbers; a rank that fails tells it here."""
         return (
-            number if self._operation is None else int(self._operation.vote(AgreementKind.COUNT, (number,))[:, 0].min())
+            number
+            if self._operation is None
+            else int(self._operation.agree(AgreementKind.COUNT, (number,))[:, 0].min())
         )
 
 
@@ -192,7 +194,7 @@ class _Search:
             for count, (which, low, high) in zip(counts, many, strict=True):
                 if which == one:
                     count += histogram(words, low, high, bins)
-        # A rank that could not look tells in this vote: what follows it cannot fail.
+        # A rank that could not look tells in this agreement: what follows it cannot fail.
         self._ranks.least(len(few))
         return self._gathered(few, parts), self._counted(many, counts)
 

@@ -227,5 +227,5 @@ def _distinct(operation: Operation, part: Part, name: Label) -> int:
     """Collective: all ranks call it. How many different values a column has; a missing one is none."""
     steps = whole_rows(operation.schema.select([name]), [name], "first")
     rows = group_rows(operation, part, steps, dropna=True).rows
-    votes = operation.vote(AgreementKind.COUNT, (rows,))
-    return int(votes[:, 0].sum())
+    answers = operation.agree(AgreementKind.COUNT, (rows,))
+    return int(answers[:, 0].sum())

@@ -135,12 +135,13 @@ def _beside(operation: Operation, share: Any) -> Iterator[None]:
 
 
 def _require_one_plan(operation: Operation, shares: Sequence[Any]) -> None:
-    votes = operation.vote(AgreementKind.COUNT, (digest(repr(shares)),))
-    if (votes[:, 0] != votes[0, 0]).any():
+    answers = operation.agree(AgreementKind.COUNT, (digest(repr(shares)),))
+    found = len(set(answers[:, 0].tolist()))
+    if found > 1:
         raise agreed(
             ReadError(
                 f"The ranks do not see the same files: {operation.request.text()} gives "
-                f"{len(set(votes[:, 0].tolist()))} different lists of files, sizes or types on {operation.size} ranks.",
+                f"{found} different lists of files, sizes or types on {operation.size} ranks.",
                 advice="Read from a place that all ranks share, and while nobody writes there. memory:// is each "
                 "process's own.",
             )

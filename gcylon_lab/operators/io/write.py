@@ -54,11 +54,11 @@ def write_files(
     def body(operation: Operation) -> Part:
         files.look(overwrite=overwrite)
         # ProbeBatch at by all before anyone writes, so that no rank sees another's new file as one of before.
-        files.new_folders = int(operation.vote(AgreementKind.COUNT, (files.new_folders,)).max())
+        files.new_folders = int(operation.agree(AgreementKind.COUNT, (files.new_folders,)).max())
         _write(operation, files, form)
-        operation.vote(AgreementKind.COUNT)
+        operation.agree(AgreementKind.COUNT)
         names = files.finish()
-        operation.vote(AgreementKind.COUNT)
+        operation.agree(AgreementKind.COUNT)
         files.settle()
         written.extend(names)
         return request.part

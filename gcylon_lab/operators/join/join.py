@@ -127,7 +127,7 @@ class _Join:
         self._produce(local, buckets)
 
     def _begin(self) -> None:
-        """Tables of before may be above a lowered limit: what is no input gives way first."""
+        """Tables of before may be above a lowered limit: what is no input is evicted first."""
         operation, workspace = self.operation, self.workspace
         if operation.may_stage:
             limit = workspace.budget.limit_bytes
@@ -141,8 +141,8 @@ class _Join:
     def _agree(self) -> JoinColumns:
         """Both sides' schemas, the same on all ranks; keys that cannot be compared are an error on all alike."""
         operation, right = self.operation, self.parts["right"]
-        votes = operation.vote(AgreementKind.COUNT, (right.schema.digest(), right.rows))
-        agreed_right = operation._agree_schema(right.schema, votes[:, 0], votes[:, 1])
+        answers = operation.agree(AgreementKind.COUNT, (right.schema.digest(), right.rows))
+        agreed_right = operation._agree_schema(right.schema, answers[:, 0], answers[:, 1])
         self.schemas = {"left": operation.schema, "right": agreed_right}
         try:
             columns = join_columns(operation.schema, agreed_right, self.spec)
@@ -156,11 +156,11 @@ class _Join:
 
     def _decide(self) -> JoinDistribution:
         """Decide where rows meet, and which side is indexed there."""
-        votes = self._sizes()
-        self.sizes, self.limits = votes, votes[:, 4]
+        answers = self._sizes()
+        self.sizes, self.limits = answers, answers[:, 4]
         sides = [
             Side(
-                name, keys, tuple(votes[:, 2 * place].tolist()), tuple(votes[:, 2 * place + 1].tolist()),
+                name, keys, tuple(answers[:, 2 * place].tolist()), tuple(answers[:, 2 * place + 1].tolist()),
                 self.parts[name].partitioning,
             )
             for place, (name, keys) in enumerate((("left", self.spec.left_on), ("right", self.spec.right_on)))
@@ -169,7 +169,7 @@ class _Join:
         meeting = plan_distribution(self.spec, sides[0], sides[1], self.limits.tolist(), index_row_bytes)
         self.stays = {name: self.parts[name].partitioning for name in self.parts}
         self.operation.notes.append(f"{meeting.kind} join: {meeting.reason}")
-        self.build = build_side(self.spec, meeting, int(votes[:, 0].sum()), int(votes[:, 2].sum()))
+        self.build = build_side(self.spec, meeting, int(answers[:, 0].sum()), int(answers[:, 2].sum()))
         return meeting
 
     def _sizes(self) -> Int64s:
@@ -181,7 +181,7 @@ class _Join:
         staged = left.staged_bytes + right.staged_bytes
         numbers = (left.nbytes, left.rows, right.nbytes, right.rows, limit, used, beside, staged)
         apart = (part.nbytes * (len(part.chunks) > 1) for part in (left, right))
-        return self.operation.vote(AgreementKind.COUNT, (*numbers, *apart))
+        return self.operation.agree(AgreementKind.COUNT, (*numbers, *apart))
 
     def _predict(self, local: LocalJoin, meeting: JoinDistribution) -> None:
         """Whether all can be joined at once in memory, or in how many passes: the same on all ranks."""
@@ -195,8 +195,8 @@ class _Join:
         )
         operation.notes += self.memory.notes
         if not operation.stages:  # then all of it has to be there at once
-            votes = operation.vote(AgreementKind.COUNT, (self._held_bytes(local, meeting),))
-            operation.at_least = int(votes[:, 0].max())
+            answers = operation.agree(AgreementKind.COUNT, (self._held_bytes(local, meeting),))
+            operation.at_least = int(answers[:, 0].max())
 
     def _held_bytes(self, local: LocalJoin, meeting: JoinDistribution) -> int:
         """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
@@ -261,7 +261,7 @@ class _Join:
         self.exchange.drop()
 
     def _moved(self, part: Part, kind: str, keys: tuple[Label, ...]) -> Part:
-        """Exchange one side; what it comes to gives way to the work that follows."""
+        """Exchange one side; what it comes to is evicted for the work that follows."""
         if kind == "shuffle":
             step, names = Step(self.operation, part), cast("list[str]", list(keys))
             shapes = step.shapes()
@@ -288,10 +288,10 @@ class _Join:
         if operation.may_stage and 2 * needed > self.work.room():
             self.work.evict(self.workspace.budget.limit_bytes)  # what was exchanged is read back piece by piece
             needed = local.build_bytes(self.parts[local.build])
-        votes = operation.vote(AgreementKind.COUNT, (needed, self.work.room()))
+        answers = operation.agree(AgreementKind.COUNT, (needed, self.work.room()))
         if not operation.may_stage or self.spec.how == "cross":
             return 1
-        wanted = int(np.ceil(2 * votes[:, 0] / votes[:, 1]).max())
+        wanted = int(np.ceil(2 * answers[:, 0] / answers[:, 1]).max())
         buckets = 1 if wanted <= 1 else min(MOST_BUCKETS, 2 * wanted)
         if buckets > 1 and writes_runs(self.work):  # smaller indexes leave room for larger pieces that are looked up
             variable = any(schema.variable for schema in self.schemas.values())
@@ -303,7 +303,7 @@ class _Join:
         return buckets
 
     def _make_room(self, needed: int, wanted: int) -> None:
-        """Let tables that are not in use give way for what is wanted, and the inputs for what is needed."""
+        """Let tables that are not in use be evicted for what is wanted, and the inputs for what is needed."""
         operation, workspace = self.operation, self.workspace
         if operation.may_stage:
             limit = workspace.budget.limit_bytes
@@ -325,10 +325,10 @@ class _Join:
         for place, side in enumerate(("left", "right")):
             if side in sides:
                 found[place] = local.duplicates(parts[side], side)
-        votes = self.operation.vote(AgreementKind.COUNT, found)
+        answers = self.operation.agree(AgreementKind.COUNT, found)
         for place, side in enumerate(("left", "right")):
             everywhere = meeting.kind == "broadcast" and side in meeting.moved
-            total = int(votes[:, place].max() if everywhere else votes[:, place].sum())
+            total = int(answers[:, place].max() if everywhere else answers[:, place].sum())
             if total:
                 keys = local.keys[side]
                 raise agreed(
@@ -380,13 +380,13 @@ class _Join:
         """Collective: all ranks call it. Refuse a result that has to be held, and does not fit."""
         error = self._too_large(local, rows, used)
         enough, limits = error.numbers["would_do"], self.limits
-        votes = self.operation.vote(AgreementKind.COUNT, (enough, error.numbers["needed_bytes"], used))
-        beside = 0 if self.operation.may_stage else votes[:, 2]
-        if (votes[:, 1] + beside > limits).any():
-            worst = int(np.argmax(votes[:, 0] - limits))
+        answers = self.operation.agree(AgreementKind.COUNT, (enough, error.numbers["needed_bytes"], used))
+        beside = 0 if self.operation.may_stage else answers[:, 2]
+        if (answers[:, 1] + beside > limits).any():
+            worst = int(np.argmax(answers[:, 0] - limits))
             asked = self.operation.request.strategy
             what = "The result of a join" + (f" with strategy={asked!r}" if asked != "auto" else "")
-            would_do, needed, in_use, limit = (int(n[worst]) for n in (*votes[:, :3].T, limits))
+            would_do, needed, in_use, limit = (int(n[worst]) for n in (*answers[:, :3].T, limits))
             raise agreed(exceeded(what, needed, in_use, limit, rank=worst, would_do=would_do))
 
     def _too_large(self, local: LocalJoin, rows: int, used: int) -> BudgetExceeded:
@@ -420,9 +420,11 @@ class _Join:
             staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
-        votes = operation.vote(AgreementKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large))
-        refuse_too_large(operation, self.limits, votes[:, 5].tolist())
-        results, peaks = votes[:, 0], votes[:, 1]
+        answers = operation.agree(
+            AgreementKind.COUNT, (result, peak, exact, budget.used_bytes, staging, least, too_large)
+        )
+        refuse_too_large(operation, self.limits, answers[:, 5].tolist())
+        results, peaks = answers[:, 0], answers[:, 1]
         limits = self.limits
         # Rows that no piece was looked up for are made, and perhaps staged, before this is asked.
         fits = bool((np.maximum(peaks, results) <= limits).all())
@@ -433,8 +435,8 @@ class _Join:
         if not operation.may_stage and strategy == "staged":
             strategy, reason = "direct", "because nothing may be staged"
         holds = held or not operation.may_stage
-        self._record(strategy, reason, results, np.minimum(peaks if holds else votes[:, 4], limits))
-        if not votes[:, 2].all():
+        self._record(strategy, reason, results, np.minimum(peaks if holds else answers[:, 4], limits))
+        if not answers[:, 2].all():
             operation.notes.append("the result was estimated from the pairs that its first rows make")
         if not operation.may_stage:
             return fits
@@ -442,7 +444,7 @@ class _Join:
             return True
         if buckets > 1:  # some are done already: no more is known
             worst = int(np.argmax(results - limits))
-            needed, used, would_do, limit = (int(n[worst]) for n in (results, votes[:, 3], votes[:, 6], limits))
+            needed, used, would_do, limit = (int(n[worst]) for n in (results, answers[:, 3], answers[:, 6], limits))
             what = f"The result of a join with strategy={strategy!r}"
             raise agreed(exceeded(what, needed, used, limit, rank=worst, would_do=would_do))
         return False
@@ -474,8 +476,8 @@ class _Join:
         """Agree on dtypes, which depend on whether a row is missing anywhere."""
         operation, made = self.operation, local.result
         numbers = (local.missing["left"], local.missing["right"], made.staged_bytes > 0)
-        votes = operation.vote(AgreementKind.COUNT, [int(n) for n in numbers])
-        missing_left, missing_right, staged = (bool(column.any()) for column in votes[:, :3].T)
+        answers = operation.agree(AgreementKind.COUNT, [int(n) for n in numbers])
+        missing_left, missing_right, staged = (bool(column.any()) for column in answers[:, :3].T)
         if staged and operation.plan is not None and operation.plan.strategy != "staged":
             operation.record.strategy = "staged"
             operation.record.reason = "because the result did not fit on the device beside what is in use"

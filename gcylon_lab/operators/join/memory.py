@@ -39,7 +39,7 @@ class JoinMemory:
     peaks : ndarray
         Of each rank.
     evicts : bool
-        Whether tables that are not in use have to give way for that.
+        Whether tables that are not in use have to be evicted for that.
     result_bytes : float
         Of the result on all ranks, as it is expected.
     notes : list of str
@@ -76,7 +76,7 @@ def join_memory(
         The side that is indexed.
     sizes : ndarray of int64, shape (size, 10)
         Of each rank: bytes and rows of the left side, and of the right one; the budget, what is in use of it, and of
-        that what tables take that are no input and may give way; bytes of both sides below the device tier; and the
+        that what tables take that are no input and may be evicted; bytes of both sides below the device tier; and the
         bytes of each side that has more chunks than one.
     costs : JoinCosts
     strategy : str

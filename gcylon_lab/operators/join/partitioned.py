@@ -36,7 +36,7 @@ SIDES = ("left", "right")
 
 
 def make_room_for_passes(operation: Operation, memory: JoinMemory, sizes: Int64s) -> None:
-    """Let tables that are not in use give way, if the plan needs their memory; ``sizes`` as in `join_memory`."""
+    """Let tables that are not in use be evicted, if the plan needs their memory; ``sizes`` as in `join_memory`."""
     workspace = operation.workspace
     if memory.evicts:
         limit, used, beside = (int(n) for n in sizes[operation.rank, 4:7])
@@ -105,7 +105,7 @@ class PartitionExchange:
                     side.route.learn(side.step, side.part, max(1, _piece_rows(side.part, chunk_bytes)))
         except BudgetExceeded:
             fits = False
-        if not self._operation.vote(AgreementKind.COUNT, (fits,))[:, 0].all():
+        if not self._operation.agree(AgreementKind.COUNT, (fits,))[:, 0].all():
             self.drop()
             return False
         for side in self._sides.values():
@@ -218,8 +218,8 @@ class PartitionedJoin:
         """Collective: all ranks call it. Plan the passes from a bucket on; False where they do not all fit."""
         record, budget = self._operation.record, self._work.workspace.budget
         peak = max(record.measured_peak_bytes, budget.window_peak_bytes)
-        votes = self._operation.vote(AgreementKind.COUNT, (budget.used_bytes, self._local.result.nbytes, peak))
-        used, made, peaks = votes[:, :3].astype(np.float64).T
+        answers = self._operation.agree(AgreementKind.COUNT, (budget.used_bytes, self._local.result.nbytes, peak))
+        used, made, peaks = answers[:, :3].astype(np.float64).T
         expected = self._sizes.results[:first].sum(axis=0)
         factor = np.where(expected > 0, made / np.maximum(expected, 1.0), 1.0)
         sizes = replace(self._sizes, results=np.maximum(self._sizes.results * factor, self._least))

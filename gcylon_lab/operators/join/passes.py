@@ -29,7 +29,7 @@ Int64s = npt.NDArray[np.int64]
 BUILD_SHARE, PIECE_SHARE = 2, 5
 # Of the limit so much is to be free for the work of a pass: pieces that are smaller still take long.
 _LEAST_FREE = 32
-# Claims are rounded, and what was measured before a pass may change by what its votes took.
+# Claims are rounded, and what was measured before a pass may change by what its agreements took.
 _MARGIN = 1.02
 # Rows are written by kernels where they take so many times the bytes of the counts for it.
 _LEAST_ROWS_TO_COUNTS = 8

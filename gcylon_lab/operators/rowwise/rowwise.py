@@ -1,4 +1,4 @@
-"""Verbs that look at each row alone: nothing is exchanged but votes."""
+"""Verbs that look at each row alone: nothing is exchanged but agreements."""
 
 from __future__ import annotations
 

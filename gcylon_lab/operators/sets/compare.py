@@ -130,8 +130,8 @@ def _in_order(operation: Operation, left: Part, right: Part, schema: Schema, sid
     work.make_room(0.0, 0)
     found = _first_here(work, left, right, schema)
     here = int(sides.rows[0][: operation.rank].sum())
-    votes = operation.vote(AgreementKind.COUNT, (-1,) if found is None else (here + found[0],))
-    places = votes[:, 0]
+    answers = operation.agree(AgreementKind.COUNT, (-1,) if found is None else (here + found[0],))
+    places = answers[:, 0]
     if (places < 0).all():
         return ""
     rank = int(np.argmin(np.where(places < 0, np.iinfo(np.int64).max, places)))
@@ -194,11 +194,11 @@ def _as_multisets(operation: Operation, left: Part, right: Part, sides: Sides, s
             if made.rows and not words:
                 words = _counts_in_words(operation, made, counted.first, counted.second)
             different += made.rows
-    votes = operation.vote(AgreementKind.COUNT, (different,))
-    total = int(votes[:, 0].sum())
+    answers = operation.agree(AgreementKind.COUNT, (different,))
+    total = int(answers[:, 0].sum())
     if not total:
         return ""
-    rank = int(np.argmax(votes[:, 0] > 0))
+    rank = int(np.argmax(answers[:, 0] > 0))
     told = operation.workspace.transport.share(words.encode() if rank == operation.rank else b"")[rank].decode()
     others = f"; so do {format_count(total - 1)} other rows" if total > 1 else ""
     return f"{told}{others}."

@@ -167,7 +167,7 @@ def _held(
     *,
     stages: bool,
 ) -> Plan:
-    """The plan where what is staged is brought back: other tables give way to it."""
+    """The plan where what is staged is brought back: other tables are evicted for it."""
     held = [min(info["tiers"]["device"], info["used_bytes"]) if stages else info["used_bytes"] for info in joined]
     over = [used + more - limit if more else 0 for used, more, limit in zip(held, below, limits, strict=True)]
     worst = max(range(len(over)), key=over.__getitem__)

@@ -90,7 +90,9 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
         rows = sample_positions(rank, part.rows, counts[rank])
         mine = take_sample(workspace, part.chunks, schema, rows)
         text = b"".join(packing.pack(mine))
-        operation.vote(AgreementKind.COUNT, (mine.rows,))  # a rank that failed so far tells it here: no vote is shared
+        operation.agree(
+            AgreementKind.COUNT, (mine.rows,)
+        )  # a rank that failed so far tells it here: no agreement is shared
         texts = workspace.transport.share(text)
         shared = sum(map(len, texts))
         needed = 0 if workspace.backend.on_gpu else 2 * shared + sort_scratch_bytes(sum(counts), shared)

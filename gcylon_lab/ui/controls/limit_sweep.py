@@ -19,7 +19,7 @@ _ORDER = ("staged", "chunked", "direct")
 LEAST = 64 * KIB
 _PRECISION = 1.02
 _ROOM = 16
-# A limit that holds the table as it is can allow less than a smaller one, under which the table gives way first. So
+# A limit that holds the table as it is can allow less than a smaller one, under which the table is evicted first. So
 # what holds at a limit is looked for above it too: as far as the table and its result reach.
 _ABOVE = (1.04, 1.1, 1.2, 1.35, 1.6, 2.0)
 _NO_CEILING = 2**60
