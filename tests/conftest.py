@@ -41,7 +41,7 @@ def several(request: pytest.FixtureRequest) -> World:
 
 # Where tests start engines, browsers or Python processes: these run one after the other, so that they meet their times.
 ENGINES = ("cluster", "faults", "gpu", "notebooks")
-ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_equipment.py", "test_in_browser.py", "test_with_cluster.py")
+ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_devices.py", "test_in_browser.py", "test_with_cluster.py")
 # As long as half of those, and patient: these take their turn on the other worker.
 PATIENT = ("bench/", "notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py")
 # Tried again before it counts as failed: by marker, or a part of a test's name; how often, and why.

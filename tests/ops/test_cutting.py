@@ -116,10 +116,10 @@ def test_a_full_disk_leaves_chunks_as_they_are() -> None:
 def test_what_is_cut() -> None:
     assert [slices_of(n, 1 << 20) for n in (0, 1 << 16, 1 << 19, (1 << 19) + 1, 1 << 20)] == [1, 1, 1, 9, 16]
     assert slices_of((1 << 20) + 1, 1 << 20) == 1  # it cannot be read
-    shapes = TableStats(
+    stats = TableStats(
         "shuffle", (1000, 1000), (3000, 3000), (2700, 0), (900, 0), (4, 1), (0, 0), (100_000, 100_000), 3
     )  # fmt: skip
-    assert after_cutting(shapes) is shapes
+    assert after_cutting(stats) is stats
     sizes = {"nbytes": (300_000, 300_000), "staged_bytes": (270_000, 0), "largest_staged_bytes": (90_000, 0)}
     cut = after_cutting(TableStats("shuffle", (1000,) * 2, chunks=(4, 1), used=(0,) * 2, limits=(100_000,) * 2,
                                fixed_row_bytes=3, **sizes))  # fmt: skip

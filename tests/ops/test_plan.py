@@ -100,17 +100,17 @@ def test_a_plan_keeps_to_the_budget_and_an_error_to_its_advice(
     assert {plan.strategy, *(other.strategy for other in plan.alternatives)} == {"direct", "chunked", "staged"}
 
 
-def shapes_of(verb: str = "shuffle", **changes: Any) -> TableStats:
+def stats_of(verb: str = "shuffle", **changes: Any) -> TableStats:
     """Four even ranks: a million rows each of four columns of 8 bytes, on the device, 1 GB of budget."""
-    shapes = TableStats(
+    stats = TableStats(
         verb, rows=(MB,) * 4, nbytes=(32 * MB,) * 4, staged_bytes=(0,) * 4, largest_staged_bytes=(0,) * 4,
         chunks=(1,) * 4, used=(32 * MB,) * 4, limits=(1000 * MB,) * 4, fixed_row_bytes=32,
     )  # fmt: skip
-    return replace(shapes, **changes)
+    return replace(stats, **changes)
 
 
 def limited(limit: int, verb: str = "shuffle", **changes: Any) -> TableStats:
-    return shapes_of(verb, limits=(limit,) * 4, **changes)
+    return stats_of(verb, limits=(limit,) * 4, **changes)
 
 
 AUTO = GcylonConfig()
@@ -129,20 +129,20 @@ def test_auto_takes_the_first_strategy_that_fits() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_direct_wherever_there_is_room_for_everything(verb: str) -> None:
     more = {"target_rows": (MB,) * 4} if verb == "repartition" else {}
-    plan = make_plan(shapes_of(verb, **more), AUTO)
+    plan = make_plan(stats_of(verb, **more), AUTO)
     assert plan.strategy == "direct"
     assert plan.result_bytes == {"allgather": 128, "gather": 128}.get(verb, 32) * MB
 
 
 def test_a_strategy_that_was_asked_for_is_kept_or_refused() -> None:
     for strategy in ("direct", "chunked", "staged"):
-        plan = make_plan(shapes_of(), AUTO, strategy)
+        plan = make_plan(stats_of(), AUTO, strategy)
         assert (plan.strategy, plan.reason) == (strategy, "because you asked for it")
     for strategy in ("direct", "chunked"):
         with pytest.raises(BudgetExceeded, match=f"strategy='{strategy}'"):
             make_plan(limited(50 * MB), AUTO, strategy)
     with pytest.raises(ArgumentError, match="Expected 'auto', 'direct', 'chunked' or 'staged'"):
-        make_plan(shapes_of(), AUTO, "fast")
+        make_plan(stats_of(), AUTO, "fast")
 
 
 def test_what_is_refused_is_called_as_the_user_called_it() -> None:
@@ -152,9 +152,9 @@ def test_what_is_refused_is_called_as_the_user_called_it() -> None:
 
 
 def test_other_strategies_are_compared_where_that_is_wanted() -> None:
-    shapes = shapes_of()
-    assert [one.strategy for one in make_plan(shapes, AUTO).alternatives] == ["chunked", "staged"]
-    assert make_plan(shapes, AUTO, compare=False) == replace(make_plan(shapes, AUTO), alternatives=())
+    stats = stats_of()
+    assert [one.strategy for one in make_plan(stats, AUTO).alternatives] == ["chunked", "staged"]
+    assert make_plan(stats, AUTO, compare=False) == replace(make_plan(stats, AUTO), alternatives=())
 
 
 def test_staging_only_where_it_is_allowed() -> None:
@@ -164,7 +164,7 @@ def test_staging_only_where_it_is_allowed() -> None:
         with pytest.raises(BudgetExceeded):
             make_plan(limited(64 * MB), config)
         with pytest.raises(ArgumentError, match=next(iter(off))):
-            make_plan(shapes_of(), config, "staged")
+            make_plan(stats_of(), config, "staged")
 
 
 def test_small_chunks_only_where_staging_does_not_help() -> None:
@@ -180,10 +180,10 @@ def test_chunks_shrink_with_the_budget_and_follow_the_config() -> None:
     assert rows == sorted(rows)
     assert rows[0] < rows[-1]
     for size in (4096, 65536, 1 * MB):
-        plan = make_plan(shapes_of(), AUTO.with_values(chunk_size_bytes=size, min_chunk_rows=1))
+        plan = make_plan(stats_of(), AUTO.with_values(chunk_size_bytes=size, min_chunk_rows=1))
         assert plan.chunk_rows == size // 32
         assert plan.rounds == -(-MB // plan.chunk_rows)
-    assert make_plan(shapes_of(), AUTO.with_values(chunk_size_bytes=4096)).chunk_rows == 1024
+    assert make_plan(stats_of(), AUTO.with_values(chunk_size_bytes=4096)).chunk_rows == 1024
 
 
 def test_counted_results_decide_once_they_are_known() -> None:
@@ -193,35 +193,35 @@ def test_counted_results_decide_once_they_are_known() -> None:
     assert (even.strategy, skewed.strategy) == ("direct", "staged")
     assert skewed.assumption == ""
     assert skewed.result_bytes == 120 * MB
-    assert make_plan(shapes_of("allgather"), AUTO).assumption == ""
+    assert make_plan(stats_of("allgather"), AUTO).assumption == ""
 
 
 def test_sizes_are_added_up_in_64_bits() -> None:
     rows = 2**38  # 8 TiB a rank, far beyond what 32 bits count
-    shapes = replace(
+    stats = replace(
         limited(2**50, "allgather"), rows=(rows,) * 4, nbytes=(32 * rows,) * 4, used=(32 * rows,) * 4, chunks=(9,) * 4
     )
-    plan = make_plan(shapes, AUTO.with_values(chunk_size_bytes=2**40))
+    plan = make_plan(stats, AUTO.with_values(chunk_size_bytes=2**40))
     assert plan.result_bytes == 4 * 32 * rows
     assert plan.predicted_peak_bytes >= 5 * 32 * rows
     assert plan.chunk_rows == 2**35
 
 
 def test_every_rank_has_a_peak_of_its_own() -> None:
-    plan = make_plan(shapes_of("gather", root=2), AUTO)
+    plan = make_plan(stats_of("gather", root=2), AUTO)
     assert plan.predicted_peaks == (32 * MB, 32 * MB, 160 * MB, 32 * MB)
     assert plan.predicted_peak_bytes == 160 * MB
-    plan = make_plan(shapes_of(used=(32 * MB, 90 * MB, 32 * MB, 32 * MB)), AUTO)
+    plan = make_plan(stats_of(used=(32 * MB, 90 * MB, 32 * MB, 32 * MB)), AUTO)
     assert plan.predicted_peaks[1] - plan.predicted_peaks[0] == 58 * MB
 
 
 def test_the_rank_that_lacks_most_is_named() -> None:
     with pytest.raises(BudgetExceeded) as caught:
-        make_plan(shapes_of("gather", root=3, limits=(60 * MB,) * 4), AUTO, "direct")
+        make_plan(stats_of("gather", root=3, limits=(60 * MB,) * 4), AUTO, "direct")
     assert caught.value.rank == 3
     assert caught.value.numbers["used_bytes"] == 32 * MB
     with pytest.raises(BudgetExceeded) as caught:
-        make_plan(shapes_of(limits=(MB * 1000, MB * 30, MB * 1000, MB * 1000)), AUTO)
+        make_plan(stats_of(limits=(MB * 1000, MB * 30, MB * 1000, MB * 1000)), AUTO)
     assert caught.value.rank == 1
     assert caught.value.numbers["limit_bytes"] == 30 * MB
 
@@ -252,20 +252,20 @@ def test_words_and_numbers_of_a_plan() -> None:
 @pytest.mark.parametrize("size", [1, 2, 4, 8, 9, 300])
 @pytest.mark.parametrize("rows", [1, 1000, 65536, 10**6])
 def test_partitioning_is_planned_with_what_the_backend_claims(size: int, rows: int) -> None:
-    shapes = TableStats(
+    stats = TableStats(
         "shuffle", (rows,) * size, (16 * rows,) * size, (0,) * size, (0,) * size, (1,) * size, (0,) * size,
         (10**12,) * size, 16,
     )  # fmt: skip
-    work = Costs(shapes, "direct").work(rows)
+    work = Costs(stats, "direct").work(rows)
     # One rank's rows stay as they are.
     assert (work == (16 * rows + partition_scratch_bytes(rows, size) if size > 1 else 0)).all()
 
 
 def test_what_arrives_at_each_rank() -> None:
     def incoming(verb: str, **more: Any) -> list[int]:
-        shapes = replace(shapes_of(verb), rows=(100, 0, 300, 40), **more)
-        shapes = replace(shapes, nbytes=tuple(10 * n for n in shapes.rows), fixed_row_bytes=10)
-        return [int(n / 10) for n in Costs(shapes, "staged")._incoming(Costs(shapes, "staged")._reading(50)[0])]
+        stats = replace(stats_of(verb), rows=(100, 0, 300, 40), **more)
+        stats = replace(stats, nbytes=tuple(10 * n for n in stats.rows), fixed_row_bytes=10)
+        return [int(n / 10) for n in Costs(stats, "staged")._incoming(Costs(stats, "staged")._reading(50)[0])]
 
     assert incoming("allgather") == [140] * 4  # at most 50 rows of each rank
     assert incoming("gather", root=2) == [0, 0, 140, 0]
@@ -276,12 +276,12 @@ def test_what_arrives_at_each_rank() -> None:
 
 
 def test_results_of_every_verb() -> None:
-    shapes = replace(shapes_of(), rows=(10, 0, 30, 0), nbytes=(320, 0, 960, 0))
-    assert expected_results(shapes) == (320,) * 4
-    assert expected_results(replace(shapes, verb="allgather")) == (1280,) * 4
-    assert expected_results(replace(shapes, verb="gather", root=1)) == (0, 1280, 0, 0)
-    assert expected_results(replace(shapes, verb="broadcast", root=2)) == (960,) * 4
-    assert expected_results(replace(shapes, verb="repartition", target_rows=(40, 0, 0, 0))) == (1280, 0, 0, 0)
+    stats = replace(stats_of(), rows=(10, 0, 30, 0), nbytes=(320, 0, 960, 0))
+    assert expected_results(stats) == (320,) * 4
+    assert expected_results(replace(stats, verb="allgather")) == (1280,) * 4
+    assert expected_results(replace(stats, verb="gather", root=1)) == (0, 1280, 0, 0)
+    assert expected_results(replace(stats, verb="broadcast", root=2)) == (960,) * 4
+    assert expected_results(replace(stats, verb="repartition", target_rows=(40, 0, 0, 0))) == (1280, 0, 0, 0)
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -325,7 +325,7 @@ def test_foresight_refuses_what_the_verb_would(arguments: dict[str, Any], error:
 
 def test_an_operation_without_registered_costs_is_refused() -> None:
     with pytest.raises(LookupError, match="no costs are registered for verb='join'"):
-        costs_of(replace(shapes_of(), verb="join"), "direct")
+        costs_of(replace(stats_of(), verb="join"), "direct")
 
 
 @pytest.mark.parametrize("module", ["group.groupby_estimate", "sort.sort"])
@@ -336,7 +336,7 @@ def test_whatever_plans_or_runs_a_sort_knows_what_sorting_costs(module: str) -> 
 
 
 def test_a_plan_as_the_last_line_of_a_cell_reads_as_printed() -> None:
-    plan = make_plan(shapes_of(), AUTO)
+    plan = make_plan(stats_of(), AUTO)
     assert pretty(plan) == str(plan) == plan.describe()
     assert "1 rounds" not in plan.describe()
 
@@ -386,7 +386,7 @@ def test_a_sort_that_just_fits_takes_no_rounds_of_single_rows(strategy: str, sta
     """Where sorting takes nearly all that is free, smaller chunks would not help."""
     rows, nbytes = 20_000, 480_000
     below = (nbytes,) * 2 if staged else (0, 0)
-    shapes = TableStats(
+    stats = TableStats(
         "sort_values", (rows,) * 2, (nbytes,) * 2, below, tuple(n // 16 for n in below), (16,) * 2,
         tuple(nbytes - n for n in below), (0, 0), 24,
     )  # fmt: skip
@@ -394,7 +394,7 @@ def test_a_sort_that_just_fits_takes_no_rounds_of_single_rows(strategy: str, sta
     for percent in range(130, 900):
         limits = (nbytes * percent // 100,) * 2
         try:
-            plan = make_plan(replace(shapes, limits=limits), GcylonConfig(), strategy)
+            plan = make_plan(replace(stats, limits=limits), GcylonConfig(), strategy)
         except BudgetExceeded:
             continue
         assert plan.rounds < 30, (percent, plan.describe())

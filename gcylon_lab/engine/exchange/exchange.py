@@ -20,7 +20,7 @@ from .routes import HashRoute
 
 
 def exchange_table(
-    operation: Operation, part: Part, route: Route, shapes: TableStats, partitioning: Partitioning | None = None
+    operation: Operation, part: Part, route: Route, stats: TableStats, partitioning: Partitioning | None = None
 ) -> Part:
     """Collective: all ranks call it. Move a table along a route, by the strategy that the plan chooses.
 
@@ -32,7 +32,7 @@ def exchange_table(
         The rows of this rank that travel.
     route : Route
         Where they go.
-    shapes : TableStats
+    stats : TableStats
         What the plan sees.
     partitioning : Partitioning, optional
         Of the result.
@@ -42,11 +42,11 @@ def exchange_table(
     Part
         This rank's part of the result.
     """
-    plan = operation.make_plan(shapes, compare=False)
+    plan = operation.make_plan(stats, compare=False)
     counted: tuple[int, ...] | None = None
     written: RemoteWrite | None = None
     if plan.strategy == "staged":
-        plan = operation.make_plan(shapes)
+        plan = operation.make_plan(stats)
     else:
         rows, variable = count_rows(operation, part, route, plan.chunk_rows)
         counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
@@ -55,8 +55,8 @@ def exchange_table(
             written = agree_on_remote_write(operation, written_chars(part, route, operation))
             if written is None:
                 route.pack()
-                shapes = replace(shapes, writable=False)
-        plan = operation.make_plan(shapes, counted)
+                stats = replace(stats, writable=False)
+        plan = operation.make_plan(stats, counted)
     if plan.strategy != "staged":
         try:
             with memory_named(operation):  # until all ranks have met: an error after that is told by an agreement
@@ -68,14 +68,14 @@ def exchange_table(
             if operation.request.strategy != "auto" or not operation.may_stage:
                 raise
             go_on(operation, error)
-        plan = operation.make_plan(shapes, counted, "staged")
+        plan = operation.make_plan(stats, counted, "staged")
         operation.record.reason = "because the result turned out larger than counted"
-        shapes = replace(shapes, writable=False)
+        stats = replace(stats, writable=False)
     route.forget()
-    turns = turns_for(operation, route, shapes, plan.rounds)
+    turns = turns_for(operation, route, stats, plan.rounds)
     if turns:
         assert isinstance(route, HashRoute)
-        chunks = WrittenTurns(operation, part, route, shapes, plan.chunk_rows).run(turns)
+        chunks = WrittenTurns(operation, part, route, stats, plan.chunk_rows).run(turns)
         return Part(operation.workspace, operation.schema, chunks, partitioning)
     sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order)
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)

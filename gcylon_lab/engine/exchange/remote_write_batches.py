@@ -32,22 +32,22 @@ _COPIES = 3.5
 _ROUNDS_A_TURN = 2
 
 
-def turns_for(operation: Operation, route: Route, shapes: TableStats, rounds: int) -> int:
+def turns_for(operation: Operation, route: Route, stats: TableStats, rounds: int) -> int:
     """In how many turns a staged result is written, the same on all ranks; 0 where it is not, or packing is as fast.
 
     Parameters
     ----------
     operation : Operation
     route : Route
-    shapes : TableStats
+    stats : TableStats
     rounds : int
         Of what would be packed.
     """
     may = type(route) is HashRoute and not route.keep_order and operation.schema.variable
-    if not (may and operation.is_ready and shapes.writable and shapes.scatters_rows):
+    if not (may and operation.is_ready and stats.writable and stats.scatters_rows):
         return 0
-    free = min(limit - used for limit, used in zip(shapes.limits, shapes.used, strict=True))
-    evenly = sum(shapes.nbytes) / shapes.size
+    free = min(limit - used for limit, used in zip(stats.limits, stats.used, strict=True))
+    evenly = sum(stats.nbytes) / stats.size
     turns = int(np.ceil(_COPIES * evenly / max(free, 1)))
     return turns if 0 < _ROUNDS_A_TURN * turns <= max(rounds, _ROUNDS_A_TURN) else 0
 
@@ -61,16 +61,16 @@ class WrittenTurns:
     part : Part
         In memory, of the agreed schema.
     route : HashRoute
-    shapes : TableStats
+    stats : TableStats
     chunk_rows : int
         Of a round, where rows have to be packed after all.
     """
 
-    def __init__(self, operation: Operation, part: Part, route: HashRoute, shapes: TableStats, chunk_rows: int) -> None:
+    def __init__(self, operation: Operation, part: Part, route: HashRoute, stats: TableStats, chunk_rows: int) -> None:
         self._operation, self._part, self._route, self._chunk_rows = operation, part, route, chunk_rows
-        self._shapes = shapes
-        self._free = np.array(shapes.limits) - np.array(shapes.used)
-        self._used = shapes.used[operation.rank]
+        self._stats = stats
+        self._free = np.array(stats.limits) - np.array(stats.used)
+        self._used = stats.used[operation.rank]
         self._file: StagingFile | None = None
         self._leaving: list[StagingRegion] = []
         self._chunks: list[Chunk] = []
@@ -93,7 +93,7 @@ class WrittenTurns:
         self._settle()
         operation.workspace.spill.flush()
         if operation.plan is not None:
-            rows, nbytes = -(-max(self._shapes.rows) // turns), -(-max(self._shapes.nbytes) // turns)
+            rows, nbytes = -(-max(self._stats.rows) // turns), -(-max(self._stats.nbytes) // turns)
             done = operation.record.rounds_done
             operation.plan = replace(operation.plan, rounds=done, chunk_rows=rows, round_bytes=nbytes)
         return self._chunks

@@ -70,26 +70,26 @@ class Step(Operation):
         super().make_room(**more)
 
     def make_plan(
-        self, shapes: TableStats, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
+        self, stats: TableStats, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
     ) -> Plan:
         """Plan this exchange; the record adds up the operation's."""
-        plan = super().make_plan(shapes, counted, strategy, caller=self._outer.verb, **how)
+        plan = super().make_plan(stats, counted, strategy, caller=self._outer.verb, **how)
         self.record.rounds = self._rounds_before + plan.rounds
-        self.predict(self.record.predicted_peak_bytes + self._more_bytes(plan, shapes))
+        self.predict(self.record.predicted_peak_bytes + self._more_bytes(plan, stats))
         return plan
 
     def predict(self, peak: int) -> None:
         """The operation's prediction is that of its step that needs most."""
         self.record.predicted_peak_bytes = max(self._predicted_before, min(peak, self.limits[self.rank]))
 
-    def _more_bytes(self, plan: Plan, shapes: TableStats) -> int:
+    def _more_bytes(self, plan: Plan, stats: TableStats) -> int:
         """What pieces of other dtypes take beside the plan: each once more; and only those of one schema are joined."""
         chunks = self.request.part.chunks
         if all(chunk.schema == self.schema for chunk in chunks):
             return 0
         alike = [list(some) for _, some in groupby(chunks, key=lambda chunk: chunk.schema)]
         rows = max(min(plan.chunk_rows, sum(chunk.rows for chunk in some)) for some in alike)
-        costs = costs_of(shapes, plan.strategy)
+        costs = costs_of(stats, plan.strategy)
         less = costs.most(plan.chunk_rows)[self.rank] - costs.most(max(1, rows))[self.rank]
         cast = max(chunk.rows for chunk in chunks if chunk.schema != self.schema)
         return int(min(plan.chunk_rows, cast) * self.schema.row_bytes - less)
@@ -119,7 +119,7 @@ def shuffled(operation: Operation, part: Part, keys: Sequence[Label]) -> Part:
     step = Step(operation, part)
     names = cast("list[str]", list(keys))
     route = HashRoute(names, step.size, keep_order=True)
-    result = exchange_table(step, part, route, step.shapes(), Partitioning(tuple(names), step.size))
+    result = exchange_table(step, part, route, step.stats(), Partitioning(tuple(names), step.size))
     step.done()
     return result
 

@@ -89,8 +89,8 @@ class Operation:
     @property
     def writes_variable(self) -> bool:
         """Whether kernels write the variable columns of the exchange that was planned, as far as it was known then."""
-        shapes = self._planned
-        return shapes is not None and shapes.scatters_rows and shapes.writable and bool(self.schema.variable)
+        stats = self._planned
+        return stats is not None and stats.scatters_rows and stats.writable and bool(self.schema.variable)
 
     def agree(self, kind: AgreementKind, numbers: Sequence[int] | Int64s = (), *, completes: bool = True) -> Int64s:
         """Collective: all ranks call it. See `Agreements.cast`."""
@@ -184,12 +184,12 @@ class Operation:
         workspace, part = self.workspace, self.request.part
         limit, used = workspace.limit_for(self.config), 0
         if self.may_stage:
-            shapes = after_cutting(self._shapes((0,) * self.size, (limit,) * self.size, more))
-            self._in_vain = self._never_fits(shapes)
+            stats = after_cutting(self._stats((0,) * self.size, (limit,) * self.size, more))
+            self._in_vain = self._never_fits(stats)
             if self._in_vain:
                 used -= claimed_bytes(self.is_evictable())  # what the advice counts with
             else:
-                self._let_give_way(shapes, limit)
+                self._evict(stats, limit)
                 part.cut(workspace)
             workspace.budget.start_window()  # tables of before may have been in the way until now
         workspace.spill.flush()  # of operations before, what nobody waited for
@@ -202,17 +202,17 @@ class Operation:
         self.limits = tuple(answers[:, 0].tolist())
         self._memory = answers[:, 1:5]
 
-    def _never_fits(self, shapes: TableStats) -> bool:
+    def _never_fits(self, stats: TableStats) -> bool:
         """Collective: all ranks call it. Whether some rank would refuse, whatever gave way: then nothing does."""
         if self.request.strategy not in ("direct", "chunked"):
             return False
-        never = never_fits(shapes, self.request.strategy)
+        never = never_fits(stats, self.request.strategy)
         return bool(self.agree(AgreementKind.OPENING, (int(never[self.rank]),))[:, 0].any())
 
-    def _let_give_way(self, shapes: TableStats, limit: int) -> None:
+    def _evict(self, stats: TableStats, limit: int) -> None:
         """Stage what is not in use, and the input where there is no other way."""
         workspace = self.workspace
-        wanted = room_wanted(shapes, self.config, self.request.strategy)[self.rank]
+        wanted = room_wanted(stats, self.config, self.request.strategy)[self.rank]
         workspace.make_room(wanted.all, limit, self.not_in_use())
         if workspace.budget.used_bytes + wanted.here > limit:
             workspace.make_room(wanted.least, limit, [self.request.part], with_views=True)
@@ -237,15 +237,15 @@ class Operation:
         """Bytes of the input that were staged since this was opened: under a larger limit they may stay."""
         return max(0, self.request.part.staged_bytes - int(self._sizes[self.rank, 2]))
 
-    def shapes(self, **more: Any) -> TableStats:
+    def stats(self, **more: Any) -> TableStats:
         """Collective: all ranks call it. Make room, and return the sizes that all ranks know then."""
         self.make_room(**more)
         used, staged, largest, chunks = map(tuple, self._memory.T.tolist())
-        shapes = self._shapes(used, self.limits, more)
-        shapes = replace(shapes, staged_bytes=staged, largest_staged_bytes=largest, chunks=chunks)
-        return replace(all_staged(shapes), in_vain=True) if self._in_vain else shapes
+        stats = self._stats(used, self.limits, more)
+        stats = replace(stats, staged_bytes=staged, largest_staged_bytes=largest, chunks=chunks)
+        return replace(all_staged(stats), in_vain=True) if self._in_vain else stats
 
-    def _shapes(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> TableStats:
+    def _stats(self, used: tuple[int, ...], limits: tuple[int, ...], more: dict[str, Any]) -> TableStats:
         rows, nbytes, staged, largest, chunks = map(tuple, self._sizes.T.tolist())
         row_bytes, seen, texts = self.schema.row_bytes, self._columns, len(string_places(self.schema))
         known = self.workspace.exchange_shapes() | more | {"columns": len(self.schema.columns), "texts": texts}
@@ -260,19 +260,19 @@ class Operation:
         return TableStats(known.pop("verb"), rows, nbytes, staged, largest, chunks, used, limits, row_bytes, **known)
 
     def make_plan(
-        self, shapes: TableStats, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
+        self, stats: TableStats, counted: tuple[int, ...] | None = None, strategy: str | None = None, **how: Any
     ) -> Plan:
         """Plan, the same on all ranks; an error is raised by all alike and not told again."""
         try:
             strategy, pinned = strategy or self.request.strategy, self.workspace.has_pinned_tier
-            plan = make_plan(shapes, self.config, strategy, counted_results=counted, pinned_tier=pinned, **how)
+            plan = make_plan(stats, self.config, strategy, counted_results=counted, pinned_tier=pinned, **how)
         except GcylonError as error:
             if isinstance(error, BudgetExceeded):
                 self.advise(error)
             raise agreed(error) from None
-        self.plan, self._planned = plan, shapes
-        self._results = expected_results(shapes) if counted is None else counted
-        self.exchanges[self._exchange] = shapes, plan.strategy, self._results
+        self.plan, self._planned = plan, stats
+        self._results = expected_results(stats) if counted is None else counted
+        self.exchanges[self._exchange] = stats, plan.strategy, self._results
         record = self.record
         record.strategy, record.reason, record.rounds = plan.strategy, plan.reason, plan.rounds
         record.predicted_peak_bytes = max(plan.predicted_peaks[self.rank], self._before_peak)
@@ -281,15 +281,15 @@ class Operation:
 
     def see_pieces(self) -> None:
         """Predict again with the pieces in which this rank's rows will travel: rows may be of unlike lengths."""
-        plan, part, shapes = self.plan, self.request.part, self._planned
-        if plan is None or shapes is None:
+        plan, part, stats = self.plan, self.request.part, self._planned
+        if plan is None or stats is None:
             return
-        alike = not self.schema.variable and not shapes.staged_bytes[self.rank] and plan.strategy != "staged"
+        alike = not self.schema.variable and not stats.staged_bytes[self.rank] and plan.strategy != "staged"
         if alike and len({chunk.rows for chunk in part.chunks}) <= 1:
             return  # each row takes the same, none is read back, what comes is held, chunks are alike: all is planned
         if any(chunk.schema != self.schema for chunk in part.chunks):
             return
-        sizes = part.piece_sizes(self.workspace, plan.chunk_rows) if shapes.sent_rows[self.rank] else ()
+        sizes = part.piece_sizes(self.workspace, plan.chunk_rows) if stats.sent_rows[self.rank] else ()
         self._pieces = Pieces(*np.array(list(sizes), np.float64).reshape(-1, 4).T)
         self.largest_piece_percent = self._pieces.largest_percent
         self._predict_pieces(None)
@@ -300,12 +300,12 @@ class Operation:
             self._predict_pieces(float(needs[self.rank]))
 
     def _predict_pieces(self, incoming_bytes: float | None) -> None:
-        plan, shapes, rank = self.plan, self._planned, self.rank
-        if plan is None or shapes is None or self._pieces is None:
+        plan, stats, rank = self.plan, self._planned, self.rank
+        if plan is None or stats is None or self._pieces is None:
             return
-        costs = costs_of(shapes, plan.strategy, self._results)
+        costs = costs_of(stats, plan.strategy, self._results)
         result = 0 if plan.strategy == "staged" else self._results[rank] + costs.kept[rank]
-        peak = shapes.used[rank] + result + costs.of_pieces(rank, self._pieces, incoming_bytes)
+        peak = stats.used[rank] + result + costs.of_pieces(rank, self._pieces, incoming_bytes)
         self.predict(min(peak, self.limits[rank]))
 
     @property
@@ -327,10 +327,10 @@ class Operation:
             limits = (self.workspace.limit_for(self.config),) * self.size
             held = (self._sizes[:, 1] - self._sizes[:, 2]).tolist()
             used = (0,) * self.size if self.stages else tuple(held)
-            shapes = self._shapes(used, limits, {"verb": "shuffle"})
-            exchanges.append((shapes, "staged" if self.stages else "direct", expected_results(shapes)))
+            stats = self._stats(used, limits, {"verb": "shuffle"})
+            exchanges.append((stats, "staged" if self.stages else "direct", expected_results(stats)))
         how = {"may_stage": self.may_stage, "least": self.stages}
-        enough = (minimum_limit(shapes, self.config, kind, sizes, **how) for shapes, kind, sizes in exchanges)
+        enough = (minimum_limit(stats, self.config, kind, sizes, **how) for stats, kind, sizes in exchanges)
         return max(enough, default=0)
 
     def predict(self, peak: int) -> None:

@@ -19,7 +19,7 @@ Numbers = npt.NDArray[np.float64]
 _LONG_ROWS_IN_FREE = 2  # of what is free a longest row takes so much of what a round may take, at the most
 
 
-def expected_results(shapes: TableStats) -> tuple[int, ...]:
+def expected_results(stats: TableStats) -> tuple[int, ...]:
     """Bytes of each rank's result, with keys spread evenly where they decide.
 
     Returns
@@ -27,31 +27,31 @@ def expected_results(shapes: TableStats) -> tuple[int, ...]:
     tuple of int
         One a rank.
     """
-    total, size = sum(shapes.nbytes), shapes.size
-    if shapes.verb == "allgather":
+    total, size = sum(stats.nbytes), stats.size
+    if stats.verb == "allgather":
         return (total,) * size
-    if shapes.verb == "gather":
-        return tuple(total if rank == shapes.root else 0 for rank in range(size))
-    if shapes.verb == "broadcast":
-        return (shapes.nbytes[shapes.root],) * size
-    if shapes.verb == "repartition":
-        return tuple(int(n * shapes.bytes_per_row) for n in shapes.target_rows)
+    if stats.verb == "gather":
+        return tuple(total if rank == stats.root else 0 for rank in range(size))
+    if stats.verb == "broadcast":
+        return (stats.nbytes[stats.root],) * size
+    if stats.verb == "repartition":
+        return tuple(int(n * stats.bytes_per_row) for n in stats.target_rows)
     return (-(-total // size),) * size
 
 
-def costs_of(shapes: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> Costs:
+def costs_of(stats: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> Costs:
     """The costs of one strategy, with each rank's result where it is known; kept, as an operation plans again once it
     has counted."""
-    if shapes.verb != "sort_values":  # neither what is in use nor the result matters
-        shapes, results = replace(shapes, used=(0,) * shapes.size), None
-    return _costs_of(shapes, strategy, results)
+    if stats.verb != "sort_values":  # neither what is in use nor the result matters
+        stats, results = replace(stats, used=(0,) * stats.size), None
+    return _costs_of(stats, strategy, results)
 
 
 @lru_cache(maxsize=32)
-def _costs_of(shapes: TableStats, strategy: str, results: tuple[int, ...] | None) -> Costs:
-    if shapes.verb not in COSTS:
-        raise LookupError(f"no costs are registered for verb={shapes.verb!r}: its module has to be imported")
-    return COSTS[shapes.verb](shapes, strategy, results)
+def _costs_of(stats: TableStats, strategy: str, results: tuple[int, ...] | None) -> Costs:
+    if stats.verb not in COSTS:
+        raise LookupError(f"no costs are registered for verb={stats.verb!r}: its module has to be imported")
+    return COSTS[stats.verb](stats, strategy, results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Costs:
 
     Parameters
     ----------
-    shapes : TableStats
+    stats : TableStats
     strategy : str
         direct, chunked or staged.
     results : tuple of int, optional
@@ -99,47 +99,47 @@ class Costs:
         On each rank during all rounds: the partition ids.
     """
 
-    def __init__(self, shapes: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> None:
-        self._shapes = shapes
+    def __init__(self, stats: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> None:
+        self._stats = stats
         self._staged = strategy == "staged"
-        self._shuffle = shapes.verb == "shuffle"
-        scatters = not self._staged and shapes.scatters_rows
-        self._copies = self._shuffle and shapes.size > 1 and not scatters  # one rank's rows stay as they are
+        self._shuffle = stats.verb == "shuffle"
+        scatters = not self._staged and stats.scatters_rows
+        self._copies = self._shuffle and stats.size > 1 and not scatters  # one rank's rows stay as they are
         keeps_ids = self._shuffle and not self._staged
-        each = id_bytes(shapes.size)
-        written = scatters and shapes.variable_row_bytes > 0 and not shapes.fixed
+        each = id_bytes(stats.size)
+        written = scatters and stats.variable_row_bytes > 0 and not stats.fixed
         # Kernels that write texts know the bytes of each tile too; and a result has a byte a row for what is missing.
-        counted = shapes.size * (1 + shapes.texts * written)
-        each_chunk = shapes.chunks if shapes.ready else (0,) * shapes.size
+        counted = stats.size * (1 + stats.texts * written)
+        each_chunk = stats.chunks if stats.ready else (0,) * stats.size
         counts = tuple(
             scatter_bytes(n, counted, chunks) if scatters else 0
-            for n, chunks in zip(shapes.rows, each_chunk, strict=True)
+            for n, chunks in zip(stats.rows, each_chunk, strict=True)
         )
-        self._valid = shapes.null_columns if written else 0
-        valid = self._valid * sum(shapes.rows) // shapes.size
+        self._valid = stats.null_columns if written else 0
+        valid = self._valid * sum(stats.rows) // stats.size
         self.kept = tuple(
-            n * each + more + valid if keeps_ids else 0 for n, more in zip(shapes.rows, counts, strict=True)
+            n * each + more + valid if keeps_ids else 0 for n, more in zip(stats.rows, counts, strict=True)
         )
         self._packs = not written
-        self._joins = not (scatters and shapes.ready and not any(shapes.staged_bytes))
-        self._sent = np.array(shapes.sent_rows, dtype=np.float64)
-        largest = np.array(shapes.largest_staged_bytes, dtype=np.float64)
+        self._joins = not (scatters and stats.ready and not any(stats.staged_bytes))
+        self._sent = np.array(stats.sent_rows, dtype=np.float64)
+        largest = np.array(stats.largest_staged_bytes, dtype=np.float64)
         self._largest = np.where(self._sent > 0, largest, 0.0)  # what is read back whole whatever the chunk
         # Of a view of some texts staged chunks are read back with all texts.
-        below = np.array(shapes.staged_bytes, dtype=np.float64) / np.maximum(self._sent, 1.0)
-        self._read_row = np.maximum(below, max(shapes.bytes_per_row, 1.0))
+        below = np.array(stats.staged_bytes, dtype=np.float64) / np.maximum(self._sent, 1.0)
+        self._read_row = np.maximum(below, max(stats.bytes_per_row, 1.0))
         # Staged chunks are of one size but for the last.
-        mean = np.floor(self._sent / np.maximum(shapes.chunks, 1))
+        mean = np.floor(self._sent / np.maximum(stats.chunks, 1))
         self._chunk_rows = np.maximum(np.maximum(mean, np.floor(self._largest / self._read_row)), 1.0)
-        self._paths = _paths(shapes)
+        self._paths = _paths(stats)
         self._worked: dict[int, Numbers] = {}
-        self._row = np.array(shapes.row_bytes_of_ranks)
-        self._variable = self._row - shapes.fixed_row_bytes
-        widest = np.array(shapes.widest_bytes or (0,) * shapes.size, dtype=np.float64)
+        self._row = np.array(stats.row_bytes_of_ranks)
+        self._variable = self._row - stats.fixed_row_bytes
+        widest = np.array(stats.widest_bytes or (0,) * stats.size, dtype=np.float64)
         self._longer = np.where(self._sent > 0, np.maximum(widest - self._variable, 0.0), 0.0)
         self._read: dict[int, tuple[Numbers, Numbers, Numbers, Numbers]] = {}
         # Fixed columns that are received in place need just what was counted.
-        self._usable = 0.9 if self._staged or (shapes.variable_row_bytes and self._packs) else 0.98
+        self._usable = 0.9 if self._staged or (stats.variable_row_bytes and self._packs) else 0.98
 
     def work(self, chunk_rows: int) -> Numbers:
         """Bytes in use at the most within a round of chunks of at most so many rows; shape (size,)."""
@@ -164,7 +164,7 @@ class Costs:
         if not len(pieces.rows):
             none = np.zeros(1)
             pieces = Pieces(none, none, none, none)
-        variable = np.maximum(pieces.nbytes - pieces.rows * self._shapes.fixed_row_bytes, 0.0)
+        variable = np.maximum(pieces.nbytes - pieces.rows * self._stats.fixed_row_bytes, 0.0)
         incoming = np.zeros_like(variable)
         if self._staged:
             known = incoming_bytes
@@ -201,7 +201,7 @@ class Costs:
         have the piece, and to make it; and whether the piece is a rank's only one.
         """
         packed = variable if self._packs else rows * self._valid
-        several = ~alone if self._shapes.overlaps else np.zeros(len(rows), dtype=bool)
+        several = ~alone if self._stats.overlaps else np.zeros(len(rows), dtype=bool)
         incoming = incoming * np.where(several, 2, 1)  # one is on its way down while the next one comes
         exchanging = packed + incoming
         if self._copies:
@@ -209,7 +209,7 @@ class Costs:
             pieces = zip(rows.tolist(), variable.tolist(), strict=True)
             scratch = np.array([self._scratch_bytes(int(n), int(v)) if n else 0 for n, v in pieces])
             exchanging = nbytes + packed + np.maximum(scratch, incoming)
-            if self._shapes.overlaps:
+            if self._stats.overlaps:
                 # The next piece is partitioned while the last one is exchanged and what came before it is staged.
                 exchanging = nbytes * np.where(several, 2, 1) + packed + scratch + incoming
         return np.ceil(np.maximum(joining, read + exchanging))
@@ -256,7 +256,7 @@ class Costs:
     def rounds(self, chunk_rows: int) -> int:
         """How many rounds chunks of at most so many rows take: chunks are cut evenly, and joined whole."""
         piece = np.maximum(self._reading(chunk_rows)[0], 1.0)
-        chunks = np.array(self._shapes.chunks, dtype=np.float64)
+        chunks = np.array(self._stats.chunks, dtype=np.float64)
         together = np.floor(chunk_rows / self._chunk_rows)
         most = np.where(
             together >= 2, np.ceil(chunks / np.maximum(together, 1)), chunks * np.ceil(self._chunk_rows / chunk_rows)
@@ -265,7 +265,7 @@ class Costs:
 
     def _scratch_bytes(self, rows: int, variable_bytes: int) -> int:
         """Temporary bytes of reordering a piece, beside the piece and its copy."""
-        return partition_scratch_bytes(rows, self._shapes.size)
+        return partition_scratch_bytes(rows, self._stats.size)
 
     def _reading(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Rows of a piece, what it takes to have it and to make it, where chunks are of equal size, and whether it is a
@@ -278,7 +278,7 @@ class Costs:
         row = self._row
         slices = np.ceil(self._chunk_rows / chunk_rows)
         together = np.floor(chunk_rows / self._chunk_rows)
-        joined = (together >= 2) & (np.array(self._shapes.chunks) >= 2)
+        joined = (together >= 2) & (np.array(self._stats.chunks) >= 2)
         whole = np.where(chunk_rows >= self._sent, self._sent, self._chunk_rows * together)
         piece = np.where(joined, whole, np.ceil(self._chunk_rows / slices))
         piece = np.minimum(piece, self._sent)
@@ -302,20 +302,20 @@ class Costs:
 COSTS: dict[str, type[Costs]] = {verb: Costs for verb in VERBS if verb != "sort_values"}
 
 
-def _paths(shapes: TableStats) -> Numbers | None:
+def _paths(stats: TableStats) -> Numbers | None:
     """Rows that go from each rank (first axis) to each; None where keys decide."""
-    size, rows = shapes.size, np.array(shapes.sent_rows, dtype=np.float64)
-    if shapes.verb == "shuffle":
+    size, rows = stats.size, np.array(stats.sent_rows, dtype=np.float64)
+    if stats.verb == "shuffle":
         return None
-    if shapes.verb == "repartition":
-        first, target = (np.concatenate(([0], np.cumsum(n))) for n in (rows, shapes.target_rows))
+    if stats.verb == "repartition":
+        first, target = (np.concatenate(([0], np.cumsum(n))) for n in (rows, stats.target_rows))
         starts = np.maximum(first[:-1, None], target[None, :-1])
         stops = np.minimum(first[1:, None], target[None, 1:])
         between: Numbers = np.maximum(stops - starts, 0.0)
         return between
     everywhere: Numbers = np.repeat(rows[:, None], size, axis=1)
-    if shapes.verb == "gather":
-        everywhere[:, [rank for rank in range(size) if rank != shapes.root]] = 0
+    if stats.verb == "gather":
+        everywhere[:, [rank for rank in range(size) if rank != stats.root]] = 0
     return everywhere
 
 
@@ -332,12 +332,12 @@ class MemoryTarget:
     here: int
 
 
-def room_wanted(shapes: TableStats, config: GcylonConfig, strategy: str) -> tuple[MemoryTarget, ...]:
+def room_wanted(stats: TableStats, config: GcylonConfig, strategy: str) -> tuple[MemoryTarget, ...]:
     """How much to free on each rank before planning, by staging what can be.
 
     Parameters
     ----------
-    shapes : TableStats
+    stats : TableStats
         What is in use does not matter.
     config : GcylonConfig
         The settings of the operation.
@@ -349,16 +349,16 @@ def room_wanted(shapes: TableStats, config: GcylonConfig, strategy: str) -> tupl
     tuple of MemoryTarget
         One a rank. Other tables are evicted for ``all``; the inputs only for ``least``.
     """
-    shapes = replace(shapes, used=(0,) * shapes.size)
-    rows = wished_rows(shapes, config)
+    stats = replace(stats, used=(0,) * stats.size)
+    rows = wished_rows(stats, config)
     worth = min(config.min_chunk_rows, rows)
-    placed, limits = costs_of(shapes, "direct"), np.array(shapes.limits)
-    result = np.array(expected_results(shapes)) + placed.kept
+    placed, limits = costs_of(stats, "direct"), np.array(stats.limits)
+    result = np.array(expected_results(stats)) + placed.kept
     everything = result + placed.work(rows)
     # Inputs that are evicted are read back: that takes room as well.
-    below = all_staged(shapes)
+    below = all_staged(stats)
     if strategy in ("staged", "auto"):
-        good, least = _room_staged(shapes, below, config, rows, worth)
+        good, least = _room_staged(stats, below, config, rows, worth)
         # Where the result cannot fit even alone, freeing memory for it would be in vain.
         wanted = np.minimum(good, limits)
         wanted = wanted if strategy == "staged" else np.where(everything <= limits, everything, wanted)
@@ -374,39 +374,39 @@ def room_wanted(shapes: TableStats, config: GcylonConfig, strategy: str) -> tupl
 
 
 def _room_staged(
-    shapes: TableStats, below: TableStats, config: GcylonConfig, rows: int, worth: int
+    stats: TableStats, below: TableStats, config: GcylonConfig, rows: int, worth: int
 ) -> tuple[Numbers, Numbers]:
     """For a staged result: bytes for chunks that are fastest, and for those that inputs are evicted for."""
-    quarter = max(rows // 4, worth) if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
-    staged, staged_below = costs_of(shapes, "staged"), costs_of(below, "staged")
+    quarter = max(rows // 4, worth) if stats.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
+    staged, staged_below = costs_of(stats, "staged"), costs_of(below, "staged")
     # On GPUs chunks of a quarter are nearly as fast: the inputs are not evicted for more.
     good, fair, enough = (np.maximum(staged.work(n), staged_below.work(n)) for n in (rows, quarter, worth))
-    limits = np.array(shapes.limits)
+    limits = np.array(stats.limits)
     return good, np.minimum(np.maximum(np.minimum(fair, limits // 2), enough), limits)
 
 
-def never_fits(shapes: TableStats, strategy: str) -> npt.NDArray[np.bool_]:
-    """On which ranks a strategy does not fit in chunks of a row, even if all tables are evicted; shape (size,), of bool.
+def never_fits(stats: TableStats, strategy: str) -> npt.NDArray[np.bool_]:
+    """On which ranks a strategy fits not even in chunks of a row, all tables evicted; shape (size,), of bool.
 
     Of what is read back only what is staged already counts: room for more is not needed to tell.
     """
     if strategy not in ("direct", "chunked"):
-        return np.zeros(shapes.size, dtype=bool)
-    costs = costs_of(shapes, strategy)
-    never: npt.NDArray[np.bool_] = np.array(expected_results(shapes)) + costs.kept + costs.work(1) > np.array(
-        shapes.limits
+        return np.zeros(stats.size, dtype=bool)
+    costs = costs_of(stats, strategy)
+    never: npt.NDArray[np.bool_] = np.array(expected_results(stats)) + costs.kept + costs.work(1) > np.array(
+        stats.limits
     )
     return never
 
 
-def all_staged(shapes: TableStats) -> TableStats:
+def all_staged(stats: TableStats) -> TableStats:
     """The sizes once all inputs have given way."""
-    each = [-(-n // max(c, 1)) for n, c in zip(shapes.nbytes, shapes.chunks, strict=True)]
-    large, widest = shapes.large_slices, shapes.widest_bytes or (0,) * shapes.size
-    slices = [min(n, stage_slice_bytes(limit, large=large)) for n, limit in zip(each, shapes.limits, strict=True)]
+    each = [-(-n // max(c, 1)) for n, c in zip(stats.nbytes, stats.chunks, strict=True)]
+    large, widest = stats.large_slices, stats.widest_bytes or (0,) * stats.size
+    slices = [min(n, stage_slice_bytes(limit, large=large)) for n, limit in zip(each, stats.limits, strict=True)]
     return replace(
-        shapes,
-        staged_bytes=shapes.nbytes,
-        largest_staged_bytes=tuple(map(max, shapes.largest_staged_bytes, map(add, slices, widest))),
-        chunks=tuple(max(c, -(-n // max(s, 1))) for c, n, s in zip(shapes.chunks, shapes.nbytes, slices, strict=True)),
+        stats,
+        staged_bytes=stats.nbytes,
+        largest_staged_bytes=tuple(map(max, stats.largest_staged_bytes, map(add, slices, widest))),
+        chunks=tuple(max(c, -(-n // max(s, 1))) for c, n, s in zip(stats.chunks, stats.nbytes, slices, strict=True)),
     )

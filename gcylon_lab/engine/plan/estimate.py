@@ -56,12 +56,12 @@ def estimate_exchange(
     more: dict[str, Any] = {"root": root}
     if verb == "repartition":
         more["target_rows"] = tuple(target_rows([i["rows"] for i in infos], rows_per_rank))
-    before, shapes = shapes_ahead(verb, infos, config, strategy, beside, **more)
-    plan = make_plan(shapes, config, strategy, pinned_tier=bool(infos[0].get("pinned_tier", False)))
-    return replace(plan, notes=what_is_evicted(before, shapes))
+    before, stats = stats_ahead(verb, infos, config, strategy, beside, **more)
+    plan = make_plan(stats, config, strategy, pinned_tier=bool(infos[0].get("pinned_tier", False)))
+    return replace(plan, notes=what_is_evicted(before, stats))
 
 
-def shapes_ahead(
+def stats_ahead(
     verb: str,
     infos: Sequence[Mapping[str, Any]],
     config: GcylonConfig,
@@ -70,11 +70,11 @@ def shapes_ahead(
     **more: Any,
 ) -> tuple[TableStats, TableStats]:
     """The sizes that a plan sees: before anything has given way, and once it has."""
-    shapes = TableStats.from_infos(verb, infos, limits=tuple(limits_of(infos, config)), **more)
+    stats = TableStats.from_infos(verb, infos, limits=tuple(limits_of(infos, config)), **more)
     if not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
-        return shapes, shapes
+        return stats, stats
     chunks = [i.get("device_chunk_bytes", [i["tiers"]["device"]]) for i in infos]
-    return shapes, _after_making_room(shapes, chunks, config, strategy, beside or (0,) * shapes.size)
+    return stats, _after_making_room(stats, chunks, config, strategy, beside or (0,) * stats.size)
 
 
 def limits_of(infos: Sequence[Mapping[str, Any]], config: GcylonConfig) -> list[int]:
@@ -204,16 +204,16 @@ def what_is_evicted(before: TableStats, after: TableStats) -> tuple[str, ...]:
 
 
 def _after_making_room(
-    shapes: TableStats, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str, beside: Sequence[int]
+    stats: TableStats, chunks: Sequence[Sequence[int]], config: GcylonConfig, strategy: str, beside: Sequence[int]
 ) -> TableStats:
     """What will be in use once the opening has staged what it may: ``chunks`` are the input's on the device tier."""
-    shapes = after_cutting(shapes)
-    if never_fits(shapes, strategy).any():
-        return replace(all_staged(replace(shapes, used=(0,) * shapes.size)), in_vain=True)
-    wanted = room_wanted(shapes, config, strategy)
-    used, staged, largest = list(shapes.used), list(shapes.staged_bytes), list(shapes.largest_staged_bytes)
-    count = list(shapes.chunks)
-    for rank, (own, limit, room) in enumerate(zip(chunks, shapes.limits, wanted, strict=True)):
+    stats = after_cutting(stats)
+    if never_fits(stats, strategy).any():
+        return replace(all_staged(replace(stats, used=(0,) * stats.size)), in_vain=True)
+    wanted = room_wanted(stats, config, strategy)
+    used, staged, largest = list(stats.used), list(stats.staged_bytes), list(stats.largest_staged_bytes)
+    count = list(stats.chunks)
+    for rank, (own, limit, room) in enumerate(zip(chunks, stats.limits, wanted, strict=True)):
         # Other tables first; the input's own chunks go only if there is no other way, and one by one.
         used[rank] = max(min(used[rank], sum(own) + beside[rank]), min(used[rank], limit - room.all))
         for nbytes in own if used[rank] > limit - room.here else ():
@@ -221,11 +221,11 @@ def _after_making_room(
                 break
             used[rank] -= nbytes
             staged[rank] += nbytes
-            slices = max(1, -(-nbytes // stage_slice_bytes(limit, large=shapes.large_slices)))
+            slices = max(1, -(-nbytes // stage_slice_bytes(limit, large=stats.large_slices)))
             largest[rank] = max(largest[rank], -(-nbytes // slices))
             count[rank] += slices - 1
     return replace(
-        shapes,
+        stats,
         used=tuple(used),
         staged_bytes=tuple(staged),
         largest_staged_bytes=tuple(largest),

@@ -21,7 +21,7 @@ _EVEN_BYTES = 64 * 1024
 
 
 def minimum_limit(
-    shapes: TableStats,
+    stats: TableStats,
     config: GcylonConfig,
     strategy: str,
     results: tuple[int, ...],
@@ -33,7 +33,7 @@ def minimum_limit(
 
     Parameters
     ----------
-    shapes : TableStats
+    stats : TableStats
         Sizes under the limit that was too small, once everything had given way that could.
     config : GcylonConfig
         The settings of the operation.
@@ -50,20 +50,20 @@ def minimum_limit(
     -------
     int
     """
-    varied = shapes.variable_row_bytes > 0
+    varied = stats.variable_row_bytes > 0
     # What has been staged meanwhile counts as it lies on disk, where each buffer is padded.
-    shapes = replace(shapes, nbytes=tuple(map(max, shapes.nbytes, shapes.staged_bytes)))
-    results = tuple(map(max, results, expected_results(shapes)))
-    if shapes.verb in ("shuffle", "sort_values") and shapes.size > 1:
-        results = _with_uneven_keys(shapes, results)
+    stats = replace(stats, nbytes=tuple(map(max, stats.nbytes, stats.staged_bytes)))
+    results = tuple(map(max, results, expected_results(stats)))
+    if stats.verb in ("shuffle", "sort_values") and stats.size > 1:
+        results = _with_uneven_keys(stats, results)
     limit = 1
     for _ in range(_TRIES):
-        limited = replace(shapes, limits=(limit,) * shapes.size)
+        limited = replace(stats, limits=(limit,) * stats.size)
         needed = _needed(limited, config, strategy, results, varied=varied, may_stage=may_stage, least=least)
         if needed <= limit:
             break
         limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
-    return limit + limit // 8 if varied or max(shapes.largest_staged_bytes) else limit
+    return limit + limit // 8 if varied or max(stats.largest_staged_bytes) else limit
 
 
 def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 0) -> None:
@@ -92,8 +92,8 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 
     error.advice = advised(limit, did, staged=STAGE_IT not in error.advice, evicted=stages)
 
 
-def _with_uneven_keys(shapes: TableStats, results: tuple[int, ...]) -> tuple[int, ...]:
-    total, row = sum(shapes.nbytes), shapes.bytes_per_row
+def _with_uneven_keys(stats: TableStats, results: tuple[int, ...]) -> tuple[int, ...]:
+    total, row = sum(stats.nbytes), stats.bytes_per_row
     return tuple(likely_most(n, row, total) for n in results)
 
 
@@ -106,7 +106,7 @@ def likely_most(nbytes: int, row_bytes: float, total: int) -> int:
 
 
 def _needed(
-    shapes: TableStats,
+    stats: TableStats,
     config: GcylonConfig,
     strategy: str,
     results: tuple[int, ...],
@@ -115,34 +115,34 @@ def _needed(
     may_stage: bool,
     least: bool,
 ) -> int:
-    rows = wished_rows(shapes, config)
+    rows = wished_rows(stats, config)
     if strategy != "direct":
-        even = max(1, min(_EVEN_ROWS, int(_EVEN_BYTES / shapes.bytes_per_row))) if varied else 1
+        even = max(1, min(_EVEN_ROWS, int(_EVEN_BYTES / stats.bytes_per_row))) if varied else 1
         rows = min(rows, even if least else max(config.min_chunk_rows, even))
     if varied:
-        shapes = _with_longer_rows(shapes, rows)
-    kept = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
-    forms = [shapes, _padded(all_staged(shapes))] if may_stage else [shapes]
+        stats = _with_longer_rows(stats, rows)
+    kept = np.zeros(stats.size) if strategy == "staged" else np.array(results, dtype=np.float64)
+    forms = [stats, _padded(all_staged(stats))] if may_stage else [stats]
     return max(
-        int((kept + costs.kept + shapes.used + costs.room_for(rows)).max())
+        int((kept + costs.kept + stats.used + costs.room_for(rows)).max())
         for costs in (costs_of(form, strategy, results) for form in forms)
     )
 
 
-def _padded(shapes: TableStats) -> TableStats:
+def _padded(stats: TableStats) -> TableStats:
     """Staged chunks as they lie below the device tier, where each buffer of them is padded."""
-    padding = shapes.columns * (_DEVICE_PADDING if shapes.fast_chunk_bytes > FAST_CHUNK_BYTES else _PADDING)
-    largest = tuple(n + padding if n else 0 for n in shapes.largest_staged_bytes)
+    padding = stats.columns * (_DEVICE_PADDING if stats.fast_chunk_bytes > FAST_CHUNK_BYTES else _PADDING)
+    largest = tuple(n + padding if n else 0 for n in stats.largest_staged_bytes)
     nbytes = tuple(
-        max(n, m + c * padding) for n, m, c in zip(shapes.nbytes, shapes.staged_bytes, shapes.chunks, strict=True)
+        max(n, m + c * padding) for n, m, c in zip(stats.nbytes, stats.staged_bytes, stats.chunks, strict=True)
     )
-    return replace(shapes, nbytes=nbytes, largest_staged_bytes=largest)
+    return replace(stats, nbytes=nbytes, largest_staged_bytes=largest)
 
 
-def _with_longer_rows(shapes: TableStats, rows: int) -> TableStats:
+def _with_longer_rows(stats: TableStats, rows: int) -> TableStats:
     """Rows of a chunk may be longer than the mean: the more so, the fewer they are."""
     factor = 1.25 + 3 / rows**0.5
-    more = shapes.variable_row_bytes * (factor - 1)
+    more = stats.variable_row_bytes * (factor - 1)
     return replace(
-        shapes, nbytes=tuple(int(n + more * count) for n, count in zip(shapes.nbytes, shapes.rows, strict=True))
+        stats, nbytes=tuple(int(n + more * count) for n, count in zip(stats.nbytes, stats.rows, strict=True))
     )

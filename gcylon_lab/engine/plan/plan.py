@@ -1,4 +1,4 @@
-"""Pure planning: shapes, config, memory and world size in, a plan out. Reads no data, asks no rank."""
+"""Pure planning: stats, config, memory and world size in, a plan out. Reads no data, asks no rank."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def check_strategy(strategy: str) -> None:
 
 
 def make_plan(
-    shapes: TableStats,
+    stats: TableStats,
     config: GcylonConfig,
     strategy: str = "auto",
     *,
@@ -176,7 +176,7 @@ def make_plan(
 
     Parameters
     ----------
-    shapes : TableStats
+    stats : TableStats
         Sizes and free memory of all ranks, the same on all.
     config : GcylonConfig
         The settings of the operation.
@@ -203,22 +203,22 @@ def make_plan(
         If the strategy is none.
     """
     check_strategy(strategy)
-    results = expected_results(shapes) if counted_results is None else counted_results
-    assumption = EVENLY if counted_results is None and shapes.verb == "shuffle" else ""
-    candidates = _Candidates(shapes, config, results)
-    name = f"The {shapes.verb} of {caller}" if caller and caller != shapes.verb else shapes.verb
-    chosen, reason = _choose(candidates, config, strategy, shapes, results, name, pinned_tier=pinned_tier)
+    results = expected_results(stats) if counted_results is None else counted_results
+    assumption = EVENLY if counted_results is None and stats.verb == "shuffle" else ""
+    candidates = _Candidates(stats, config, results)
+    name = f"The {stats.verb} of {caller}" if caller and caller != stats.verb else stats.verb
+    chosen, reason = _choose(candidates, config, strategy, stats, results, name, pinned_tier=pinned_tier)
     fit = candidates[chosen]
     others = [candidates[name] for name in STRATEGIES[1:] if name != chosen] if compare else []
     return Plan(
-        verb=shapes.verb,
+        verb=stats.verb,
         strategy=chosen,
         rounds=fit.rounds,
         chunk_rows=fit.chunk_rows,
-        round_bytes=min(int(fit.chunk_rows * shapes.bytes_per_row), max(shapes.nbytes, default=0)),
+        round_bytes=min(int(fit.chunk_rows * stats.bytes_per_row), max(stats.nbytes, default=0)),
         result_bytes=max(results),
         predicted_peak_bytes=max(fit.peaks),
-        budget_bytes=min(shapes.limits),
+        budget_bytes=min(stats.limits),
         reason=reason,
         assumption=assumption,
         predicted_peaks=fit.peaks,
@@ -242,27 +242,27 @@ class _Candidate:
 class _Candidates(dict[str, _Candidate]):
     """By strategy, each looked at when it is asked for: planning is a part of what a small operation takes."""
 
-    def __init__(self, shapes: TableStats, config: GcylonConfig, results: tuple[int, ...]) -> None:
+    def __init__(self, stats: TableStats, config: GcylonConfig, results: tuple[int, ...]) -> None:
         super().__init__()
-        self._known = shapes, config, results
+        self._known = stats, config, results
 
     def __missing__(self, strategy: str) -> _Candidate:
-        shapes, config, results = self._known
-        self[strategy] = made = _candidate(shapes, config, strategy, results)
+        stats, config, results = self._known
+        self[strategy] = made = _candidate(stats, config, strategy, results)
         return made
 
 
-def _candidate(shapes: TableStats, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
-    costs = costs_of(shapes, strategy, results)
-    results_here = np.zeros(shapes.size) if strategy == "staged" else np.array(results, dtype=np.float64)
-    always = results_here + costs.kept + shapes.used
-    rows = wished_rows(shapes, config, placed=strategy != "staged")
+def _candidate(stats: TableStats, config: GcylonConfig, strategy: str, results: tuple[int, ...]) -> _Candidate:
+    costs = costs_of(stats, strategy, results)
+    results_here = np.zeros(stats.size) if strategy == "staged" else np.array(results, dtype=np.float64)
+    always = results_here + costs.kept + stats.used
+    rows = wished_rows(stats, config, placed=strategy != "staged")
     worth_rows = rows if strategy == "direct" else min(config.min_chunk_rows, rows)
     if strategy != "direct":
-        rows = costs.rows_in(np.maximum(np.array(shapes.limits) - always, 0.0), rows)
+        rows = costs.rows_in(np.maximum(np.array(stats.limits) - always, 0.0), rows)
         rows = max(1, costs.in_whole_chunks(rows))
     peaks, most = always + costs.work(rows), always + costs.most(rows)
-    limits = np.array(shapes.limits)
+    limits = np.array(stats.limits)
     fits = bool((peaks <= limits).all())
     return _Candidate(
         strategy,
@@ -281,7 +281,7 @@ def _choose(
     candidates: dict[str, _Candidate],
     config: GcylonConfig,
     strategy: str,
-    shapes: TableStats,
+    stats: TableStats,
     results: tuple[int, ...],
     name: str,
     *,
@@ -293,21 +293,21 @@ def _choose(
     if strategy != "auto":
         if not candidates[strategy].fits:
             what = f"{name} with strategy={strategy!r}"
-            if shapes.in_vain:
+            if stats.in_vain:
                 what += ", even if all tables were evicted,"
-            raise _too_small(candidates[strategy], shapes, config, results, what, may_stage=may_stage)
+            raise _too_small(candidates[strategy], stats, config, results, what, may_stage=may_stage)
         return strategy, "because you asked for it"
     if candidates["direct"].fits_longest:
         return "direct", "because the result and the fastest chunk fit beside what is in use"
     chunked = candidates["chunked"]
-    worth_it = min(config.min_chunk_rows, max(shapes.rows))
+    worth_it = min(config.min_chunk_rows, max(stats.rows))
     if chunked.fits and (not may_stage or (chunked.chunk_rows >= worth_it and chunked.fits_longest)):
         return "chunked", "because the result and a smaller chunk fit, the fastest chunk does not"
     if may_stage and candidates["staged"].fits:
         return "staged", "because the result does not fit on the device beside what is in use"
     last = candidates["staged"] if may_stage else chunked
     what = f"{name}, even {last.strategy} in chunks of one row,"
-    raise _too_small(last, shapes, config, results, what, may_stage=may_stage)
+    raise _too_small(last, stats, config, results, what, may_stage=may_stage)
 
 
 def _nowhere(config: GcylonConfig, *, pinned_tier: bool) -> ArgumentError:
@@ -322,7 +322,7 @@ def _nowhere(config: GcylonConfig, *, pinned_tier: bool) -> ArgumentError:
 
 def _too_small(
     candidate: _Candidate,
-    shapes: TableStats,
+    stats: TableStats,
     config: GcylonConfig,
     results: tuple[int, ...],
     what: str,
@@ -331,11 +331,11 @@ def _too_small(
 ) -> Exception:
     costs, always = candidate.costs, candidate.always
     smallest = candidate.worth_rows if candidate.strategy == "direct" else 1
-    needed = always + costs.most(smallest) - shapes.used
-    worst = int(np.argmax(needed + shapes.used - shapes.limits))
-    would_do = minimum_limit(shapes, config, candidate.strategy, results, may_stage=may_stage)
+    needed = always + costs.most(smallest) - stats.used
+    worst = int(np.argmax(needed + stats.used - stats.limits))
+    would_do = minimum_limit(stats, config, candidate.strategy, results, may_stage=may_stage)
     error = exceeded(
-        what, int(needed[worst]), shapes.used[worst], shapes.limits[worst], rank=worst, would_do=would_do,
+        what, int(needed[worst]), stats.used[worst], stats.limits[worst], rank=worst, would_do=would_do,
         staged=candidate.strategy == "staged",
     )  # fmt: skip
     if candidate.strategy == "staged":

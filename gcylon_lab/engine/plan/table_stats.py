@@ -172,27 +172,27 @@ class TableStats:
         )
 
 
-def wished_rows(shapes: TableStats, config: GcylonConfig, *, placed: bool = False) -> int:
+def wished_rows(stats: TableStats, config: GcylonConfig, *, placed: bool = False) -> int:
     """Rows of a chunk where memory does not matter, at least 1; ``placed``: for rounds into a result in place."""
-    most = max(1, max(shapes.sent_rows))
-    if not shapes.bytes_per_row:
+    most = max(1, max(stats.sent_rows))
+    if not stats.bytes_per_row:
         return most
-    if placed and shapes.scatters_rows and not any(shapes.staged_bytes):
-        share = shapes.fast_chunk_bytes  # a round takes no memory then, whatever its size
+    if placed and stats.scatters_rows and not any(stats.staged_bytes):
+        share = stats.fast_chunk_bytes  # a round takes no memory then, whatever its size
     else:
-        share = max(LEAST_FAST_CHUNK_BYTES, min(shapes.limits) // CHUNKS_IN_LIMIT, _packed_share(shapes))
-    wished = config.chunk_size_bytes or min(max(shapes.fast_chunk_bytes, shapes.columns * _COLUMN_BYTES), share)
-    return min(most, max(1, int(wished / shapes.bytes_per_row), config.min_chunk_rows))
+        share = max(LEAST_FAST_CHUNK_BYTES, min(stats.limits) // CHUNKS_IN_LIMIT, _packed_share(stats))
+    wished = config.chunk_size_bytes or min(max(stats.fast_chunk_bytes, stats.columns * _COLUMN_BYTES), share)
+    return min(most, max(1, int(wished / stats.bytes_per_row), config.min_chunk_rows))
 
 
-def _packed_share(shapes: TableStats) -> int:
+def _packed_share(stats: TableStats) -> int:
     """Bytes of a chunk between GPUs, where columns are packed; 0 elsewhere."""
-    packs = shapes.verb == "shuffle" and shapes.size > 1 and shapes.variable_row_bytes > 0 and not shapes.scatters_rows
-    if not packs or shapes.fast_chunk_bytes <= FAST_CHUNK_BYTES:
+    packs = stats.verb == "shuffle" and stats.size > 1 and stats.variable_row_bytes > 0 and not stats.scatters_rows
+    if not packs or stats.fast_chunk_bytes <= FAST_CHUNK_BYTES:
         return 0
-    evenly = -(-sum(shapes.nbytes) // shapes.size)
-    free = min(limit - used - evenly for limit, used in zip(shapes.limits, shapes.used, strict=True))
-    return max(0, min(free // _PACKED_CHUNKS_IN_FREE, min(shapes.limits) // _PACKED_CHUNKS_IN_LIMIT))
+    evenly = -(-sum(stats.nbytes) // stats.size)
+    free = min(limit - used - evenly for limit, used in zip(stats.limits, stats.used, strict=True))
+    return max(0, min(free // _PACKED_CHUNKS_IN_FREE, min(stats.limits) // _PACKED_CHUNKS_IN_LIMIT))
 
 
 def stage_slice_bytes(limit_bytes: int, *, large: bool = False) -> int:
@@ -214,15 +214,15 @@ def slices_of(nbytes: int, limit_bytes: int, *, large: bool = False) -> int:
     return -(-nbytes // stage_slice_bytes(limit_bytes, large=large)) if cut else 1
 
 
-def after_cutting(shapes: TableStats) -> TableStats:
+def after_cutting(stats: TableStats) -> TableStats:
     """The sizes once staged chunks that are large have been cut; they are of one size but for the last."""
-    of_limits = zip(shapes.largest_staged_bytes, shapes.limits, strict=True)
-    cuts = [slices_of(n, limit, large=shapes.large_slices) for n, limit in of_limits]
+    of_limits = zip(stats.largest_staged_bytes, stats.limits, strict=True)
+    cuts = [slices_of(n, limit, large=stats.large_slices) for n, limit in of_limits]
     if max(cuts) == 1:
-        return shapes
-    of_ranks = list(zip(shapes.largest_staged_bytes, shapes.staged_bytes, shapes.chunks, cuts, strict=True))
+        return stats
+    of_ranks = list(zip(stats.largest_staged_bytes, stats.staged_bytes, stats.chunks, cuts, strict=True))
     chunks = tuple(count + (cut - 1) * (staged // max(n, 1)) for n, staged, count, cut in of_ranks)
-    return replace(shapes, largest_staged_bytes=tuple(-(-n // cut) for n, _, _, cut in of_ranks), chunks=chunks)
+    return replace(stats, largest_staged_bytes=tuple(-(-n // cut) for n, _, _, cut in of_ranks), chunks=chunks)
 
 
 def fan_out(buckets: int, *, variable: bool) -> int:

@@ -123,7 +123,7 @@ def materialize_late(operation: Operation, part: Part, keys: Sequence[Label], ke
         return rows
     step = Step(operation, rows)
     route = HashRoute(keys, step.size, keep_order=False)
-    result = exchange_table(step, rows, route, step.shapes(), spread)
+    result = exchange_table(step, rows, route, step.stats(), spread)
     step.done()
     work.forget(rows)
     operation.notes[:] = [NOTE]
@@ -164,7 +164,7 @@ def _narrowed(work: LocalExecutor, part: Part, keys: Sequence[Label], keep: str,
 def _sent_home(operation: Operation, where: Part, edges: Int64s) -> Part:
     """Collective: all ranks call it. Send positions to the ranks whose rows they are."""
     step = Step(operation, where)
-    result = exchange_table(step, where, _PositionRoute(where.schema.names[0], edges), step.shapes())
+    result = exchange_table(step, where, _PositionRoute(where.schema.names[0], edges), step.stats())
     step.done()
     return result
 

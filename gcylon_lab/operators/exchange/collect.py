@@ -127,6 +127,6 @@ def _collect(operation: Operation, part: Part, to: int | None, source: int | Non
     stops = np.zeros(operation.size, dtype=np.int64)
     stops[slice(None) if to is None else to] = part.rows
     root = to if to is not None else source or 0
-    shapes = operation.shapes(root=root)
-    route = RangeRoute(np.zeros_like(stops), stops, shapes.variable_row_bytes)
-    return exchange_table(operation, part, route, shapes)
+    stats = operation.stats(root=root)
+    route = RangeRoute(np.zeros_like(stops), stops, stats.variable_row_bytes)
+    return exchange_table(operation, part, route, stats)

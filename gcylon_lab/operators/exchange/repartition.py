@@ -65,7 +65,7 @@ def repartition(
         edges = np.concatenate(([0], np.cumsum(target)))
         first, count = sum(rows[: operation.rank]), part.rows
         starts, stops = (np.clip(edge - first, 0, count) for edge in (edges[:-1], edges[1:]))
-        shapes = operation.shapes(target_rows=tuple(int(n) for n in target))
-        return exchange_table(operation, part, RangeRoute(starts, stops, shapes.variable_row_bytes), shapes)
+        stats = operation.stats(target_rows=tuple(int(n) for n in target))
+        return exchange_table(operation, part, RangeRoute(starts, stops, stats.variable_row_bytes), stats)
 
     return run_operation(workspace, request, body)

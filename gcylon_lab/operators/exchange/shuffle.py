@@ -58,6 +58,6 @@ def shuffle(
     def body(operation: Operation) -> Part:
         route = HashRoute(keys, operation.size, keep_order=keep_order)
         partitioning = Partitioning(tuple(keys), operation.size)
-        return exchange_table(operation, part, route, operation.shapes(), partitioning)
+        return exchange_table(operation, part, route, operation.stats(), partitioning)
 
     return run_operation(workspace, request, body)

@@ -14,7 +14,7 @@ from ...engine.exec.local_executor import PIECES_IN_LIMIT
 from ...engine.plan.estimate import (
     estimate_exchange,
     limits_of,
-    shapes_ahead,
+    stats_ahead,
     target_rows,
     what_is_evicted,
 )
@@ -96,7 +96,7 @@ def estimate_together(
     if are_together(infos, on):
         return _where_they_are(verb, infos, config, strategy, making)
     plan = estimate_exchange("shuffle", infos, config, strategy=strategy, on=on)
-    after = shapes_ahead("shuffle", infos, config, strategy)[1]
+    after = stats_ahead("shuffle", infos, config, strategy)[1]
     rows, sizes = spread_evenly(infos)
     may_stage, kind = _may_stage(infos, config), _kind(infos, config)
 
@@ -119,7 +119,7 @@ def estimate_together(
         for one in plan.alternatives
     ]
     plan = replace(
-        plan, verb=verb, notes=what_is_evicted(shapes_ahead("shuffle", before, config, strategy)[0], after),
+        plan, verb=verb, notes=what_is_evicted(stats_ahead("shuffle", before, config, strategy)[0], after),
         predicted_peaks=peaks, predicted_peak_bytes=max(peaks), alternatives=tuple(others),
     )  # fmt: skip
     return plan, made

@@ -213,8 +213,8 @@ def _one_row(operation: Operation, part: Part, wanted: Sequence[Aggregation]) ->
     partial, _ = grouping.fold(rows, 1.0, using_up=False)
     step = Step(operation, partial, "allgather")
     stops = np.full(operation.size, partial.rows, dtype=np.int64)
-    shapes = step.shapes()
-    everyone = exchange_table(step, partial, RangeRoute(np.zeros_like(stops), stops, shapes.variable_row_bytes), shapes)
+    stats = step.stats()
+    everyone = exchange_table(step, partial, RangeRoute(np.zeros_like(stops), stops, stats.variable_row_bytes), stats)
     work.forget(partial)
     merge = steps.merge if steps.merge is not None else steps.partial
     result = work.new_part(grouping.result_schema)

@@ -91,12 +91,12 @@ def plan_distribution(
     shuffled_bytes = sum(sum(s.nbytes) for s in (left, right) if s.name in shuffle.moved) * (size - 1) // size
     if best is None:
         return shuffle
-    moved_bytes, index_bytes, meeting = best
+    moved_bytes, index_bytes, distribution = best
     sent = f"sending it to all ranks moves {format_bytes(moved_bytes)}, and indexes {format_bytes(index_bytes)} more"
     if moved_bytes + index_bytes < shuffled_bytes:
-        reason = f"{meeting.reason}: {sent}; shuffling would move {format_bytes(shuffled_bytes)}"
-        return JoinDistribution(meeting.kind, meeting.moved, (), (), reason)
-    reason = f"{shuffle.reason}: that moves {format_bytes(shuffled_bytes)} (the {meeting.moved[0]} side: {sent})"
+        reason = f"{distribution.reason}: {sent}; shuffling would move {format_bytes(shuffled_bytes)}"
+        return JoinDistribution(distribution.kind, distribution.moved, (), (), reason)
+    reason = f"{shuffle.reason}: that moves {format_bytes(shuffled_bytes)} (the {distribution.moved[0]} side: {sent})"
     return JoinDistribution("shuffle", shuffle.moved, shuffle.left_keys, shuffle.right_keys, reason)
 
 
@@ -147,10 +147,10 @@ def _crossing(left: Side, right: Side, size: int) -> JoinDistribution:
     return JoinDistribution("broadcast", (small.name,), (), (), reason)
 
 
-def build_side(spec: JoinSpec, meeting: JoinDistribution, left_bytes: int, right_bytes: int) -> str:
+def build_side(spec: JoinSpec, distribution: JoinDistribution, left_bytes: int, right_bytes: int) -> str:
     """The side that is indexed, while the other is looked up in it piece by piece."""
-    if meeting.kind == "broadcast":
-        return meeting.moved[0]
+    if distribution.kind == "broadcast":
+        return distribution.moved[0]
     # The side of which all rows are kept is better looked up: its rows without a partner are known at once.
     weight = {"left": 2.0, "right": 0.5, "semi": 2.0, "anti": 2.0}.get(spec.how, 1.0)
     return "left" if left_bytes * weight < right_bytes else "right"
@@ -168,7 +168,7 @@ def kept_sides(spec: JoinSpec) -> tuple[str, ...]:
     return {"left": ("left",), "right": ("right",), "outer": SIDES}.get(spec.how, ())
 
 
-def may_split(spec: JoinSpec, meeting: JoinDistribution, strategy: str, *, staged: bool) -> bool:
+def may_split(spec: JoinSpec, distribution: JoinDistribution, strategy: str, *, staged: bool) -> bool:
     """Whether a join may go through its tables in several passes.
 
     Parameters
@@ -180,7 +180,7 @@ def may_split(spec: JoinSpec, meeting: JoinDistribution, strategy: str, *, stage
     staged : bool
         Whether rows of a table are below the device tier, which each pass would read back.
     """
-    return spec.how != "cross" and meeting.kind != "broadcast" and strategy in ("auto", "chunked") and not staged
+    return spec.how != "cross" and distribution.kind != "broadcast" and strategy in ("auto", "chunked") and not staged
 
 
 def choose_strategy(asked: str, exchanged: Sequence[str], *, fits: bool) -> tuple[str, str]:
@@ -203,7 +203,7 @@ def choose_strategy(asked: str, exchanged: Sequence[str], *, fits: bool) -> tupl
 
 
 def result_partitioning(
-    columns: JoinColumns, meeting: JoinDistribution, stays: Partitioning | None, size: int
+    columns: JoinColumns, distribution: JoinDistribution, stays: Partitioning | None, size: int
 ) -> Partitioning | None:
     """How the result is spread over ranks, as far as it is known.
 
@@ -216,12 +216,12 @@ def result_partitioning(
     size : int
     """
     how = columns.spec.how
-    if meeting.kind == "broadcast":
-        side = "left" if meeting.moved[0] == "right" else "right"
+    if distribution.kind == "broadcast":
+        side = "left" if distribution.moved[0] == "right" else "right"
         keys: tuple[Label, ...] = () if stays is None or stays.size != size else tuple(stays.keys)
     else:
         side = "right" if how == "right" else "left"
-        keys = meeting.keys(side)
+        keys = distribution.keys(side)
     names = {(o.left if side == "left" else o.right): o for o in columns.outputs if o.side in (side, "key")}
     if not keys or any(key not in names for key in keys):
         return None

@@ -68,23 +68,23 @@ def _estimated(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, 
     limits = [config.limit_bytes(i["ceiling_bytes"], i["free_at_start_bytes"]) for i in left]
     index_row_bytes = left[0]["index_row_bytes"]
     sides = {"left": _side("left", spec.left_on, left), "right": _side("right", spec.right_on, right)}
-    meeting = plan_distribution(spec, sides["left"], sides["right"], limits, index_row_bytes)
-    build = build_side(spec, meeting, sum(sides["left"].nbytes), sum(sides["right"].nbytes))
+    distribution = plan_distribution(spec, sides["left"], sides["right"], limits, index_row_bytes)
+    build = build_side(spec, distribution, sum(sides["left"].nbytes), sum(sides["right"].nbytes))
     costs = _costs(spec, left, right, config, min(limits))
     sizes = _sizes(left, right, limits, config)
     may_stage = config.may_stage(pinned_tier=False) and not left[0].get("pinned_tier", False)
-    memory = join_memory(spec, meeting, build, sizes, costs, strategy, instead=may_stage and strategy == "auto")
-    notes = (f"{meeting.kind} join: {meeting.reason}", *memory.notes)
+    memory = join_memory(spec, distribution, build, sizes, costs, strategy, instead=may_stage and strategy == "auto")
+    notes = (f"{distribution.kind} join: {distribution.reason}", *memory.notes)
     if memory.passes > 1:
         return _in_passes(memory, costs, sizes, notes), memory
-    plans = [_exchange(meeting, name, left, right, config, strategy) for name in meeting.moved]
+    plans = [_exchange(distribution, name, left, right, config, strategy) for name in distribution.moved]
     results = [int(memory.result_bytes / len(limits))] * len(limits)
     if memory.passes:
         peaks = [int(n) for n in memory.peaks]
     else:
-        peaks = _peaks(meeting, build, sides, costs.index_row_bytes, results, sizes[:, 5].tolist())
+        peaks = _peaks(distribution, build, sides, costs.index_row_bytes, results, sizes[:, 5].tolist())
     if strategy == "staged":  # nothing that is exchanged or made is held: an index, a piece, and a block of the result
-        used, share = sizes[:, 5], 1 if meeting.kind == "broadcast" else len(limits)
+        used, share = sizes[:, 5], 1 if distribution.kind == "broadcast" else len(limits)
         index = np.full(len(limits), costs.index_row_bytes * sum(sides[build].rows) / share)
         probe = sizes[:, 1 if build == "right" else 3].astype(np.float64)
         room = np.maximum(sizes[:, 4] - used - index, 0.0)
@@ -178,20 +178,20 @@ def _side(name: str, keys: tuple[Any, ...], infos: Infos) -> Side:
 
 
 def _exchange(
-    meeting: JoinDistribution, name: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str
+    distribution: JoinDistribution, name: str, left: Infos, right: Infos, config: GcylonConfig, strategy: str
 ) -> Plan:
     """The plan of an exchange of one side; the right one stays where it is until it has been exchanged itself."""
     infos = left if name == "left" else right
-    held = strategy in ("direct", "chunked") and name == "left" == meeting.moved[0]
+    held = strategy in ("direct", "chunked") and name == "left" == distribution.moved[0]
     beside = [i["tiers"]["device"] for i in right] if held else []
-    if meeting.kind == "broadcast":
+    if distribution.kind == "broadcast":
         return estimate_exchange("allgather", infos, config, strategy=strategy, beside=beside)
-    keys: Any = [*meeting.keys(name)]
+    keys: Any = [*distribution.keys(name)]
     return estimate_exchange("shuffle", infos, config, strategy=strategy, on=keys, beside=beside)
 
 
 def _peaks(
-    meeting: JoinDistribution,
+    distribution: JoinDistribution,
     build: str,
     sides: dict[str, Side],
     index_row_bytes: float,
@@ -199,9 +199,9 @@ def _peaks(
     used: list[int],
 ) -> list[int]:
     """In use on each rank once the result is made: tables of before, what was exchanged, the index, the result."""
-    share = 1 if meeting.kind == "broadcast" else len(used)
+    share = 1 if distribution.kind == "broadcast" else len(used)
     index = int(index_row_bytes * sum(sides[build].rows)) // share
-    moved = sum(sum(sides[name].nbytes) // share for name in meeting.moved)
+    moved = sum(sum(sides[name].nbytes) // share for name in distribution.moved)
     return [here + moved + index + result for here, result in zip(used, results, strict=True)]
 
 

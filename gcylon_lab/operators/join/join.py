@@ -109,21 +109,23 @@ class _Join:
     def run(self) -> Part:
         columns = self._agree()
         self._begin()
-        meeting = self._decide()
+        distribution = self._decide()
         local = LocalJoin(self.work, columns, self.build, self.schemas)
-        self._predict(local, meeting)
+        self._predict(local, distribution)
         if self.spec.how == "cross":
-            refuse_too_large(self.operation, self.limits, crossed_bytes(meeting.moved, self.sizes, local.result.schema))
-        first = self._passes(local, meeting) if self.memory.passes > 1 else 0
+            refuse_too_large(
+                self.operation, self.limits, crossed_bytes(distribution.moved, self.sizes, local.result.schema)
+            )
+        first = self._passes(local, distribution) if self.memory.passes > 1 else 0
         if first is not None:
-            self._at_once(local, meeting, first)
-        return self._finish(local, meeting)
+            self._at_once(local, distribution, first)
+        return self._finish(local, distribution)
 
-    def _at_once(self, local: LocalJoin, meeting: JoinDistribution, first: int) -> None:
+    def _at_once(self, local: LocalJoin, distribution: JoinDistribution, first: int) -> None:
         """Join all that passes have left, from a bucket on: staged where it does not fit."""
-        self._move(meeting, first)
+        self._move(distribution, first)
         buckets = self._buckets(local)
-        self._validate(local, meeting, self.parts)
+        self._validate(local, distribution, self.parts)
         self._produce(local, buckets)
 
     def _begin(self) -> None:
@@ -166,11 +168,11 @@ class _Join:
             for place, (name, keys) in enumerate((("left", self.spec.left_on), ("right", self.spec.right_on)))
         ]  # fmt: skip
         index_row_bytes = self.workspace.backend.index_row_bytes(self.schemas["right"].select(self.spec.right_on))
-        meeting = plan_distribution(self.spec, sides[0], sides[1], self.limits.tolist(), index_row_bytes)
+        distribution = plan_distribution(self.spec, sides[0], sides[1], self.limits.tolist(), index_row_bytes)
         self.stays = {name: self.parts[name].partitioning for name in self.parts}
-        self.operation.notes.append(f"{meeting.kind} join: {meeting.reason}")
-        self.build = build_side(self.spec, meeting, int(answers[:, 0].sum()), int(answers[:, 2].sum()))
-        return meeting
+        self.operation.notes.append(f"{distribution.kind} join: {distribution.reason}")
+        self.build = build_side(self.spec, distribution, int(answers[:, 0].sum()), int(answers[:, 2].sum()))
+        return distribution
 
     def _sizes(self) -> Int64s:
         """Collective: all ranks call it. Sizes of both sides, and the memory of each rank."""
@@ -183,7 +185,7 @@ class _Join:
         apart = (part.nbytes * (len(part.chunks) > 1) for part in (left, right))
         return self.operation.agree(AgreementKind.COUNT, (*numbers, *apart))
 
-    def _predict(self, local: LocalJoin, meeting: JoinDistribution) -> None:
+    def _predict(self, local: LocalJoin, distribution: JoinDistribution) -> None:
         """Whether all can be joined at once in memory, or in how many passes: the same on all ranks."""
         nbytes, rows, other_bytes, other_rows = (int(n) for n in self.sizes[:, :4].sum(axis=0))
         self.costs = local.costs(nbytes, rows, other_bytes, other_rows, int(self.limits.min()))
@@ -191,24 +193,30 @@ class _Join:
         may_stage = operation.may_stage and not self.workspace.backend.on_gpu  # where what it costs was measured
         strategy = operation.request.strategy
         self.memory = join_memory(
-            self.spec, meeting, self.build, self.sizes, self.costs, strategy, instead=may_stage and strategy == "auto"
+            self.spec,
+            distribution,
+            self.build,
+            self.sizes,
+            self.costs,
+            strategy,
+            instead=may_stage and strategy == "auto",
         )
         operation.notes += self.memory.notes
         if not operation.stages:  # then all of it has to be there at once
-            answers = operation.agree(AgreementKind.COUNT, (self._held_bytes(local, meeting),))
+            answers = operation.agree(AgreementKind.COUNT, (self._held_bytes(local, distribution),))
             operation.at_least = int(answers[:, 0].max())
 
-    def _held_bytes(self, local: LocalJoin, meeting: JoinDistribution) -> int:
+    def _held_bytes(self, local: LocalJoin, distribution: JoinDistribution) -> int:
         """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
         here, size = self.sizes[self.operation.rank], self.size
         used = int(here[5] - here[6] + here[7])  # what is staged now would be held
         # Before the rows meet nobody knows how many partners they have: twice as many as is likely.
         total, row_bytes = 2 * int(self.memory.result_bytes), self.costs.out_row_bytes
         result, received, sending = likely_most(total // size, row_bytes, total), 0, 0
-        for name in meeting.moved:
+        for name in distribution.moved:
             part, place = self.parts[name], 0 if name == "left" else 2
             every, count = int(self.sizes[:, place].sum()), int(self.sizes[:, place + 1].sum())
-            everywhere = meeting.kind == "broadcast"
+            everywhere = distribution.kind == "broadcast"
             received += every if everywhere else likely_most(every // size, every / max(count, 1), every)
             variable = max(0, part.nbytes - part.rows * part.schema.row_bytes)
             scratch = self.workspace.backend.partition_scratch_bytes(part.rows, size)
@@ -217,11 +225,11 @@ class _Join:
         enough = local.enough(self.parts["left"], self.parts["right"], result, rows, beside)
         return max(enough, beside + sending) * (_UNEVEN + 1) // _UNEVEN
 
-    def _passes(self, local: LocalJoin, meeting: JoinDistribution) -> int | None:
+    def _passes(self, local: LocalJoin, distribution: JoinDistribution) -> int | None:
         """Join in passes; the bucket from which on that does not fit, None where all did."""
         operation, work = self.operation, self.work
         make_room_for_passes(operation, self.memory, self.sizes)
-        keys = {name: meeting.keys(name) for name in self.parts}
+        keys = {name: distribution.keys(name) for name in self.parts}
         exchange = PartitionExchange(operation, self.parts, keys, self.limits, scatters=self.costs.scatters)
         if not exchange.learn(self.costs.chunk_bytes):
             return 0
@@ -234,7 +242,7 @@ class _Join:
             if passes.done < 2:
                 operation.record.predicted_peak_bytes = 0  # the first pass tells more, and its peak is in these
                 self._record("chunked", IN_PASSES, passes.results, passes.peaks, passes.passes)
-            before, first = first, passes.step(first, lambda parts: self._validate(local, meeting, parts))
+            before, first = first, passes.step(first, lambda parts: self._validate(local, distribution, parts))
             if first == before:
                 break
         if first == exchange.buckets:  # and nothing else follows: what is brought to other dtypes stays in memory too
@@ -248,11 +256,11 @@ class _Join:
         self.exchange, local.apart = exchange, self.size * exchange.buckets
         return first
 
-    def _move(self, meeting: JoinDistribution, first: int) -> None:
+    def _move(self, distribution: JoinDistribution, first: int) -> None:
         """Bring rows to where they meet: all that is left of both sides."""
         if self.exchange is None:
-            for name in meeting.moved:
-                self.parts[name] = self._moved(self.parts[name], meeting.kind, meeting.keys(name))
+            for name in distribution.moved:
+                self.parts[name] = self._moved(self.parts[name], distribution.kind, distribution.keys(name))
             return
         for name in self.parts:
             part, strategy = self.exchange.rest(name, first)
@@ -264,15 +272,15 @@ class _Join:
         """Exchange one side; what it comes to is evicted for the work that follows."""
         if kind == "shuffle":
             step, names = Step(self.operation, part), cast("list[str]", list(keys))
-            shapes = step.shapes()
+            stats = step.stats()
             route = HashRoute(names, self.size, keep_order=False)
-            result = exchange_table(step, part, route, shapes, Partitioning(tuple(names), self.size))
+            result = exchange_table(step, part, route, stats, Partitioning(tuple(names), self.size))
         else:
             step = Step(self.operation, part, "allgather")
-            shapes = step.shapes()
+            stats = step.stats()
             everywhere = np.full(self.size, part.rows, dtype=np.int64)
-            to_all = RangeRoute(np.zeros_like(everywhere), everywhere, shapes.variable_row_bytes)
-            result = exchange_table(step, part, to_all, shapes)
+            to_all = RangeRoute(np.zeros_like(everywhere), everywhere, stats.variable_row_bytes)
+            result = exchange_table(step, part, to_all, stats)
         step.done()
         if step.plan is not None:
             self.exchanged.append(step.plan.strategy)
@@ -316,7 +324,7 @@ class _Join:
             workspace.make_room(min(limit, needed + spare), limit, inputs, with_views=True)
         workspace.spill.flush()
 
-    def _validate(self, local: LocalJoin, meeting: JoinDistribution, parts: Mapping[str, Part]) -> None:
+    def _validate(self, local: LocalJoin, distribution: JoinDistribution, parts: Mapping[str, Part]) -> None:
         """Keys that should be distinct and are not are an error on all ranks."""
         sides = self.spec.unique_sides
         if not sides:
@@ -327,7 +335,7 @@ class _Join:
                 found[place] = local.duplicates(parts[side], side)
         answers = self.operation.agree(AgreementKind.COUNT, found)
         for place, side in enumerate(("left", "right")):
-            everywhere = meeting.kind == "broadcast" and side in meeting.moved
+            everywhere = distribution.kind == "broadcast" and side in distribution.moved
             total = int(answers[:, place].max() if everywhere else answers[:, place].sum())
             if total:
                 keys = local.keys[side]
@@ -472,7 +480,7 @@ class _Join:
 
     # ---- the end
 
-    def _finish(self, local: LocalJoin, meeting: JoinDistribution) -> Part:
+    def _finish(self, local: LocalJoin, distribution: JoinDistribution) -> Part:
         """Agree on dtypes, which depend on whether a row is missing anywhere."""
         operation, made = self.operation, local.result
         numbers = (local.missing["left"], local.missing["right"], made.staged_bytes > 0)
@@ -484,7 +492,7 @@ class _Join:
             operation.plan = replace(operation.plan, strategy="staged")
         schema = local.columns.schema(missing_left, missing_right)
         stays = None
-        if meeting.kind == "broadcast":
-            stays = self.stays["left" if meeting.moved[0] == "right" else "right"]
-        spread = result_partitioning(local.columns, meeting, stays, self.size)
+        if distribution.kind == "broadcast":
+            stays = self.stays["left" if distribution.moved[0] == "right" else "right"]
+        spread = result_partitioning(local.columns, distribution, stays, self.size)
         return Part(self.workspace, schema, of_one_schema(self.work, made, schema), spread)

@@ -58,7 +58,7 @@ class JoinMemory:
 
 def join_memory(
     spec: JoinSpec,
-    meeting: JoinDistribution,
+    distribution: JoinDistribution,
     build: str,
     sizes: Int64s,
     costs: JoinCosts,
@@ -89,14 +89,14 @@ def join_memory(
     result = expected_rows(spec, totals["left"], totals["right"]) * costs.out_row_bytes
     limits, used, beside = sizes[:, 4:7].astype(np.float64).T
     ids = kept_ids_bytes(rows.values(), scatters=costs.scatters)
-    everywhere = meeting.kind == "broadcast"
-    at_once = even_sizes(rows, nbytes, build, meeting.moved, result, everywhere=everywhere)
+    everywhere = distribution.kind == "broadcast"
+    at_once = even_sizes(rows, nbytes, build, distribution.moved, result, everywhere=everywhere)
     both = even_sizes(rows, nbytes, build, ("left", "right"), result, everywhere=False)
-    joined = sizes[:, 8 if build == "left" else 9] * (costs.hashes_anew and build not in meeting.moved)
+    joined = sizes[:, 8 if build == "left" else 9] * (costs.hashes_anew and build not in distribution.moved)
     indexing = replace(costs, index_row_bytes=costs.index_row_bytes + joined.sum() / max(totals[build], 1))
     index = at_once.build_rows[0] * indexing.index_row_bytes
     needed = used - beside + at_once.received[0] + at_once.results[0] + free_for(index, limits)
-    splits = may_split(spec, meeting, strategy, staged=bool(sizes[:, 7].any()))
+    splits = may_split(spec, distribution, strategy, staged=bool(sizes[:, 7].any()))
     notes: tuple[str, ...] = ()
     for less in (0.0 * beside, beside):
         once = next_pass(at_once, indexing, used - less, limits, 0)

@@ -172,7 +172,7 @@ class PartitionExchange:
         where it does not fit; the part and the strategy."""
         side = self._sides[name]
         side.route.choose(first, self.buckets)
-        result = exchange_table(side.step, side.part, side.route, side.step.shapes())
+        result = exchange_table(side.step, side.part, side.route, side.step.stats())
         return result, "staged" if side.step.plan is None else side.step.plan.strategy
 
     def drop(self) -> None:

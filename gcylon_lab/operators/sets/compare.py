@@ -118,8 +118,8 @@ def _cut_alike(operation: Operation, right: Part, sides: Sides) -> Part:
     first = int(there[: operation.rank].sum())
     starts, stops = (np.clip(edge - first, 0, right.rows) for edge in (edges[:-1], edges[1:]))
     step = Step(operation, right, "repartition")
-    shapes = step.shapes(target_rows=tuple(int(n) for n in target))
-    return exchange_table(step, right, RangeRoute(starts, stops, shapes.variable_row_bytes), shapes)
+    stats = step.stats(target_rows=tuple(int(n) for n in target))
+    return exchange_table(step, right, RangeRoute(starts, stops, stats.variable_row_bytes), stats)
 
 
 def _in_order(operation: Operation, left: Part, right: Part, schema: Schema, sides: Sides) -> str:

@@ -206,9 +206,9 @@ def _in_global_order(operation: Operation, parts: Sequence[Part], schema: Schema
         first = int(there[:rank].sum())
         starts, stops = (np.clip(cut - first, 0, part.rows) for cut in (cuts[:-1], cuts[1:]))
         step = Step(operation, _shown(work, part, schema), "repartition")
-        shapes = step.shapes(target_rows=tuple(int(b - a) for a, b in pairwise(cuts.tolist())))
-        route = RangeRoute(starts, stops, shapes.variable_row_bytes)
-        made.append(work.adopt(exchange_table(step, step.request.part, route, shapes)))
+        stats = step.stats(target_rows=tuple(int(b - a) for a, b in pairwise(cuts.tolist())))
+        route = RangeRoute(starts, stops, stats.variable_row_bytes)
+        made.append(work.adopt(exchange_table(step, step.request.part, route, stats)))
         step.done()
         assert operation.plan is not None
         plans.append(operation.plan)

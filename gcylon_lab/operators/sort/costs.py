@@ -40,21 +40,21 @@ class SortCosts(Costs):
 
     Parameters
     ----------
-    shapes : TableStats
+    stats : TableStats
     strategy : str
         direct, chunked or staged.
     results : tuple of int, optional
         Bytes that arrive on each rank, where they have been counted.
     """
 
-    def __init__(self, shapes: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> None:
-        super().__init__(replace(shapes, verb="shuffle"), strategy)
-        self._on_gpu = shapes.fast_chunk_bytes > FAST_CHUNK_BYTES
+    def __init__(self, stats: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> None:
+        super().__init__(replace(stats, verb="shuffle"), strategy)
+        self._on_gpu = stats.fast_chunk_bytes > FAST_CHUNK_BYTES
         self._presorts = not self._on_gpu
         self._copies = self._copies or self._presorts
-        free = [limit - used for limit, used in zip(shapes.limits, shapes.used, strict=True)]
+        free = [limit - used for limit, used in zip(stats.limits, stats.used, strict=True)]
         self._sorting = np.array(
-            [self._sorting_bytes(*both) for both in zip(results or expected_results(shapes), free, strict=True)]
+            [self._sorting_bytes(*both) for both in zip(results or expected_results(stats), free, strict=True)]
         )
 
     def _work(self, chunk_rows: int, longer: Numbers | float = 0.0) -> Numbers:
@@ -96,19 +96,19 @@ class SortCosts(Costs):
 
     def _sorting_bytes(self, result: int, free: int) -> float:
         """Of sorting what has arrived: beside the result where that is on the device, else all there is."""
-        rows = sum(self._shapes.rows) / self._shapes.size  # splitters cut rows evenly, of whatever length
-        variable = max(0.0, result - rows * self._shapes.fixed_row_bytes)
+        rows = sum(self._stats.rows) / self._stats.size  # splitters cut rows evenly, of whatever length
+        variable = max(0.0, result - rows * self._stats.fixed_row_bytes)
         sorting = max(
             self._order_bytes(rows, variable), rows * (ORDER_BYTES + _COLUMN_BYTES), rows * ORDER_BYTES + 2 * variable
         )
         if not self._staged:  # on GPUs text arrives in pieces, which are joined first
             return sorting + (result if self._on_gpu and variable else 0)
         # Rows of fixed columns are read straight into one array a column, where parts of what is staged can be read.
-        joining = result + (max(result, sorting) if self._on_gpu or self._shapes.variable_row_bytes else sorting)
+        joining = result + (max(result, sorting) if self._on_gpu or self._stats.variable_row_bytes else sorting)
         if joining <= free:
             return joining
-        buckets, looked = bucket_count(int(joining), int(free)), sum(sample_rows(self._shapes)) / self._shapes.size
-        if not self._on_gpu and fan_out(buckets, variable=self._shapes.variable_row_bytes > 0) < buckets:
+        buckets, looked = bucket_count(int(joining), int(free)), sum(sample_rows(self._stats)) / self._stats.size
+        if not self._on_gpu and fan_out(buckets, variable=self._stats.variable_row_bytes > 0) < buckets:
             looked = SAMPLED * buckets
         return max(min(max(free * RUN_SHARE, largest_bucket(joining, 1 / buckets, looked)), free * ALL_SHARE), 0.0)
 
@@ -122,17 +122,17 @@ def largest_bucket(joining_bytes: float, share: float, looked_at: float) -> floa
     return float(joining_bytes * share * (1 + more))
 
 
-def sample_rows(shapes: TableStats) -> list[int]:
+def sample_rows(stats: TableStats) -> list[int]:
     """How many rows of each rank are looked at: it does not depend on strategies, so that all of them cut alike."""
-    total, size = sum(shapes.rows), shapes.size
+    total, size = sum(stats.rows), stats.size
     wanted = min(max(total // _ONE_IN, _LEAST_A_RANK * size), _MOST_A_RANK * size)
     if total:
-        table_row = max(1.0, sum(shapes.nbytes) / total)
+        table_row = max(1.0, sum(stats.nbytes) / total)
         a_row = 2 * table_row + sort_scratch_bytes(_SAMPLED, int(_SAMPLED * table_row)) / _SAMPLED
-        most = min(_MOST_BYTES_A_RANK * size / table_row, _SHARE * min(shapes.limits) / a_row)
+        most = min(_MOST_BYTES_A_RANK * size / table_row, _SHARE * min(stats.limits) / a_row)
         wanted = min(wanted, max(int(most), 8 * size))
     wanted = min(wanted, total)
-    return [-(-wanted * n // total) if total else 0 for n in shapes.rows]
+    return [-(-wanted * n // total) if total else 0 for n in stats.rows]
 
 
 def bucket_count(sorting_bytes: int, free_bytes: int) -> int:

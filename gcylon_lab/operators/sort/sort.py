@@ -99,11 +99,11 @@ def _check_arguments(names: Sequence[Label], directions: Sequence[bool], na_posi
 
 def _sort(operation: Operation, part: Part, keys: Sequence[SortKey]) -> Part:
     workspace = operation.workspace
-    shapes = operation.shapes()
-    operation.make_plan(shapes)  # what does not fit is refused before rows are read
-    splitters = find_splitters(operation, part, keys, shapes)
-    route = SortRoute(keys, splitters, sum(shapes.rows[: operation.rank]), operation.size)
-    arrived = exchange_table(operation, part, route, shapes)
+    stats = operation.stats()
+    operation.make_plan(stats)  # what does not fit is refused before rows are read
+    splitters = find_splitters(operation, part, keys, stats)
+    route = SortRoute(keys, splitters, sum(stats.rows[: operation.rank]), operation.size)
+    arrived = exchange_table(operation, part, route, stats)
     route.forget()
     sorter = Sorter(workspace, operation.schema, keys)
     may_stage = operation.request.strategy == "auto" and operation.may_stage

@@ -65,7 +65,7 @@ def sample_positions(rank: int, rows: int, count: int) -> Int64s:
     return edges[:-1] + (within * np.diff(edges)).astype(np.int64)
 
 
-def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], shapes: TableStats) -> Splitters:
+def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], stats: TableStats) -> Splitters:
     """Collective: all ranks call it. Share a sample of the keys, and cut it into equal shares.
 
     Parameters
@@ -75,7 +75,7 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
     part : Part
         The rows of this rank.
     keys : sequence of SortKey
-    shapes : TableStats
+    stats : TableStats
         As all ranks know them.
 
     Raises
@@ -85,7 +85,7 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
     """
     workspace, rank, size = operation.workspace, operation.rank, operation.size
     schema = operation.schema.select([key.name for key in keys])
-    counts = sample_rows(shapes)
+    counts = sample_rows(stats)
     with span("sample", "algorithm"):
         rows = sample_positions(rank, part.rows, counts[rank])
         mine = take_sample(workspace, part.chunks, schema, rows)
@@ -101,9 +101,9 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], sh
             parts = [_unpacked(schema, count, text) for count, text in zip(counts, texts, strict=True)]
             every = concat_columns(parts)
             order = sort_order(every, keys)
-            bases = np.concatenate(([0], np.cumsum(shapes.rows)[:-1]))
+            bases = np.concatenate(([0], np.cumsum(stats.rows)[:-1]))
             positions = np.concatenate(
-                [bases[r] + sample_positions(r, shapes.rows[r], counts[r]) for r in range(size)]
+                [bases[r] + sample_positions(r, stats.rows[r], counts[r]) for r in range(size)]
             ).astype(np.int64)
             edges = len(order) * np.arange(1, size) // size
             chosen = order[edges] if len(order) else order

@@ -125,7 +125,7 @@ def test_keys_and_positions_are_put_down_in_large_chunks(monkeypatch: pytest.Mon
         stage(self, part, data, *claims)
 
     monkeypatch.setattr(LocalExecutor, "_stage", counted)
-    monkeypatch.setattr("test_survivors.TIGHT", GcylonConfig(gpu_memory_limit="4 MiB"))
+    monkeypatch.setattr("test_late_materialization.TIGHT", GcylonConfig(gpu_memory_limit="4 MiB"))
     rng = np.random.default_rng(1)
     frame = pd.DataFrame({"k": rng.integers(0, 10**9, 600_000), **dict.fromkeys("abcd", 1.5)})
     (result,) = World("threads", 1).run(on_ranks, Drop("k"), [frame])

@@ -156,7 +156,7 @@ def test_a_process_that_ends_ends_it_too() -> None:
     code = f"""
 import atexit, sys, time
 sys.path.insert(0, {str(__file__).rsplit("/", 1)[0]!r})
-from test_ahead import GIB, PinnedPrefetch, PinnedPool, SlowMemory
+from test_pinned_prefetch import GIB, PinnedPrefetch, PinnedPool, SlowMemory
 memory = SlowMemory(delay_s=0.05)
 atexit.register(lambda: print("inside", memory.inside, "running", ahead.running))
 ahead = PinnedPrefetch(PinnedPool(64 * GIB, memory=memory), 64 * GIB)
