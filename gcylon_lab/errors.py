@@ -126,7 +126,7 @@ class RanksDisagree(GcylonError):
 
 
 class RankError(GcylonError):
-    """An unforeseen exception on one rank, told to all.
+    """An unexpected exception on one rank, told to all.
 
     ``numbers`` holds type_name and traceback of the original.
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -93,6 +94,19 @@ def test_a_file_is_one_thing_and_named_for_it(path):
     assert len(path.read_text().splitlines()) <= 700
     assert path.stem not in {"utils", "helpers", "common", "misc"}
     assert ast.get_docstring(ast.parse(path.read_text())), "a module says in one line what it is for"
+
+
+# Names that stood for what the field has a word for; `gcylon_lab/ARCHITECTURE.md` has the words.
+_FORMER_WORDS = re.compile(
+    r"foresee|foresight|GivingWay|giving_way|gave_way|survivors|lookout|Lookout|Stranded|Vigil|Keeper|LocalWork|KeptSink"
+    r"|PlacedSink|StagedSink|WrittenSink|PassJoin|plan_meeting|VoteKind|Outgoing|Arrivals|LowerTiers|LowerFile|PinnedAhead"
+    r"|limit_that_does|spoken_name|Neighbourhood|Thinner|under_way\b|\bvotes? of\b"
+)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_one_word_for_each_thing(path):
+    assert not _FORMER_WORDS.findall(path.read_text())
 
 
 @pytest.mark.parametrize("folder", sorted({str(path.parent.relative_to(PACKAGE)) for path in MODULES}))

@@ -254,7 +254,7 @@ def _share(share: float | None) -> str:
 
 
 def _planned(predicted_bytes: int) -> str:
-    """What reads files, or looks at each row alone, foresees no peak: it holds what fits."""
+    """What reads files, or looks at each row alone, predicts no peak: it holds what fits."""
     return format_bytes(predicted_bytes) if predicted_bytes else "-"
 
 

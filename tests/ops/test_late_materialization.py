@@ -142,7 +142,7 @@ def test_keys_are_free_as_soon_as_their_positions_are_marked(
     """Where rows with equal keys are together already, positions are read where their keys are."""
     world, frame = World("threads", size), wide(keys)
     frame["k"] = pd.Series([f"a key of some length, and its number {n:010}" for n in frame["k"].tolist()], dtype="str")
-    use_up = late_materialization._Marks.use_up
+    use_up = late_materialization._RowBitmap.use_up
 
     def watched(self: Any, where: Any, name: Any) -> None:
         budget, rows = current().budget, where.rows
@@ -151,7 +151,7 @@ def test_keys_are_free_as_soon_as_their_positions_are_marked(
         seen.append((rows, held, before - budget.used_bytes))
 
     seen: list[tuple[int, int, int]] = []
-    monkeypatch.setattr(late_materialization._Marks, "use_up", watched)
+    monkeypatch.setattr(late_materialization._RowBitmap, "use_up", watched)
     results = world.run(on_ranks, Drop("k", by="k"), cut(frame, size))
     assert_same_rows(together(results), frame.drop_duplicates("k"), ["g"])
     check_clean(results)

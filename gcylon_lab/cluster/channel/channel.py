@@ -97,7 +97,7 @@ class Channel:
         client._registration_callbacks.append(self._on_registration)
         client.send_signal = self._send_signal
         self.view = OrderedView(client, self)
-        self._lookout = StallDetector(
+        self._stalls = StallDetector(
             lambda: self.control.states(1.0),
             self.is_busy,
             self._free_stranded,
@@ -146,7 +146,7 @@ class Channel:
             try:
                 with undisturbed():
                     sent = self._send(request, function, each)
-                self._lookout.watch()
+                self._stalls.watch()
                 return self._checked(request, self._wait(sent, request.action, timeout_s), started)
             except KeyboardInterrupt as error:
                 if sent is not None:
@@ -228,7 +228,7 @@ class Channel:
         self._outstanding = [old for old in self._outstanding if not old.ready()]
         self._outstanding.append(sent)
         self._cells_ran = True
-        self._lookout.watch()
+        self._stalls.watch()
         sent.add_done_callback(self._on_done)
         for part in parts_of(sent):
             part.add_done_callback(partial(self._on_part, sent))
@@ -335,7 +335,7 @@ class Channel:
     def close(self, why: str, advice: str) -> None:
         """Stop listening to engines that leave, and looking at them; requests are then told why, and what helps."""
         self._closed_as = (why, advice)
-        self._lookout.close()
+        self._stalls.close()
         callbacks = self.client._registration_callbacks
         if self._on_registration in callbacks:
             callbacks.remove(self._on_registration)
@@ -506,7 +506,7 @@ class Channel:
             return
         self.lost[self.engine_ids.index(event["id"])] = time.monotonic()
         # Whoever does not learn it from a collective is freed by a signal.
-        self.client._io_loop.call_later(2.0, self._free_survivors)
+        self.client._io_loop.call_later(2.0, self._free_the_others)
 
     def _send_signal(self, *args: Any, **kwargs: Any) -> Any:
         """Stands in for the client's own: ``%px`` uses it when it is interrupted, and that too calls for recovery."""
@@ -514,6 +514,6 @@ class Channel:
         self._signals = type(self.client).send_signal(self.client, *args, **kwargs)
         return self._signals
 
-    def _free_survivors(self) -> None:
+    def _free_the_others(self) -> None:
         if not self.is_closed and self.client.outstanding and not self.client._closed:
             self.interrupt()

@@ -97,7 +97,7 @@ class StallDetector:
     def watch(self) -> None:
         """Work was sent: look until it is done."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="gcylon-lookout", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="gcylon-stall-detector", daemon=True)
             self._thread.start()
         self._work.set()
 

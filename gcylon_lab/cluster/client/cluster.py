@@ -369,7 +369,7 @@ class Cluster(Readers, NamesInstead):
     # --- inside ---
 
     @property
-    def _spoken_name(self) -> str:
+    def _display_name(self) -> str:
         return self.name
 
     def _give_way(self) -> None:

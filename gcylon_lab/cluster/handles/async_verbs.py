@@ -56,7 +56,7 @@ def _later(name: str, method: Callable[..., Any], owner: str) -> Callable[..., V
     def call(self: Any, *args: Any, **kwargs: Any) -> VerbFuture[Any]:
         bind(name, signature, self, *args, **kwargs)  # what does not fit is said at once
         session: Session = self._session
-        words = without_secrets(f"{self._spoken_name}.{name}({_words(args, kwargs)})")
+        words = without_secrets(f"{self._display_name}.{name}({_words(args, kwargs)})")
         return session.later(words, functools.partial(getattr(self, name), *args, **kwargs))
 
     call.__name__ = name + SUFFIX
@@ -86,5 +86,5 @@ def _words(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 def _short(value: Any) -> str:
     if type(value).__module__.partition(".")[0] in ("pandas", "numpy"):
         return f"<{type(value).__name__}>"  # showing one takes long
-    text: str = getattr(value, "_spoken_name", "") or repr(value)
+    text: str = getattr(value, "_display_name", "") or repr(value)
     return text if len(text) <= 40 else f"{text[:37]}…"

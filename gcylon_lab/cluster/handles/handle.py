@@ -260,7 +260,7 @@ class DistTable(HandleVerbs):
         return with_id(self._session, self._name, self._generation)
 
     @property
-    def _spoken_name(self) -> str:
+    def _display_name(self) -> str:
         return variable_names(self._session).get(self._name, "").partition(",")[0] or self._name
 
     def _wrap_result(self, name: str, replies: list[Reply]) -> Self:

@@ -39,8 +39,8 @@ class HandleGroupBy(GroupBy[Any]):
         return session
 
     @property
-    def _spoken_name(self) -> str:
-        return f"{self._table._spoken_name}.groupby({', '.join(map(repr, self._by))})"
+    def _display_name(self) -> str:
+        return f"{self._table._display_name}.groupby({', '.join(map(repr, self._by))})"
 
 
 class HandleVerbs(Forwarding):

@@ -14,7 +14,7 @@ from ...backends.protocol.schema import Label, Schema
 from ...errors import SpillError
 from ...memory.tiers.staging_tier import StagingFile
 from ..plan.table_stats import slices_of
-from .chunk import Chunk, Eviction, fill_together, filled, stage_slices
+from .chunk import Chunk, Eviction, stage_slices
 
 if TYPE_CHECKING:
     from .workspace import Workspace
@@ -353,9 +353,6 @@ def _joined(workspace: Workspace, chunks: list[Chunk]) -> Iterator[Data]:
 def _join(workspace: Workspace, chunks: list[Chunk], held: ExitStack) -> Data:
     size = sum(chunk.copy_bytes for chunk in chunks)
     held.enter_context(workspace.budget.reserve(size, "Joining small chunks"))
-    names = chunks[0].schema.names
-    if not workspace.backend.on_gpu and fill_together(chunks, names):
-        return filled(workspace, chunks, names)
     with ExitStack() as loaded:  # only the copy is needed afterwards
         return workspace.backend.concat(
             [chunk.data if chunk.tier == "device" else loaded.enter_context(chunk.load(workspace)) for chunk in chunks]

@@ -50,8 +50,8 @@ def estimate_distinct(
     there = opened(infos, config)
     if verb == "unique":
         used: Infos = some_columns(there, on)
-    elif isinstance(keep, str) and _finds_survivors_first(infos, config, strategy, on):
-        return _survivors(verb, there, config, strategy, on)
+    elif isinstance(keep, str) and _materializes_late(infos, config, strategy, on):
+        return _late(verb, there, config, strategy, on)
     else:
         used = there
     plan, _ = estimate_together(verb, infos, used, config, strategy, on, _making(used[0], on, counts=keep is False))
@@ -69,7 +69,7 @@ def _making(info: Mapping[str, Any], on: Sequence[Label], *, counts: bool) -> Ma
     return Making(made + more, made + more, wide + more, wide + more, info.get("grouping_row_bytes", 0))
 
 
-def _finds_survivors_first(infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> bool:
+def _materializes_late(infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> bool:
     on_gpu = infos[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES) > FAST_CHUNK_BYTES
     known = all("column_row_bytes" in info for info in infos)
     if on_gpu or not known or not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
@@ -81,7 +81,7 @@ def _finds_survivors_first(infos: Infos, config: GcylonConfig, strategy: str, on
     return any(answer[0] for answer in answers) and all(answer[1] and answer[2] for answer in answers)
 
 
-def _survivors(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> Plan:
+def _late(verb: str, infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> Plan:
     """Keys and positions are grouped, then the rows that stay are copied and sent: all, as far as it is known."""
     limits, rows = limits_of(infos, config), [i["rows"] for i in infos]
     held = [Made(max(0, limit // HELD_IN_LIMIT - i["used_bytes"]), 1) for i, limit in zip(infos, limits, strict=True)]
