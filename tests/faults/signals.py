@@ -192,7 +192,7 @@ class Soak:
 
     def __init__(self, ranks: int, seed: int, patience: float) -> None:
         self.n, self.random, self.patience = ranks, random.Random(seed), patience
-        self.name = f"signals-{os.getpid()}"
+        self.name = f"signals_{os.getpid()}"
         self.found = Found()
         self.complaints: list[str] = []
         self.start()
