@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .errors import ReadError, WriteError
 from .profiling.report import summary
+from .whole_files import create_exclusively
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,10 +46,17 @@ def copy_tutorials(folder: str | Path) -> list[Path]:
     copies = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        owner = folder.stat().st_uid
+        if hasattr(os, "geteuid") and owner not in (os.geteuid(), 0):
+            raise WriteError(
+                f"The folder {folder} for the tutorials belongs to user {owner}: what stands there may be theirs.",
+                advice="Set --dir to a folder of your own.",
+            )
         for notebook in sorted(tutorials_folder().glob("*.ipynb")):
             copies.append(folder / notebook.name)
-            if not copies[-1].exists():
-                shutil.copyfile(notebook, copies[-1])
+            if not os.path.lexists(copies[-1]):
+                with os.fdopen(create_exclusively(copies[-1], 0o644), "wb") as copy:
+                    copy.write(notebook.read_bytes())
     except OSError as error:
         message = f"The tutorials cannot be copied to {folder}: {error.strerror}."
         raise WriteError(message, advice="Set --dir to a folder that can be written.") from error
@@ -66,7 +74,7 @@ def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:
         For ``jupyter lab``.
     """
     copies = copy_tutorials(folder)
-    command = [sys.executable, "-m", "jupyterlab", f"--notebook-dir={Path(folder).resolve()}"]
+    command = [sys.executable, "-P", "-m", "jupyterlab", f"--notebook-dir={Path(folder).resolve()}"]
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
         print("You are root, so JupyterLab gets --allow-root: whoever has its address with the token is root here.")

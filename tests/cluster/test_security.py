@@ -91,9 +91,16 @@ def listening(processes: list[psutil.Process]) -> dict[psutil.Process, set[tuple
 @pytest.mark.mpi
 @pytest.mark.timeout(300)
 def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
-    runtime_dir: str, caplog: pytest.LogCaptureFixture
+    runtime_dir: str, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # A package planted in the folder in which it starts runs in no process; a module of one's own is found there.
+    (tmp_path / "gcylon_lab").mkdir()
+    (tmp_path / "gcylon_lab/__init__.py").write_text(f"open({str(tmp_path / 'planted')!r}, 'a').write('ran')")
+    (tmp_path / "of_ones_own.py").write_text("answer = 42")
+    monkeypatch.chdir(tmp_path)
     with gl.Cluster(2, name="encrypted", progress=False, security="encrypted") as lab:
+        lab.view.execute("import of_ones_own; assert of_ones_own.answer == 42", block=True)
+        assert not (tmp_path / "planted").exists()
         launcher = lab._session.launcher
         home = launcher.home
         ours = of_home(str(home))
@@ -270,8 +277,26 @@ def test_what_others_can_change_is_not_believed(runtime: Path, tmp_path: Path, m
     for act in (lambda: gl.Cluster.attach("stolen"), lambda: runtime_dirs.new_home("new"), runtime_dirs.sweep):
         with pytest.raises(ClusterError, match="is a symbolic link"):
             act()
-    # What another user could put there leads nowhere where there is none.
     root.unlink()
+    # Who owns a folder above can put another into its place, and who owns a link can lead it elsewhere.
+    (tmp_path / "moved").rename(root)
+    if os.geteuid() == 0:
+        for mode in (0o755, 0o1777):
+            os.chown(tmp_path, 54321, -1)
+            tmp_path.chmod(mode)
+            with pytest.raises(ClusterError, match=rf"{tmp_path} belongs to user 54321"):
+                gl.Cluster.attach("stolen")
+        os.chown(tmp_path, 0, -1)
+        tmp_path.chmod(0o700)
+        link = tmp_path / "link"
+        link.symlink_to(runtime)
+        os.chown(link, 54321, -1, follow_symlinks=False)
+        with monkeypatch.context() as patch:
+            patch.setenv("JUPYTER_RUNTIME_DIR", str(link))
+            with pytest.raises(ClusterError, match="is a symbolic link of user 54321"):
+                gl.Cluster.attach("stolen")
+    root.rename(tmp_path / "moved")
+    # What another user could put there leads nowhere where there is none.
     (tmp_path / "moved").rename(root)
     runtime.chmod(0o777)
     monkeypatch.setattr(runtime_dirs, "other_people", lambda: "")

@@ -70,7 +70,7 @@ def run(repeats: int, say: Callable[[str], None] = tell, *, peers: bool = True) 
         )
     contenders = {"ours": Series(tuple(_ours(repeats, say)))}
     if peers:
-        command = [sys.executable, "-m", "gcylon_lab.bench.dashboard.display_latency_dask"]
+        command = [sys.executable, "-P", "-m", "gcylon_lab.bench.dashboard.display_latency_dask"]
         with Contender("dask", command, 1, step_s=60.0 + 2 * (repeats + 1) * (HOLD_S + PAUSE_S)) as dask:
             steps = dask.step(repeats=repeats)[0]["steps"]
         contenders["dask"] = Series(tuple(first_seen(*step) for step in steps))

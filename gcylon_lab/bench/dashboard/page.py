@@ -12,12 +12,15 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from ...errors import GcylonError
 
@@ -89,8 +92,8 @@ def jupyter(folder: Path, cells: Sequence[str], *, dark: bool = False, paths: Se
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
-        f"--notebook-dir={folder / 'work'}",
+        sys.executable, "-P", "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
+        f"--notebook-dir={folder / 'work'}", "--ServerApp.port_retries=0",
     ]  # fmt: skip
     # Without a token any user of this host gets a terminal as this one; all can read a command line.
     token = secrets.token_urlsafe(24)
@@ -136,12 +139,20 @@ def _write(path: Path, content: dict[str, Any]) -> None:
     path.write_text(json.dumps(content))
 
 
+def _listens(pid: int, port: int | None) -> bool:
+    """Whether a port is a process's own."""
+    ports = psutil.Process(pid).net_connections("inet")
+    return any(one.status == psutil.CONN_LISTEN and one.laddr.port == port for one in ports)
+
+
 def _wait(url: str, process: subprocess.Popen[bytes], folder: Path) -> None:
+    """Wait until the server itself answers: another program that took the port first gets no token."""
     until = time.monotonic() + _START_S
     while process.poll() is None and time.monotonic() < until:
         try:
             with urllib.request.urlopen(url, timeout=5):
-                return
+                if _listens(process.pid, urllib.parse.urlsplit(url).port):
+                    return
         except OSError:
             time.sleep(0.2)
     said = (folder / "jupyter.log").read_text(errors="replace")[-2000:]

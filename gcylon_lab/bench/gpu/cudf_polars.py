@@ -83,7 +83,17 @@ def main(ranks: int, rows: str) -> None:
     """Start one process a GPU, and wait for them; each serves the bench."""
     where = _IN_MEMORY if os.access(_IN_MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory() as meeting, tempfile.TemporaryDirectory(dir=where) as folder:
-        command = [sys.executable, "-m", "gcylon_lab.bench.gpu.cudf_polars", "rank", str(ranks), rows, meeting, folder]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "gcylon_lab.bench.gpu.cudf_polars",
+            "rank",
+            str(ranks),
+            rows,
+            meeting,
+            folder,
+        ]
         raise SystemExit(run_one_a_gpu(ranks, command))
 
 

@@ -76,7 +76,7 @@ def _contenders(names: Sequence[str], peers: bool) -> list[tuple[str, str, Seque
 
 def _start(name: str, module: str, ranks: int, rows: int) -> Contender:
     if name == "rapidsmpf":
-        command = [sys.executable, "-m", module, str(ranks), str(rows)]
+        command = [sys.executable, "-P", "-m", module, str(ranks), str(rows)]
         return Contender(name, command, ranks, start_s=120.0)
     return mpi_contender(name, module, ranks, str(rows))
 

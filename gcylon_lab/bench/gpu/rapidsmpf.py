@@ -115,7 +115,7 @@ def _sum_of(table: Any) -> int:
 def main(ranks: int, rows: str, *table: str) -> None:
     """Start one process a GPU, and wait for them; each serves the bench."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "gcylon_lab.bench.gpu.rapidsmpf", "rank", str(ranks), rows, folder]
+        command = [sys.executable, "-P", "-m", "gcylon_lab.bench.gpu.rapidsmpf", "rank", str(ranks), rows, folder]
         raise SystemExit(run_one_a_gpu(ranks, command, *table))
 
 

@@ -49,7 +49,7 @@ def run(
     with mpi_contender("ours", "gcylon_lab.bench.gpu.relational_ours", ranks, str(rows), str(BUDGET)) as ours:
         lines += _measure(ours, verbs, rows, repeats, warmup, say)
     if peers and importlib.util.find_spec("cudf_polars") is not None:
-        command = [sys.executable, "-m", "gcylon_lab.bench.gpu.cudf_polars", str(ranks), str(rows)]
+        command = [sys.executable, "-P", "-m", "gcylon_lab.bench.gpu.cudf_polars", str(ranks), str(rows)]
         with Contender("cudf-polars", command, ranks, start_s=240.0) as theirs:
             lines += _measure(theirs, verbs, rows, repeats, warmup, say)
     case = {"ranks": ranks, "rows": rows, "repeats": repeats, "warmup": warmup, "rank_bytes": rows * ROW_BYTES}

@@ -115,7 +115,7 @@ def _rapidsmpf(
     for table in tables:
         mine = next(line for line in ours if _is_of(table, line))
         rows = str(mine["rank_rows"])
-        command = [sys.executable, "-m", "gcylon_lab.bench.gpu.rapidsmpf", str(ranks), rows, str(folder), table]
+        command = [sys.executable, "-P", "-m", "gcylon_lab.bench.gpu.rapidsmpf", str(ranks), rows, str(folder), table]
         with Contender("rapidsmpf", command, ranks, start_s=180.0) as contender:
             for chunks in RAPIDSMPF_CHUNKS:
                 _, times = _measure(contender, f"{chunks} chunks", repeats, warmup)

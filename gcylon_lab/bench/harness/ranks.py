@@ -31,5 +31,5 @@ def mpi_contender(name: str, module: str, ranks: int, *arguments: str, step_s: f
         If the ranks do not come up.
     """
     mpi = find_mpiexec()
-    command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, "-m", module, *arguments]
+    command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, "-P", "-m", module, *arguments]
     return Contender(name, command, ranks, environment=mpi.environment, step_s=step_s)

@@ -93,7 +93,9 @@ def _start(name: str, case: GroupbyCase) -> Contender:
     sizes = [str(case.rows), str(case.keys)]
     if name == "ours":
         return mpi_contender(name, "gcylon_lab.bench.verbs.groupby_ours", case.ranks, *sizes)
-    return Contender(name, [sys.executable, "-m", f"gcylon_lab.bench.verbs.groupby_{name}", str(case.ranks), *sizes], 1)
+    return Contender(
+        name, [sys.executable, "-P", "-m", f"gcylon_lab.bench.verbs.groupby_{name}", str(case.ranks), *sizes], 1
+    )
 
 
 def format_groupby(report: dict[str, Any]) -> str:

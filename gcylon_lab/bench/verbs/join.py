@@ -101,7 +101,7 @@ def _added(answers: Sequence[dict[str, Any]]) -> tuple[int, int]:
 
 def _start(name: str, case: JoinCase) -> Contender:
     if name == "dask":
-        command = [sys.executable, "-m", "gcylon_lab.bench.verbs.join_dask", str(case.ranks), str(case.rows)]
+        command = [sys.executable, "-P", "-m", "gcylon_lab.bench.verbs.join_dask", str(case.ranks), str(case.rows)]
         return Contender(name, command, 1)
     return mpi_contender(name, "gcylon_lab.bench.verbs.join_ours", case.ranks, str(case.rows))
 

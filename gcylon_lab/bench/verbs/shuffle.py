@@ -45,6 +45,6 @@ def run(case: ShuffleCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dic
 
 def _start(name: str, case: ShuffleCase) -> Contender:
     if name == "dask":
-        command = [sys.executable, "-m", "gcylon_lab.bench.verbs.shuffle_dask", str(case.ranks), str(case.rows)]
+        command = [sys.executable, "-P", "-m", "gcylon_lab.bench.verbs.shuffle_dask", str(case.ranks), str(case.rows)]
         return Contender(name, command, 1)
     return mpi_contender(name, f"gcylon_lab.bench.verbs.shuffle_{name}", case.ranks, str(case.rows))

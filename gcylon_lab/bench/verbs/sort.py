@@ -44,5 +44,5 @@ def run(case: SortCase, peers: Sequence[str] = PEERS, say: Say = tell) -> dict[s
 def _start(name: str, case: SortCase) -> Contender:
     if name == "ours":
         return mpi_contender(name, "gcylon_lab.bench.verbs.sort_ours", case.ranks, str(case.rows))
-    command = [sys.executable, "-m", f"gcylon_lab.bench.verbs.sort_{name}", str(case.ranks), str(case.rows)]
+    command = [sys.executable, "-P", "-m", f"gcylon_lab.bench.verbs.sort_{name}", str(case.ranks), str(case.rows)]
     return Contender(name, command, 1)

@@ -287,6 +287,8 @@ def start(home: str, grace_s: float, config: dict[str, Any] | None = None) -> No
         Fields of the `GcylonConfig` to start with.
     """
     global _engine, _start_error
+    # Modules of the person's own folder are found, as a notebook's kernel finds them, but after all that is installed.
+    sys.path.append(os.getcwd())
     rpc.answer_with(lambda *asked: current().serve(*asked), probe)
     os.environ.pop("IPP_CONNECTION_INFO", None)  # it has the keys, and what a person starts or prints here has none
     try:

@@ -13,6 +13,10 @@ def main() -> None:
     from ipyparallel.engine import app, nanny
 
     nanny.__name__ = "gcylon_lab.cluster.launch.nanny"  # it starts the module of this name
+    # As all processes of a cluster: nothing is imported from the folder in which they start, where others may have put
+    # a package of this name.
+    popen = nanny.Popen
+    nanny.Popen = lambda command, **options: popen([command[0], "-P", *command[1:]], **options)
     # With keys of its own the engine talks encrypted to its nanny in any case: whoever else could connect to that would
     # get every second message.
     public, secret = zmq.curve_keypair()

@@ -36,7 +36,7 @@ def start(home: Path, grace_s: float) -> subprocess.Popen[bytes]:
     environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     null = subprocess.DEVNULL
     process = subprocess.Popen(
-        [sys.executable, "-m", __name__, str(home), repr(grace_s)],
+        [sys.executable, "-P", "-m", __name__, str(home), repr(grace_s)],
         stdin=null, stdout=null, stderr=null, env=environment, cwd="/", start_new_session=True,
     )  # fmt: skip
     write_private(home / GUARD_FILE, {"pid": process.pid})

@@ -126,9 +126,9 @@ class Launcher:
         """
         try:
             self._forget_controller()
+            runtime_dirs.renew_shared_memory(self.home)  # before the guard's command line tells its name
             self._start_guard()
             self._processes.start_controller_sync()
-            runtime_dirs.renew_shared_memory(self.home)
             self._processes.start_engines_sync(self.n)
             client = self.connect()
         except Exception as error:
@@ -339,10 +339,15 @@ class Launcher:
 
     def _config(self) -> Config:
         config = Config()
-        config.LocalControllerLauncher.controller_cmd = [sys.executable, "-m", "gcylon_lab.cluster.launch.controller"]
+        config.LocalControllerLauncher.controller_cmd = [
+            sys.executable,
+            "-P",
+            "-m",
+            "gcylon_lab.cluster.launch.controller",
+        ]
         config.LocalControllerLauncher.environment = self._variables()
         engines = config.MPIEngineSetLauncher
-        engines.engine_cmd = [sys.executable, "-m", "gcylon_lab.cluster.launch.engine_process"]
+        engines.engine_cmd = [sys.executable, "-P", "-m", "gcylon_lab.cluster.launch.engine_process"]
         engines.mpi_cmd = [self.mpi.path]
         engines.mpi_args = list(self.mpi.arguments)
         on_this_host = mpiexec.on_this_host(self.mpi, runtime_dirs.shared_memory(self.home))

@@ -62,10 +62,14 @@ def check_root() -> None:
     """
     check_own(root())
     above = root().parent
-    for folder in (above, *above.parents):
-        status = os.stat(folder)
-        foreign = folder == above and status.st_uid not in (os.geteuid(), _ROOT, _UNMAPPED)
-        replaceable = status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX
+    real = above.resolve()
+    # Whoever owns a folder can put another into the place of what lies there, also where its sticky bit is set; and
+    # whoever owns a link can let it point elsewhere.
+    for folder in dict.fromkeys((above, *above.parents, real, *real.parents)):
+        status = os.lstat(folder)
+        foreign = status.st_uid not in (os.geteuid(), _ROOT, _UNMAPPED)
+        is_link = stat.S_ISLNK(status.st_mode)
+        replaceable = not is_link and status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX
         if (foreign or replaceable) and other_people():  # a container's volume may be so, and nobody else be in it
             raise _refused(folder, status)
 
@@ -85,9 +89,9 @@ def check_own(folder: Path) -> None:
 
 def _refused(folder: Path, status: os.stat_result) -> ClusterError:
     if stat.S_ISLNK(status.st_mode):
-        what = "is a symbolic link"
+        what = f"is a symbolic link of user {status.st_uid}"
     elif not stat.S_ISDIR(status.st_mode):
-        what = "is no folder"
+        what = "is not a folder"
     else:
         what = f"belongs to user {status.st_uid} and has mode {stat.S_IMODE(status.st_mode):04o}"
     return ClusterError(

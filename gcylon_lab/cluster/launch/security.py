@@ -155,7 +155,7 @@ def can_refuse_connections() -> bool:
     """Whether `refuse_connections` works here, tried on a process that is made for it."""
     code = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(flush=True); sys.stdin.read()"
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as child:
+    with subprocess.Popen([sys.executable, "-P", "-c", code], stdin=pipe, stdout=pipe) as child:
         assert child.stdout is not None
         child.stdout.readline()
         refuses = refuse_connections(child.pid)
