@@ -49,7 +49,7 @@ def test_only_what_is_agreed_stands_at_the_top():
     top = {line.split("/")[0] for line in listed.stdout.splitlines()}
     assert {name for name in top if not name.startswith(".")} == {
         "pyproject.toml", "gcylon_lab", "notebooks", "tests", "binder", "README.md", "LICENSE", "CHANGELOG.md",
-        "SECURITY.md",
+        "SECURITY.md", "CONTRIBUTING.md",
     }  # fmt: skip
 
 
