@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+import comm
 import pytest
 from replay import Replay, ReplaySource
 
@@ -34,3 +35,10 @@ def browser() -> Iterator[Any]:
         (pytest.fail if os.environ.get("CI") else pytest.skip)("there is no Chromium here (apt-get install chromium)")
     with chromium() as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def no_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Widgets stand on no page, also where another test's imports gave this process a kernel's way to one, with which
+    they would send nothing."""
+    monkeypatch.setattr(comm, "create_comm", comm.DummyComm)
