@@ -59,7 +59,7 @@ class Notebook:
                 self.manager.interrupt_kernel()
         while (reply := self.client.get_shell_msg(timeout=timeout_s))["parent_header"].get("msg_id") != ident:
             pass
-        return reply["content"] | {"text": "\n".join(shown)}
+        return reply["content"] | {"text": "".join(shown)}  # one print may come as several messages
 
 
 @pytest.fixture

@@ -77,8 +77,13 @@ def test_it_is_kept_clean(path):
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path):
     notebook = nbformat.read(path, 4)
+    # One print may come as several messages, where the kernel sends what it has in the middle of it.
     client = nbclient.NotebookClient(
-        notebook, timeout=120, store_widget_state=False, resources={"metadata": {"path": str(tmp_path)}}
+        notebook,
+        timeout=120,
+        store_widget_state=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(tmp_path)}},
     )
     client.execute()
     check_outputs(path.stem, notebook, tmp_path)
