@@ -278,7 +278,7 @@ def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConf
     Parameters
     ----------
     frame : pandas.DataFrame
-        ProbeBatch at on the root only.
+        Looked at on the root only.
     root : int, default 0
         The rank that has it.
     config : GcylonConfig, optional

@@ -214,7 +214,7 @@ class PandasJoining:
     def gather(
         self, data: Any, names: Sequence[Label], rows: Rows, schema: Schema, *, complete: bool = False
     ) -> Columns:
-        # ProbeBatch for once for all columns, and not at all where the caller knows.
+        # Looked for once for all columns, and not at all where the caller knows.
         missing = None if complete or isinstance(rows, slice) or not len(rows) or rows.min() >= 0 else rows < 0
         arrays = tuple(
             _gathered(data.schema[name], target, data.array(name), rows, missing)

@@ -87,7 +87,7 @@ class SignalThread:
     spread : callable
         Helps the news of a revoke along, which MPI sends only while it is at work; says whether there is any.
     vigil : LeaseMonitor, optional
-        ProbeBatch at twice a second; when it is over, the process ends.
+        Looked at twice a second; when it is over, the process ends.
     """
 
     def __init__(

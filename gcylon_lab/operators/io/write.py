@@ -53,7 +53,7 @@ def write_files(
 
     def body(operation: Operation) -> Part:
         files.look(overwrite=overwrite)
-        # ProbeBatch at by all before anyone writes, so that no rank sees another's new file as one of before.
+        # Looked at by all before anyone writes, so that no rank sees another's new file as one of before.
         files.new_folders = int(operation.agree(AgreementKind.COUNT, (files.new_folders,)).max())
         _write(operation, files, form)
         operation.agree(AgreementKind.COUNT)

@@ -21,7 +21,7 @@ Trace = dict[str, Any]
 class Panel:
     """A panel's content, in terms of its own axes ``x`` and ``y``.
 
-    TableStats and annotations name the axes ``x``, ``y``, ``x domain`` and ``y
+    Shapes and annotations name the axes ``x``, ``y``, ``x domain`` and ``y
     domain``; `figures` puts the real ones in.
     """
 
