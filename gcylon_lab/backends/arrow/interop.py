@@ -48,14 +48,14 @@ def from_frame(frame: Any) -> Columns:
     return Columns(Schema([column for column, _ in pairs]), len(frame), tuple(array for _, array in pairs))
 
 
-def to_frame(data: Columns) -> pd.DataFrame:
-    """Copy columns into a frame with the schema's dtypes and a RangeIndex."""
+def to_frame(data: Columns, *, copy: bool = True) -> pd.DataFrame:
+    """Columns as a frame with the schema's dtypes and a RangeIndex; without ``copy`` it may keep their memory."""
     index = pd.RangeIndex(data.rows)
     series = {
         place: _to_values(column, array)
         for place, (column, array) in enumerate(zip(data.schema.columns, data.arrays, strict=True))
     }
-    frame = pd.DataFrame(series, index=index)
+    frame = pd.DataFrame(series, index=index, copy=copy)
     frame.columns = pd.Index(list(data.schema.names)) if len(data.schema) else pd.RangeIndex(0)
     return frame
 

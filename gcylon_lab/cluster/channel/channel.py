@@ -116,6 +116,7 @@ class Channel:
         *,
         each: Sequence[Any] | None = None,
         timeout_s: float | None = None,
+        pump: Callable[[float], bool] | None = None,
     ) -> list[Reply]:
         """Run a request on all ranks; return their replies in rank order.
 
@@ -128,6 +129,8 @@ class Channel:
             A value of its own for every rank.
         timeout_s : float, optional
             After this, and some seconds for the ranks' own deadline, they are interrupted.
+        pump : callable, optional
+            Called while it runs: see `Waiter.replies`.
 
         Raises
         ------
@@ -147,7 +150,7 @@ class Channel:
                 with undisturbed():
                     sent = self._send(request, function, each)
                 self._stalls.watch()
-                return self._checked(request, self._wait(sent, request.action, timeout_s), started)
+                return self._checked(request, self._wait(sent, request.action, timeout_s, pump), started)
             except KeyboardInterrupt as error:
                 if sent is not None:
                     self.cut_short(sent, request.action, started, error)
@@ -340,13 +343,15 @@ class Channel:
         if self._on_registration in callbacks:
             callbacks.remove(self._on_registration)
 
-    def _wait(self, sent: Any, what: str, timeout_s: float | None) -> list[Reply]:
+    def _wait(
+        self, sent: Any, what: str, timeout_s: float | None, pump: Callable[[float], bool] | None = None
+    ) -> list[Reply]:
         waiter = Waiter(
             sent, what, timeout_s, is_lost=lambda: bool(self.lost),
             is_cut_off=lambda: self.is_closed or self._is_cut_off(),
             is_unwanted=lambda: what != "recover" and self.is_unwanted(), free=self.interrupt, stops=self.stops,
         )  # fmt: skip
-        replies = waiter.replies(None if what == "recover" else self.on_wait)
+        replies = waiter.replies(None if what == "recover" else self.on_wait, pump)
         if self.is_closed or (waiter.stuck and self._is_cut_off()):
             self.check_usable()
         if waiter.stuck and not self.lost:

@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from ...errors import Revoked
-from ...units import format_bytes, format_seconds
+from ...units import format_bytes, format_count, format_seconds
 from .interrupts import said, stopped, undisturbed
 from .stall_detector import find_stalled
 
@@ -79,6 +79,14 @@ def describe(states: Sequence[dict[str, Any]], elapsed_s: float) -> Where:
     parts += [f"rank {rank}: {slowest['phase']}"] if slowest["phase"] else []
     parts.append(format_seconds(elapsed_s) + _time_left(slowest))
     return Where(", ".join(parts), slowest["verb"], min(done / rounds, 1.0) if rounds else None)
+
+
+def moved(verb: str, nbytes: int, rows: int, of_rows: int | None, elapsed_s: float) -> Where:
+    """How far rows are that go to the ranks, or come from them, of so many if that is known."""
+    count = format_count(rows) + ("" if of_rows is None else f" of {format_count(of_rows)}")
+    progress = {"round": rows, "rounds": of_rows or 0, "spent_s": elapsed_s}
+    text = f"{verb}: {count} rows, {format_bytes(nbytes)}, {format_seconds(elapsed_s)}{_time_left(progress)}"
+    return Where(text, verb, min(1.0, rows / of_rows) if of_rows else None)
 
 
 def _time_left(progress: dict[str, Any]) -> str:
@@ -165,6 +173,7 @@ class Waiting:
         self._last = 0.0
         self.where = Where()
         self.callbacks: list[ProgressCallback] = []
+        self.told: Callable[[float], Where] | None = None  # where the notebook knows it better than the ranks
 
     def hide_here(self) -> None:
         """Show no line for what this thread waits for: it belongs to no cell."""
@@ -181,7 +190,7 @@ class Waiting:
             return
         self._last = now
         states = [state for state in self._ask() if state is not None]
-        self.where = describe(states, elapsed_s)
+        self.where = describe(states, elapsed_s) if self.told is None else self.told(elapsed_s)
         line = getattr(self._lines, "line", None)
         if line is not None:
             line.show(self.where)

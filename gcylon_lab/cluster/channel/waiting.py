@@ -16,6 +16,7 @@ FREED_S = 5.0  # an interrupt was sent: all have answered by then, or are beyond
 AGAIN_S = 1.0  # one that had not begun the request when an interrupt came did not hear of it
 
 _TICK_S = 0.25
+_PUMP_S = 0.05  # rows are moved for so long before it is looked whether the request is over
 _TOLD_S = 5.0  # the whole is ready: so is each part, as soon as ipyparallel's own thread has told it
 _PEERS_S = 2.5  # a rank failed: the others have left by then, or are freed
 _LOST_S = 1.0  # a rank died: those that wait for it in a collective learn of it within a moment
@@ -81,16 +82,20 @@ class Waiter:
         self.stuck: list[int] = []
         self.stop: Stop | None = None
 
-    def replies(self, on_wait: Callable[[float], None] | None = None) -> list[Reply]:
+    def replies(
+        self, on_wait: Callable[[float], None] | None = None, pump: Callable[[float], bool] | None = None
+    ) -> list[Reply]:
         """Wait; return a reply for every rank, a stand-in where none came.
 
         Parameters
         ----------
         on_wait : callable, optional
             Called a few times a second with the time so far, in seconds.
+        pump : callable, optional
+            Moves rows between the notebook and the ranks for so many seconds; says whether more are to come.
         """
         start = time.monotonic()
-        while not self._sent.wait(_TICK_S):
+        while not self._tick(pump):
             now = time.monotonic()
             if on_wait is not None:
                 on_wait(now - start)
@@ -116,6 +121,16 @@ class Waiter:
         self.stuck = self._unanswered()
         replies = [_reply(rank, part) for rank, part in enumerate(parts)]
         return [self._late(freed(reply) if reply.rank in self._only_freed else reply) for reply in replies]
+
+    def _tick(self, pump: Callable[[float], bool] | None) -> bool:
+        until = time.monotonic() + _TICK_S
+        while not self._sent.ready():
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+            if pump is None or not pump(min(left_s, _PUMP_S)):
+                return bool(self._sent.wait(left_s))
+        return True
 
     def given_up(self, stop: Stop) -> GcylonError:
         """The error where it was not waited any longer for processes that are stopped."""

@@ -22,7 +22,6 @@ _HERE = {
     "read_sql": "from_pandas(pd.read_sql(...))",
     "read_table": "read_csv(paths)",
     "scale": "restart() for new engines, or gl.Cluster(n) for another number of them",
-    "scatter": "from_pandas(frame)",
     "shutdown": "close()",
     "size": "n",
     "stop": "close()",

@@ -138,12 +138,48 @@ class Readers:
         Every rank is sent its share alone.
         """
         from ...formats.reader_options import check_frame
-        from ..handles.handle import DistTable, cut_evenly
+        from .scatter import scatter
 
         check_frame(frame)
-        request = Request("from_local", kwargs={"config": config})
-        each = cut_evenly(frame, self._session.launcher.n)
-        return self._session.make(request, partial(DistTable, self._session), each=each)
+        return scatter(self._session, frame, "from_local", config)
+
+    def scatter(self, rows: Any, by: str | Sequence[str] = "rows", *, config: GcylonConfig | None = None) -> DistTable:
+        """Send rows of the notebook to the ranks, piece by piece; neither side holds more than some pieces of them.
+
+        Parameters
+        ----------
+        rows : pandas.DataFrame, Arrow table, or iterable of such
+            A frame or table is spread evenly, in order. Of an iterable, such as a generator or a
+            `pyarrow.RecordBatchReader`, each piece goes to the rank that is ahead; what makes them may not use this
+            cluster meanwhile. Indices are not carried.
+        by : {"rows"} or column or sequence of columns, default "rows"
+            Columns bring rows with equal values of them to one rank, by a `shuffle`.
+        config : GcylonConfig, optional
+            The live one by default.
+
+        Returns
+        -------
+        DistTable
+            What does not fit the budget is staged as it comes.
+
+        Raises
+        ------
+        GcylonError
+            If the ranks cannot take the rows. What an iterable raises is raised as it is. No table is left then.
+
+        Examples
+        --------
+        >>> table = lab.scatter(pd.read_csv("large.csv", chunksize=100_000))  # doctest: +SKIP
+        """
+        from .scatter import scatter
+
+        if by == "rows":
+            return scatter(self._session, rows, "scatter", config)
+        spread = scatter(self._session, rows, "scatter", config)
+        try:
+            return spread.shuffle(by, config=config)
+        finally:
+            spread.release()
 
     def _read(
         self,

@@ -27,6 +27,7 @@ from ..launch.lease import LeaseHeartbeat
 from ..messages import Reply, Request
 from ..notebook_names import advise_names, modules_named
 from ..rank_info import RankRecord, check_complete, check_identities
+from ..row_stream import NotebookEnd
 from ..rpc import ask
 from ..tracebacks import shown_folded
 from .feed import Feed
@@ -178,9 +179,16 @@ class Session:
         *,
         each: Sequence[Any] | None = None,
         timeout_s: float | None = None,
+        pump: Callable[[float], bool] | None = None,
     ) -> list[Reply]:
         """Run a request on all ranks; return their replies in rank order. See `Channel.call`."""
         self.check_open()
+        if getattr(self._here, "pumps", False):
+            raise ClusterError(
+                f"{request.action} cannot run while the ranks wait here for rows: what makes the rows uses the cluster "
+                "that takes them.",
+                advice="Compute what it needs before, or with another cluster.",
+            )
         if modules := modules_named(function):
             request = replace(request, modules=modules)
         self.turns.wait()
@@ -189,7 +197,9 @@ class Session:
         self.waiting.begin()
         try:
             with self.turns.lock:  # a restart puts another channel in the place of this one
-                replies = self.channel.call(request, function, each=each, timeout_s=timeout_s)
+                replies = self.channel.call(
+                    request, function, each=each, timeout_s=timeout_s, pump=None if pump is None else self._alone(pump)
+                )
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt):
                 tell(error, not_sent(request.action))
@@ -210,6 +220,7 @@ class Session:
         *,
         each: Sequence[Any] | None = None,
         timeout_s: float | None = None,
+        pump: Callable[[float], bool] | None = None,
     ) -> H:
         """Run a request whose table stays on the ranks, and make its handle; where anything cuts that short, they
         drop the table with the next request.
@@ -220,18 +231,34 @@ class Session:
             Without a result: that is named here.
         handle : callable
             Makes the handle of the result's name and the ranks' replies.
-        function, each, timeout_s
+        function, each, timeout_s, pump
             As for `call`.
         """
         self.check_open()
         self.turns.wait()
         with self.turns.lock:  # nobody's next request comes between the replies and the handle
             request = replace(request, result=self.new_id())
-            replies = self.call(request, function, each=each, timeout_s=timeout_s)
+            replies = self.call(request, function, each=each, timeout_s=timeout_s, pump=pump)
             made = handle(request.result, replies)
             self.origins[request.result] = provenance_of(request)
             self.channel.claim(request.result)
             return made
+
+    def _alone(self, pump: Callable[[float], bool]) -> Callable[[float], bool]:
+        """Inside, this thread sends no request: the ranks are busy with the one that waits for it."""
+
+        def pumped(timeout_s: float) -> bool:
+            self._here.pumps = True
+            try:
+                return pump(timeout_s)
+            finally:
+                self._here.pumps = False
+
+        return pumped
+
+    def row_end(self) -> NotebookEnd:
+        """An end for rows that one request moves between here and the ranks."""
+        return NotebookEnd(self.launcher.home, self.launcher.n)
 
     def later(self, what: str, function: Callable[[], T]) -> VerbFuture[T]:
         """Let a function that makes requests run after all that was asked for before.

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
+from ...backends.protocol.data import Columns
 from ...errors import ArgumentError, HandleReleased
 from ..messages import Reply, Request, TableRef
 from ..notebook_names import import_missing
+from ..row_stream import RankEnd
 
 READERS = ("read_parquet", "read_csv", "read_json", "read_ipc")
 
@@ -115,7 +117,39 @@ def _read(call: Call) -> Any:
 def _from_local(call: Call) -> Any:
     from ...api import readers
 
+    if call.request.args:
+        return _from_stream(call)
     return readers.from_local(call.own, **call.request.kwargs)
+
+
+def _from_stream(call: Call) -> Any:
+    """Collective: all ranks call it. A table of the rows that the notebook sends, over the address that is given."""
+    from ...api import readers
+
+    context, (address, expected_bytes) = call.engine.context, call.request.args
+
+    def receive(window_bytes: int, piece_bytes: int) -> Iterator[Columns]:
+        with RankEnd(address, context.rank, window_bytes, context.transport.check) as end:
+            yield from end.receive(piece_bytes)
+
+    return readers.from_pieces(receive, call.request.action, expected_bytes, **call.request.kwargs)
+
+
+def _to_stream(call: Call) -> None:
+    """Collective: all ranks call it. Send the notebook rows [start, stop) in global order, over the address given."""
+    from ...engine.exec.invocation import Request as Invocation
+    from ...operators.io.stream import send_rows
+
+    context, (address, start, stop) = call.engine.context, call.request.args
+    part = call.table()._live()
+
+    def send(window_bytes: int, pieces: Iterator[Columns]) -> None:
+        with RankEnd(address, context.rank, window_bytes, context.transport.check) as end:
+            end.send(pieces)
+
+    send_rows(
+        context.workspace, Invocation(call.request.action, {"start": start, "stop": stop}, part), start, stop, send
+    )
 
 
 def _recover(call: Call) -> None:
@@ -158,14 +192,6 @@ def _first_rows(call: Call) -> Any:
     return frame if call.engine.rank == 0 else None
 
 
-def _local(call: Call) -> Any:
-    """This rank's rows as pandas, whatever the engine works with: a notebook's kernel has no GPU library."""
-    from ...backends.arrow.interop import to_frame
-    from ...operators.rowwise.head_tail import rows_on_host
-
-    return to_frame(rows_on_host(call.engine.context.workspace, call.table()._live()))
-
-
 def _memory(call: Call) -> list[dict[str, Any]]:
     """Every table on this rank: stored ones, and those that only a variable of ``%px`` refers to."""
     found: dict[int, dict[str, list[str]]] = {}
@@ -197,10 +223,12 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "bind": _bind,
     "schema": _schema,
     "first_rows": _first_rows,
-    "local": _local,
     "memory": _memory,
     "nothing": _nothing,
     "unstage": _unstage,
     "from_local": _from_local,
+    "scatter": _from_stream,
+    "collect": _to_stream,
+    "local": _to_stream,
     **dict.fromkeys(READERS, _read),
 }

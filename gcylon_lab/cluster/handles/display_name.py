@@ -40,9 +40,14 @@ class Provenance:
         return f"{self.verb} of {listed}" if listed else self.verb
 
 
+def spoken(action: str) -> str:
+    """What a person calls a request's action."""
+    return _SPOKEN.get(action, action)
+
+
 def provenance_of(request: Request) -> Provenance:
     """How the table that a request makes comes to be."""
-    verb = _SPOKEN.get(request.action, request.action)
+    verb = spoken(request.action)
     given = [value for one in (*request.args, *request.kwargs.values()) for value in _each(one)]
     tables = [request.table] * bool(request.table) + [v.table for v in given if isinstance(v, TableRef)]
     what = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ...api.verbs.arguments import checked
@@ -142,7 +142,7 @@ class DistTable(HandleVerbs):
             If the notebook's memory has no room for them.
         """
         self._check_room(self.num_rows, "local()")
-        return [reply.value for reply in self._request("local")]
+        return self._fetch()
 
     def to_pandas(self, limit: int | None = _DEFAULT_LIMIT) -> pd.DataFrame:
         """Return the first rows in global order.
@@ -161,13 +161,11 @@ class DistTable(HandleVerbs):
         BudgetExceeded
             If the notebook's memory has no room for them.
         """
-        import pandas as pd
-
         if limit is not None:
             limit = checked_rows(limit, "limit", or_all=True)
         self._check_room(self.num_rows if limit is None else limit, f"to_pandas(limit={limit})")
         if limit is None or limit >= self.num_rows:
-            return pd.concat(self.local(), ignore_index=True)
+            return self._fetch(together=True)[0]
         if limit == _DEFAULT_LIMIT:
             warnings.warn(
                 f"These are the first {format_count(limit)} of {format_count(self.num_rows)} rows "
@@ -175,6 +173,33 @@ class DistTable(HandleVerbs):
                 stacklevel=2,
             )
         return self.head(limit)
+
+    def collect(self, batch_rows: int | None = None) -> Iterator[pd.DataFrame]:
+        """Give all rows in global order, batch by batch; the notebook holds some tens of megabytes of them at a time.
+
+        Between batches the ranks are free: other verbs may run, and the loop may end early.
+
+        Parameters
+        ----------
+        batch_rows : int, optional
+            Rows of each batch but the last. By default batches take about 4 MB.
+
+        Yields
+        ------
+        pandas.DataFrame
+            With a RangeIndex of its own. A table without rows gives one batch without rows.
+
+        Examples
+        --------
+        >>> for frame in table.collect(batch_rows=100_000):  # doctest: +SKIP
+        ...     print(len(frame), frame["x"].mean())
+        """
+        from .collect import batches
+
+        if batch_rows is not None and checked_rows(batch_rows, "batch_rows") == 0:
+            raise ArgumentError("batch_rows=0 gives no batches.", advice="Give one of at least 1.")
+        self._reference(self._session)
+        return batches(self, self._session, batch_rows)
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first ``n`` rows in global order."""
@@ -296,13 +321,16 @@ class DistTable(HandleVerbs):
         name = self._reference(self._session).table
         return self._session.call(Request(action, name, args=args, kwargs=kwargs))
 
+    def _fetch(self, *, together: bool = False) -> list[pd.DataFrame]:
+        """All rows as frames, one a rank, or one in all."""
+        from ...backends.arrow.interop import to_frame
+        from .collect import fetch, joined
+
+        ranks = fetch(self._session, self._reference(self._session).table, self.schema, "local", 0, self.num_rows)
+        each = [[piece for pieces in ranks for piece in pieces]] if together else ranks
+        ranks.clear()
+        return [to_frame(joined(self.schema, pieces), copy=False) for pieces in each]
+
     def _refresh(self) -> None:
         if not self.released:
             self._session.refresh()
-
-
-def cut_evenly(frame: pd.DataFrame, n: int) -> list[pd.DataFrame]:
-    """Cut a frame into n in its order; where the rows do not divide, the first hold one more."""
-    each, more = divmod(len(frame), n)
-    starts = [rank * each + min(rank, more) for rank in range(n + 1)]
-    return [frame.iloc[starts[rank] : starts[rank + 1]] for rank in range(n)]

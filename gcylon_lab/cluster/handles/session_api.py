@@ -10,6 +10,7 @@ from ...config import GcylonConfig
 from ..channel.progress import Waiting
 from ..channel.request_queue import RequestQueue
 from ..messages import Reply, Request
+from ..row_stream import NotebookEnd
 
 H = TypeVar("H")
 
@@ -59,6 +60,7 @@ class SessionApi(Protocol):
         *,
         each: Sequence[Any] | None = None,
         timeout_s: float | None = None,
+        pump: Callable[[float], bool] | None = None,
     ) -> list[Reply]:
         """Send a request to all ranks and wait for their replies."""
         ...
@@ -71,12 +73,17 @@ class SessionApi(Protocol):
         *,
         each: Sequence[Any] | None = None,
         timeout_s: float | None = None,
+        pump: Callable[[float], bool] | None = None,
     ) -> H:
         """The same for a request that makes a table; what comes back is its handle."""
         ...
 
     def on_behalf_of(self, future: Any) -> AbstractContextManager[None]:
         """Inside, this thread's requests are a future's."""
+        ...
+
+    def row_end(self) -> NotebookEnd:
+        """An end for rows that one request moves between here and the ranks."""
         ...
 
     def drop(self, table: str) -> None:

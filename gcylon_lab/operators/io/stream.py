@@ -1,0 +1,118 @@
+"""Rows that come from, or go to, whoever is not a rank: piece by piece, within the budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ...backends.protocol.data import Columns, Data
+from ...engine.exec.invocation import Request
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_verb
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ...memory.budget import MemoryBudget, exceeded
+from .ingest import piece_bytes, reserved, taken
+
+_LEAST_SPARE_BYTES = 256 * 1024
+
+
+def window_bytes(limit_bytes: int) -> int:
+    """Bytes of rows that may be on their way to or from a rank with such a limit."""
+    return max(1, piece_bytes(limit_bytes) // 2)
+
+
+def receive_rows(
+    workspace: Workspace, request: Request, receive: Callable[[int, int], Iterator[Columns]], expected_bytes: int = 0
+) -> Part:
+    """Collective: all ranks call it. Make a table of the rows that each rank is sent.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call; its part is an empty one.
+    receive : callable
+        Gives the rows, with so many bytes on their way, in pieces of about so many.
+    expected_bytes : int, default 0
+        About what the rows take; 0 where that is not known.
+
+    Raises
+    ------
+    BudgetExceeded
+        If the rows do not fit and staging is not allowed: before any is sent, where it is known what they take.
+    SchemaMismatch
+        If rows cannot be brought to one schema.
+    """
+    budget, backend = workspace.budget, workspace.backend
+
+    def body(operation: Operation) -> Part:
+        return taken(operation, lambda: make(operation))
+
+    def make(operation: Operation) -> Iterator[Data]:
+        size = piece_bytes(budget.limit_bytes)
+        if expected_bytes and not operation.may_stage:
+            size = min(size, _size_beside(budget, expected_bytes))
+        window = max(1, size // 2)
+        # What is on its way, and what becomes the next piece; `reserved` claims the piece itself.
+        with budget.reserve(min(window + size, budget.remaining_bytes), "Rows on their way"):
+            yield from reserved(workspace, (backend.from_host(piece) for piece in receive(window, size)), size)
+
+    return run_verb(workspace, request, body)[0]
+
+
+def _size_beside(budget: MemoryBudget, expected_bytes: int) -> int:
+    """How large pieces may be beside all rows of a table."""
+    used = budget.used_bytes
+    spare = budget.limit_bytes - used - expected_bytes
+    if spare < _LEAST_SPARE_BYTES:
+        would_do = used + expected_bytes + _LEAST_SPARE_BYTES
+        raise exceeded("A table", expected_bytes, used, budget.limit_bytes, would_do=would_do)
+    return max(1, spare // 3)
+
+
+def send_rows(
+    workspace: Workspace, request: Request, start: int, stop: int, send: Callable[[int, Iterator[Columns]], None]
+) -> None:
+    """Collective: all ranks call it. Send this rank's rows of [start, stop) in global order.
+
+    Parameters
+    ----------
+    workspace : Workspace
+        This rank's means.
+    request : Request
+        The call; its part has the rows.
+    start, stop : int
+        Of the whole table.
+    send : callable
+        Takes the pieces in order, with so many bytes on their way.
+    """
+
+    def body(operation: Operation) -> Part:
+        first = sum(operation.rows[: operation.rank])
+        window = window_bytes(workspace.budget.limit_bytes)
+        send(window, _pieces(operation, max(0, start - first), stop - first, window))
+        return request.part
+
+    run_verb(workspace, request, body, quiet=True)
+
+
+def _pieces(operation: Operation, start: int, stop: int, most_bytes: int) -> Iterator[Columns]:
+    """Rows [start, stop) of this rank's part on the host; chunks without any of them are not read."""
+    workspace, part = operation.workspace, operation.request.part
+    budget, backend = workspace.budget, workspace.backend
+    first = 0
+    for chunk in list(part.chunks):
+        begin, end = max(start - first, 0), min(stop - first, chunk.rows)
+        first += chunk.rows
+        if begin >= end:
+            continue
+        rows = max(1, int(chunk.rows * most_bytes / max(1, chunk.nbytes)))
+        with chunk.load(workspace) as data:
+            for at in range(begin, end, rows):
+                piece = backend.slice(data, at, min(at + rows, end))
+                with (
+                    operation.cast(piece) as cast,
+                    budget.reserve(min(cast.nbytes, budget.remaining_bytes), "Sending a piece"),
+                ):
+                    yield backend.to_host(cast)
