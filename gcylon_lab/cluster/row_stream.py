@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -293,7 +294,7 @@ class Sending:
     def __init__(self, end: NotebookEnd, source: Callable[[int, int], Columns | None]) -> None:
         self._end = end
         self._source = source
-        self._senders = [Sender(lambda parts, rank=rank: end.put(rank, parts)) for rank in range(end.size)]  # type: ignore[misc]
+        self._senders = [Sender(partial(end.put, rank)) for rank in range(end.size)]
         self._message_bytes = [MESSAGE_BYTES] * end.size
         self.error: Exception | None = None
 
@@ -361,19 +362,16 @@ class Receiving:
     end : NotebookEnd
     high_bytes : int
         The most that is on its way from all ranks together.
-
-    Attributes
-    ----------
-    pieces : list of list of Columns
-        What came, by rank, in order.
+    take : callable
+        Gets the rank, and rows of it, in order.
     """
 
-    def __init__(self, end: NotebookEnd, high_bytes: int) -> None:
+    def __init__(self, end: NotebookEnd, high_bytes: int, take: Callable[[int, Columns], None]) -> None:
         self._end = end
+        self._take = take
         self._high_bytes = max(1, high_bytes // end.size)
         self._receivers: dict[int, Receiver] = {}
         self._ended: set[int] = set()
-        self.pieces: list[list[Columns]] = [[] for _ in range(end.size)]
         self.bytes = self.rows = 0
 
     @property
@@ -396,11 +394,11 @@ class Receiving:
         if kind == _HELLO:
             self._end.put(rank, [_HELLO])
             high_bytes = min(self._high_bytes, int(bytes(parts[1])))
-            self._receivers[rank] = Receiver(lambda some: self._end.put(rank, some), high_bytes)
+            self._receivers[rank] = Receiver(partial(self._end.put, rank), high_bytes)
         elif kind == _ROWS:
             receiver = self._receivers[rank]
             data, nbytes = receiver.take(parts)
-            self.pieces[rank].append(data)
+            self._take(rank, data)
             self.bytes += nbytes
             self.rows += data.rows
             receiver.worked_on(nbytes)

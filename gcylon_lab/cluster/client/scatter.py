@@ -81,7 +81,7 @@ def _rows_of(given: Any) -> _Rows | None:
 
 def _frame_bytes(frame: Any) -> int:
     """About how many bytes a frame's columns take: objects are counted of some rows."""
-    places = [place for place, dtype in enumerate(frame.dtypes) if dtype == object]
+    places = [place for place, dtype in enumerate(frame.dtypes) if dtype.kind == "O" and str(dtype) == "object"]
     nbytes = int(frame.memory_usage(index=False).sum())
     some = min(len(frame), _FIRST_ROWS)
     if places and some:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
 
 from ...backends.arrow.interop import to_frame
-from ...backends.protocol.data import Columns, concat_arrays, concat_columns, empty_columns, slice_columns
+from ...backends.protocol.column import Column, Label
+from ...backends.protocol.data import Columns, concat_columns, empty_columns, slice_columns
 from ...backends.protocol.schema import Schema
 from ...errors import ClusterError
 from ..channel.progress import moved
@@ -25,8 +29,18 @@ HIGH_BYTES = 8 * MESSAGE_BYTES
 _LAST_S = 10.0  # for what was sent before the ranks' replies, and comes after them
 
 
-def fetch(session: SessionApi, table: str, schema: Schema, action: str, start: int, stop: int) -> list[list[Columns]]:
-    """Rows [start, stop) of a stored table in global order, in pieces, by rank.
+def fetch(
+    session: SessionApi, table: str, action: str, start: int, stop: int, take: Callable[[int, Columns], None]
+) -> None:
+    """Bring rows [start, stop) of a stored table in global order, piece by piece.
+
+    Parameters
+    ----------
+    session : SessionApi
+    table, action : str
+    start, stop : int
+    take : callable
+        Gets the rank, and rows of it: those of one rank in order.
 
     Raises
     ------
@@ -34,7 +48,7 @@ def fetch(session: SessionApi, table: str, schema: Schema, action: str, start: i
         What a rank raised.
     """
     with session.row_end() as end:
-        receiving = Receiving(end, HIGH_BYTES)
+        receiving = Receiving(end, HIGH_BYTES, take)
         session.waiting.told = lambda elapsed_s: moved(
             spoken(action), receiving.bytes, receiving.rows, stop - start, elapsed_s
         )
@@ -44,7 +58,6 @@ def fetch(session: SessionApi, table: str, schema: Schema, action: str, start: i
             session.waiting.told = None
         if receiving(_LAST_S):
             raise ClusterError(f"Of {stop - start} rows {receiving.rows} have come.", advice="Run it again.")
-        return receiving.pieces
 
 
 def batches(handle: DistTable, session: SessionApi, batch_rows: int | None) -> Iterator[pd.DataFrame]:
@@ -60,7 +73,10 @@ def batches(handle: DistTable, session: SessionApi, batch_rows: int | None) -> I
     for start in range(0, rows, together):
         stop = min(rows, start + together)
         table = handle._reference(session).table
-        pieces = deque(piece for rank in fetch(session, table, schema, "collect", start, stop) for piece in rank)
+        ranks: dict[int, list[Columns]] = defaultdict(list)
+        fetch(session, table, "collect", start, stop, lambda rank, piece: ranks[rank].append(piece))  # noqa: B023
+        pieces = deque(piece for rank in sorted(ranks) for piece in ranks[rank])
+        ranks.clear()
         for at in range(start, stop, each):
             yield to_frame(_taken(pieces, min(each, stop - at)), copy=False)
 
@@ -78,14 +94,38 @@ def _taken(pieces: deque[Columns], rows: int) -> Columns:
     return concat_columns(taken)
 
 
-def joined(schema: Schema, pieces: list[Columns]) -> Columns:
-    """All rows of pieces, column by column: of each, the pieces' memory is given up once it is copied."""
-    if not pieces:
-        return empty_columns(schema)
-    rows = sum(piece.rows for piece in pieces)
-    columns = [list(arrays) for arrays in zip(*(piece.arrays for piece in pieces), strict=True)]
-    pieces.clear()
-    arrays = []
-    for column in schema.columns:
-        arrays.append(concat_arrays(column, columns.pop(0)))
-    return Columns(schema, rows, tuple(arrays))
+class Gathered:
+    """Rows that come piece by piece, put where they belong: what they came in is given up at once.
+
+    Parameters
+    ----------
+    schema : Schema
+    rows : sequence of int
+        How many come from each rank.
+    """
+
+    def __init__(self, schema: Schema, rows: Sequence[int]) -> None:
+        self._schema = schema
+        self._rows = sum(rows)
+        self._at = [sum(rows[:rank]) for rank in range(len(rows))]
+        self._fixed = {c.name: np.empty(self._rows, c.dtype) for c in schema.fixed}
+        self._chunks: dict[Label, dict[int, Any]] = {column.name: {} for column in schema.variable}
+
+    def take(self, rank: int, data: Columns) -> None:
+        """Put the next rows of a rank in their place."""
+        start, stop = self._at[rank], self._at[rank] + data.rows
+        for column, array in zip(data.schema.columns, data.arrays, strict=True):
+            if column.fixed:
+                self._fixed[column.name][start:stop] = array
+            else:
+                self._chunks[column.name][start] = array
+        self._at[rank] = stop
+
+    def columns(self) -> Columns:
+        """All rows, in rank order."""
+        arrays = [self._fixed[c.name] if c.fixed else self._variable(c) for c in self._schema.columns]
+        return Columns(self._schema, self._rows, tuple(arrays))
+
+    def _variable(self, column: Column) -> Any:
+        pieces = self._chunks[column.name]
+        return pa.chunked_array([chunk for start in sorted(pieces) for chunk in pieces[start].chunks], column.arrow)

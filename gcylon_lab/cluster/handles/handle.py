@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _DEFAULT_LIMIT = 10_000
-_COPIES = 2  # the ranks' frames, and the one that is made of them
+_COPIES = 2  # rows as they come, and what pandas makes of columns that it holds in another way
 _ALWAYS_BYTES = 64 * MIB
 
 
@@ -324,12 +324,17 @@ class DistTable(HandleVerbs):
     def _fetch(self, *, together: bool = False) -> list[pd.DataFrame]:
         """All rows as frames, one a rank, or one in all."""
         from ...backends.arrow.interop import to_frame
-        from .collect import fetch, joined
+        from .collect import Gathered, fetch
 
-        ranks = fetch(self._session, self._reference(self._session).table, self.schema, "local", 0, self.num_rows)
-        each = [[piece for pieces in ranks for piece in pieces]] if together else ranks
-        ranks.clear()
-        return [to_frame(joined(self.schema, pieces), copy=False) for pieces in each]
+        rows = [info["rows"] for info in self._infos]
+        table, action = self._reference(self._session).table, "local"
+        if together:
+            whole = Gathered(self.schema, rows)
+            fetch(self._session, table, action, 0, sum(rows), whole.take)
+            return [to_frame(whole.columns(), copy=False)]
+        each = [Gathered(self.schema, [count]) for count in rows]
+        fetch(self._session, table, action, 0, sum(rows), lambda rank, data: each[rank].take(0, data))
+        return [to_frame(one.columns(), copy=False) for one in each]
 
     def _refresh(self) -> None:
         if not self.released:
