@@ -37,7 +37,7 @@ def test_handles_have_the_verbs_of_tables() -> None:
     tables, handles = public(Table), public(DistTable)
     handles = {name: value for name, value in handles.items() if not name.endswith("_async")}
     assert set(tables) - set(handles) == set()
-    assert set(handles) - set(tables) == {"bind"}
+    assert set(handles) - set(tables) == {"bind", "collect"}
     for name, value in tables.items():
         assert isinstance(value, property) == isinstance(handles[name], property), name
         if not isinstance(value, property):

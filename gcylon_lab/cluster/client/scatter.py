@@ -80,12 +80,12 @@ def _rows_of(given: Any) -> _Rows | None:
 
 
 def _frame_bytes(frame: Any) -> int:
-    """About how many bytes a frame's columns take: objects are counted of some rows."""
-    places = [place for place, dtype in enumerate(frame.dtypes) if dtype.kind == "O" and str(dtype) == "object"]
+    """About how many bytes a frame's columns take, their objects counted in some rows."""
+    objects = [place for place, dtype in enumerate(frame.dtypes) if str(dtype) == "object"]
     nbytes = int(frame.memory_usage(index=False).sum())
     some = min(len(frame), _FIRST_ROWS)
-    if places and some:
-        nbytes += from_frame(frame.iloc[:some, places]).nbytes * len(frame) // some
+    if objects and some:
+        nbytes += int(frame.iloc[:some, objects].memory_usage(index=False, deep=True).sum()) * len(frame) // some
     return nbytes
 
 

@@ -23,8 +23,6 @@ from .session_api import SessionApi
 if TYPE_CHECKING:
     import pandas as pd
 
-    from .handle import DistTable
-
 HIGH_BYTES = 8 * MESSAGE_BYTES
 _LAST_S = 10.0  # for what was sent before the ranks' replies, and comes after them
 
@@ -60,21 +58,33 @@ def fetch(
             raise ClusterError(f"Of {stop - start} rows {receiving.rows} have come.", advice="Run it again.")
 
 
-def batches(handle: DistTable, session: SessionApi, batch_rows: int | None) -> Iterator[pd.DataFrame]:
-    """All rows of a table as frames of so many rows, in global order."""
-    rows, schema = handle.num_rows, handle.schema
+def batches(
+    session: SessionApi, table: Callable[[], str], schema: Schema, rows: int, nbytes: int, batch_rows: int | None
+) -> Iterator[pd.DataFrame]:
+    """All rows of a table as frames of so many rows, in global order.
+
+    Parameters
+    ----------
+    session : SessionApi
+    table : callable
+        Gives the stored table's name; raises where it is gone by then.
+    schema : Schema
+    rows, nbytes : int
+        Of the table.
+    batch_rows : int, optional
+        Rows of a batch; as many as take about 4 MB by default.
+    """
     if not rows:
         yield to_frame(empty_columns(schema))
         return
-    row_bytes = max(1.0, handle.nbytes / rows)
+    row_bytes = max(1.0, nbytes / rows)
     each = batch_rows or max(1, int(MESSAGE_BYTES / row_bytes))
     # So many batches with one request as keep to what may be on its way.
     together = each * max(1, int(HIGH_BYTES / row_bytes / each))
     for start in range(0, rows, together):
         stop = min(rows, start + together)
-        table = handle._reference(session).table
         ranks: dict[int, list[Columns]] = defaultdict(list)
-        fetch(session, table, "collect", start, stop, lambda rank, piece: ranks[rank].append(piece))  # noqa: B023
+        fetch(session, table(), "collect", start, stop, lambda rank, piece: ranks[rank].append(piece))  # noqa: B023
         pieces = deque(piece for rank in sorted(ranks) for piece in ranks[rank])
         ranks.clear()
         for at in range(start, stop, each):

@@ -33,7 +33,7 @@ _COPIES = 2  # rows as they come, and what pandas makes of columns that it holds
 _ALWAYS_BYTES = 64 * MIB
 
 
-@with_async(but=("info", "explain", "release", "groupby"))
+@with_async(but=("info", "explain", "release", "groupby", "collect"))
 class DistTable(HandleVerbs):
     """A table on the ranks of a cluster. The rows stay there.
 
@@ -198,8 +198,10 @@ class DistTable(HandleVerbs):
 
         if batch_rows is not None and checked_rows(batch_rows, "batch_rows") == 0:
             raise ArgumentError("batch_rows=0 gives no batches.", advice="Give one of at least 1.")
-        self._reference(self._session)
-        return batches(self, self._session, batch_rows)
+        session = self._session
+        return batches(
+            session, lambda: self._reference(session).table, self.schema, self.num_rows, self.nbytes, batch_rows
+        )
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first ``n`` rows in global order."""

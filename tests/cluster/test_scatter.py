@@ -1,0 +1,212 @@
+"""Rows between the notebook and the ranks: the same, in order, within bounds, and nothing left of what is cut short."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+import pyarrow as pa
+import pytest
+
+import gcylon_lab as gl
+from gcylon_lab.backends.arrow.interop import from_frame
+from gcylon_lab.cluster import row_stream
+from gcylon_lab.cluster.handles import collect
+from gcylon_lab.tutorials import latest
+
+ROWS = 300_000  # more than goes within a request
+SMALL = {"gpu_memory_limit": "2MiB"}
+
+
+@pytest.fixture(scope="module")
+def large() -> pd.DataFrame:
+    """Rows of many kinds, about 20 MB."""
+    rng = np.random.default_rng(3)
+    numbers = rng.integers(0, 1000, ROWS)
+    text = pd.Series(numbers).astype(str).astype("str")
+    return pd.DataFrame(
+        {
+            "k": numbers,
+            "x": rng.random(ROWS),
+            "s": text.where(numbers % 7 > 0),
+            "c": text.str[:1].astype("category"),
+            "t": pd.Timestamp("2024-01-01", tz="Europe/Zurich") + pd.to_timedelta(numbers, "h"),
+            "n": pd.Series(numbers).astype("Int32").where(numbers % 5 > 0),
+            "o": [f"value {i % 3}" if i % 2 else None for i in range(ROWS)],
+        }
+    )
+
+
+def left(lab: gl.Cluster) -> tuple[list[str], int]:
+    """Sockets in the cluster's folder, and tables on the ranks that nobody refers to."""
+    home = Path(lab._session.launcher.home)
+    return [path.name for path in home.iterdir() if path.name.startswith("rows-")], len(lab.memory())
+
+
+def test_there_and_back(lab: gl.Cluster, large: pd.DataFrame) -> None:
+    table = lab.from_pandas(large)
+    assert [info["rows"] for info in table.info()] == [ROWS // 2] * 2
+    pd.testing.assert_frame_equal(table.to_pandas(limit=None), large)
+    pd.testing.assert_frame_equal(pd.concat(table.local(), ignore_index=True), large)
+    batches = list(table.collect(batch_rows=70_001))
+    assert [len(batch) for batch in batches] == [70_001] * 4 + [ROWS - 4 * 70_001]
+    pd.testing.assert_frame_equal(pd.concat(batches, ignore_index=True), large)
+
+
+def test_within_a_budget_far_below_the_table(lab: gl.Cluster, large: pd.DataFrame) -> None:
+    config = lab.config.with_values(**SMALL)
+    staged = lab.scatter(large, config=config)
+    assert staged.tiers["disk"] > 0.8 * staged.nbytes > 8 * 2 * 1024**2 / 2
+    assert 0 < latest(lab, last=1)["peak MiB"].max() <= 2
+    pd.testing.assert_frame_equal(pd.concat(staged.collect(), ignore_index=True), large)
+    with pytest.raises(gl.errors.BudgetExceeded) as refused:
+        lab.scatter(large, config=config.with_values(allow_cpu_staging=False))
+    enough = config.with_values(allow_cpu_staging=False, gpu_memory_limit=refused.value.numbers["would_do"])
+    assert lab.scatter(large, config=enough).tiers["disk"] == 0
+
+
+def test_keys_bring_equal_rows_together(lab: gl.Cluster, large: pd.DataFrame) -> None:
+    table = lab.scatter(large[["k", "x"]], by="k")
+    assert table.partitioning == {"keys": ["k"], "size": 2}
+    one, other = table.local()
+    assert not set(one["k"]) & set(other["k"])
+    assert sorted([*one["x"], *other["x"]]) == sorted(large["x"])
+
+
+def test_pieces_of_an_iterable_in_whatever_form(lab: gl.Cluster, large: pd.DataFrame) -> None:
+    def pieces() -> Iterator[Any]:
+        yield large.iloc[:0]
+        yield large.iloc[:150_000]
+        yield pa.Table.from_pandas(large.iloc[150_000:], preserve_index=False)
+
+    table = lab.scatter(pieces())
+    back = table.sort_values(["k", "x"]).to_pandas(limit=None)
+    expected = large.sort_values(["k", "x"], ignore_index=True)
+    pd.testing.assert_frame_equal(back, expected, check_dtype=False, check_categorical=False)
+    few = lab.scatter(iter([large.iloc[:3]]))
+    assert few.num_rows == 3 and few.columns == list(large.columns)
+    reader = pa.Table.from_pandas(large[["k"]]).to_reader(max_chunksize=1000)
+    assert lab.scatter(reader).sum("k") == large["k"].sum()
+
+
+def test_an_empty_table_gives_one_batch_without_rows(lab: gl.Cluster, large: pd.DataFrame) -> None:
+    (only,) = lab.scatter(large.iloc[:0]).collect()
+    assert list(only.columns) == list(large.columns) and len(only) == 0
+    with pytest.raises(gl.errors.ArgumentError, match="at least 1"):
+        lab.from_pandas(large.head()).collect(batch_rows=0)
+
+
+def test_other_verbs_between_batches_and_an_early_end(
+    lab: gl.Cluster, large: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = lab.scatter(large)
+    seen = []
+    for batch in table.collect(batch_rows=50_000):
+        seen.append(lab.from_pandas(batch[["x"]]).sum("x"))
+        if len(seen) == 3:
+            break
+    assert np.allclose(seen, [large["x"][i : i + 50_000].sum() for i in (0, 50_000, 100_000)])
+    monkeypatch.setattr(collect, "HIGH_BYTES", 4_000_000)  # several requests
+    batches = table.collect(batch_rows=50_000)
+    next(batches)
+    table.release()
+    with pytest.raises(gl.errors.HandleReleased):
+        list(batches)
+
+
+def test_the_notebook_holds_little_of_what_passes(lab: gl.Cluster) -> None:
+    wide = pd.DataFrame({name: np.arange(4_000_000.0) for name in "abcd"})
+    process, most, stop = psutil.Process(), [0], threading.Event()
+    list(lab.scatter(wide.iloc[:100_000]).collect())  # what is made once
+
+    def watch() -> None:
+        while not stop.wait(0.005):
+            most[0] = max(most[0], process.memory_info().rss)
+
+    before = process.memory_info().rss
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    table = lab.scatter(wide)
+    rows = sum(len(batch) for batch in table.collect())
+    stop.set()
+    watcher.join()
+    assert rows == len(wide)
+    assert most[0] - before < 80_000_000 < wide.memory_usage().sum() / 1.5
+
+
+@pytest.mark.parametrize("kind", ["raises", "uses the cluster", "gives nonsense", "has other columns"])
+def test_what_goes_wrong_in_an_iterable_leaves_nothing(lab: gl.Cluster, large: pd.DataFrame, kind: str) -> None:
+    def pieces() -> Iterator[Any]:
+        yield large
+        if kind == "raises":
+            raise KeyError("no more")
+        if kind == "uses the cluster":
+            lab.memory()
+        yield {"gives nonsense": "text", "has other columns": large[["k"]]}[kind]
+
+    expected: Any = {
+        "raises": (KeyError, "no more"),
+        "uses the cluster": (gl.errors.ClusterError, "with another cluster"),
+        "gives nonsense": (gl.errors.ArgumentError, "builtins.str"),
+        "has other columns": (gl.errors.ColumnMissing, "k"),
+    }[kind]
+    before = left(lab)
+    with pytest.raises(expected[0], match=expected[1]):
+        lab.scatter(pieces())
+    assert left(lab) == before
+    assert lab.from_pandas(large).num_rows == ROWS
+
+
+def test_an_interrupt_while_rows_are_sent(hurt: gl.Cluster, large: pd.DataFrame) -> None:
+    def pieces() -> Iterator[Any]:
+        for _ in range(4):
+            yield large
+        raise KeyboardInterrupt  # as a person's, in the middle
+
+    before = left(hurt)
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt, match="scatter stopped after"):
+        hurt.scatter(pieces())
+    assert time.monotonic() - began < 10
+    assert left(hurt) == before
+    assert hurt.from_pandas(large).num_rows == ROWS
+
+
+def test_a_rank_that_dies_while_rows_are_sent(hurt: gl.Cluster, large: pd.DataFrame) -> None:
+    pid = hurt.ranks[1].pid
+
+    def killing() -> Iterator[Any]:
+        yield large
+        psutil.Process(pid).kill()
+        while True:
+            yield large.iloc[:50_000]
+
+    with pytest.raises(gl.errors.RankLost, match="rank 1 .* is gone"):
+        hurt.scatter(killing())
+    hurt.restart()
+    assert hurt.from_pandas(large).num_rows == ROWS
+
+
+def test_a_sender_waits_for_credit_and_gets_it_back_in_halves() -> None:
+    sent: list[list[bytes]] = []
+    sender = row_stream.Sender(lambda parts: sent.append([bytes(part) for part in parts]))
+    data = from_frame(pd.DataFrame({"x": np.arange(1000)}))
+    assert not sender.may_send
+    sender.credit_bytes += 8_001
+    sender.send(data)
+    assert sender.may_send and sender.credit_bytes == 1
+    sender.send(data)
+    assert not sender.may_send and len(sent) == 2
+    granted: list[int] = []
+    receiver = row_stream.Receiver(lambda parts: granted.append(int(parts[1])), 20_000)
+    for message in sent:
+        got, nbytes = receiver.take(message)
+        assert nbytes == 8_000 and got.arrays[0].tolist() == list(range(1000))
+        receiver.worked_on(nbytes)
+    assert granted == [20_000, 16_000], "credit goes back once half of it is worked on"
