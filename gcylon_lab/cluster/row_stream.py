@@ -159,7 +159,7 @@ class RankEnd:
         self._check = check
         self._window_bytes = window_bytes
         self._done = False
-        self._socket = zmq.Context.instance().socket(zmq.DEALER)
+        self._socket: Any = zmq.Context.instance().socket(zmq.DEALER)
         self._socket.setsockopt(zmq.IDENTITY, b"%d" % rank)
         self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self._socket.set_hwm(0)  # credits bound what is under way
@@ -246,7 +246,7 @@ class NotebookEnd:
     def __init__(self, folder: Path, size: int) -> None:
         self.size = size
         self.address = Address(str(folder), f"rows-{secrets.token_hex(8)}")
-        self._socket = zmq.Context.instance().socket(zmq.ROUTER)
+        self._socket: Any = zmq.Context.instance().socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.set_hwm(0)
