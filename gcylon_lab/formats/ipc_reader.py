@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..backends.arrow.tables import from_arrow
+from ..backends.arrow.tables import from_arrow, owned_array, table_of
 from ..backends.protocol.data import Columns, bounded, cut_rows
 from ..backends.protocol.schema import require_distinct
 from ..errors import ReadError
@@ -19,7 +19,7 @@ from ..units import format_bytes, format_count
 from .file_columns import (
     index_array,
     indexes_in_metadata,
-    pandas_dtypes,
+    ipc_dtypes,
     require_columns,
     require_same_columns,
     require_types_of_one_kind,
@@ -102,28 +102,13 @@ def plan_ipc(
     many = f"{format_count(len(files))} file{'s' * (len(files) != 1)}"
     notes = (f"{format_count(count)} record batch{'es' * (count != 1)} in {many}",)
     with _reading(first.path):
-        dtypes = _dtypes(first.schema)
+        dtypes = ipc_dtypes(first.schema)
     indexes = {path: ranges for path, ranges in indexes.items() if ranges}
     counts = {file.path: file.batches for file in files if file.path in indexes}
     beside = max(file.beside_bytes for file in files)
     plan = IpcPlan((), first.path, first.schema, dtypes, storage, notes, indexes, counts, beside)
     batches = [(file.path, place, rows, rows) for file in files for place, rows in enumerate(file.batches)]
     return [replace(plan, pieces=tuple(share)) for share in spread_rows(batches, size)]
-
-
-def _dtypes(schema: Any) -> dict[str, str]:
-    """As for parquet; and ints and bools that were Python objects are so again."""
-    objects = [
-        entry["field_name"]
-        for entry in (schema.pandas_metadata or {}).get("columns", [])
-        if entry.get("numpy_type") == "object" and entry.get("field_name") in schema.names
-    ]
-    plain = (name for name in objects if _is_plain(schema.field(name).type))
-    return pandas_dtypes(schema) | dict.fromkeys(plain, "object")
-
-
-def _is_plain(type_: Any) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_floating(type_))
 
 
 def _look_at(path: str, storage: Storage, columns: Sequence[str] | None) -> _File:
@@ -403,10 +388,10 @@ def read_ipc_chunks(
                 some = [
                     index_array(indexes[name], first + start, first + stop)
                     if name in indexes
-                    else _owned(batch.column(name).slice(start, stop - start))
+                    else owned_array(batch.column(name).slice(start, stop - start))
                     for name in wanted
                 ]
-                data = from_arrow(_table(some, wanted, stop - start), plan.dtypes, nullable=True)
+                data = from_arrow(table_of(some, wanted, stop - start), plan.dtypes, nullable=True)
             any_rows = True
             yield from bounded(data, max_bytes, max_rows)
         del batch  # the next one is unpacked before this name is given another
@@ -432,12 +417,6 @@ def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int
         yield from ((first + low, first + high) for low, high in cut_rows(each, max_bytes))
 
 
-def _table(arrays: list[Any], names: list[str], rows: int) -> Any:
-    if not arrays:
-        return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-    return pa.table(arrays, names=names)
-
-
 def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[tuple[str, int, Any]]:
     """Rows of the files, the path of each, and the row in it at which they begin where it has an index as a range."""
     path, at = "", 0
@@ -460,11 +439,3 @@ def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[tuple[str, int, Any]]
                 batch.validate(full=True)
         first = sum(plan.batches.get(piece.path, ())[: piece.group]) + piece.start
         yield piece.path, first, batch.slice(piece.start, piece.stop - piece.start)
-
-
-def _owned(array: Any) -> Any:
-    """A copy: a mapped file may change, and a slice of a batch would keep all of it."""
-    if pa.types.is_dictionary(array.type):
-        labels = pa.concat_arrays([array.dictionary])
-        return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices]), labels, ordered=array.type.ordered)
-    return pa.concat_arrays([array])

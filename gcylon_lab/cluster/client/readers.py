@@ -145,6 +145,62 @@ class Readers:
         each = cut_evenly(frame, self._session.launcher.n)
         return self._session.make(request, partial(DistTable, self._session), each=each)
 
+    def from_arrow(self, source: Any, *, config: GcylonConfig | None = None) -> DistTable:
+        """Spread Arrow data of the notebook evenly over the ranks, in order, batch by batch.
+
+        Parameters
+        ----------
+        source : object
+            Anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``: of pyarrow, polars, DuckDB, nanoarrow, arro3.
+            A stream is read as it is sent, never whole. Where it does not say how many rows it has (``num_rows`` or
+            ``height``), all go to rank 0 first, which stages what does not fit, and are spread from there.
+        config : GcylonConfig, optional
+            The live one by default.
+
+        Returns
+        -------
+        DistTable
+            With dtypes as `gcylon_lab.from_arrow` gives them.
+
+        Raises
+        ------
+        ArgumentError
+            If it is no Arrow data, or a stream that was read already.
+        ReadError
+            If a stream fails; with the batch and the rows before it. No rank keeps anything then.
+        """
+        from ...backends.arrow.foreign import name_of, open_stream
+        from .sending import send_stream
+
+        rows = next((n for n in (getattr(source, k, None) for k in ("num_rows", "height")) if isinstance(n, int)), None)
+        return send_stream(self._session, open_stream(source), name_of(source), rows, config)
+
+    def from_columns(
+        self, columns: Mapping[str, Any], *, schema: Any = None, config: GcylonConfig | None = None
+    ) -> DistTable:
+        """Spread arrays of the notebook, by name, evenly over the ranks, in order.
+
+        Parameters
+        ----------
+        columns : mapping of str to array
+            One array of one dimension a column, of numpy, a buffer, DLPack or Arrow; or bytes of little-endian items.
+        schema : pyarrow.Schema or mapping of str to dtype, optional
+            The dtype of each column, which arrays must have, and which bytes need.
+        config : GcylonConfig, optional
+            The live one by default.
+
+        Raises
+        ------
+        ArgumentError, SchemaMismatch, UnsupportedDtype
+            Naming the column, what it is and what was expected; see `gcylon_lab.from_columns`.
+        """
+        from ...backends.arrow.named_arrays import from_columns
+        from ...formats.ipc_writer import arrow_table
+        from .sending import send_stream
+
+        table = arrow_table(from_columns(columns, schema))
+        return send_stream(self._session, table.to_reader(), "from_columns", table.num_rows, config)
+
     def _read(
         self,
         reader: str,

@@ -20,6 +20,7 @@ class Serves(Protocol):
 
     context: Any
     tables: dict[str, Any]
+    incoming: dict[str, Any]
 
     @property
     def rank(self) -> int:
@@ -118,6 +119,45 @@ def _from_local(call: Call) -> Any:
     return readers.from_local(call.own, **call.request.kwargs)
 
 
+def _receive(call: Call) -> bool:
+    """Take in what was sent to this rank of a table that comes in several messages; says whether more makes sense."""
+    from ...operators.io.incoming import Incoming
+
+    name, config = call.request.args
+    if name not in call.engine.incoming:
+        call.engine.incoming[name] = Incoming(call.engine.context.workspace, config)
+    return call.own is None or call.engine.incoming[name].add(call.own)
+
+
+def _from_arrow(call: Call) -> Any:
+    """Collective: all ranks call it. The table of what was received; evenly spread where that was asked for."""
+    from ...api.table import Table
+    from ...operators.exchange.repartition import repartition
+
+    name, config, spread = call.request.args
+    context = call.engine.context
+    part, plan = call.engine.incoming.pop(name).finish(), None
+    if spread:
+        try:
+            spread_part, plan = repartition(context.workspace, part, config=config)
+        finally:
+            part.release()  # an error that is kept would hold it
+        part = spread_part
+    return Table(part, context, plan)
+
+
+def _rows(call: Call) -> bytes | None:
+    """Some of this rank's rows, as an Arrow IPC stream; none where none are asked for."""
+    from ...formats.ipc_writer import ipc_bytes
+    from ...operators.rowwise.head_tail import rows_between
+
+    start, stop = call.request.args[0][call.engine.rank]
+    part = call.table()._live()
+    if start >= stop:
+        return None
+    return ipc_bytes(rows_between(call.engine.context.workspace, part, start, stop))
+
+
 def _recover(call: Call) -> None:
     call.engine.recover()
 
@@ -202,5 +242,8 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "nothing": _nothing,
     "unstage": _unstage,
     "from_local": _from_local,
+    "receive": _receive,
+    "from_arrow": _from_arrow,
+    "rows": _rows,
     **dict.fromkeys(READERS, _read),
 }

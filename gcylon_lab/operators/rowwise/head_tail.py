@@ -74,6 +74,22 @@ def rows_on_host(workspace: Workspace, part: Part) -> Columns:
     return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
 
 
+def rows_between(workspace: Workspace, part: Part, start: int, stop: int) -> Columns:
+    """Give rows [start, stop) of this rank's part in host memory, outside the budget; of chunks below the device tier
+    one is read at a time, inside it."""
+    backend, host = workspace.backend, PandasBackend()
+    pieces, first = [], 0
+    for chunk in part.chunks:
+        low, high = max(start - first, 0), min(stop - first, chunk.rows)
+        first += chunk.rows
+        if low >= high:
+            continue
+        with workspace.budget.reserve(min(chunk.loaded_bytes(), workspace.budget.remaining_bytes), "Reading rows"):
+            piece = backend.slice(chunk.read(workspace), low, high)
+            pieces.append(host.concat([backend.to_host(backend.cast(piece, part.schema))]))
+    return host.concat(pieces) if len(pieces) > 1 else pieces[0] if pieces else host.empty(part.schema)
+
+
 def take_tail(workspace: Workspace, part: Part, limit: int, timeout_s: float | None = None) -> Part:
     """Collective: all ranks call it. Give this rank's share of the last ``limit`` rows; see `take_head`."""
 
