@@ -26,6 +26,7 @@ from .file_columns import (
     with_indexes,
 )
 from .filesystems import Storage, is_url, reading
+from .in_memory import InMemory
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
 
 Int64s = npt.NDArray[np.int64]
@@ -127,8 +128,7 @@ def _reading(path: str) -> Any:
 def _open(path: str, storage: Storage, fields: list[int] | None = None) -> Any:
     """A reader of a file or a stream, of some fields alone."""
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    # A batch of a mapped file is in memory only as far as it is looked at.
-    source = pa.PythonFile(storage.open(path), "r") if is_url(path) else pa.memory_map(path)
+    source = storage.arrow_file(path)
     magic = source.read(6)
     source.seek(0)
     if magic[:4] == b"FEA1":
@@ -210,7 +210,7 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
         If sizes in it cannot be.
     """
     remote = is_url(path)
-    file = pa.PythonFile(storage.open(path), "r") if remote else pa.memory_map(path)
+    file = storage.arrow_file(path)
     size = storage.size(path)
     wanted = [place for place, name in enumerate(schema.names) if columns is None or name in columns]
     wanted = wanted or list(range(len(schema.names)))  # as where columns that stand in metadata alone are read
@@ -397,6 +397,43 @@ def read_ipc_chunks(
         del batch  # the next one is unpacked before this name is given another
     if not any_rows:
         yield from_arrow(plan.schema.empty_table().select(wanted), plan.dtypes, nullable=True)
+
+
+def ipc_batches(
+    data: InMemory, columns: Sequence[str] | None = None
+) -> tuple[Any, Iterator[Any], int]:
+    """The record batches of an IPC file or stream in memory, checked before they are given.
+
+    Parameters
+    ----------
+    data : InMemory
+    columns : sequence of str, optional
+        Only these, in this order.
+
+    Returns
+    -------
+    pyarrow.Schema, iterator of RecordBatch, int
+        And how many rows they have.
+
+    Raises
+    ------
+    ReadError
+        If they cannot be read, or have no such column.
+    """
+    (plan,) = plan_ipc(data.path, 1, columns=columns, storage=data)
+    wanted = require_columns(plan.first, plan.schema.names, columns)
+    schema = pa.schema([plan.schema.field(name) for name in wanted], plan.schema.metadata)
+    indexes = plan.indexes.get(data.path, {})
+
+    def batches() -> Iterator[Any]:
+        for _, first, batch in _batches(plan, wanted):
+            arrays = [
+                index_array(indexes[name], first, first + len(batch)) if name in indexes else batch.column(name)
+                for name in wanted
+            ]
+            yield pa.record_batch(arrays, schema=schema)
+
+    return schema, batches(), sum(piece.stop - piece.start for piece in plan.pieces)
 
 
 def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int]]:

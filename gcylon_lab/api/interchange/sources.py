@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...backends.arrow.named_arrays import from_columns as columns_of
 from ...backends.protocol.data import Data
 from ...config import GcylonConfig
 from ...engine.exec.invocation import Request
@@ -90,7 +89,8 @@ def from_columns(columns: Mapping[str, Any], *, schema: Any = None, config: Gcyl
     Examples
     --------
     >>> import gcylon_lab as gl, numpy as np
-    >>> table = gl.from_columns({"k": b"\\1\\0\\0\\0\\2\\0\\0\\0", "v": np.zeros(2)}, schema={"k": "int32", "v": "float64"})
+    >>> bytes_of_k = np.arange(1, 3, dtype="int32").tobytes()
+    >>> table = gl.from_columns({"k": bytes_of_k, "v": np.zeros(2)}, schema={"k": "int32", "v": "float64"})
     >>> table.tensor("k")
     array([1, 2], dtype=int32)
     """

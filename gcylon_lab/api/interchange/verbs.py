@@ -95,6 +95,23 @@ class InterchangeVerbs(Verbs):
         reader = pa.RecordBatchReader.from_batches(schema, self._batches(list(part.chunks), schema))
         return reader.__arrow_c_stream__(requested_schema)
 
+    @property
+    def __arrow_c_device_array__(self) -> Any:
+        """On GPU engines: this rank's rows as an Arrow array in the memory of the GPU, as capsules.
+
+        One chunk on the device tier is not copied. The memory is kept until whoever reads it lets go of it.
+        """
+        if not self._workspace.backend.on_gpu:
+            raise AttributeError("rows are in host memory here: __arrow_c_stream__ has them")
+        return self._device_array
+
+    def _device_array(self, requested_schema: Any = None, **kwargs: Any) -> tuple[Any, Any]:
+        return self._workspace.backend.to_device_arrow(self._whole())
+
+    def _whole(self) -> Any:
+        """All rows of this rank as one piece."""
+        raise NotImplementedError
+
     def __array__(self, *args: Any, **kwargs: Any) -> Any:
         raise no_array(self)
 

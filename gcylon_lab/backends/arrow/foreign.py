@@ -41,8 +41,8 @@ def open_stream(source: Any) -> Any:
         raise _unopened(source, error) from error
     raise ArgumentError(
         f"Expected Arrow data for from_arrow, got a {type(source).__qualname__}.",
-        advice="Give what has __arrow_c_stream__ or __arrow_c_array__, such as a Table of pyarrow, a DataFrame of polars "
-        "or a relation of DuckDB; arrays by name are for from_columns.",
+        advice="Give what has __arrow_c_stream__ or __arrow_c_array__, such as a Table of pyarrow, a DataFrame of "
+        "polars or a relation of DuckDB; arrays by name are for from_columns.",
     )
 
 

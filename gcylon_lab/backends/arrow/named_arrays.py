@@ -48,9 +48,19 @@ def from_columns(given: Mapping[str, Any], schema: Any = None) -> Columns:
             f"Expected arrays by name for from_columns, got a {type(given).__qualname__}.",
             advice="Give a dict, for example {'x': np.arange(3)}.",
         )
-    wanted = _wanted(schema, given)
-    pairs = {name: _column(name, given[name], type_) for name, type_ in wanted.items()}
-    lengths = {name: len(array) for name, (_, array) in pairs.items()}
+    pairs = {name: _column(name, given[name], type_) for name, type_ in wanted_types(schema, given).items()}
+    rows = require_lengths({name: len(array) for name, (_, array) in pairs.items()})
+    return Columns(Schema([column for column, _ in pairs.values()]), rows, tuple(a for _, a in pairs.values()))
+
+
+def require_lengths(lengths: Mapping[str, int]) -> int:
+    """The rows that all columns have.
+
+    Raises
+    ------
+    ArgumentError
+        Naming one that has others than the first.
+    """
     first = next(iter(lengths), "")
     for name, length in lengths.items():
         if length != lengths[first]:
@@ -58,11 +68,17 @@ def from_columns(given: Mapping[str, Any], schema: Any = None) -> Columns:
                 f"column {name!r} has {length:,} rows, expected {lengths[first]:,} as column {first!r} has.",
                 advice="Give arrays of one length.",
             )
-    return Columns(Schema([c for c, _ in pairs.values()]), lengths.get(first, 0), tuple(a for _, a in pairs.values()))
+    return lengths.get(first, 0)
 
 
-def _wanted(schema: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The Arrow type of each column in the order of the result; None where nothing is said of it."""
+def wanted_types(schema: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The Arrow type of each column in the order of the result; None where nothing is said of it.
+
+    Raises
+    ------
+    ArgumentError
+        If the schema is none, or names other columns.
+    """
     for name in given:
         if not isinstance(name, str):
             raise ArgumentError(f"Expected names for columns, got {name!r}.", advice="Give text as names.")
@@ -105,35 +121,37 @@ def _column(name: str, value: Any, wanted: Any) -> tuple[Column, Array]:
     if hasattr(value, "__arrow_c_array__") or hasattr(value, "__arrow_c_stream__"):
         return _of_arrow(name, value, wanted)
     array = as_one_dimension(name, host_array(name, value))
-    kind = _FIXED.get(array.dtype.kind)
-    times = array.dtype.kind in "mM"
-    if kind is None or array.dtype.itemsize > (16 if kind == "complex" else 8):
-        advice = "Give pa.array(values) of it." if array.dtype.kind in "OUST" else "Convert it, as astype('float64')."
-        raise UnsupportedDtype(f"column {name!r} has dtype {array.dtype}, which is no plain number", advice=advice)
-    if times and np.datetime_data(array.dtype) not in [(unit, 1) for unit in _UNITS]:
+    return column_of(name, array.dtype, wanted), array
+
+
+def column_of(name: str, dtype: np.dtype[Any], wanted: Any) -> Column:
+    """The column that an array of a dtype makes, or that a schema says, where the array is of its type.
+
+    Raises
+    ------
+    UnsupportedDtype, SchemaMismatch
+        Naming the column and the dtype.
+    """
+    kind = _FIXED.get(dtype.kind)
+    if kind is None or dtype.itemsize > (16 if kind == "complex" else 8):
+        advice = "Give pa.array(values) of it." if dtype.kind in "OUST" else "Convert it, as astype('float64')."
+        raise UnsupportedDtype(f"column {name!r} has dtype {dtype}, which is no plain number", advice=advice)
+    if dtype.kind in "mM" and np.datetime_data(dtype) not in [(unit, 1) for unit in _UNITS]:
         raise UnsupportedDtype(
-            f"column {name!r} has dtype {array.dtype}, whose unit no table holds",
+            f"column {name!r} has dtype {dtype}, whose unit no table holds",
             advice="Convert it to one of s, ms, us or ns, as astype('datetime64[s]').",
         )
-    column = Column(name, kind, str(array.dtype), dtype=array.dtype)
-    return _as_said(name, column, array, wanted), array
-
-
-def _as_said(name: str, column: Column, array: Any, wanted: Any) -> Column:
-    """The column that a schema says, where the array is of its type."""
+    column = Column(name, kind, str(dtype), dtype=dtype)
     if wanted is None:
         return column
-    said = None
-    if column.kind != "complex":
-        plain = pa.timestamp(wanted.unit) if pa.types.is_timestamp(wanted) else wanted
-        said = fixed_column(name, wanted) if value_type(column) == plain else None
-    if said is None:
+    plain = pa.timestamp(wanted.unit) if pa.types.is_timestamp(wanted) else wanted
+    if kind == "complex" or value_type(column) != plain:
         raise SchemaMismatch(
-            f"column {name!r} is {array.dtype}, and the schema says {wanted}",
-            advice=f"Convert the array of {shown_label(name)} before, or say {array.dtype}.",
+            f"column {name!r} is {dtype}, and the schema says {wanted}",
+            advice=f"Convert the array of {shown_label(name)} before, or say {dtype}.",
             column=name,
         )
-    return said
+    return fixed_column(name, wanted)
 
 
 def _is_raw(value: memoryview, wanted: Any) -> bool:
@@ -167,7 +185,8 @@ def _of_bytes(name: str, value: Any, wanted: Any) -> tuple[Column, Array]:
     items = np.frombuffer(view.cast("B") if view.c_contiguous else view.tobytes(), np.uint8)
     if column.kind == "bool" and items.size and int(items.max()) > 1:
         raise ArgumentError(
-            f"column {name!r} has the byte {int(items.max())}, expected 0 or 1 for bools.", advice="Say uint8, or mend it."
+            f"column {name!r} has the byte {int(items.max())}, expected 0 or 1 for bools.",
+            advice="Say uint8 of it, or give bytes of 0 and 1.",
         )
     stored = dtype.newbyteorder("<") if sys.byteorder == "big" else dtype
     return column, _frozen(items.view(stored).astype(dtype, copy=False))

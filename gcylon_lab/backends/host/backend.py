@@ -58,6 +58,9 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     def from_device_arrow(self, source: Any) -> Columns:
         raise NotImplementedError("host memory alone is read here")
 
+    def to_device_arrow(self, data: Any) -> tuple[Any, Any]:
+        raise NotImplementedError("rows are in host memory here")
+
     def as_tensor(self, array: Any, owner: object, *, own: bool = False) -> Any:
         view = view_with_owner(array, owner)
         if view.size:

@@ -72,8 +72,12 @@ class Backend(RelationalBackend, Protocol):
         """Copy what has ``__arrow_c_device_array__`` into columns; asked of GPU backends alone."""
         ...
 
+    def to_device_arrow(self, data: Data) -> tuple[Any, Any]:
+        """The capsules of ``__arrow_c_device_array__``, over the same memory; asked of GPU backends alone."""
+        ...
+
     def as_tensor(self, array: Any, owner: object, *, own: bool = False) -> Any:
-        """The memory of a fixed column, or one that was made for it (``own``), as an array that keeps an owner alive."""
+        """The memory of a fixed column, or of an array that was made for it (``own``); it keeps an owner alive."""
         ...
 
     def new_tensor(self, rows: int, columns: int, dtype: Any) -> Any:

@@ -288,7 +288,7 @@ def missing_in_tensor(column: Column, count: int) -> UnsupportedDtype:
     """The error for a column of numbers of which some are missing, where only numbers can stand."""
     return UnsupportedDtype(
         f"column {column.name!r} ({column.describe()}) has {count:,} missing values here, which no tensor holds",
-        advice=f"Fill them before, as t.fillna({{{column.name!r}: 0}}), leave them out with t.dropna({column.name!r}), or "
-        f"make NaN of them with t.astype({{{column.name!r}: 'float64'}}).",
+        advice=f"Fill them before, as t.fillna({{{column.name!r}: 0}}), or leave them out, as "
+        f"t.dropna({[column.name]!r}).",
         column=column.name,
     )

@@ -14,6 +14,7 @@ from ..messages import Request
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ...formats.in_memory import InMemory
     from ...formats.row_filters import Filters
     from ..handles.handle import DistTable
     from .session import Session
@@ -122,14 +123,30 @@ class Readers:
 
     def read_ipc(
         self,
-        paths: str | Sequence[str],
+        paths: str | Sequence[str] | Any,
         columns: str | Sequence[str] | None = None,
         *,
         filters: Filters = None,
         storage_options: Mapping[str, Any] | None = None,
         config: GcylonConfig | None = None,
     ) -> DistTable:
-        """Read Arrow IPC files and streams, spread evenly over the ranks by rows; as `gcylon_lab.read_ipc`."""
+        """Read Arrow IPC files and streams, spread evenly over the ranks by rows; as `gcylon_lab.read_ipc`.
+
+        Parameters
+        ----------
+        paths : str or sequence of str, or bytes
+            Files, folders or patterns, or URLs of such. Or the bytes of one file or stream: ``bytes``, another buffer,
+            or ``io.BytesIO``; each rank is sent its rows alone.
+        columns : str or sequence of str, optional
+            Only these.
+        filters, storage_options, config
+            As for `read_parquet`.
+        """
+        from ...formats.in_memory import in_memory
+
+        given = in_memory(paths, storage_options)
+        if given is not None:
+            return self._read_bytes(given, columns, filters, config)
         return self._read("read_ipc", paths, columns, filters, storage_options, config)
 
     def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
@@ -169,11 +186,12 @@ class Readers:
         ReadError
             If a stream fails; with the batch and the rows before it. No rank keeps anything then.
         """
-        from ...backends.arrow.foreign import name_of, open_stream
+        from ...backends.arrow.foreign import name_of, open_stream, read_batches
         from .sending import send_stream
 
         rows = next((n for n in (getattr(source, k, None) for k in ("num_rows", "height")) if isinstance(n, int)), None)
-        return send_stream(self._session, open_stream(source), name_of(source), rows, config)
+        reader = open_stream(source)
+        return send_stream(self._session, reader.schema, read_batches(reader, name_of(source)), rows, config)
 
     def from_columns(
         self, columns: Mapping[str, Any], *, schema: Any = None, config: GcylonConfig | None = None
@@ -199,7 +217,23 @@ class Readers:
         from .sending import send_stream
 
         table = arrow_table(from_columns(columns, schema))
-        return send_stream(self._session, table.to_reader(), "from_columns", table.num_rows, config)
+        return send_stream(self._session, table.schema, iter(table.to_batches()), table.num_rows, config)
+
+    def _read_bytes(
+        self, given: InMemory, columns: str | Sequence[str] | None, filters: Filters, config: GcylonConfig | None
+    ) -> DistTable:
+        from ...formats.ipc_reader import ipc_batches
+        from ...formats.reader_options import column_list
+        from ...formats.row_filters import condition_of, read_columns
+        from .sending import send_stream
+
+        asked, condition = column_list("columns", columns), condition_of(filters)
+        schema, batches, rows = ipc_batches(given, read_columns(asked, condition))
+        table = send_stream(self._session, schema, batches, rows, config)
+        if condition is None:
+            return table
+        some = table.filter(condition, config=config)
+        return some if asked is None else some.select(asked)
 
     def _read(
         self,

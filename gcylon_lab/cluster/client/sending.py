@@ -1,4 +1,4 @@
-"""Sending a stream of record batches to the ranks: in messages of some megabytes, each taken in before the next goes."""
+"""Sending record batches to the ranks: in messages of some megabytes, each taken in before the next is sent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from ...backends.arrow.foreign import plain_bytes, read_batches
+from ...backends.arrow.foreign import plain_bytes
 from ...config import GcylonConfig
 from ...units import MIB
 from ..messages import Request
@@ -21,15 +21,16 @@ MESSAGE_BYTES = 4 * MIB
 _LABELS_IN_MESSAGE = 4  # a message takes its dictionaries along, and shall not be made of them
 
 
-def send_stream(session: Session, reader: Any, name: str, rows: int | None, config: GcylonConfig | None) -> DistTable:
+def send_stream(
+    session: Session, schema: Any, batches: Iterator[Any], rows: int | None, config: GcylonConfig | None
+) -> DistTable:
     """Share the rows of a stream out evenly, in order. Here one batch and one message are in memory at a time.
 
     Parameters
     ----------
     session : Session
-    reader : pyarrow.RecordBatchReader
-    name : str
-        What errors call the stream.
+    schema : pyarrow.Schema
+    batches : iterator of pyarrow.RecordBatch
     rows : int, optional
         How many there will be. Where that is not known all go to rank 0 first, which stages what does not fit, and are
         spread from there.
@@ -38,22 +39,19 @@ def send_stream(session: Session, reader: Any, name: str, rows: int | None, conf
 
     Raises
     ------
-    ReadError
-        If the stream fails. Nothing is kept on any rank then.
     GcylonError
-        What a rank could not take in.
+        What a rank could not take in, or what making the batches raised. Nothing is kept on any rank then.
     """
     from ..handles.handle import DistTable
 
-    n, schema = session.launcher.n, reader.schema
-    incoming, stops = session.new_id(), _stops(rows, n)
+    n, incoming = session.launcher.n, session.new_id()
     try:
         # Also where there are no rows: the ranks learn of the columns.
         session.call(Request("receive", args=(incoming, config)), each=[_message(schema, [])] * n)
-        for rank, batches in _messages(read_batches(reader, name), stops):
+        for rank, slices in _messages(batches, _stops(rows, n)):
             each: list[Any] = [None] * n
-            each[rank] = _message(schema, batches)
-            del batches
+            each[rank] = _message(schema, slices)
+            del slices
             replies = session.call(Request("receive", args=(incoming, config)), each=each)
             if not all(reply.value for reply in replies):
                 break  # the ranks say what it was, all of them
