@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ...backends.arrow.exported import with_owner
@@ -64,15 +65,16 @@ class InterchangeVerbs(Verbs):
         if len(names) == 1 and len(part.chunks) == 1 and schema[names[0]].fixed:
             chunk = part.chunks[0]
             if chunk.is_held and chunk.schema[names[0]] == schema[names[0]]:
-                array = backend.as_tensor(chunk.data.array(names[0]), chunk.claim)
+                data: Any = chunk.data
+                array = backend.as_tensor(data.array(names[0]), chunk.claim)
                 return array if one else array[:, None]
         nbytes = part.rows * len(names) * dtype.itemsize
         claim = workspace.budget.reserve(nbytes, f"A tensor of {len(names)} columns")
         made = backend.new_tensor(part.rows, len(names), dtype)
         start = 0
         for chunk in part.chunks:
-            with chunk.load(workspace, names) as data:
-                piece = backend.cast(backend.select(data, names), schema.select(names))
+            with chunk.load(workspace, names) as rows:
+                piece = backend.cast(backend.select(rows, names), schema.select(names))
                 for place, name in enumerate(names):
                     backend.fill_tensor(made[start : start + chunk.rows, place], piece, name)
             start += chunk.rows
@@ -129,9 +131,7 @@ class InterchangeVerbs(Verbs):
 
 def _one_dtype(columns: Sequence[Column]) -> Any:
     """The numpy dtype that columns of numbers have in common."""
-    import numpy as np
-
-    found = {}
+    found: dict[Any, Column] = {}
     for column in columns:
         if column.kind not in ("bool", "int", "float", "complex"):
             raise UnsupportedDtype(
