@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import zmq
 
@@ -276,14 +276,25 @@ class NotebookEnd:
             wait_ms = 0
 
 
+class RowSource(Protocol):
+    """Where rows for the ranks come from."""
+
+    def waits(self, rank: int) -> bool:
+        """Whether the next rows are for another rank."""
+        ...
+
+    def next(self, rank: int, most_bytes: int) -> Columns | None:
+        """The next rows for a rank, of about so many bytes at the most; None where there are no more."""
+        ...
+
+
 class Sending:
     """The notebook sends: called again and again while the request runs on the ranks.
 
     Parameters
     ----------
     end : NotebookEnd
-    source : callable
-        Gives the next rows for a rank, of at most so many bytes; None where there are no more.
+    source : RowSource
 
     Attributes
     ----------
@@ -291,7 +302,7 @@ class Sending:
         What the source raised. The ranks were told.
     """
 
-    def __init__(self, end: NotebookEnd, source: Callable[[int, int], Columns | None]) -> None:
+    def __init__(self, end: NotebookEnd, source: RowSource) -> None:
         self._end = end
         self._source = source
         self._senders = [Sender(partial(end.put, rank)) for rank in range(end.size)]
@@ -312,7 +323,9 @@ class Sending:
         """Send what credit allows, waiting at most so long for it; returns whether anything is left to do."""
         until = time.monotonic() + timeout_s
         while any(not sender.ended for sender in self._senders):
-            ready = [rank for rank, sender in enumerate(self._senders) if sender.may_send]
+            ready = [
+                rank for rank, sender in enumerate(self._senders) if sender.may_send and not self._source.waits(rank)
+            ]
             left_s = until - time.monotonic()
             for rank, kind, parts in self._end.came(0 if ready else max(0.0, left_s)):
                 self._heard(rank, kind, parts)
@@ -342,7 +355,7 @@ class Sending:
         if sender.ended:
             return
         try:
-            data = self._source(rank, self._message_bytes[rank])
+            data = self._source.next(rank, self._message_bytes[rank])
         except Exception as error:
             self.error = error
             for other in self._senders:

@@ -8,20 +8,109 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...backends.arrow.foreign import name_of, open_stream, read_batches
 from ...backends.arrow.interop import from_frame
 from ...backends.arrow.tables import from_arrow
-from ...backends.protocol.data import Columns, bounded, empty_columns
+from ...backends.protocol.data import Columns, bounded, empty_columns, slice_columns
 from ...config import GcylonConfig
-from ...errors import ArgumentError
+from ...errors import ArgumentError, UnsupportedDtype
+from ...formats.file_columns import ipc_dtypes
 from ..channel.progress import moved
 from ..handles.display_name import spoken
 from ..handles.handle import DistTable
 from ..messages import Request
-from ..row_stream import MESSAGE_BYTES, Sending
+from ..row_stream import MESSAGE_BYTES, RowSource, Sending
 from .session import Session
 
 _FIRST_ROWS = 1_000  # of which it is seen how many bytes a row takes
 _SMALL_BYTES = MESSAGE_BYTES // 2
+
+
+def scatter(session: Session, rows: Any, config: GcylonConfig | None) -> DistTable:
+    """Send whatever has rows. See `Readers.scatter`."""
+    if isinstance(rows, (str, bytes, dict)) or not (_has_rows(rows) or isinstance(rows, Iterable)):
+        raise ArgumentError(
+            f"Expected a frame, Arrow data or an iterable of such for scatter, got a {type(rows).__qualname__}.",
+            advice="Give pd.DataFrame(...), or a generator of frames.",
+        )
+    whole = _sliceable(rows)
+    if whole is not None:
+        return _send_whole(session, whole, "scatter", config)
+    pieces = _pieces(rows) if _has_rows(rows) else (piece for one in rows for piece in _pieces(one))
+    return _send(session, _Dealt(pieces), "scatter", config)
+
+
+def spread_frame(session: Session, frame: Any, config: GcylonConfig | None) -> DistTable:
+    """Spread a frame evenly over the ranks, in order. See `Readers.from_pandas`."""
+    rows = _of_frame(frame)
+    if rows.nbytes > _SMALL_BYTES:
+        return _send_whole(session, rows, "from_local", config)
+    # Within the request itself: a stream of its own takes longer to begin.
+    edges = _edges(rows.count, session.launcher.n)
+    each = [frame.iloc[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+    return session.make(Request("from_local", kwargs={"config": config}), partial(DistTable, session), each=each)
+
+
+def spread_columns(session: Session, columns: Columns, config: GcylonConfig | None) -> DistTable:
+    """Spread columns evenly over the ranks, in order. See `Readers.from_columns`."""
+    rows = _Rows(columns.rows, columns.nbytes, partial(slice_columns, columns))
+    return _send_whole(session, rows, "from_columns", config)
+
+
+def spread_arrow(session: Session, source: Any, config: GcylonConfig | None) -> DistTable:
+    """Spread Arrow data evenly over the ranks, in order. See `Readers.from_arrow`."""
+    whole = None if hasattr(source, "iloc") else _sliceable(source)
+    if whole is not None:
+        return _send_whole(session, whole, "from_arrow", config)
+    reader = open_stream(source)
+    known = (getattr(source, name, None) for name in ("num_rows", "height"))
+    count = next((n for n in known if isinstance(n, int)), None)
+    return spread_batches(session, reader.schema, read_batches(reader, name_of(source)), count, config)
+
+
+def spread_batches(
+    session: Session, schema: Any, batches: Iterable[Any], count: int | None, config: GcylonConfig | None
+) -> DistTable:
+    """Spread record batches evenly over the ranks, in order: by rank 0, where the number of their rows is not known."""
+    n = session.launcher.n
+    rows = _InOrder(_of_batches(schema, batches), None if count is None else _edges(count, n)[1:-1])
+    return _send(session, rows, "from_arrow", config, count=count, spread=count is None and n > 1)
+
+
+def _send_whole(session: Session, rows: _Rows, action: str, config: GcylonConfig | None) -> DistTable:
+    source = _Shared(rows, session.launcher.n)
+    return _send(session, source, action, config, count=rows.count, nbytes=rows.nbytes)
+
+
+def _send(
+    session: Session,
+    source: RowSource,
+    action: str,
+    config: GcylonConfig | None,
+    *,
+    count: int | None = None,
+    nbytes: int = 0,
+    spread: bool = False,
+) -> DistTable:
+    """Send the rows of a source, of which there are so many, where that is known."""
+    with session.row_end() as end:
+        sending = Sending(end, source)
+        session.waiting.told = lambda elapsed_s: moved(
+            spoken(action), sending.sent_bytes, sending.sent_rows, count, elapsed_s
+        )
+        arguments = (end.address, -(-nbytes // session.launcher.n), spread)
+        request = Request(action, args=arguments, kwargs={"config": config})
+        try:
+            return session.make(request, partial(DistTable, session), pump=sending)
+        except Exception:
+            if sending.error is not None:
+                raise sending.error from None
+            raise
+        finally:
+            session.waiting.told = None
+
+
+# ---- what has rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,50 +122,34 @@ class _Rows:
     columns: Callable[[int, int], Columns]
 
 
-def scatter(session: Session, rows: Any, action: str, config: GcylonConfig | None) -> DistTable:
-    """Collective on the ranks. See `Readers.scatter`."""
-    whole = _rows_of(rows)
-    is_frame = hasattr(rows, "iloc")
-    size = session.launcher.n
-    if whole is None and (isinstance(rows, (str, bytes, dict)) or not isinstance(rows, Iterable)):
-        raise ArgumentError(
-            f"scatter takes a frame, an Arrow table, or an iterable of such, not a {_named(rows)}.",
-            advice="Pass pd.DataFrame(...), or a generator of frames.",
-        )
-    if whole is not None and is_frame and whole.nbytes <= _SMALL_BYTES:
-        # Within the request itself: a stream of its own takes longer to begin.
-        request = Request("from_local", kwargs={"config": config})
-        return session.make(request, partial(DistTable, session), each=_shares(rows, size))
-    source = _Dealt(rows) if whole is None else _Shared(whole, size)
-    total = None if whole is None else whole.count
-    with session.row_end() as end:
-        sending = Sending(end, source)
-        session.waiting.told = lambda elapsed_s: moved(
-            spoken(action), sending.sent_bytes, sending.sent_rows, total, elapsed_s
-        )
-        expected_bytes = 0 if whole is None else -(-whole.nbytes // size)
-        request = Request(action, args=(end.address, expected_bytes), kwargs={"config": config})
-        try:
-            return session.make(request, partial(DistTable, session), pump=sending)
-        except Exception:
-            if sending.error is not None:
-                raise sending.error from None
-            raise
-        finally:
-            session.waiting.told = None
+def _has_rows(given: Any) -> bool:
+    return any(hasattr(given, name) for name in ("iloc", "__arrow_c_stream__", "__arrow_c_array__"))
 
 
-def _rows_of(given: Any) -> _Rows | None:
-    """What rows can be cut off; None for what gives pieces."""
-    if hasattr(given, "iloc") and hasattr(given, "columns"):
-        return _Rows(len(given), _frame_bytes(given), lambda start, stop: from_frame(given.iloc[start:stop]))
-    if hasattr(given, "num_rows") and hasattr(given, "slice"):
-
-        def columns(start: int, stop: int) -> Columns:
-            return from_arrow(given.slice(start, stop - start), nullable=True)
-
-        return _Rows(given.num_rows, given.nbytes, columns)
+def _sliceable(given: Any) -> _Rows | None:
+    """A frame of pandas, or a table of pyarrow; None for what is neither."""
+    if hasattr(given, "iloc"):
+        return _of_frame(given)
+    if hasattr(given, "num_rows") and hasattr(given, "slice") and hasattr(given, "schema"):
+        return _of_arrow(given)
     return None
+
+
+def _pieces(given: Any) -> Iterator[_Rows]:
+    rows = _sliceable(given)
+    if rows is not None:
+        yield rows
+    elif _has_rows(given):
+        yield from _of_stream(given)
+    else:
+        raise ArgumentError(
+            f"Expected frames or Arrow data among the pieces for scatter, got a {type(given).__qualname__}.",
+            advice="Let the iterable give pandas frames.",
+        )
+
+
+def _of_frame(frame: Any) -> _Rows:
+    return _Rows(len(frame), _frame_bytes(frame), lambda start, stop: from_frame(frame.iloc[start:stop]))
 
 
 def _frame_bytes(frame: Any) -> int:
@@ -89,13 +162,34 @@ def _frame_bytes(frame: Any) -> int:
     return nbytes
 
 
-def _named(given: Any) -> str:
-    return f"{type(given).__module__}.{type(given).__qualname__}"
+def _of_arrow(table: Any) -> _Rows:
+    """A table or record batch of pyarrow."""
+    dtypes = ipc_dtypes(table.schema)
+
+    def columns(start: int, stop: int) -> Columns:
+        return from_arrow(table.slice(start, stop - start), dtypes, nullable=True)
+
+    try:
+        columns(0, 0)
+    except UnsupportedDtype as error:
+        error.advice = "Leave the column out, or cast it before it is handed over."
+        raise
+    return _Rows(table.num_rows, table.nbytes, columns)
 
 
-def _shares(frame: Any, n: int) -> list[Any]:
-    edges = _edges(len(frame), n)
-    return [frame.iloc[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+def _of_stream(source: Any) -> Iterator[_Rows]:
+    """The batches of whatever speaks Arrow's C interface."""
+    reader = open_stream(source)
+    return _of_batches(reader.schema, read_batches(reader, name_of(source)))
+
+
+def _of_batches(schema: Any, batches: Iterable[Any]) -> Iterator[_Rows]:
+    """No rows of the columns first, so that what cannot be held is told before a batch is made."""
+    none = _of_arrow(schema.empty_table())
+    return (rows for part in ([none], map(_of_arrow, batches)) for rows in part)
+
+
+# ---- which rank gets what
 
 
 def _edges(rows: int, n: int) -> list[int]:
@@ -114,13 +208,14 @@ class _Cut:
         self._waiting: deque[Columns] = deque()
         self._began = False
 
-    def next(self, most_bytes: int) -> Columns | None:
+    def next(self, most_bytes: int, most_rows: int | None = None) -> Columns | None:
         """The next rows, at least once, be there none; None where there are no more."""
         if self._waiting:
             return self._waiting.popleft()
         if self._at >= self._stop and self._began:
             return None
         count = int(most_bytes / self._row_bytes) if self._row_bytes else _FIRST_ROWS
+        count = count if most_rows is None else min(count, most_rows)
         end = min(self._stop, self._at + max(1, count))
         data = self._rows.columns(self._at, end)
         self._at, self._began = end, True
@@ -136,40 +231,82 @@ class _Shared:
         edges = _edges(rows.count, size)
         self._cuts = [_Cut(rows, start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
 
-    def __call__(self, rank: int, most_bytes: int) -> Columns | None:
+    def waits(self, rank: int) -> bool:
+        """Every rank has a share of its own."""
+        return False
+
+    def next(self, rank: int, most_bytes: int) -> Columns | None:
+        """Of the rank's share."""
         return self._cuts[rank].next(most_bytes)
 
 
-class _Dealt:
-    """The rows of an iterable's pieces, for whichever rank asks first."""
+class _Pieces:
+    """The rows of pieces, one after the other; a rank that gets none is given the columns all the same."""
 
-    def __init__(self, pieces: Iterable[Any]) -> None:
-        self._pieces: Iterator[Any] = iter(pieces)
+    def __init__(self, pieces: Iterator[_Rows]) -> None:
+        self._pieces = pieces
         self._cut: _Cut | None = None
-        self._empty: Columns | None = None
+        self._none: Columns | None = None
         self._given: set[int] = set()
 
-    def __call__(self, rank: int, most_bytes: int) -> Columns | None:
-        data = self._next(most_bytes)
-        if data is not None:
-            self._empty = self._empty or empty_columns(data.schema)
-        elif rank not in self._given:
-            data = self._empty  # a rank that gets no rows has the columns
+    def cut(self, rank: int, most_bytes: int, most_rows: int | None = None) -> Columns | None:
+        """The next rows; without any where a rank has none, None once it knows the columns."""
+        data = None if most_rows == 0 else self._next(most_bytes, most_rows)
+        if data is None:
+            data = None if rank in self._given else self._none
         self._given.add(rank)
         return data
 
-    def _next(self, most_bytes: int) -> Columns | None:
+    def _next(self, most_bytes: int, most_rows: int | None) -> Columns | None:
         while True:
-            data = self._cut.next(most_bytes) if self._cut is not None else None
+            data = None if self._cut is None else self._cut.next(most_bytes, most_rows)
             if data is not None:
-                return data
+                self._none = self._none or empty_columns(data.schema)
+                if data.rows:
+                    return data
+                continue
             piece = next(self._pieces, None)
             if piece is None:
                 return None
-            rows = _rows_of(piece)
-            if rows is None:
-                raise ArgumentError(
-                    f"scatter got a {_named(piece)} among its pieces; expected frames or Arrow tables.",
-                    advice="Let the iterable give pandas frames.",
-                )
-            self._cut = _Cut(rows, 0, rows.count)
+            self._cut = _Cut(piece, 0, piece.count)
+
+
+class _Dealt:
+    """The rows of pieces, for whichever rank asks first."""
+
+    def __init__(self, pieces: Iterator[_Rows]) -> None:
+        self._pieces = _Pieces(pieces)
+
+    def waits(self, rank: int) -> bool:
+        """The next rows are for any rank."""
+        return False
+
+    def next(self, rank: int, most_bytes: int) -> Columns | None:
+        """The next ones."""
+        return self._pieces.cut(rank, most_bytes)
+
+
+class _InOrder:
+    """The rows of pieces in order: up to the first stop for rank 0, and so on. All for rank 0 without stops."""
+
+    def __init__(self, pieces: Iterator[_Rows], stops: list[int] | None) -> None:
+        self._pieces = _Pieces(pieces)
+        self._stops = stops
+        self._rank = self._row = 0
+
+    def waits(self, rank: int) -> bool:
+        """Whether a rank before has not got its share yet."""
+        return rank > self._rank
+
+    def next(self, rank: int, most_bytes: int) -> Columns | None:
+        """Of the rank's share."""
+        left = None
+        if rank < self._rank or (self._stops is None and rank):
+            left = 0
+        elif self._stops is not None and rank < len(self._stops):
+            left = self._stops[rank] - self._row
+        data = self._pieces.cut(rank, most_bytes, left)
+        self._row += 0 if data is None else data.rows
+        if data is None:
+            self._rank = max(self._rank, rank + 1)
+        return data

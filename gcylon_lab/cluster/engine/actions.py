@@ -123,16 +123,23 @@ def _from_local(call: Call) -> Any:
 
 
 def _from_stream(call: Call) -> Any:
-    """Collective: all ranks call it. A table of the rows that the notebook sends, over the address that is given."""
+    """Collective: all ranks call it. A table of the rows that the notebook sends to an address, spread evenly where it
+    did not know how many there would be."""
     from ...api import readers
 
-    context, (address, expected_bytes) = call.engine.context, call.request.args
+    context, (address, expected_bytes, spread) = call.engine.context, call.request.args
 
     def receive(window_bytes: int, piece_bytes: int) -> Iterator[Columns]:
         with RankEnd(address, context.rank, window_bytes, context.transport.check) as end:
             yield from end.receive(piece_bytes)
 
-    return readers.from_pieces(receive, call.request.action, expected_bytes, **call.request.kwargs)
+    table = readers.from_pieces(receive, call.request.action, expected_bytes, **call.request.kwargs)
+    if not spread:
+        return table
+    try:
+        return table.repartition(**call.request.kwargs)
+    finally:
+        table.release()
 
 
 def _to_stream(call: Call) -> None:
@@ -227,8 +234,7 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "nothing": _nothing,
     "unstage": _unstage,
     "from_local": _from_local,
-    "scatter": _from_stream,
-    "collect": _to_stream,
-    "local": _to_stream,
+    **dict.fromkeys(("scatter", "from_arrow", "from_columns"), _from_stream),
+    **dict.fromkeys(("collect", "local", "to_arrow", "to_batches", "to_ipc"), _to_stream),
     **dict.fromkeys(READERS, _read),
 }

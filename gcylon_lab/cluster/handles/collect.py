@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ...backends.arrow.interop import to_frame
 from ...backends.protocol.column import Column, Label
-from ...backends.protocol.data import Columns, concat_columns, empty_columns, slice_columns
+from ...backends.protocol.data import Columns, concat_columns, slice_columns
 from ...backends.protocol.schema import Schema
 from ...errors import ClusterError
 from ..channel.progress import moved
@@ -19,9 +18,6 @@ from ..messages import Request
 from ..row_stream import MESSAGE_BYTES, Receiving
 from .display_name import spoken
 from .session_api import SessionApi
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HIGH_BYTES = 8 * MESSAGE_BYTES
 _LAST_S = 10.0  # for what was sent before the ranks' replies, and comes after them
@@ -59,36 +55,42 @@ def fetch(
 
 
 def batches(
-    session: SessionApi, table: Callable[[], str], schema: Schema, rows: int, nbytes: int, batch_rows: int | None
-) -> Iterator[pd.DataFrame]:
-    """All rows of a table as frames of so many rows, in global order.
+    session: SessionApi,
+    table: Callable[[], str],
+    size: tuple[int, int],
+    action: str,
+    *,
+    rows: int | None = None,
+    batch_rows: int | None = None,
+) -> Iterator[Columns]:
+    """The first rows of a table in batches, in global order; between requests the ranks are free.
 
     Parameters
     ----------
     session : SessionApi
     table : callable
         Gives the stored table's name; raises where it is gone by then.
-    schema : Schema
-    rows, nbytes : int
-        Of the table.
+    size : tuple of int
+        Rows and bytes of the whole table.
+    action : str
+    rows : int, optional
+        How many; all by default.
     batch_rows : int, optional
         Rows of a batch; as many as take about 4 MB by default.
     """
-    if not rows:
-        yield to_frame(empty_columns(schema))
-        return
-    row_bytes = max(1.0, nbytes / rows)
+    row_bytes = max(1.0, size[1] / max(1, size[0]))
     each = batch_rows or max(1, int(MESSAGE_BYTES / row_bytes))
     # So many batches with one request as keep to what may be on its way.
     together = each * max(1, int(HIGH_BYTES / row_bytes / each))
-    for start in range(0, rows, together):
-        stop = min(rows, start + together)
+    count = size[0] if rows is None else min(rows, size[0])
+    for start in range(0, count, together):
+        stop = min(count, start + together)
         ranks: dict[int, list[Columns]] = defaultdict(list)
-        fetch(session, table(), "collect", start, stop, lambda rank, piece: ranks[rank].append(piece))  # noqa: B023
+        fetch(session, table(), action, start, stop, lambda rank, piece: ranks[rank].append(piece))  # noqa: B023
         pieces = deque(piece for rank in sorted(ranks) for piece in ranks[rank])
         ranks.clear()
         for at in range(start, stop, each):
-            yield to_frame(_taken(pieces, min(each, stop - at)), copy=False)
+            yield _taken(pieces, min(each, stop - at))
 
 
 def _taken(pieces: deque[Columns], rows: int) -> Columns:

@@ -14,6 +14,7 @@ from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
 from ...engine.store.chunk import Chunk, hold, stage_slices
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
+from ...memory.budget import MemoryBudget
 from ...memory.tiers.staging_tier import StagingFile
 
 # A piece is in memory beside the table while it is taken in.
@@ -58,13 +59,18 @@ def taken(operation: Operation, make: Callable[[], Iterable[Data]], *, only: int
     """Collective: all ranks call it. The body of a verb that takes rows in; see `ingest`."""
     workspace, request = operation.workspace, operation.request
     if operation.may_stage:
-        _make_room(workspace, request.part)
+        make_room(workspace, request.part)
     ingest = Ingest(workspace, may_stage=operation.may_stage)
     for data in make():
         ingest.add(data)
+    return finished(operation, ingest, only=only)
+
+
+def finished(operation: Operation, ingest: Ingest, *, only: int | None = None) -> Part:
+    """Collective: all ranks call it. The part of what a rank has taken in, of one schema on all ranks."""
     schema = operation.agree_result_schema(ingest.schema, ingest.rows, only=only)
-    check_values(workspace, ingest.chunks, schema)
-    return Part(workspace, schema, ingest.chunks)
+    check_values(operation.workspace, ingest.chunks, schema)
+    return Part(operation.workspace, schema, ingest.chunks)
 
 
 def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) -> None:
@@ -88,7 +94,7 @@ def piece_bytes(limit_bytes: int) -> int:
     return max(1, min(_MAX_PIECE_BYTES, limit_bytes // PIECES_IN_LIMIT))
 
 
-def _make_room(workspace: Workspace, part: Part) -> None:
+def make_room(workspace: Workspace, part: Part) -> None:
     """Stage tables used longest ago, so that the ones of before and a piece are within the operation's limit."""
     limit = workspace.budget.limit_bytes
     workspace.make_room(piece_bytes(limit), limit, [other for other in workspace.parts if other is not part])
@@ -116,6 +122,13 @@ def reserved(workspace: Workspace, pieces: Iterator[Data], max_bytes: int) -> It
         del piece
 
 
+def has_room(budget: MemoryBudget, nbytes: int, *, may_stage: bool) -> bool:
+    """Whether so many bytes are taken onto the device tier: where what does not fit may be staged, a part of the limit
+    stays free for work."""
+    kept_free = budget.limit_bytes // KEPT_FREE_IN_LIMIT if may_stage else 0
+    return nbytes <= budget.remaining_bytes - kept_free and budget.has_room(kept_free)
+
+
 class Ingest:
     """Puts pieces into chunks, one after the other.
 
@@ -129,7 +142,7 @@ class Ingest:
 
     def __init__(self, workspace: Workspace, *, may_stage: bool) -> None:
         self._workspace = workspace
-        self._may_stage = may_stage
+        self.may_stage = may_stage
         self._file: StagingFile | None = None
         self._schemas: dict[Schema, int] = {}
         self.chunks: list[Chunk] = []
@@ -166,16 +179,15 @@ class Ingest:
         if data.rows == 0:
             return
         workspace, budget = self._workspace, self._workspace.budget
-        kept_free = budget.limit_bytes // KEPT_FREE_IN_LIMIT if self._may_stage else 0
-        if data.nbytes <= budget.remaining_bytes - kept_free and budget.has_room(kept_free):
+        if has_room(budget, data.nbytes, may_stage=self.may_stage):
             self.chunks.append(hold(workspace, data, "A table"))
             return
-        if not self._may_stage:
+        if not self.may_stage:
             hold(workspace, data, "A table")  # raises with the numbers
         self._file = self._file or workspace.spill.new_file()
         count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))
         self.chunks += stage_slices(workspace, self._file, data, count)
-        if not budget.has_room(kept_free):
+        if not budget.has_room(budget.limit_bytes // KEPT_FREE_IN_LIMIT):
             workspace.spill.flush()  # copies on their way keep what they read, and the next piece needs the room
 
 
