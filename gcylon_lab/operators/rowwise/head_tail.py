@@ -5,6 +5,8 @@ from __future__ import annotations
 from numbers import Integral
 from typing import Any
 
+from ...backends.host.backend import PandasBackend
+from ...backends.protocol.data import Columns
 from ...backends.protocol.scalars import shown
 from ...engine.exec.invocation import Request
 from ...engine.exec.operation import Operation
@@ -60,6 +62,16 @@ def take_head(workspace: Workspace, part: Part, limit: int | None) -> Part:
         return _cut(workspace, part, max(0, limit - sum(operation.rows[: operation.rank])))
 
     return run_verb(workspace, Request("head", {"n": limit}, part), body, quiet=True)[0]
+
+
+def rows_on_host(workspace: Workspace, part: Part) -> Columns:
+    """Give all rows of this rank's part in host memory, outside the budget.
+
+    They leave a GPU chunk by chunk, so that a staged part need not fit there.
+    """
+    backend, host = workspace.backend, PandasBackend()
+    pieces = [backend.to_host(backend.cast(chunk.read(workspace), part.schema)) for chunk in part.chunks]
+    return pieces[0] if len(pieces) == 1 else host.concat(pieces) if pieces else host.empty(part.schema)
 
 
 def take_tail(workspace: Workspace, part: Part, limit: int, timeout_s: float | None = None) -> Part:
