@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...backends.arrow.foreign import name_of, open_stream, read_batches
+from ...backends.arrow.foreign import is_of_pyarrow, name_of, open_stream, read_batches
 from ...backends.arrow.interop import from_frame
 from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns, bounded, empty_columns, slice_columns
@@ -130,7 +130,7 @@ def _sliceable(given: Any) -> _Rows | None:
     """A frame of pandas, or a table of pyarrow; None for what is neither."""
     if hasattr(given, "iloc"):
         return _of_frame(given)
-    if hasattr(given, "num_rows") and hasattr(given, "slice") and hasattr(given, "schema"):
+    if is_of_pyarrow(given) and hasattr(given, "num_rows") and hasattr(given, "slice"):
         return _of_arrow(given)
     return None
 
