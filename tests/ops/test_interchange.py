@@ -134,6 +134,9 @@ def in_and_out(foreign: bool) -> dict[str, Any]:
             for column in table.column_names:
                 assert back[column].to_pylist() == table[column].to_pylist(), (name, reader, column)
         seen[name] = made.num_rows, made.count_rows()
+    assert made.to_arrow(1500)["i"].to_pylist() == [*range(ROWS), *range(500)][: ROWS * current().size]
+    assert pa.ipc.open_stream(made.to_ipc(limit=None)).read_all()["i"].to_pylist() == list(range(ROWS)) * current().size
+    assert [batch.num_rows for batch in made.to_batches(400)] == [400, 400, 200]
     return seen
 
 
@@ -235,7 +238,7 @@ def tensors() -> None:
         (lambda: table.tensor(["x", "k"]), ArgumentError, "^column 'k' is int64, expected float64 as column 'x' is"),
         (lambda: some.tensor("n"), UnsupportedDtype, r"^column 'n' \(Int64\) has 1 missing .*t.fillna\({'n': 0}\)"),
         (lambda: some.tensor([]), ArgumentError, "at least one column"),
-        (lambda: np.asarray(some), TypeError, r"use tensor\(columns\)"),
+        (lambda: np.asarray(some), TypeError, r"is no array: use .* tensor\(columns\) for"),
     ):
         with pytest.raises(kind, match=said):
             ask()
@@ -366,6 +369,7 @@ def read_bytes() -> tuple[int, list[str], pd.DataFrame]:
     return whole.count_rows(), list(whole.dtypes.values()), few.to_pandas()
 
 
+@pytest.mark.filterwarnings("ignore:gl.read_ipc makes a table in this process alone")  # where other tests have a cluster
 @pytest.mark.parametrize("world", WORLDS, ids=str)
 def test_bytes_are_read_as_files_are(world: World) -> None:
     for rows, dtypes, few in world.run(read_bytes):

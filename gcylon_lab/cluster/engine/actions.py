@@ -146,6 +146,12 @@ def _from_arrow(call: Call) -> Any:
     return Table(part, context, plan)
 
 
+def _tensor(call: Call) -> Any:
+    """This rank's numbers as an array of numpy's, whatever the engine works with."""
+    array = call.table().tensor(*call.request.args)
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
 def _rows(call: Call) -> bytes | None:
     """Some of this rank's rows, as an Arrow IPC stream; none where none are asked for."""
     from ...formats.ipc_writer import ipc_bytes
@@ -245,5 +251,6 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "receive": _receive,
     "from_arrow": _from_arrow,
     "rows": _rows,
+    "tensor": _tensor,
     **dict.fromkeys(READERS, _read),
 }
