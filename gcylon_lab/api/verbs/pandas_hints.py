@@ -205,8 +205,8 @@ def no_item(table: Any) -> TypeError:
 def no_array(table: Any) -> TypeError:
     """Make the error for ``np.asarray(t)``, and for libraries that ask for an array of a table."""
     return TypeError(
-        f"{type(table).__name__!r} object is no array: use to_pandas(limit).to_numpy(), tensor(columns) for the numbers "
-        "of each rank, or a frame of its rows, by to_pandas(limit) or pd.DataFrame.from_arrow(t)"
+        f"{type(table).__name__!r} object is no array: use to_pandas(limit).to_numpy(), tensor(columns) for numbers of "
+        "each rank, or a frame of its rows, by to_pandas(limit) or pd.DataFrame.from_arrow(t)"
     )
 
 
