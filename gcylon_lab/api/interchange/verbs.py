@@ -11,17 +11,24 @@ import pyarrow as pa
 from ...backends.arrow.exported import with_owner
 from ...backends.arrow.tables import to_arrow
 from ...backends.protocol.column import Column
+from ...backends.protocol.data import Columns
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import check_columns, listed
 from ...engine.store.chunk import Chunk
 from ...errors import ArgumentError, UnsupportedDtype
+from ...formats.ipc_writer import arrow_table, ipc_bytes
 from ...formats.row_writers import file_schema
+from ...operators.exchange.collect import allgather
+from ...operators.rowwise.head_tail import rows_on_host, take_head
+from ...units import MIB
 from ..verbs.base import Verbs
 from ..verbs.pandas_hints import no_array
 
+BATCH_BYTES = 4 * MIB
+
 
 class InterchangeVerbs(Verbs):
-    """tensor, and the protocols by which other libraries read a table."""
+    """tensor, to_arrow, to_batches, to_ipc, and the protocols by which other libraries read a table."""
 
     def tensor(self, columns: Label | Sequence[Label] | None = None) -> Any:
         """Return this rank's rows as an array, for numpy, PyTorch or JAX.
@@ -79,6 +86,69 @@ class InterchangeVerbs(Verbs):
                     backend.fill_tensor(made[start : start + chunk.rows, place], piece, name)
             start += chunk.rows
         return backend.as_tensor(made[:, 0] if one else made, claim, own=True)
+
+    def to_arrow(self, limit: int | None = 10_000) -> pa.Table:
+        """Collective: all ranks call it. Return the first rows in global order as an Arrow table, on every rank.
+
+        Parameters
+        ----------
+        limit : int or None, default 10_000
+            How many; None for all. ``pa.table(t)`` has the rows of this rank alone.
+
+        Returns
+        -------
+        pyarrow.Table
+            With what pandas needs to restore the dtypes.
+
+        Raises
+        ------
+        UnsupportedDtype
+            Naming a column for which Arrow has no type (complex, period).
+        """
+        return arrow_table(self._first_rows(limit))
+
+    def to_ipc(self, limit: int | None = 10_000) -> bytes:
+        """Collective: all ranks call it. Return the first rows in global order as the bytes of an Arrow IPC stream.
+
+        Parameters
+        ----------
+        limit : int or None, default 10_000
+            How many; None for all.
+        """
+        return ipc_bytes(self._first_rows(limit))
+
+    def to_batches(self, rows: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Give this rank's rows in order, batch by batch; those that are staged are read when their turn has come.
+
+        Parameters
+        ----------
+        rows : int, optional
+            Of a batch at the most; as many as take about 4 MiB by default.
+
+        Yields
+        ------
+        pyarrow.RecordBatch
+        """
+        part, schema = self._live(), file_schema(self._live().schema)
+        most = rows or max(1, BATCH_BYTES * part.rows // max(1, part.nbytes))
+        return (
+            whole.slice(start, most)
+            for whole in self._batches(list(part.chunks), schema)
+            for start in range(0, whole.num_rows, most)
+        )
+
+    def _first_rows(self, limit: int | None) -> Columns:
+        workspace, part = self._workspace, self._live()
+        head = take_head(workspace, part, limit)
+        try:
+            gathered = allgather(workspace, head)[0]
+        finally:
+            if head is not part:
+                head.release()  # an error that is kept would hold it
+        try:
+            return rows_on_host(workspace, gathered)
+        finally:
+            gathered.release()
 
     # ---- protocols
 

@@ -110,15 +110,13 @@ _HERE = {
     "style": "to_pandas(limit).style",
     "take": "head(n), tail(n) or filter(gl.col('x') > 0)",
     "iter_batches": "to_batches(rows)",
-    "to_arrow": "pa.table(t) for the rows of this rank, or write_ipc(folder)",
     "to_csv": "write_csv(folder)",
     "to_dict": "to_pandas(limit).to_dict()",
     "to_excel": _TO_DISK,
     "to_feather": "write_ipc(folder)",
     "to_json": "write_json(folder)",
-    "to_ipc": "write_ipc(folder)",
     "to_numpy": "to_pandas(limit).to_numpy()",
-    "to_polars": "pl.DataFrame(t)",
+    "to_polars": "to_arrow(limit), which polars takes",
     "to_parquet": "write_parquet(folder)",
     "to_pickle": _TO_DISK,
     "to_records": "to_pandas(limit).to_records()",
@@ -206,10 +204,9 @@ def no_item(table: Any) -> TypeError:
 
 def no_array(table: Any) -> TypeError:
     """Make the error for ``np.asarray(t)``, and for libraries that ask for an array of a table."""
-    own = "tensor(columns) for the numbers of this rank" if hasattr(table, "tensor") else "to_pandas(limit).to_numpy()"
     return TypeError(
-        f"{type(table).__name__!r} object is no array: use {own}, or a frame of its rows, by to_pandas(limit) or "
-        "pd.DataFrame.from_arrow(t)"
+        f"{type(table).__name__!r} object is no array: use to_pandas(limit).to_numpy(), tensor(columns) for numbers of "
+        "each rank, or a frame of its rows, by to_pandas(limit) or pd.DataFrame.from_arrow(t)"
     )
 
 

@@ -12,7 +12,7 @@ _HERE = {
     "compute": "the verbs of a table: they run at once",
     "dashboard": "gl.Dashboard(lab)",
     "dashboard_link": "gl.Dashboard(lab)",
-    "from_dict": "from_columns({'x': np.arange(3)})",
+    "from_dict": "from_columns({'x': array})",
     "from_polars": "from_arrow(frame)",
     "gather": "t.to_pandas(limit)",
     "map": "run(function, table)",

@@ -159,6 +159,12 @@ def _to_stream(call: Call) -> None:
     )
 
 
+def _tensor(call: Call) -> Any:
+    """This rank's numbers as an array of numpy's, whatever the engine works with."""
+    array = call.table().tensor(*call.request.args)
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
 def _recover(call: Call) -> None:
     call.engine.recover()
 
@@ -236,5 +242,6 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "from_local": _from_local,
     **dict.fromkeys(("scatter", "from_arrow", "from_columns"), _from_stream),
     **dict.fromkeys(("collect", "local", "to_arrow", "to_batches", "to_ipc"), _to_stream),
+    "tensor": _tensor,
     **dict.fromkeys(READERS, _read),
 }

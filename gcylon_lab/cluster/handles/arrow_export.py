@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from ...api.verbs.arguments import checked
 from ...api.verbs.pandas_hints import no_array, no_item
 from ...backends.arrow.tables import to_arrow
 from ...backends.protocol.data import Columns
-from ...backends.protocol.schema import Schema
+from ...backends.protocol.schema import Label, Schema
 from ...errors import ArgumentError
 from ...formats.row_writers import file_schema
 from ...operators.rowwise.head_tail import checked_rows
 from ...units import format_bytes, format_count
+from ..messages import Request
 from .forwarding import Forwarding
 
 DEFAULT_LIMIT = 10_000
 
 
 class ArrowExport(Forwarding):
-    """to_arrow, to_batches, to_ipc, and the protocol behind ``pa.table(t)``, ``pl.DataFrame(t)`` and ``from t``."""
+    """to_arrow, to_batches, to_ipc, tensor, and the protocol behind ``pa.table(t)`` and ``pl.DataFrame(t)``."""
 
     _infos: list[dict[str, Any]]
 
@@ -78,6 +81,7 @@ class ArrowExport(Forwarding):
         schema = file_schema(self.schema)
         return pa.Table.from_batches(list(self._first_batches(limit, "to_arrow")), schema)
 
+    @checked
     def to_batches(self, rows: int | None = None) -> Iterator[pa.RecordBatch]:
         """Give all rows in global order, batch by batch.
 
@@ -98,8 +102,6 @@ class ArrowExport(Forwarding):
         HandleReleased
             If the table is gone before the last one.
         """
-        if rows is not None and checked_rows(rows, "rows") == 0:
-            raise ArgumentError("rows=0 gives no batches.", advice="Give at least 1.")
         return self._record_batches("to_batches", self.num_rows, rows)
 
     def to_ipc(self, limit: int | None = DEFAULT_LIMIT) -> bytes:
@@ -120,6 +122,26 @@ class ArrowExport(Forwarding):
             for batch in self._first_batches(limit, "to_ipc"):
                 writer.write_batch(batch)
         return sink.getvalue()
+
+    def tensor(self, columns: Label | Sequence[Label] | None = None) -> list[np.ndarray[Any, Any]]:
+        """Return every rank's rows as an array, in rank order. All of them come to the notebook.
+
+        Parameters
+        ----------
+        columns : label or sequence of labels, optional
+            A label gives arrays of shape (rows,), a list of labels, whose dtypes are one, arrays of shape
+            (rows, columns); all columns by default. Numbers and bools.
+
+        Raises
+        ------
+        UnsupportedDtype, ArgumentError
+            Naming a column that is no number, has missing values, or another dtype than the first one.
+        BudgetExceeded
+            If the notebook's memory, or a rank's budget, has no room for them.
+        """
+        self._check_room(self.num_rows, "tensor()")
+        name = self._reference(self._session).table
+        return [reply.value for reply in self._session.call(Request("tensor", name, args=(columns,)))]
 
     def __arrow_c_schema__(self) -> Any:
         """The Arrow schema of the rows, as a capsule."""
