@@ -20,6 +20,7 @@ _HOMES = {
     ".cluster.handles.handle": ("DistTable",),
     ".config": ("GcylonConfig",),
     ".runtime.context": ("current", "initialize", "run_threads"),
+    ".api.interchange.appender": ("Appender", "empty"),
     ".api.interchange.sources": ("from_arrow", "from_columns"),
     ".api.readers": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
     ".api.table": ("Table",),
@@ -34,6 +35,7 @@ _MODULES = ("config", "errors", "units", "profiling")
 
 if TYPE_CHECKING:
     from . import config, errors, profiling, units
+    from .api.interchange.appender import Appender, empty
     from .api.interchange.sources import from_arrow, from_columns
     from .api.readers import from_local, from_pandas, read_csv, read_ipc, read_json, read_parquet
     from .api.table import Table
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from .ui import ClusterCard, Dashboard, Panel, Tuner, compare, html_report
 
 __all__ = [
+    "Appender",
     "Cluster",
     "ClusterCard",
     "Dashboard",
@@ -64,6 +67,7 @@ __all__ = [
     "concat",
     "config",
     "current",
+    "empty",
     "errors",
     "from_arrow",
     "from_columns",

@@ -210,3 +210,31 @@ def test_a_sender_waits_for_credit_and_gets_it_back_in_halves() -> None:
         assert nbytes == 8_000 and got.arrays[0].tolist() == list(range(1000))
         receiver.worked_on(nbytes)
     assert granted == [20_000, 16_000], "credit goes back once half of it is worked on"
+
+
+def test_rows_are_appended_as_they_come(lab: gl.Cluster, large: pd.DataFrame) -> None:
+    before = left(lab)
+    rows = lab.empty(large.iloc[:0], capacity=1000)
+    for start in range(0, 3000, 300):
+        rows.append(large.iloc[start : start + 300])
+    rows.append(large.iloc[start : start + 10_000] for start in range(3000, ROWS, 10_000))
+    assert rows.num_rows == ROWS and rows.capacity == 1000
+    for wrong, kind in [
+        (large[["k"]], gl.errors.ColumnMissing),
+        (large.assign(k=0.5), gl.errors.SchemaMismatch),
+        (5, gl.errors.ArgumentError),
+    ]:
+        with pytest.raises(kind):
+            rows.append(wrong)
+    assert rows.num_rows == ROWS
+    table = rows.table()
+    assert max(info["chunks"] for info in table.info()) < 60, "small ones become one"
+    back = table.sort_values(["k", "x"]).to_pandas(limit=None)
+    pd.testing.assert_frame_equal(back, large.sort_values(["k", "x"], ignore_index=True))
+    with pytest.raises(gl.errors.HandleReleased, match="a table by now"):
+        rows.append(large)
+    del table
+    lab.empty({"x": "float64"}, capacity=10**6).release()
+    assert left(lab) == before
+    with pytest.raises(gl.errors.BudgetExceeded, match="Rows to come"):
+        lab.empty({"x": "float64"}, capacity=10**15)

@@ -84,21 +84,31 @@ def wanted_types(schema: Any, given: Mapping[str, Any]) -> dict[str, Any]:
             raise ArgumentError(f"Expected names for columns, got {name!r}.", advice="Give text as names.")
     if schema is None:
         return dict.fromkeys(given)
-    if isinstance(schema, pa.Schema):
-        said = {field.name: field.type for field in schema}
-    elif isinstance(schema, Mapping):
-        said = {name: _type(name, dtype) for name, dtype in schema.items()}
-    else:
-        raise ArgumentError(
-            f"Expected a pyarrow.Schema or a dict for schema, got a {type(schema).__qualname__}.",
-            advice="Give for example {'x': 'int32'}.",
-        )
+    said = {field.name: field.type for field in schema_of(schema)}
     missing, more = [n for n in said if n not in given], [n for n in given if n not in said]
     if missing or more:
         what = f"has no array for column {missing[0]!r}" if missing else f"says nothing of column {more[0]!r}"
         which = "from_columns" if missing else "schema"
         raise ArgumentError(f"{which} {what}.", advice="Name the same columns in both.")
     return said
+
+
+def schema_of(given: Any) -> pa.Schema:
+    """What a person says of columns, as Arrow's schema.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none, or says what is no dtype.
+    """
+    if isinstance(given, pa.Schema):
+        return given
+    if isinstance(given, Mapping):
+        return pa.schema([(name, _type(name, dtype)) for name, dtype in given.items()])
+    raise ArgumentError(
+        f"Expected a pyarrow.Schema or a dict for schema, got a {type(given).__qualname__}.",
+        advice="Give for example {'x': 'int32'}.",
+    )
 
 
 def _type(name: str, dtype: Any) -> Any:

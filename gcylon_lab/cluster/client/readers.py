@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...formats.in_memory import InMemory
     from ...formats.row_filters import Filters
     from ..handles.handle import DistTable
+    from .appender import DistAppender
     from .session import Session
 
 
@@ -249,6 +250,31 @@ class Readers:
         from .scatter import spread_columns
 
         return spread_columns(self._session, from_columns(columns, schema), config)
+
+    def empty(self, schema: Any, capacity: int = 0, *, config: GcylonConfig | None = None) -> DistAppender:
+        """Begin a table to which rows are appended as they come; as `gcylon_lab.empty`.
+
+        Parameters
+        ----------
+        schema : mapping of str to dtype, pyarrow.Schema, or pandas.DataFrame
+            Columns and their dtypes; a frame's rows are not taken.
+        capacity : int, default 0
+            Rows in all for whose columns of fixed width the ranks claim memory now, so that they will fit.
+        config : GcylonConfig, optional
+            Of all that is appended; the live one by default.
+
+        Examples
+        --------
+        >>> rows = lab.empty({"t": "datetime64[us]", "x": "float64"}, capacity=1_000_000)  # doctest: +SKIP
+        >>> rows.append(frame)  # doctest: +SKIP
+        >>> table = rows.table()  # doctest: +SKIP
+        """
+        from ...operators.rowwise.head_tail import checked_rows
+        from .appender import DistAppender
+
+        schema = schema.iloc[:0] if hasattr(schema, "iloc") else schema
+        request = Request("empty", args=(schema, checked_rows(capacity, "capacity")), kwargs={"config": config})
+        return self._session.make(request, partial(DistAppender, self._session, capacity))
 
     def _read_bytes(
         self, given: InMemory, columns: str | Sequence[str] | None, filters: Filters, config: GcylonConfig | None

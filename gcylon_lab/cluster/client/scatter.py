@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from ...backends.arrow.foreign import is_of_pyarrow, name_of, open_stream, read_batches
 from ...backends.arrow.interop import from_frame
+from ...backends.arrow.named_arrays import from_columns
 from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns, bounded, empty_columns, slice_columns
 from ...config import GcylonConfig
@@ -18,8 +20,8 @@ from ...formats.file_columns import ipc_dtypes
 from ..channel.progress import moved
 from ..handles.display_name import spoken
 from ..handles.handle import DistTable
-from ..messages import Request
-from ..row_stream import MESSAGE_BYTES, RowSource, Sending
+from ..messages import Reply, Request
+from ..row_stream import MESSAGE_BYTES, NotebookEnd, RowSource, Sending
 from .session import Session
 
 _FIRST_ROWS = 1_000  # of which it is seen how many bytes a row takes
@@ -28,16 +30,31 @@ _SMALL_BYTES = MESSAGE_BYTES // 2
 
 def scatter(session: Session, rows: Any, config: GcylonConfig | None) -> DistTable:
     """Send whatever has rows. See `Readers.scatter`."""
-    if isinstance(rows, (str, bytes, dict)) or not (_has_rows(rows) or isinstance(rows, Iterable)):
-        raise ArgumentError(
-            f"Expected a frame, Arrow data or an iterable of such for scatter, got a {type(rows).__qualname__}.",
-            advice="Give pd.DataFrame(...), or a generator of frames.",
-        )
     whole = _sliceable(rows)
     if whole is not None:
         return _send_whole(session, whole, "scatter", config)
-    pieces = _pieces(rows) if _has_rows(rows) else (piece for one in rows for piece in _pieces(one))
-    return _send(session, _Dealt(pieces), "scatter", config)
+    return _send(session, _dealt(rows, "scatter"), "scatter", config)
+
+
+def append(session: Session, name: str, rows: Any) -> list[Reply]:
+    """Append rows to what `Cluster.empty` began, evenly spread or as they come."""
+    rows = from_columns(rows) if isinstance(rows, Mapping) else rows
+    whole = _of_columns(rows) if isinstance(rows, Columns) else _sliceable(rows)
+    if whole is None:
+        source: RowSource = _dealt(rows, "append")
+    else:
+        source = _Shared(whole, session.launcher.n)
+    with session.row_end() as end, _feeding(session, end, source, "append", None) as sending:
+        return session.call(Request("append", name, args=(end.address,)), pump=sending)
+
+
+def _dealt(rows: Any, verb: str) -> RowSource:
+    if isinstance(rows, (str, bytes, dict)) or not (_has_rows(rows) or isinstance(rows, Iterable)):
+        raise ArgumentError(
+            f"Expected a frame, Arrow data or an iterable of such for {verb}, got a {type(rows).__qualname__}.",
+            advice="Give pd.DataFrame(...), or a generator of frames.",
+        )
+    return _Dealt(_pieces(rows) if _has_rows(rows) else (piece for one in rows for piece in _pieces(one)))
 
 
 def spread_frame(session: Session, frame: Any, config: GcylonConfig | None) -> DistTable:
@@ -53,8 +70,7 @@ def spread_frame(session: Session, frame: Any, config: GcylonConfig | None) -> D
 
 def spread_columns(session: Session, columns: Columns, config: GcylonConfig | None) -> DistTable:
     """Spread columns evenly over the ranks, in order. See `Readers.from_columns`."""
-    rows = _Rows(columns.rows, columns.nbytes, partial(slice_columns, columns))
-    return _send_whole(session, rows, "from_columns", config)
+    return _send_whole(session, _of_columns(columns), "from_columns", config)
 
 
 def spread_arrow(session: Session, source: Any, config: GcylonConfig | None) -> DistTable:
@@ -93,21 +109,29 @@ def _send(
     spread: bool = False,
 ) -> DistTable:
     """Send the rows of a source, of which there are so many, where that is known."""
-    with session.row_end() as end:
-        sending = Sending(end, source)
-        session.waiting.told = lambda elapsed_s: moved(
-            spoken(action), sending.sent_bytes, sending.sent_rows, count, elapsed_s
-        )
+    with session.row_end() as end, _feeding(session, end, source, action, count) as sending:
         arguments = (end.address, -(-nbytes // session.launcher.n), spread)
         request = Request(action, args=arguments, kwargs={"config": config})
-        try:
-            return session.make(request, partial(DistTable, session), pump=sending)
-        except Exception:
-            if sending.error is not None:
-                raise sending.error from None
-            raise
-        finally:
-            session.waiting.told = None
+        return session.make(request, partial(DistTable, session), pump=sending)
+
+
+@contextmanager
+def _feeding(
+    session: Session, end: NotebookEnd, source: RowSource, action: str, count: int | None
+) -> Iterator[Sending]:
+    """Inside, a request may send the rows of a source; what that raised is raised here."""
+    sending = Sending(end, source)
+    session.waiting.told = lambda elapsed_s: moved(
+        spoken(action), sending.sent_bytes, sending.sent_rows, count, elapsed_s
+    )
+    try:
+        yield sending
+    except Exception:
+        if sending.error is not None:
+            raise sending.error from None
+        raise
+    finally:
+        session.waiting.told = None
 
 
 # ---- what has rows
@@ -146,6 +170,10 @@ def _pieces(given: Any) -> Iterator[_Rows]:
             f"Expected frames or Arrow data among the pieces for scatter, got a {type(given).__qualname__}.",
             advice="Let the iterable give pandas frames.",
         )
+
+
+def _of_columns(columns: Columns) -> _Rows:
+    return _Rows(columns.rows, columns.nbytes, partial(slice_columns, columns))
 
 
 def _of_frame(frame: Any) -> _Rows:

@@ -22,6 +22,7 @@ class Serves(Protocol):
 
     context: Any
     tables: dict[str, Any]
+    appenders: dict[str, Any]
 
     @property
     def rank(self) -> int:
@@ -122,24 +123,52 @@ def _from_local(call: Call) -> Any:
     return readers.from_local(call.own, **call.request.kwargs)
 
 
-def _from_stream(call: Call) -> Any:
-    """Collective: all ranks call it. A table of the rows that the notebook sends to an address, spread evenly where it
-    did not know how many there would be."""
-    from ...api import readers
-
-    context, (address, expected_bytes, spread) = call.engine.context, call.request.args
+def _receive(call: Call) -> Callable[[int, int], Iterator[Columns]]:
+    """How this rank gets the rows that the notebook sends to the address that is the first argument."""
+    context, address = call.engine.context, call.request.args[0]
 
     def receive(window_bytes: int, piece_bytes: int) -> Iterator[Columns]:
         with RankEnd(address, context.rank, window_bytes, context.transport.check) as end:
             yield from end.receive(piece_bytes)
 
-    table = readers.from_pieces(receive, call.request.action, expected_bytes, **call.request.kwargs)
+    return receive
+
+
+def _from_stream(call: Call) -> Any:
+    """Collective: all ranks call it. A table of the rows that the notebook sends to an address, spread evenly where it
+    did not know how many there would be."""
+    from ...api import readers
+
+    _, expected_bytes, spread = call.request.args
+    table = readers.from_pieces(_receive(call), call.request.action, expected_bytes, **call.request.kwargs)
     if not spread:
         return table
     try:
         return table.repartition(**call.request.kwargs)
     finally:
         table.release()
+
+
+def _empty(call: Call) -> None:
+    """Collective: all ranks call it. Begin what rows are appended to."""
+    from ...api.interchange.appender import empty
+
+    schema, capacity = call.request.args
+    each, more = divmod(capacity, call.engine.context.size)
+    mine = each + (call.engine.rank < more)
+    call.engine.appenders[call.request.result] = empty(schema, mine, **call.request.kwargs)
+
+
+def _append(call: Call) -> tuple[int, int]:
+    """Collective: all ranks call it. Append rows that the notebook sends; this rank's rows and bytes so far."""
+    appender = call.engine.appenders[call.request.table]
+    appender.append_pieces(_receive(call))
+    return appender.num_rows, appender.nbytes
+
+
+def _appended(call: Call) -> Any:
+    """Collective: all ranks call it. The table of what was appended."""
+    return call.engine.appenders[call.request.table].table()
 
 
 def _to_stream(call: Call) -> None:
@@ -240,6 +269,9 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "nothing": _nothing,
     "unstage": _unstage,
     "from_local": _from_local,
+    "empty": _empty,
+    "append": _append,
+    "appended": _appended,
     **dict.fromkeys(("scatter", "from_arrow", "from_columns"), _from_stream),
     **dict.fromkeys(("collect", "local", "to_arrow", "to_batches", "to_ipc"), _to_stream),
     "tensor": _tensor,

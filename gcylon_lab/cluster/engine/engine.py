@@ -56,6 +56,7 @@ class Engine:
         self.kernel = kernel
         self.guard = InterruptGuard(lambda: context.recorder.active is not None)
         self.tables: dict[str, Any] = {}
+        self.appenders: dict[str, Any] = {}
         self._told: dict[str, dict[str, Any]] = {}
         self._staged_by: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self.running = ""
@@ -97,6 +98,9 @@ class Engine:
     def drop(self, name: str) -> None:
         """Forget a stored table, and release what it holds unless something else refers to it."""
         self.tables.pop(name, None)
+        appender = self.appenders.pop(name, None)
+        if appender is not None:
+            appender.release()
         self._told.pop(name, None)
 
     def begin(self, what: str) -> None:

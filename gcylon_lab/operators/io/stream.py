@@ -44,21 +44,26 @@ def receive_rows(
     SchemaMismatch
         If rows cannot be brought to one schema.
     """
-    budget, backend = workspace.budget, workspace.backend
 
     def body(operation: Operation) -> Part:
-        return taken(operation, lambda: make(operation))
-
-    def make(operation: Operation) -> Iterator[Data]:
-        size = piece_bytes(budget.limit_bytes)
-        if expected_bytes and not operation.may_stage:
-            size = min(size, _size_beside(budget, expected_bytes))
-        window = max(1, size // 2)
-        # What is on its way, and what becomes the next piece; `reserved` claims the piece itself.
-        with budget.reserve(min(window + size, budget.remaining_bytes), "Rows on their way"):
-            yield from reserved(workspace, (backend.from_host(piece) for piece in receive(window, size)), size)
+        fits = None if operation.may_stage or not expected_bytes else expected_bytes
+        return taken(operation, lambda: received(workspace, receive, fits))
 
     return run_verb(workspace, request, body)[0]
+
+
+def received(
+    workspace: Workspace, receive: Callable[[int, int], Iterator[Columns]], beside_bytes: int | None = None
+) -> Iterator[Data]:
+    """Rows that this rank is sent, piece by piece, beside so many bytes that they take in all, if those must fit."""
+    budget, backend = workspace.budget, workspace.backend
+    size = piece_bytes(budget.limit_bytes)
+    if beside_bytes is not None:
+        size = min(size, _size_beside(budget, beside_bytes))
+    window = max(1, size // 2)
+    # What is on its way, and what becomes the next piece; `reserved` claims the piece itself.
+    with budget.reserve(min(window + size, budget.remaining_bytes), "Rows on their way"):
+        yield from reserved(workspace, (backend.from_host(piece) for piece in receive(window, size)), size)
 
 
 def _size_beside(budget: MemoryBudget, expected_bytes: int) -> int:
