@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ...backends.arrow.foreign import name_of, open_stream
+from ...backends.arrow.foreign import name_of, open_stream, without_rows
 from ...backends.arrow.interop import from_frame
 from ...backends.arrow.named_arrays import schema_of
-from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.schema import Schema
 from ...config import GcylonConfig
 from ...formats.file_columns import ipc_dtypes
 from ...operators.io.append import Growing
+from ...operators.io.arrow_stream import stream_data
 from ...operators.io.stream import received
-from ...operators.io.streams import stream_data
 from ...operators.rowwise.head_tail import checked_rows
 from ...runtime.context import Context, current
 from ..table import Table
@@ -116,7 +115,7 @@ def declared(schema: Any) -> Schema:
     if hasattr(schema, "iloc"):
         return from_frame(schema.iloc[:0]).schema
     types = schema_of(schema)
-    return from_arrow(types.empty_table(), ipc_dtypes(types), nullable=True).schema
+    return without_rows(types, ipc_dtypes(types)).schema
 
 
 def _data(workspace: Any, rows: Any) -> Iterator[Data]:
@@ -125,4 +124,4 @@ def _data(workspace: Any, rows: Any) -> Iterator[Data]:
     elif isinstance(rows, Mapping):
         yield workspace.backend.from_columns(rows, None)
     else:
-        yield from stream_data(workspace, open_stream(rows), name_of(rows), may_stage=True, share=False)
+        yield from stream_data(workspace, open_stream(rows), name_of(rows), may_stage=True)

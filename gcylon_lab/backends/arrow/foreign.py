@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from ...errors import ArgumentError, GcylonError, ReadError
+from ...errors import ArgumentError, GcylonError, ReadError, UnsupportedDtype
+from ..protocol.data import Columns
+from .tables import from_arrow
 
 _WITHOUT_NAMES = "Give its values a name, for example pa.table({'x': values}), or use from_columns({'x': values})."
 
@@ -77,7 +79,8 @@ def read_batches(reader: Any, name: str) -> Iterator[Any]:
     while True:
         try:
             batch = reader.read_next_batch()
-            batch.validate()
+            if batch.num_rows:  # Arrow itself takes an empty slice of views for damaged
+                batch.validate()
         except StopIteration:
             return
         except GcylonError:
@@ -110,6 +113,21 @@ def reason_of(error: BaseException) -> str:
 def is_of_pyarrow(source: Any) -> bool:
     """Whether it is pyarrow's own, whose device arrays are those of host memory here."""
     return type(source).__module__.partition(".")[0] == "pyarrow"
+
+
+def without_rows(schema: Any, dtypes: Mapping[str, str]) -> Columns:
+    """The columns that data of an Arrow schema make, without rows; `from_arrow` makes them of batches.
+
+    Raises
+    ------
+    UnsupportedDtype, DuplicateColumns
+        Naming a column that no table holds.
+    """
+    try:
+        return from_arrow(schema.empty_table(), dtypes, nullable=True)
+    except UnsupportedDtype as error:
+        error.advice = "Leave the column out, or cast it before it is handed over."
+        raise
 
 
 def plain_bytes(batch: Any) -> tuple[int, int]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ...backends.arrow.foreign import is_of_pyarrow, name_of, open_stream, read_batches
+from ...backends.arrow.foreign import is_of_pyarrow, name_of, open_stream, read_batches, without_rows
 from ...backends.arrow.interop import from_frame
 from ...backends.arrow.named_arrays import from_columns
 from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns, bounded, empty_columns, slice_columns
 from ...config import GcylonConfig
-from ...errors import ArgumentError, UnsupportedDtype
+from ...errors import ArgumentError
 from ...formats.file_columns import ipc_dtypes
 from ..channel.progress import moved
 from ..handles.display_name import spoken
@@ -197,11 +197,7 @@ def _of_arrow(table: Any) -> _Rows:
     def columns(start: int, stop: int) -> Columns:
         return from_arrow(table.slice(start, stop - start), dtypes, nullable=True)
 
-    try:
-        columns(0, 0)
-    except UnsupportedDtype as error:
-        error.advice = "Leave the column out, or cast it before it is handed over."
-        raise
+    without_rows(table.schema, dtypes)  # which says what cannot be held
     return _Rows(table.num_rows, table.nbytes, columns)
 
 

@@ -63,14 +63,9 @@ def taken(operation: Operation, make: Callable[[], Iterable[Data]], *, only: int
     ingest = Ingest(workspace, may_stage=operation.may_stage)
     for data in make():
         ingest.add(data)
-    return finished(operation, ingest, only=only)
-
-
-def finished(operation: Operation, ingest: Ingest, *, only: int | None = None) -> Part:
-    """Collective: all ranks call it. The part of what a rank has taken in, of one schema on all ranks."""
     schema = operation.agree_result_schema(ingest.schema, ingest.rows, only=only)
-    check_values(operation.workspace, ingest.chunks, schema)
-    return Part(operation.workspace, schema, ingest.chunks)
+    check_values(workspace, ingest.chunks, schema)
+    return Part(workspace, schema, ingest.chunks)
 
 
 def check_values(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema) -> None:
@@ -142,7 +137,7 @@ class Ingest:
 
     def __init__(self, workspace: Workspace, *, may_stage: bool) -> None:
         self._workspace = workspace
-        self.may_stage = may_stage
+        self._may_stage = may_stage
         self._file: StagingFile | None = None
         self._schemas: dict[Schema, int] = {}
         self.chunks: list[Chunk] = []
@@ -179,10 +174,10 @@ class Ingest:
         if data.rows == 0:
             return
         workspace, budget = self._workspace, self._workspace.budget
-        if has_room(budget, data.nbytes, may_stage=self.may_stage):
+        if has_room(budget, data.nbytes, may_stage=self._may_stage):
             self.chunks.append(hold(workspace, data, "A table"))
             return
-        if not self.may_stage:
+        if not self._may_stage:
             hold(workspace, data, "A table")  # raises with the numbers
         self._file = self._file or workspace.spill.new_file()
         count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))

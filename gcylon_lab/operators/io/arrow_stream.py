@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...backends.arrow.foreign import is_of_pyarrow, name_of, open_stream, plain_bytes, read_batches
+from ...backends.arrow.foreign import is_of_pyarrow, name_of, open_stream, plain_bytes, read_batches, without_rows
 from ...backends.arrow.tables import from_arrow, owned_array, table_of
 from ...backends.protocol.data import Data
 from ...engine.exec.invocation import Request
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
-from ...errors import UnsupportedDtype
 from ...formats.file_columns import ipc_dtypes
 from ...profiling import span
 from .ingest import has_room, piece_bytes, taken
@@ -37,7 +36,7 @@ def ingest_stream(workspace: Workspace, request: Request, source: Any) -> Part:
     return run_verb(workspace, request, lambda op: taken(op, lambda: make(may_stage=op.may_stage)))[0]
 
 
-def stream_data(workspace: Workspace, reader: Any, name: str, *, may_stage: bool, share: bool = True) -> Iterator[Data]:
+def stream_data(workspace: Workspace, reader: Any, name: str, *, may_stage: bool) -> Iterator[Data]:
     """The rows of a stream of record batches, each piece made under a reservation; at least one, perhaps without rows.
 
     Parameters
@@ -48,10 +47,8 @@ def stream_data(workspace: Workspace, reader: Any, name: str, *, may_stage: bool
     name : str
         What an error calls it.
     may_stage : bool
-        Whether what does not fit may go below the device tier.
-    share : bool, default True
-        Whether a batch that fits whole stays in its own memory, as far as its types allow. All else is copied: a
-        piece that was a view would keep the whole batch.
+        Whether what does not fit may go below the device tier. A batch that fits whole stays in its own memory, as far
+        as its types allow. All else is copied: a piece that was a view would keep the whole batch.
 
     Raises
     ------
@@ -62,17 +59,12 @@ def stream_data(workspace: Workspace, reader: Any, name: str, *, may_stage: bool
     """
     schema = reader.schema
     dtypes = ipc_dtypes(schema)
-    try:
-        none = from_arrow(schema.empty_table(), dtypes, nullable=True)
-    except UnsupportedDtype as error:
-        error.advice = "Leave the column out, or cast it before it is handed over."
-        raise
     backend, budget = workspace.backend, workspace.budget
-    yield backend.from_host(none)
+    yield backend.from_host(without_rows(schema, dtypes))
     for batch in _recorded(read_batches(reader, name)):
         rows, (nbytes, labels) = batch.num_rows, plain_bytes(batch)
         nbytes += labels
-        whole = share and not backend.on_gpu and has_room(budget, nbytes, may_stage=may_stage)
+        whole = not backend.on_gpu and has_room(budget, nbytes, may_stage=may_stage)
         count = 1 if whole else min(rows, -(-nbytes // piece_bytes(budget.limit_bytes)) or 1)
         for i in range(count):
             start, stop = rows * i // count, rows * (i + 1) // count
