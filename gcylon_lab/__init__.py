@@ -20,6 +20,7 @@ _HOMES = {
     ".cluster.handles.handle": ("DistTable",),
     ".config": ("GcylonConfig",),
     ".runtime.context": ("current", "initialize", "run_threads"),
+    ".api.interchange.sources": ("from_arrow", "from_columns"),
     ".api.readers": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
     ".api.table": ("Table",),
     ".backends.protocol.expressions": ("col", "lit"),
@@ -33,6 +34,7 @@ _MODULES = ("config", "errors", "units", "profiling")
 
 if TYPE_CHECKING:
     from . import config, errors, profiling, units
+    from .api.interchange.sources import from_arrow, from_columns
     from .api.readers import from_local, from_pandas, read_csv, read_ipc, read_json, read_parquet
     from .api.table import Table
     from .api.verbs.sets import concat
@@ -63,6 +65,8 @@ __all__ = [
     "config",
     "current",
     "errors",
+    "from_arrow",
+    "from_columns",
     "from_local",
     "from_pandas",
     "html_report",

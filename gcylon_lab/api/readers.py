@@ -12,6 +12,7 @@ from ..engine.exec.invocation import Request
 from ..engine.plan.estimate import check_root
 from ..errors import ArgumentError, ReadError, SchemaMismatch
 from ..formats import io
+from ..formats.in_memory import in_memory
 from ..formats.reader_options import (
     check_frame,
     column_list,
@@ -199,7 +200,7 @@ def read_json(
 
 
 def read_ipc(
-    paths: str | Sequence[str],
+    paths: str | Sequence[str] | Any,
     columns: str | Sequence[str] | None = None,
     *,
     filters: Filters = None,
@@ -210,8 +211,9 @@ def read_ipc(
 
     Parameters
     ----------
-    paths : str or sequence of str
-        Files, folders or patterns, or URLs of such; the same on all ranks.
+    paths : str or sequence of str, or bytes
+        Files, folders or patterns, or URLs of such; the same on all ranks. Or the bytes of one file or stream, the
+        same on all ranks too: ``bytes``, another buffer, or ``io.BytesIO``.
     columns : str or sequence of str, optional
         Only these.
     filters : Expression or list, optional
@@ -229,9 +231,11 @@ def read_ipc(
     Raises
     ------
     ReadError
-        On all ranks, if a file is missing or cannot be read, naming it.
+        On all ranks, if a file is missing or cannot be read, naming it, or ranks were given different bytes.
     """
-    storage = storage_of(paths, storage_options)
+    given = in_memory(paths, storage_options)
+    storage = storage_of(paths, storage_options) if given is None else given
+    paths = paths if given is None else given.path
     read = _Reading("read_ipc", paths, columns, filters, storage, config)
     return read.table(lambda size: io.plan_ipc(paths, size, columns=read.columns, storage=storage), io.read_ipc_chunks)
 

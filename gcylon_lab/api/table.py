@@ -17,6 +17,7 @@ from ..errors import ArgumentError
 from ..operators.exchange.collect import allgather
 from ..operators.rowwise.head_tail import checked_rows, take_head
 from ..runtime.context import Context, current
+from .interchange.verbs import InterchangeVerbs
 from .verbs.distinct import DistinctVerbs
 from .verbs.exchange import ExchangingVerbs
 from .verbs.group import GroupingVerbs
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 class Table(
     ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
-    SetVerbs, StagingVerbs, WritingVerbs,
+    SetVerbs, StagingVerbs, WritingVerbs, InterchangeVerbs,
 ):  # fmt: skip
     """One rank's part of a distributed table. Never changed: verbs give new tables, and `unstage` moves its rows.
 

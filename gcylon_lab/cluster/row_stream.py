@@ -284,6 +284,8 @@ class Sending:
     end : NotebookEnd
     source : callable
         Gives the next rows for a rank, of at most so many bytes; None where there are no more.
+    has_turn : callable, optional
+        Whether a rank's next rows are those that come next; ranks that are ahead are asked again later.
 
     Attributes
     ----------
@@ -291,9 +293,15 @@ class Sending:
         What the source raised. The ranks were told.
     """
 
-    def __init__(self, end: NotebookEnd, source: Callable[[int, int], Columns | None]) -> None:
+    def __init__(
+        self,
+        end: NotebookEnd,
+        source: Callable[[int, int], Columns | None],
+        has_turn: Callable[[int], bool] = lambda rank: True,
+    ) -> None:
         self._end = end
         self._source = source
+        self._has_turn = has_turn
         self._senders = [Sender(partial(end.put, rank)) for rank in range(end.size)]
         self._message_bytes = [MESSAGE_BYTES] * end.size
         self.error: Exception | None = None
@@ -312,7 +320,7 @@ class Sending:
         """Send what credit allows, waiting at most so long for it; returns whether anything is left to do."""
         until = time.monotonic() + timeout_s
         while any(not sender.ended for sender in self._senders):
-            ready = [rank for rank, sender in enumerate(self._senders) if sender.may_send]
+            ready = [rank for rank, sender in enumerate(self._senders) if sender.may_send and self._has_turn(rank)]
             left_s = until - time.monotonic()
             for rank, kind, parts in self._end.came(0 if ready else max(0.0, left_s)):
                 self._heard(rank, kind, parts)

@@ -131,6 +131,21 @@ def pandas_dtypes(schema: Any) -> dict[str, str]:
     return known
 
 
+def ipc_dtypes(schema: Any) -> dict[str, str]:
+    """As `pandas_dtypes`; and ints and bools that were Python objects are so again."""
+    objects = [
+        entry["field_name"]
+        for entry in (schema.pandas_metadata or {}).get("columns", [])
+        if entry.get("numpy_type") == "object" and entry.get("field_name") in schema.names
+    ]
+    plain = (name for name in objects if _is_plain(schema.field(name).type))
+    return pandas_dtypes(schema) | dict.fromkeys(plain, "object")
+
+
+def _is_plain(type_: Any) -> bool:
+    return bool(pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_floating(type_))
+
+
 def require_columns(path: str, names: Iterable[str], wanted: Iterable[str] | None) -> list[str]:
     """The columns wanted; all where None.
 

@@ -127,6 +127,10 @@ class Storage:
                 return io.BytesIO(file.getvalue())
             return cast(BinaryIO, _Remote(file, path))
 
+    def arrow_file(self, path: str) -> Any:
+        """As `open`, as a file of Arrow's: a local one is mapped, and in memory only as far as it is looked at."""
+        return pa.PythonFile(self.open(path), "r") if is_url(path) else pa.memory_map(path)
+
     def create(self, path: str) -> Any:
         """Open a new file for writing, in a folder that is there; what stands there already is an error."""
         if not is_url(path):

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ..backends.arrow.tables import from_arrow
+from ..backends.arrow.tables import from_arrow, owned_array, table_of
 from ..backends.protocol.data import Columns, bounded, cut_rows
 from ..backends.protocol.schema import require_distinct
 from ..errors import ReadError
@@ -19,13 +19,14 @@ from ..units import format_bytes, format_count
 from .file_columns import (
     index_array,
     indexes_in_metadata,
-    pandas_dtypes,
+    ipc_dtypes,
     require_columns,
     require_same_columns,
     require_types_of_one_kind,
     with_indexes,
 )
 from .filesystems import Storage, is_url, reading
+from .in_memory import InMemory
 from .read_plans import Paths, RowPiece, expand_paths, spread_rows
 
 Int64s = npt.NDArray[np.int64]
@@ -102,28 +103,13 @@ def plan_ipc(
     many = f"{format_count(len(files))} file{'s' * (len(files) != 1)}"
     notes = (f"{format_count(count)} record batch{'es' * (count != 1)} in {many}",)
     with _reading(first.path):
-        dtypes = _dtypes(first.schema)
+        dtypes = ipc_dtypes(first.schema)
     indexes = {path: ranges for path, ranges in indexes.items() if ranges}
     counts = {file.path: file.batches for file in files if file.path in indexes}
     beside = max(file.beside_bytes for file in files)
     plan = IpcPlan((), first.path, first.schema, dtypes, storage, notes, indexes, counts, beside)
     batches = [(file.path, place, rows, rows) for file in files for place, rows in enumerate(file.batches)]
     return [replace(plan, pieces=tuple(share)) for share in spread_rows(batches, size)]
-
-
-def _dtypes(schema: Any) -> dict[str, str]:
-    """As for parquet; and ints and bools that were Python objects are so again."""
-    objects = [
-        entry["field_name"]
-        for entry in (schema.pandas_metadata or {}).get("columns", [])
-        if entry.get("numpy_type") == "object" and entry.get("field_name") in schema.names
-    ]
-    plain = (name for name in objects if _is_plain(schema.field(name).type))
-    return pandas_dtypes(schema) | dict.fromkeys(plain, "object")
-
-
-def _is_plain(type_: Any) -> bool:
-    return bool(pa.types.is_integer(type_) or pa.types.is_boolean(type_) or pa.types.is_floating(type_))
 
 
 def _look_at(path: str, storage: Storage, columns: Sequence[str] | None) -> _File:
@@ -142,8 +128,7 @@ def _reading(path: str) -> Any:
 def _open(path: str, storage: Storage, fields: list[int] | None = None) -> Any:
     """A reader of a file or a stream, of some fields alone."""
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    # A batch of a mapped file is in memory only as far as it is looked at.
-    source = pa.PythonFile(storage.open(path), "r") if is_url(path) else pa.memory_map(path)
+    source = storage.arrow_file(path)
     magic = source.read(6)
     source.seek(0)
     if magic[:4] == b"FEA1":
@@ -225,7 +210,7 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
         If sizes in it cannot be.
     """
     remote = is_url(path)
-    file = pa.PythonFile(storage.open(path), "r") if remote else pa.memory_map(path)
+    file = storage.arrow_file(path)
     size = storage.size(path)
     wanted = [place for place, name in enumerate(schema.names) if columns is None or name in columns]
     wanted = wanted or list(range(len(schema.names)))  # as where columns that stand in metadata alone are read
@@ -403,15 +388,52 @@ def read_ipc_chunks(
                 some = [
                     index_array(indexes[name], first + start, first + stop)
                     if name in indexes
-                    else _owned(batch.column(name).slice(start, stop - start))
+                    else owned_array(batch.column(name).slice(start, stop - start))
                     for name in wanted
                 ]
-                data = from_arrow(_table(some, wanted, stop - start), plan.dtypes, nullable=True)
+                data = from_arrow(table_of(some, wanted, stop - start), plan.dtypes, nullable=True)
             any_rows = True
             yield from bounded(data, max_bytes, max_rows)
         del batch  # the next one is unpacked before this name is given another
     if not any_rows:
         yield from_arrow(plan.schema.empty_table().select(wanted), plan.dtypes, nullable=True)
+
+
+def ipc_batches(
+    data: InMemory, columns: Sequence[str] | None = None
+) -> tuple[Any, Iterator[Any], int]:
+    """The record batches of an IPC file or stream in memory, checked before they are given.
+
+    Parameters
+    ----------
+    data : InMemory
+    columns : sequence of str, optional
+        Only these, in this order.
+
+    Returns
+    -------
+    pyarrow.Schema, iterator of RecordBatch, int
+        And how many rows they have.
+
+    Raises
+    ------
+    ReadError
+        If they cannot be read, or have no such column.
+    """
+    (plan,) = plan_ipc(data.path, 1, columns=columns, storage=data)
+    wanted = require_columns(plan.first, plan.schema.names, columns)
+    schema = pa.schema([plan.schema.field(name) for name in wanted], plan.schema.metadata)
+    indexes = plan.indexes.get(data.path, {})
+
+    def batches() -> Iterator[Any]:
+        for _, first, batch in _batches(plan, wanted):
+            arrays = [
+                index_array(indexes[name], first, first + len(batch)) if name in indexes else batch.column(name)
+                for name in wanted
+            ]
+            yield pa.record_batch(arrays, schema=schema)
+
+    return schema, batches(), sum(piece.stop - piece.start for piece in plan.pieces)
 
 
 def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int]]:
@@ -430,12 +452,6 @@ def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int
             lengths = np.frombuffer(some.buffers()[1], np.int32)[::4][some.offset : some.offset + len(some)]
             each += np.where(some.is_valid().to_numpy(zero_copy_only=False), lengths, 0)
         yield from ((first + low, first + high) for low, high in cut_rows(each, max_bytes))
-
-
-def _table(arrays: list[Any], names: list[str], rows: int) -> Any:
-    if not arrays:
-        return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
-    return pa.table(arrays, names=names)
 
 
 def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[tuple[str, int, Any]]:
@@ -460,11 +476,3 @@ def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[tuple[str, int, Any]]
                 batch.validate(full=True)
         first = sum(plan.batches.get(piece.path, ())[: piece.group]) + piece.start
         yield piece.path, first, batch.slice(piece.start, piece.stop - piece.start)
-
-
-def _owned(array: Any) -> Any:
-    """A copy: a mapped file may change, and a slice of a batch would keep all of it."""
-    if pa.types.is_dictionary(array.type):
-        labels = pa.concat_arrays([array.dictionary])
-        return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices]), labels, ordered=array.type.ordered)
-    return pa.concat_arrays([array])

@@ -73,3 +73,17 @@ class IpcRows:
         """Close the file."""
         with suppress(OSError, pa.ArrowException):
             self._stream.close()
+
+
+def arrow_table(rows: Columns) -> Any:
+    """Rows as an Arrow table, with what pandas needs to restore their dtypes."""
+    return to_arrow(rows).replace_schema_metadata(file_schema(rows.schema).metadata)
+
+
+def ipc_bytes(rows: Columns) -> bytes:
+    """Rows as an Arrow IPC stream of one record batch; see `arrow_table`."""
+    sink, table = pa.BufferOutputStream(), arrow_table(rows)
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    written: bytes = sink.getvalue().to_pybytes()
+    return written

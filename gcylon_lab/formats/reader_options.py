@@ -140,7 +140,9 @@ def check_frame(frame: Any) -> None:
     if not (hasattr(frame, "columns") and hasattr(frame, "iloc")):
         kind = type(frame).__name__
         advice = "Pass series.to_frame()." if kind == "Series" else "Pass pd.DataFrame(...) of it."
-        if hasattr(frame, "to_pandas"):  # of Arrow or polars, and tables of ours
+        if hasattr(frame, "__arrow_c_stream__") and kind != "Series":  # of Arrow or polars, and tables of ours
+            advice = "Pass it to from_arrow."
+        elif hasattr(frame, "to_pandas"):
             advice = "Pass what its to_pandas() returns."
         raise ArgumentError(f"Expected a DataFrame, got a {kind}.", advice=advice)
 

@@ -117,6 +117,13 @@ def _rows(name: str, given: Any) -> int:
     return checked_rows(given, name)
 
 
+def _some_rows(name: str, given: Any) -> int:
+    rows = checked_rows(given, name)
+    if not rows:
+        raise ArgumentError(f"{name}=0 gives no batches.", advice="Give at least 1.")
+    return rows
+
+
 def _limit(name: str, given: Any) -> int | None:
     return None if given is None else checked_rows(given, name, or_all=True)
 
@@ -315,6 +322,7 @@ RULES_OF: dict[tuple[str, str], Rule] = {
     ("isin", "values"): _values,
     ("dropna", "how"): _one_of("any", "all"),
     ("sample", "n"): _or_none(_rows),
+    ("to_batches", "rows"): _or_none(_some_rows),
     ("sort_values", "ascending"): _directions,
     ("bind", "name"): _variable,
 }

@@ -71,7 +71,7 @@ class Verbs:
         return self._context.workspace
 
 
-_ALONE = ("groupby",)  # begins nothing: no rank waits for another
+_ALONE = ("groupby", "tensor", "to_batches")  # no rank waits for another in these
 
 
 def _raise(error: GcylonError) -> Never:

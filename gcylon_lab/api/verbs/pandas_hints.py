@@ -109,13 +109,14 @@ _HERE = {
     "str": "gl.col('s').str in filter or assign",
     "style": "to_pandas(limit).style",
     "take": "head(n), tail(n) or filter(gl.col('x') > 0)",
-    "to_arrow": "to_pandas(limit), or write_ipc(folder)",
+    "iter_batches": "to_batches(rows)",
     "to_csv": "write_csv(folder)",
     "to_dict": "to_pandas(limit).to_dict()",
     "to_excel": _TO_DISK,
     "to_feather": "write_ipc(folder)",
     "to_json": "write_json(folder)",
     "to_numpy": "to_pandas(limit).to_numpy()",
+    "to_polars": "to_arrow(limit), which polars takes",
     "to_parquet": "write_parquet(folder)",
     "to_pickle": _TO_DISK,
     "to_records": "to_pandas(limit).to_records()",
@@ -198,6 +199,14 @@ def no_item(table: Any) -> TypeError:
     return TypeError(
         f"{type(table).__name__!r} object has no rows or columns in brackets: use select(columns), "
         "filter(gl.col('x') > 0), assign(y=gl.col('x') * 2), or head(n) and to_pandas(limit) for rows"
+    )
+
+
+def no_array(table: Any) -> TypeError:
+    """Make the error for ``np.asarray(t)``, and for libraries that ask for an array of a table."""
+    return TypeError(
+        f"{type(table).__name__!r} object is no array: use to_pandas(limit).to_numpy(), tensor(columns) for numbers of "
+        "each rank, or a frame of its rows, by to_pandas(limit) or pd.DataFrame.from_arrow(t)"
     )
 
 

@@ -139,6 +139,15 @@ def as_fixed(column: Column, chunked: Any) -> np.ndarray[Any, Any]:
     return result
 
 
+def as_view(column: Column, chunked: Any) -> np.ndarray[Any, Any] | None:
+    """The rows of a chunked Arrow array as a numpy array over the same memory; None where that cannot be."""
+    if chunked.num_chunks != 1 or chunked.null_count or column.kind == "bool":
+        return None
+    values = _plain(chunked.chunk(0))
+    # Foreign memory may lie anywhere.
+    return values if values.flags.aligned and values.dtype == column.dtype else None
+
+
 def _plain(chunk: Any) -> np.ndarray[Any, Any]:
     if pa.types.is_timestamp(chunk.type):
         chunk = chunk.cast(pa.timestamp(chunk.type.unit))

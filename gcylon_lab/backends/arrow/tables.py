@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,15 @@ from ..protocol.column import ARROW_DTYPE, Column, code_dtype
 from ..protocol.data import Array, Columns, one_array
 from ..protocol.promotion import fixed_column, masked_name
 from ..protocol.schema import Schema, require_distinct
-from .casting import as_arrow, as_fixed
+from .casting import as_arrow, as_fixed, as_view
 
 _EXACT_IN_FLOAT = 2**53
 _NUMBERS = ("bool", "int", "float")
 
 
-def from_arrow(table: Any, dtypes: Mapping[str, str] | None = None, *, nullable: bool = False) -> Columns:
+def from_arrow(
+    table: Any, dtypes: Mapping[str, str] | None = None, *, nullable: bool = False, share: bool = False
+) -> Columns:
     """Columns of an Arrow table or record batch; fixed columns are copied, the others share its memory.
 
     Parameters
@@ -33,6 +35,9 @@ def from_arrow(table: Any, dtypes: Mapping[str, str] | None = None, *, nullable:
     nullable : bool, default False
         Whether ints and bools with nulls become nullable dtypes. Otherwise they become what pandas makes of
         them, float64 and object, except ints that float64 cannot hold.
+    share : bool, default False
+        Whether fixed columns are views of its memory, read-only, where that holds them as numpy does: in one chunk,
+        aligned, without nulls, and no bools.
 
     Raises
     ------
@@ -42,7 +47,7 @@ def from_arrow(table: Any, dtypes: Mapping[str, str] | None = None, *, nullable:
     names = list(table.schema.names)
     require_distinct(names)
     pairs = [
-        _column(name, _chunked(table.column(place)), (dtypes or {}).get(name, ""), nullable)
+        _column(name, _chunked(table.column(place)), (dtypes or {}).get(name, ""), nullable, share)
         for place, name in enumerate(names)
     ]
     return Columns(Schema([c for c, _ in pairs]), table.num_rows, tuple(array for _, array in pairs))
@@ -52,11 +57,14 @@ def _chunked(values: Any) -> Any:
     return values if isinstance(values, pa.ChunkedArray) else pa.chunked_array([values])
 
 
-def _column(name: str, chunked: Any, text: str, nullable: bool) -> tuple[Column, Array]:
+def _column(name: str, chunked: Any, text: str, nullable: bool, share: bool = False) -> tuple[Column, Array]:
     if isinstance(chunked.type, pa.BaseExtensionType):
         chunked = pa.chunked_array([c.storage for c in chunked.chunks], type=chunked.type.storage_type)
-    if pa.types.is_dictionary(chunked.type):
-        return _category(name, chunked)
+    of_arrow, given = text.endswith("[pyarrow]") and not text.startswith("string["), chunked.type
+    if pa.types.is_dictionary(given):
+        if not of_arrow:
+            return _category(name, chunked)
+        chunked = chunked.cast(given.value_type)
     try:
         type_ = held_type(chunked.type)
     except TypeClash:
@@ -67,20 +75,20 @@ def _column(name: str, chunked: Any, text: str, nullable: bool) -> tuple[Column,
         ) from None
     held = as_type(chunked, type_)
     kind = kind_of(type_) or ""
-    if text.endswith("[pyarrow]") and not text.startswith("string["):
+    if of_arrow:
         tz = (type_.tz or "") if kind == "datetime" else ""
-        restore = chunked.type if chunked.type != type_ else None
+        restore = given if given != type_ else None
         return Column(name, kind, ARROW_DTYPE, arrow=type_, tz=tz, restore=restore), held
     if kind in ("datetime", "timedelta"):
         column = fixed_column(name, type_)
-        return column, as_fixed(column, held)
+        return column, _fixed(column, held, share)
     if kind in _NUMBERS:
-        return _numbers(name, held, text, nullable)
+        return _numbers(name, held, text, nullable, share)
     strings = text if text.startswith("string[") else "str"
     return Column(name, kind, strings if kind == "str" else "object", arrow=type_), held
 
 
-def _numbers(name: str, held: Any, text: str, nullable: bool) -> tuple[Column, Array]:
+def _numbers(name: str, held: Any, text: str, nullable: bool, share: bool) -> tuple[Column, Array]:
     type_, kind = held.type, kind_of(held.type) or ""
     masked = masked_name(np.dtype(type_.to_pandas_dtype()))
     if text == "object":
@@ -95,7 +103,12 @@ def _numbers(name: str, held: Any, text: str, nullable: bool) -> tuple[Column, A
     if held.null_count and kind != "float":
         return Column(name, kind, masked if nullable or kind == "int" else "object", arrow=type_), held
     column = fixed_column(name, type_)
-    return column, as_fixed(column, held)
+    return column, _fixed(column, held, share)
+
+
+def _fixed(column: Column, held: Any, share: bool) -> Array:
+    shared = as_view(column, held) if share else None
+    return as_fixed(column, held) if shared is None else shared
 
 
 def _exact_in_float(ints: Any) -> bool:
@@ -115,6 +128,21 @@ def _category(name: str, chunked: Any) -> tuple[Column, Array]:
     return column, codes
 
 
+def owned_array(array: Any) -> Any:
+    """A copy of an Arrow array, which keeps nothing of what it was a slice of."""
+    if pa.types.is_dictionary(array.type):
+        labels = pa.concat_arrays([array.dictionary])
+        return pa.DictionaryArray.from_arrays(pa.concat_arrays([array.indices]), labels, ordered=array.type.ordered)
+    return pa.concat_arrays([array])
+
+
+def table_of(arrays: Sequence[Any], names: Sequence[str], rows: int) -> Any:
+    """Arrays as an Arrow table, which keeps its rows without a column too."""
+    if not arrays:
+        return pa.Table.from_struct_array(pa.array([{}] * rows, pa.struct([])))
+    return pa.table(arrays, names=names)
+
+
 def to_arrow(data: Columns) -> Any:
     """Columns as an Arrow table; labels become text, and NaN and NaT nulls, as when pandas writes them.
 
@@ -124,9 +152,7 @@ def to_arrow(data: Columns) -> Any:
         If Arrow has no such type (complex, period).
     """
     arrays = [_plain(c, array) for c, array in zip(data.schema.columns, data.arrays, strict=True)]
-    if not arrays:  # a table of no columns keeps its rows only by way of a struct
-        return pa.Table.from_struct_array(pa.array([{}] * data.rows, pa.struct([])))
-    return pa.table(arrays, names=[str(name) for name in data.schema.names])
+    return table_of(arrays, [str(name) for name in data.schema.names], data.rows)
 
 
 def _plain(column: Column, array: Array) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import cupy
@@ -14,7 +14,7 @@ from ..host.partition import Int64s
 from ..protocol.column import Label
 from ..protocol.data import Columns
 from ..protocol.schema import Schema
-from . import packing
+from . import interchange, packing
 from .casting import cast
 from .columns.data import (
     DeviceColumns,
@@ -73,6 +73,24 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
 
     def from_host(self, data: Columns) -> DeviceColumns:
         return to_device(data)
+
+    def from_columns(self, columns: Mapping[str, Any], schema: Any) -> DeviceColumns:
+        return interchange.from_columns(columns, schema)
+
+    def from_device_arrow(self, source: Any) -> DeviceColumns:
+        return interchange.from_device_arrow(source)
+
+    def to_device_arrow(self, data: Any) -> tuple[Any, Any]:
+        return interchange.to_device_arrow(data)
+
+    def as_tensor(self, array: Any, owner: object, *, own: bool = False) -> Any:
+        return interchange.as_tensor(array, owner)
+
+    def new_tensor(self, rows: int, columns: int, dtype: Any) -> Any:
+        return interchange.new_tensor(rows, columns, dtype)
+
+    def fill_tensor(self, target: Any, data: Any, name: Label) -> None:
+        interchange.fill_tensor(target, data, name)
 
     def to_device(self, columns: Columns) -> DeviceColumns:
         """Copy the CPU's columns to the device, dtype for dtype."""

@@ -134,7 +134,7 @@ def _to_series(column: Column, array: Array) -> Any:
     plain = as_column(column, array.copy())
     if column.kind not in ("datetime", "timedelta"):
         return cudf.Series.from_pylibcudf(plain)
-    return _zoned(cudf.Series.from_pylibcudf(_masked(plain, array != _NULL_TICKS)), column.tz)
+    return _zoned(cudf.Series.from_pylibcudf(with_missing(plain, array != _NULL_TICKS)), column.tz)
 
 
 def _variable_series(column: Column, array: Any) -> Any:
@@ -161,7 +161,7 @@ def _zoned(series: Any, tz: str) -> Any:
         return aware
 
 
-def _masked(plain: Any, valid: Any) -> Any:
+def with_missing(plain: Any, valid: Any) -> Any:
     """A column with nulls where ``valid`` is False."""
     bools = plc.Column(plc.DataType(plc.TypeId.BOOL8), valid.size, plc.gpumemoryview(valid), None, 0, 0, [])
     mask, nulls = plc.transform.bools_to_mask(bools, stream=current_stream())
@@ -177,4 +177,4 @@ def _category_series(column: Column, codes: Any) -> Any:
     unsigned = Column(column.name, "int", wanted.name, dtype=wanted)
     plain = as_column(unsigned, codes.astype(wanted))
     # cuDF has no public way to give codes and labels.
-    return cudf.Series._from_column(ColumnBase.create(_masked(plain, codes >= 0), dtype))
+    return cudf.Series._from_column(ColumnBase.create(with_missing(plain, codes >= 0), dtype))

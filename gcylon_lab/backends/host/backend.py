@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..arrow.casting import cast_columns
+from ..arrow.exported import view_with_owner
 from ..arrow.interop import from_frame, to_frame
-from ..protocol.column import Label
+from ..arrow.named_arrays import from_columns
+from ..protocol.column import Label, missing_in_tensor
 from ..protocol.data import Columns, concat_columns, empty_columns, slice_columns
 from ..protocol.schema import Schema
 from . import packing
@@ -49,6 +51,36 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     def to_host(self, data: Any) -> Columns:
         held: Columns = data
         return held
+
+    def from_columns(self, columns: Mapping[str, Any], schema: Any) -> Columns:
+        return from_columns(columns, schema)
+
+    def from_device_arrow(self, source: Any) -> Columns:
+        raise NotImplementedError("host memory alone is read here")
+
+    def to_device_arrow(self, data: Any) -> tuple[Any, Any]:
+        raise NotImplementedError("rows are in host memory here")
+
+    def as_tensor(self, array: Any, owner: object, *, own: bool = False) -> Any:
+        view = view_with_owner(array, owner)
+        if view.size:
+            view.flags.writeable = own
+        return view
+
+    def new_tensor(self, rows: int, columns: int, dtype: Any) -> Any:
+        return np.empty((rows, columns), dtype, order="F")
+
+    def fill_tensor(self, target: Any, data: Any, name: Label) -> None:
+        column, array = data.schema[name], data.array(name)
+        if column.fixed:
+            target[:] = array
+            return
+        if array.null_count:
+            raise missing_in_tensor(column, array.null_count)
+        start = 0
+        for chunk in array.chunks:
+            target[start : start + len(chunk)] = chunk.to_numpy(zero_copy_only=False)
+            start += len(chunk)
 
     def empty(self, schema: Schema) -> Columns:
         return empty_columns(schema)

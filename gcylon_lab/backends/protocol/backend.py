@@ -10,7 +10,7 @@ nullable) travel packed, one message for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from .data import Columns, Data, Ids, Int64s
@@ -62,6 +62,36 @@ class Backend(RelationalBackend, Protocol):
 
     def to_host(self, data: Data) -> Columns:
         """The same rows in host memory, dtype for dtype, as files are written from them."""
+        ...
+
+    def from_columns(self, columns: Mapping[str, Any], schema: Any) -> Data:
+        """Arrays by name as columns, over their own memory where that can be; see `named_arrays.from_columns`."""
+        ...
+
+    def from_device_arrow(self, source: Any) -> Data:
+        """Copy what has ``__arrow_c_device_array__`` into columns; asked of GPU backends alone."""
+        ...
+
+    def to_device_arrow(self, data: Data) -> tuple[Any, Any]:
+        """The capsules of ``__arrow_c_device_array__``, over the same memory; asked of GPU backends alone."""
+        ...
+
+    def as_tensor(self, array: Any, owner: object, *, own: bool = False) -> Any:
+        """The memory of a fixed column, or of an array that was made for it (``own``); it keeps an owner alive."""
+        ...
+
+    def new_tensor(self, rows: int, columns: int, dtype: Any) -> Any:
+        """Room for a tensor, shape (rows, columns), of which each column is contiguous."""
+        ...
+
+    def fill_tensor(self, target: Any, data: Data, name: Label) -> None:
+        """Copy a column of numbers into an array.
+
+        Raises
+        ------
+        UnsupportedDtype
+            If values are missing, naming the column.
+        """
         ...
 
     def empty(self, schema: Schema) -> Data:

@@ -282,3 +282,13 @@ def require_hashable(column: Column) -> Column:
             column=column.name,
         )
     return column
+
+
+def missing_in_tensor(column: Column, count: int) -> UnsupportedDtype:
+    """The error for a column of numbers of which some are missing, where only numbers can stand."""
+    return UnsupportedDtype(
+        f"column {column.name!r} ({column.describe()}) has {count:,} missing values here, which no tensor holds",
+        advice=f"Fill them before, as t.fillna({{{column.name!r}: 0}}), or leave them out, as "
+        f"t.dropna({[column.name]!r}).",
+        column=column.name,
+    )

@@ -14,6 +14,7 @@ from ..messages import Request
 if TYPE_CHECKING:
     import pandas as pd
 
+    from ...formats.in_memory import InMemory
     from ...formats.row_filters import Filters
     from ..handles.handle import DistTable
     from .session import Session
@@ -122,14 +123,30 @@ class Readers:
 
     def read_ipc(
         self,
-        paths: str | Sequence[str],
+        paths: str | Sequence[str] | Any,
         columns: str | Sequence[str] | None = None,
         *,
         filters: Filters = None,
         storage_options: Mapping[str, Any] | None = None,
         config: GcylonConfig | None = None,
     ) -> DistTable:
-        """Read Arrow IPC files and streams, spread evenly over the ranks by rows; as `gcylon_lab.read_ipc`."""
+        """Read Arrow IPC files and streams, spread evenly over the ranks by rows; as `gcylon_lab.read_ipc`.
+
+        Parameters
+        ----------
+        paths : str or sequence of str, or bytes
+            Files, folders or patterns, or URLs of such. Or the bytes of one file or stream: ``bytes``, another buffer,
+            or ``io.BytesIO``; each rank is sent its rows alone.
+        columns : str or sequence of str, optional
+            Only these.
+        filters, storage_options, config
+            As for `read_parquet`.
+        """
+        from ...formats.in_memory import in_memory
+
+        given = in_memory(paths, storage_options)
+        if given is not None:
+            return self._read_bytes(given, columns, filters, config)
         return self._read("read_ipc", paths, columns, filters, storage_options, config)
 
     def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
@@ -180,6 +197,77 @@ class Readers:
             return spread.shuffle(by, config=config)
         finally:
             spread.release()
+
+    def from_arrow(self, source: Any, *, config: GcylonConfig | None = None) -> DistTable:
+        """Spread Arrow data of the notebook evenly over the ranks, in order, batch by batch.
+
+        Parameters
+        ----------
+        source : object
+            Anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``: of pyarrow, polars, DuckDB, nanoarrow, arro3.
+            A stream is read as it is sent, never whole. Where it does not say how many rows it has (``num_rows`` or
+            ``height``), all go to rank 0 first, which stages what does not fit, and are spread from there.
+        config : GcylonConfig, optional
+            The live one by default.
+
+        Returns
+        -------
+        DistTable
+            With dtypes as `gcylon_lab.from_arrow` gives them.
+
+        Raises
+        ------
+        ArgumentError
+            If it is no Arrow data, or a stream that was read already.
+        ReadError
+            If a stream fails; with the batch and the rows before it. No rank keeps anything then.
+        """
+        from ...backends.arrow.foreign import name_of, open_stream, read_batches
+        from .scatter import send_batches
+
+        rows = next((n for n in (getattr(source, k, None) for k in ("num_rows", "height")) if isinstance(n, int)), None)
+        reader = open_stream(source)
+        return send_batches(self._session, reader.schema, read_batches(reader, name_of(source)), rows, config)
+
+    def from_columns(
+        self, columns: Mapping[str, Any], *, schema: Any = None, config: GcylonConfig | None = None
+    ) -> DistTable:
+        """Spread arrays of the notebook, by name, evenly over the ranks, in order.
+
+        Parameters
+        ----------
+        columns : mapping of str to array
+            One array of one dimension a column, of numpy, a buffer, DLPack or Arrow; or bytes of little-endian items.
+        schema : pyarrow.Schema or mapping of str to dtype, optional
+            The dtype of each column, which arrays must have, and which bytes need.
+        config : GcylonConfig, optional
+            The live one by default.
+
+        Raises
+        ------
+        ArgumentError, SchemaMismatch, UnsupportedDtype
+            Naming the column, what it is and what was expected; see `gcylon_lab.from_columns`.
+        """
+        from ...backends.arrow.named_arrays import from_columns
+        from .scatter import send_columns
+
+        return send_columns(self._session, from_columns(columns, schema), "from_columns", config)
+
+    def _read_bytes(
+        self, given: InMemory, columns: str | Sequence[str] | None, filters: Filters, config: GcylonConfig | None
+    ) -> DistTable:
+        from ...formats.ipc_reader import ipc_batches
+        from ...formats.reader_options import column_list
+        from ...formats.row_filters import condition_of, read_columns
+        from .scatter import send_batches
+
+        asked, condition = column_list("columns", columns), condition_of(filters)
+        schema, batches, rows = ipc_batches(given, read_columns(asked, condition))
+        table = send_batches(self._session, schema, batches, rows, config)
+        if condition is None:
+            return table
+        some = table.filter(condition, config=config)
+        return some if asked is None else some.select(asked)
 
     def _read(
         self,

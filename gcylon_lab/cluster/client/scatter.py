@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from ...backends.arrow.foreign import plain_bytes, without_rows
 from ...backends.arrow.interop import from_frame
 from ...backends.arrow.tables import from_arrow
-from ...backends.protocol.data import Columns, bounded, empty_columns
+from ...backends.protocol.data import Columns, bounded, empty_columns, slice_columns
 from ...config import GcylonConfig
 from ...errors import ArgumentError
+from ...formats.file_columns import ipc_dtypes
 from ..channel.progress import moved
 from ..handles.display_name import spoken
 from ..handles.handle import DistTable
@@ -47,14 +49,64 @@ def scatter(session: Session, rows: Any, action: str, config: GcylonConfig | Non
         # Within the request itself: a stream of its own takes longer to begin.
         request = Request("from_local", kwargs={"config": config})
         return session.make(request, partial(DistTable, session), each=_shares(rows, size))
-    source = _Dealt(rows) if whole is None else _Shared(whole, size)
-    total = None if whole is None else whole.count
+    if whole is not None:
+        return _send(session, _Shared(whole, size), action, config, whole.count, -(-whole.nbytes // size))
+    return _send(session, _Dealt(rows), action, config)
+
+
+def send_columns(session: Session, data: Columns, action: str, config: GcylonConfig | None) -> DistTable:
+    """Collective on the ranks. Share columns out evenly, in order."""
+    size = session.launcher.n
+    rows = _Rows(data.rows, data.nbytes, lambda start, stop: slice_columns(data, start, stop))
+    return _send(session, _Shared(rows, size), action, config, data.rows, -(-data.nbytes // size))
+
+
+def send_batches(
+    session: Session, schema: Any, batches: Iterator[Any], rows: int | None, config: GcylonConfig | None
+) -> DistTable:
+    """Collective on the ranks. Share the rows of record batches out evenly, in order; one batch is here at a time.
+
+    Parameters
+    ----------
+    session : Session
+    schema : pyarrow.Schema
+    batches : iterator of pyarrow.RecordBatch
+    rows : int, optional
+        How many there will be. Where that is not known all go to rank 0, which stages what does not fit, and are
+        spread from there.
+    config : GcylonConfig, optional
+
+    Raises
+    ------
+    GcylonError
+        If the ranks cannot take the rows; and whatever making the batches raises. No table is left then.
+    """
+    size = session.launcher.n
+    stops = [] if rows is None else _edges(rows, size)[1:-1]
+    table = _send(session, _InTurn(schema, batches, stops), "from_arrow", config, rows)
+    if rows is not None or size == 1:
+        return table
+    try:
+        return table.repartition(config=config)
+    finally:
+        table.release()
+
+
+def _send(
+    session: Session,
+    source: Callable[[int, int], Columns | None],
+    action: str,
+    config: GcylonConfig | None,
+    total: int | None = None,
+    expected_bytes: int = 0,
+) -> DistTable:
+    """Send what a source gives; of so many rows in all, which take about so many bytes on a rank."""
+    has_turn = source.has_turn if isinstance(source, _InTurn) else lambda rank: True
     with session.row_end() as end:
-        sending = Sending(end, source)
+        sending = Sending(end, source, has_turn)
         session.waiting.told = lambda elapsed_s: moved(
             spoken(action), sending.sent_bytes, sending.sent_rows, total, elapsed_s
         )
-        expected_bytes = 0 if whole is None else -(-whole.nbytes // size)
         request = Request(action, args=(end.address, expected_bytes), kwargs={"config": config})
         try:
             return session.make(request, partial(DistTable, session), pump=sending)
@@ -138,6 +190,56 @@ class _Shared:
 
     def __call__(self, rank: int, most_bytes: int) -> Columns | None:
         return self._cuts[rank].next(most_bytes)
+
+
+class _InTurn:
+    """The rows of record batches in order: the shares of ranks, one rank after the other."""
+
+    def __init__(self, schema: Any, batches: Iterator[Any], stops: Sequence[int]) -> None:
+        self._dtypes = ipc_dtypes(schema)
+        self._none = without_rows(schema, self._dtypes)
+        self._batches = batches
+        self._stops = list(stops)  # the rows before which shares end; all others are of the rank after these
+        self._told: set[int] = set()
+        self._turn = self._row = self._start = 0
+        self._batch: Any = None
+        self._waiting: deque[Columns] = deque()
+
+    def has_turn(self, rank: int) -> bool:
+        """Whether a rank's rows come next, or none do."""
+        return rank not in self._told or rank <= self._turn
+
+    def __call__(self, rank: int, most_bytes: int) -> Columns | None:
+        if rank not in self._told:  # the columns, also where it gets no rows
+            self._told.add(rank)
+            return self._none
+        if rank < self._turn:
+            return None
+        if not self._waiting:
+            self._cut(most_bytes)
+        if self._waiting:
+            return self._waiting.popleft()
+        self._turn += 1
+        return None
+
+    def _cut(self, most_bytes: int) -> None:
+        """The next rows of the rank whose turn it is, if there are any."""
+        left = self._stops[self._turn] - self._row if self._turn < len(self._stops) else None
+        if left == 0:
+            return
+        if self._batch is None:
+            self._batch, self._start = next(self._batches, None), 0
+            if self._batch is None:
+                return
+        rows = self._batch.num_rows
+        count = min(rows - self._start, max(1, most_bytes * rows // max(1, plain_bytes(self._batch)[0])))
+        count = count if left is None else min(count, left)
+        some = self._batch.slice(self._start, count)
+        self._start, self._row = self._start + count, self._row + count
+        if self._start == rows:
+            self._batch = None
+        data = from_arrow(some, self._dtypes, nullable=True, share=True)
+        self._waiting.extend(bounded(data, 2 * most_bytes, None))
 
 
 class _Dealt:

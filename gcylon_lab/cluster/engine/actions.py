@@ -152,6 +152,12 @@ def _to_stream(call: Call) -> None:
     )
 
 
+def _tensor(call: Call) -> Any:
+    """This rank's numbers as an array of numpy's, whatever the engine works with."""
+    array = call.table().tensor(*call.request.args)
+    return array.get() if hasattr(array, "get") else np.asarray(array)
+
+
 def _recover(call: Call) -> None:
     call.engine.recover()
 
@@ -230,5 +236,8 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "scatter": _from_stream,
     "collect": _to_stream,
     "local": _to_stream,
+    "from_arrow": _from_stream,
+    "from_columns": _from_stream,
+    "tensor": _tensor,
     **dict.fromkeys(READERS, _read),
 }

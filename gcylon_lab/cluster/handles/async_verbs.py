@@ -84,7 +84,9 @@ def _words(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    if type(value).__module__.partition(".")[0] in ("pandas", "numpy"):
+    name: str = getattr(value, "_display_name", "")
+    rows = type(value).__module__.partition(".")[0] in ("pandas", "numpy") or hasattr(value, "__arrow_c_stream__")
+    if not name and (rows or isinstance(value, (bytes, bytearray, memoryview, dict))):
         return f"<{type(value).__name__}>"  # showing one takes long
-    text: str = getattr(value, "_display_name", "") or repr(value)
+    text = name or repr(value)
     return text if len(text) <= 40 else f"{text[:37]}…"

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ...backends.arrow.interop import to_frame
 from ...backends.protocol.column import Column, Label
 from ...backends.protocol.data import Columns, concat_columns, empty_columns, slice_columns
 from ...backends.protocol.schema import Schema
@@ -19,9 +18,6 @@ from ..messages import Request
 from ..row_stream import MESSAGE_BYTES, Receiving
 from .display_name import spoken
 from .session_api import SessionApi
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 HIGH_BYTES = 8 * MESSAGE_BYTES
 _LAST_S = 10.0  # for what was sent before the ranks' replies, and comes after them
@@ -60,8 +56,8 @@ def fetch(
 
 def batches(
     session: SessionApi, table: Callable[[], str], schema: Schema, rows: int, nbytes: int, batch_rows: int | None
-) -> Iterator[pd.DataFrame]:
-    """All rows of a table as frames of so many rows, in global order.
+) -> Iterator[Columns]:
+    """The first rows of a table in pieces of so many rows, in global order; at least one piece.
 
     Parameters
     ----------
@@ -70,12 +66,12 @@ def batches(
         Gives the stored table's name; raises where it is gone by then.
     schema : Schema
     rows, nbytes : int
-        Of the table.
+        How many, and about what they take.
     batch_rows : int, optional
         Rows of a batch; as many as take about 4 MB by default.
     """
     if not rows:
-        yield to_frame(empty_columns(schema))
+        yield empty_columns(schema)
         return
     row_bytes = max(1.0, nbytes / rows)
     each = batch_rows or max(1, int(MESSAGE_BYTES / row_bytes))
@@ -88,7 +84,7 @@ def batches(
         pieces = deque(piece for rank in sorted(ranks) for piece in ranks[rank])
         ranks.clear()
         for at in range(start, stop, each):
-            yield to_frame(_taken(pieces, min(each, stop - at)), copy=False)
+            yield _taken(pieces, min(each, stop - at))
 
 
 def _taken(pieces: deque[Columns], rows: int) -> Columns:

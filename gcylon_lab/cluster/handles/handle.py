@@ -16,6 +16,7 @@ from ...operators.rowwise.head_tail import checked_rows
 from ...units import MIB, format_bytes, format_count
 from ..messages import Reply, Request, TableRef
 from ..tracebacks import shown_folded
+from .arrow_export import DEFAULT_LIMIT, ArrowExport
 from .async_verbs import with_async
 from .display_name import display_name, variable_names, with_id
 from .session_api import SessionApi
@@ -28,13 +29,12 @@ if TYPE_CHECKING:
     from ...engine.plan.plan import Plan
 
 
-_DEFAULT_LIMIT = 10_000
 _COPIES = 2  # rows as they come, and what pandas makes of columns that it holds in another way
 _ALWAYS_BYTES = 64 * MIB
 
 
-@with_async(but=("info", "explain", "release", "groupby", "collect"))
-class DistTable(HandleVerbs):
+@with_async(but=("info", "explain", "release", "groupby", "collect", "to_batches"))
+class DistTable(HandleVerbs, ArrowExport):
     """A table on the ranks of a cluster. The rows stay there.
 
     It has the verbs of `Table`, called once for all ranks. What it shows of
@@ -144,7 +144,7 @@ class DistTable(HandleVerbs):
         self._check_room(self.num_rows, "local()")
         return self._fetch()
 
-    def to_pandas(self, limit: int | None = _DEFAULT_LIMIT) -> pd.DataFrame:
+    def to_pandas(self, limit: int | None = DEFAULT_LIMIT) -> pd.DataFrame:
         """Return the first rows in global order.
 
         Parameters
@@ -166,7 +166,7 @@ class DistTable(HandleVerbs):
         self._check_room(self.num_rows if limit is None else limit, f"to_pandas(limit={limit})")
         if limit is None or limit >= self.num_rows:
             return self._fetch(together=True)[0]
-        if limit == _DEFAULT_LIMIT:
+        if limit == DEFAULT_LIMIT:
             warnings.warn(
                 f"These are the first {format_count(limit)} of {format_count(self.num_rows)} rows "
                 f"({format_bytes(self.nbytes)} in all); to_pandas(limit=None) gives all.",
@@ -194,14 +194,16 @@ class DistTable(HandleVerbs):
         >>> for frame in table.collect(batch_rows=100_000):  # doctest: +SKIP
         ...     print(len(frame), frame["x"].mean())
         """
+        from ...backends.arrow.interop import to_frame
         from .collect import batches
 
         if batch_rows is not None and checked_rows(batch_rows, "batch_rows") == 0:
             raise ArgumentError("batch_rows=0 gives no batches.", advice="Give one of at least 1.")
         session = self._session
-        return batches(
+        pieces = batches(
             session, lambda: self._reference(session).table, self.schema, self.num_rows, self.nbytes, batch_rows
         )
+        return (to_frame(piece, copy=False) for piece in pieces)
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first ``n`` rows in global order."""

@@ -14,6 +14,7 @@ from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
 from ...engine.store.chunk import Chunk, hold, stage_slices
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
+from ...memory.budget import MemoryBudget
 from ...memory.tiers.staging_tier import StagingFile
 
 # A piece is in memory beside the table while it is taken in.
@@ -116,6 +117,13 @@ def reserved(workspace: Workspace, pieces: Iterator[Data], max_bytes: int) -> It
         del piece
 
 
+def has_room(budget: MemoryBudget, nbytes: int, *, may_stage: bool) -> bool:
+    """Whether so many bytes are taken onto the device tier: where what does not fit may be staged, a part of the limit
+    stays free for work."""
+    kept_free = budget.limit_bytes // KEPT_FREE_IN_LIMIT if may_stage else 0
+    return nbytes <= budget.remaining_bytes - kept_free and budget.has_room(kept_free)
+
+
 class Ingest:
     """Puts pieces into chunks, one after the other.
 
@@ -166,8 +174,7 @@ class Ingest:
         if data.rows == 0:
             return
         workspace, budget = self._workspace, self._workspace.budget
-        kept_free = budget.limit_bytes // KEPT_FREE_IN_LIMIT if self._may_stage else 0
-        if data.nbytes <= budget.remaining_bytes - kept_free and budget.has_room(kept_free):
+        if has_room(budget, data.nbytes, may_stage=self._may_stage):
             self.chunks.append(hold(workspace, data, "A table"))
             return
         if not self._may_stage:
@@ -175,7 +182,7 @@ class Ingest:
         self._file = self._file or workspace.spill.new_file()
         count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))
         self.chunks += stage_slices(workspace, self._file, data, count)
-        if not budget.has_room(kept_free):
+        if not budget.has_room(budget.limit_bytes // KEPT_FREE_IN_LIMIT):
             workspace.spill.flush()  # copies on their way keep what they read, and the next piece needs the room
 
 
