@@ -45,10 +45,16 @@ class Growing:
         self._workspace, self._config = workspace, config
         self.schema = schema
         self.capacity_rows = capacity_rows
-        self._part: Part | None = None
-        request = Request("empty", {"capacity": capacity_rows}, Part(workspace, schema, ()), config=config)
-        self._part = run_verb(workspace, request, lambda operation: request.part)[0]
-        self._claim = workspace.budget.reserve(capacity_rows * schema.row_bytes, "Rows to come")
+        self._part: Part | None = Part(workspace, schema, ())
+        claims = []
+
+        def body(operation: Operation) -> Part:
+            claims.append(workspace.budget.reserve(capacity_rows * schema.row_bytes, "Rows to come"))
+            return request.part
+
+        request = Request("empty", {}, self._part, config=config)
+        run_verb(workspace, request, body)
+        self._claim = claims[0]
 
     @property
     def part(self) -> Part:
