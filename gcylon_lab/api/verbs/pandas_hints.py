@@ -27,7 +27,6 @@ _HERE = {
     "bfill": _NEIGHBOURS,
     "cast": "astype({'x': 'float64'})",
     "clip": "assign(x=gl.col('x').clip(0, 1))",
-    "collect": "to_pandas(); verbs run at once, and nothing waits to be computed",
     "combine_first": "join(other, on=keys, how='outer') and assign(x=gl.col('x_x').fillna(gl.col('x_y')))",
     "compare": "why_not_equal(other)",
     "compute": "to_pandas(); verbs run at once, and nothing waits to be computed",
