@@ -14,6 +14,7 @@ from ..engine.plan.plan import Plan, Words
 from ..engine.store.column_widths import column_row_bytes
 from ..engine.store.part import Part, Partitioning
 from ..errors import ArgumentError
+from ..memory.tiers.kept_copies import ALSO
 from ..operators.exchange.collect import allgather
 from ..operators.rowwise.head_tail import checked_rows, take_head
 from ..runtime.context import Context, current
@@ -91,8 +92,10 @@ class Table(
 
     @property
     def tiers(self) -> dict[str, int]:
-        """Bytes on this rank by tier."""
-        return self._live().tiers
+        """Bytes on this rank by tier. Of those on the device tier, ``also pinned`` and ``also on disk`` have a copy
+        below, from which they came back: to stage them again writes nothing. A copy goes when its tier needs room."""
+        part = self._live()
+        return part.tiers | {ALSO[tier]: nbytes for tier, nbytes in part.kept.items()}
 
     @property
     def partitioning(self) -> Partitioning | None:
@@ -110,10 +113,10 @@ class Table(
         Returns
         -------
         dict
-            columns, dtypes, rows, nbytes, tiers (bytes by tier), chunks, device_chunk_bytes,
-            largest_staged_bytes, evicted (of chunks that come back when the table is next used: the limit that they
-            were staged for, bytes, slices), widest_row_bytes (of the variable columns, in the row in which they take
-            most, 0 where that is not known), partitioning, row_bytes (of the fixed columns), fixed_column_bytes (of
+            columns, dtypes, rows, nbytes, tiers (bytes by tier), kept (bytes by tier of copies of rows that are on the
+            device tier), chunks, device_chunk_bytes, largest_staged_bytes, evicted (of chunks that come back when the
+            table is next used: the limit that they were staged for, bytes, slices), widest_row_bytes (of the
+            variable columns, in the row in which they take most, 0 where that is not known), partitioning, row_bytes (of the fixed columns), fixed_column_bytes (of
             each, 0 for a variable one), column_row_bytes (mean bytes a row of each column), fixed (whether no column is
             variable), texts (how many columns hold them),
             null_columns (how many lack values, -1 where kernels write no rows with texts or missing values), ready
@@ -133,6 +136,7 @@ class Table(
             "rows": part.rows,
             "nbytes": part.nbytes,
             "tiers": part.tiers,
+            "kept": part.kept,
             "chunks": len(part.chunks),
             "device_chunk_bytes": [chunk.nbytes for chunk in part.chunks if chunk.tier == "device"],
             "largest_staged_bytes": part.largest_staged_bytes,

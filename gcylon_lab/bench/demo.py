@@ -213,5 +213,6 @@ def _read(lab: Cluster, files: Sequence[str], config: GcylonConfig | None = None
 
 
 def _describe(table: DistTable) -> str:
-    tiers = ", ".join(f"{format_bytes(nbytes)} on {tier}" for tier, nbytes in table.tiers.items() if nbytes)
+    places = [(nbytes, tier if tier.startswith("also") else f"on {tier}") for tier, nbytes in table.tiers.items()]
+    tiers = ", ".join(f"{format_bytes(nbytes)} {place}" for nbytes, place in places if nbytes)
     return f"{format_count(table.num_rows)} rows of {table.num_columns} columns, {tiers or 'empty'}"

@@ -146,6 +146,9 @@ class OperationRecord:
     ``exchange_wait_ns`` and ``staging_wait_ns`` while the rank did nothing but
     wait for them. On CPU engines all four are 0: there a copy is the work.
 
+    ``restaged_bytes`` left the device tier without being written, as their copy below had been kept; ``staged_bytes``
+    were written.
+
     ``sent_to`` holds the bytes that exchanges sent to each rank, what the rank keeps
     for itself included; None before the first exchange. Their sum is ``sent_bytes``.
     """
@@ -171,6 +174,7 @@ class OperationRecord:
     received_bytes: int = 0
     staged_bytes: int = 0
     unstaged_bytes: int = 0
+    restaged_bytes: int = 0
     exchange_copy_ns: int = 0
     exchange_wait_ns: int = 0
     staging_copy_ns: int = 0

@@ -63,7 +63,7 @@ def host_memory_as_a_tier(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workspace, "has_pinned_tier", True)
 
 
-def with_tiers(host_bytes: int, folder: str, body: Any, *more: Any) -> list[Any]:
+def with_tiers(host_bytes: int, folder: str, body: Any, *more: Any, config: GcylonConfig = NO_DISK) -> list[Any]:
     """Run a body on ranks that have host memory as a tier; outcomes."""
 
     def rank() -> Any:
@@ -77,7 +77,7 @@ def with_tiers(host_bytes: int, folder: str, body: Any, *more: Any) -> list[Any]
             del context.workspace.backend.unpack
             context.spill.close()
 
-    return run_threads(RANKS, rank, config=NO_DISK)
+    return run_threads(RANKS, rank, config=config)
 
 
 def unpack_views(unpack: Any) -> Any:
@@ -179,3 +179,32 @@ def test_a_plan_of_cpu_engines_needs_the_disk() -> None:
     for told in ({"pinned_tier": False}, {}):
         with pytest.raises(BudgetExceeded):
             estimate_verb("shuffle", [info | told] * 2, config)
+
+
+def kept_in_little_host_memory() -> dict[str, Any]:
+    """Two tables, one after the other, in host memory that holds one of them."""
+    context = current()
+    table, other = (gl.from_local(frame_of(context.rank)) for _ in range(2))
+    frame = table.local()
+    table._part.stage(context.workspace, 2**40, MIB)
+    table.unstage(config=NO_DISK.with_values(gpu_memory_limit="4MiB"))
+    seen = {"kept": table.tiers, "held": context.spill.pool.used_bytes}
+    written = context.spill.written_bytes
+    table._part.stage(context.workspace, 2**40, MIB)
+    seen["again"] = (table.tiers, context.spill.written_bytes - written)
+    table.unstage(config=NO_DISK.with_values(gpu_memory_limit="4MiB"))
+    other._part.stage(context.workspace, 2**40, MIB)
+    assert table.local().equals(frame) and other.local().equals(frame)
+    return seen | {"gone": table.tiers, "other": other.tiers}
+
+
+def test_what_is_kept_in_host_memory_goes_where_it_ends(tmp_path: Path) -> None:
+    config = GcylonConfig(gpu_memory_limit="4MiB", chunk_size_bytes="64KiB", allow_disk_spill=False)
+    for outcome in with_tiers(
+        MIB + MIB // 2, str(tmp_path / "there is none"), kept_in_little_host_memory, config=config
+    ):
+        assert outcome.error is None, outcome.error
+        seen = outcome.value
+        nbytes = seen["kept"]["also pinned"]
+        assert nbytes > MIB // 2 and seen["held"] >= nbytes and seen["again"][1] == 0
+        assert seen["again"][0]["pinned"] == nbytes == seen["other"]["pinned"] and "also pinned" not in seen["gone"]

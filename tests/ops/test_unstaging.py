@@ -44,20 +44,28 @@ def there_and_back(layout: str) -> dict[str, Any]:
         "verb": record.verb, "up": record.unstaged_bytes, "span": record.phase_bytes.get("unstage", 0),
         "peaks": (record.predicted_peak_bytes, record.measured_peak_bytes), "moved": record.sent_bytes,
     }  # fmt: skip
-    table._part.stage(context.workspace, 2**40, 4096)  # and down again, as when it is evicted
+    on_device, written = context.budget.used_bytes, context.spill.written_bytes
+    table._part.stage(context.workspace, 2**40, 2**20)  # and down again, as when it is evicted
+    seen["again"] = (table.tiers, context.spill.written_bytes - written, on_device - context.budget.used_bytes)
+    pd.testing.assert_frame_equal(table.local(), frame)
+    pd.testing.assert_frame_equal(table.unstage().local(), frame)
+    table._part.stage(context.workspace, 2**40, 1000)  # in slices smaller than they are there
+    seen["cut"] = (table._part.largest_staged_bytes, context.spill.used_bytes)
     pd.testing.assert_frame_equal(table.unstage().local(), frame)
     table.release()
     return seen | {"left": (context.budget.used_bytes - before, context.spill.used_bytes)}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_all_of_a_table_comes_back_and_its_place_below_is_given_back(layout: str) -> None:
+def test_all_of_a_table_comes_back_and_to_stage_it_again_writes_nothing(layout: str) -> None:
     for seen in KEPT.run(there_and_back, layout):
         (before, after), staged = seen["tiers"], seen["on disk"][0]
         assert seen["same"] and before["device"] == 0 and after["disk"] == 0
         assert after["device"] <= before["disk"] == staged == seen["held"] == seen["up"] == seen["span"]
         assert (after["device"] > 0) == (staged > 0) and seen["chunks"][0] == seen["chunks"][1]
-        assert seen["on disk"][1] == 0 and seen["left"] == (0, 0)
+        assert seen["on disk"][1] == after.get("also on disk", 0) == staged and seen["left"] == (0, 0)
+        assert seen["again"] == (before, 0, seen["held"])
+        assert seen["cut"][0] < 2000 and seen["cut"][1] <= 3 * staged, "what was kept went with the larger chunks"
         assert seen["partitioning"] == Partitioning(("k", "s"), 3) and seen["explained"] == "shuffle: staged"
         assert seen["verb"] == "unstage" and seen["moved"] == 0 and seen["peaks"][0] == seen["peaks"][1]
 
@@ -65,10 +73,11 @@ def test_all_of_a_table_comes_back_and_its_place_below_is_given_back(layout: str
 def test_on_real_ranks(world: World) -> None:
     seen = world.run(there_and_back, "even")
     for one in seen:
-        staged, left = one["on disk"]
+        (staged, kept), (before, written, _) = one["on disk"], one["again"]
+        assert kept == staged == sum(before.values()) and not written
         # On GPU ranks the allocator counts, without what pads a place below.
         near = 0 if worlds.ENGINE == "cpu" else staged // 4
-        assert staged > 0 == left and abs(one["held"] - staged) <= near, one
+        assert staged > 0 and abs(one["held"] - staged) <= near, one
 
 
 def within(spare: int, beside: bool) -> dict[str, Any]:

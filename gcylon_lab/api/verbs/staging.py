@@ -16,7 +16,8 @@ class StagingVerbs(Verbs):
         """Collective: all ranks call it. Bring back into the budget what of this table was staged.
 
         The table stays the same one, with its rows in their order and how it is partitioned: only where they lie
-        changes, and their place below the device tier is given back. Where nothing is staged, nothing is done.
+        changes. Their copy below the device tier is kept while there is room: to stage them again writes nothing.
+        Where nothing is staged, nothing is done.
 
         Parameters
         ----------

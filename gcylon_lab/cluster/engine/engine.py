@@ -37,7 +37,7 @@ _LATE_REVOKE_S = 1.0
 _FINALIZE_S = 3
 
 # What staging changes of `Table.info`.
-_PLACES = ("nbytes", "tiers", "chunks", "device_chunk_bytes", "largest_staged_bytes", "evicted")
+_PLACES = ("nbytes", "tiers", "kept", "chunks", "device_chunk_bytes", "largest_staged_bytes", "evicted")
 
 
 class Engine:
@@ -209,14 +209,14 @@ class Engine:
             Whether it was looked at since it was made: then it was the latest operation that staged anything, unless
             its rows are those of a table that had been staged before.
         """
-        if not any(n for tier, n in table.tiers.items() if tier != "device"):
+        if not table._live().staged_bytes:
             self._staged_by.pop(table, None)  # it may have come back, and be staged again
         elif table not in self._staged_by:
             rows = table._live().regions
             before = ((one._live().regions, by) for one, by in self._staged_by.items() if not one.released)
             sharing = (by for regions, by in before if regions & rows)
             records = reversed(tuple(self.context.recorder.operations)) if known else ()
-            record = next((record for record in records if record.staged_bytes), None)
+            record = next((record for record in records if record.staged_bytes or record.restaged_bytes), None)
             latest = "" if record is None else f"{record.verb} #{record.number}"
             self._staged_by[table] = next(sharing, latest)
         return self._staged_by.get(table, "")

@@ -12,6 +12,7 @@ from ...api.verbs.pandas_hints import no_attribute, no_item, no_new_item
 from ...backends.protocol.column import shown_labels
 from ...errors import ArgumentError, BudgetExceeded, HandleReleased
 from ...memory.available import available_bytes
+from ...memory.tiers.kept_copies import ALSO
 from ...operators.rowwise.head_tail import checked_rows
 from ...units import MIB, format_bytes, format_count
 from ..messages import Reply, Request, TableRef
@@ -103,10 +104,11 @@ class DistTable(HandleVerbs, ArrowExport):
 
     @property
     def tiers(self) -> dict[str, int]:
-        """Bytes on all ranks by tier, as they are now; while the ranks work, as they last told."""
+        """Bytes on all ranks by tier, as they are now; while the ranks work, as they last told. See `Table.tiers`."""
         self._refresh()
-        names = dict.fromkeys(tier for info in self._infos for tier in info["tiers"])
-        return {tier: sum(info["tiers"].get(tier, 0) for info in self._infos) for tier in names}
+        told = [info["tiers"] | {ALSO[tier]: n for tier, n in info["kept"].items()} for info in self._infos]
+        names = dict.fromkeys(tier for tiers in told for tier in tiers)
+        return {tier: sum(tiers.get(tier, 0) for tiers in told) for tier in names}
 
     @property
     def partitioning(self) -> dict[str, Any] | None:

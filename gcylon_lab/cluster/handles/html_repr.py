@@ -75,15 +75,18 @@ def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
     """
     where = {tier: sum(i["tiers"].get(tier, 0) for i in infos) for tier in _BELOW}
     said = [f"{format_bytes(nbytes)} {_BELOW[tier]}" for tier, nbytes in where.items() if nbytes]
+    kept = {tier: sum(i.get("kept", {}).get(tier, 0) for i in infos) for tier in _BELOW}
+    also = " and ".join(f"{format_bytes(nbytes)} {_BELOW[tier]}" for tier, nbytes in kept.items() if nbytes)
+    also = f"Of the rows in the budget {also} too: staging them again writes nothing." if also else ""
     if not said:
-        return ""
+        return also
     by = next((i["staged_by"] for i in infos if i.get("staged_by")), "")
     since = f" since {by}" if by else ""
     call = f"{variable}.{_BRINGS_BACK}"
     return (
         f"{' and '.join(said)}{escape(since)}, read back by each operation that uses it. "
-        f"<code>{escape(call)}</code> brings it back into the budget, where it fits."
-    )
+        f"<code>{escape(call)}</code> brings it back into the budget, where it fits. {also}"
+    ).rstrip()
 
 
 def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int, security: str = "") -> str:

@@ -7,9 +7,10 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from ...config import records_literals
-from ...errors import BudgetExceeded, CommError, GcylonError
+from ...errors import BudgetExceeded, CommError, GcylonError, SpillError
 from ...memory.budget import exceeded
 from ...memory.out_of_memory import as_budget_exceeded, is_out_of_memory
+from ...memory.tiers.disk_tier import FULL_DISK
 from ...profiling import OperationRecord
 from ...profiling import operation as recorded
 from ...urls import without_secrets
@@ -98,6 +99,7 @@ def _run(operation: Operation, body: Callable[[Operation], Part], eviction: Evic
     except Exception as error:
         if isinstance(error, GcylonError) and error.agreed:
             _let_go(error)
+            _empty_full_disk(operation, error)
             raise
         mine = _named(operation, error)  # with what is in use now, before it is let go of
         _let_go(error)
@@ -109,6 +111,7 @@ def _run(operation: Operation, body: Callable[[Operation], Part], eviction: Evic
                 raise mine from revoked  # nobody can be told; this rank's own error says more than that
             finally:
                 del mine
+        _empty_full_disk(operation, told)
         try:
             raise told from (None if isinstance(mine, GcylonError) else mine)
         finally:
@@ -118,6 +121,12 @@ def _run(operation: Operation, body: Callable[[Operation], Part], eviction: Evic
         operation.workspace.transport.revoke()
         _let_go(error)
         raise
+
+
+def _empty_full_disk(operation: Operation, error: Exception) -> None:
+    """A rank that finds its disk full gives up the copies that it kept there; so do the others, which may share it."""
+    if isinstance(error, SpillError) and error.numbers.get("errno") in FULL_DISK:
+        operation.workspace.spill.kept.drop("disk")
 
 
 def _named(operation: Operation, error: Exception) -> Exception:

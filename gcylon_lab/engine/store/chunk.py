@@ -12,6 +12,7 @@ import numpy as np
 from ...backends.host.packing import byte_view
 from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.schema import Label, Schema
+from ...memory.tiers.kept_copies import KeptCopy
 from ...memory.tiers.staging_tier import StagingFile, StagingRegion
 from ...profiling import span
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 View = tuple[memoryview, int]  # the bytes of a column, and of an item
+_LARGER = 1.25  # than slices are made, by what pads them and by texts that are longer in some: used as they are
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,12 +33,13 @@ class Eviction:
 
 
 class Chunk:
-    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made.
+    """Rows of one part, on the device tier (with their reservation) or below. Never changed once made, so what came
+    back to the device tier may still have its copy below.
 
     The reservation is held and no more: of rows that share memory with another chunk's, it is that chunk's too.
     """
 
-    __slots__ = ("_data", "_region", "_reservation", "_widest", "eviction", "nbytes", "rows", "schema")
+    __slots__ = ("_data", "_kept", "_region", "_reservation", "_widest", "eviction", "nbytes", "rows", "schema")
 
     def __init__(
         self,
@@ -56,6 +59,7 @@ class Chunk:
         self._reservation = reservation
         self._region = region
         self._widest = widest_row_bytes
+        self._kept: KeptCopy | None = None
         self.eviction: Eviction | None = None
 
     def widest_row_bytes(self, workspace: Workspace) -> int:
@@ -102,8 +106,28 @@ class Chunk:
     def give_up(self) -> tuple[Data, object]:
         """Hand on the rows of a chunk on the device tier, with the claim on them; it is empty afterwards."""
         data, reservation = self.data, self._reservation
-        self.rows, self._data, self._reservation = 0, None, None
+        self.rows, self._data, self._reservation, self._kept = 0, None, None, None
         return data, reservation
+
+    def keep(self, workspace: Workspace, slices: Sequence[Chunk]) -> Chunk:
+        """Keep the staged slices that these rows were read from, as long as there is room below; returns this chunk."""
+        if all(type(one) is Chunk for one in slices):  # others are parts of regions that hold more
+            self._kept = workspace.spill.kept.keep([one._again() for one in slices])
+        return self
+
+    @property
+    def kept(self) -> dict[str, int]:
+        """Bytes by tier of the copy that a chunk on the device tier still has below."""
+        return {} if self._kept is None else self._kept.tiers
+
+    def kept_slices(self, slice_bytes: int) -> list[Chunk]:
+        """That copy, to be the rows from now on; none where it is gone, or in slices that are too large."""
+        slices = () if self._kept is None else self._kept.slices
+        return [one._again() for one in slices] if all(one.nbytes <= _LARGER * slice_bytes for one in slices) else []
+
+    def _again(self) -> Chunk:
+        """The same staged rows as a chunk of its own, which is in no part yet."""
+        return Chunk(self.schema, self.rows, self.nbytes, region=self.region, widest_row_bytes=self._widest)
 
     def loaded_bytes(self, names: Sequence[Label] | None = None) -> int:
         """Bytes that `load` reads back: of some columns, or all; 0 of a chunk on the device tier."""
@@ -229,6 +253,13 @@ def stage(workspace: Workspace, file: StagingFile, data: Data, held: object = No
         record.staged_bytes += region.nbytes
     widest = workspace.backend.widest_row_bytes(data) if data.schema.variable else 0
     return Chunk(data.schema, data.rows, region.nbytes, region=region, widest_row_bytes=widest)
+
+
+def count_restaged(workspace: Workspace, slices: Sequence[Chunk]) -> None:
+    """Count rows that left the device tier for a copy that was there already."""
+    record = workspace.recorder.active
+    if record is not None:
+        record.restaged_bytes += sum(one.nbytes for one in slices)
 
 
 def fill_together(chunks: Sequence[Chunk], names: Sequence[Label]) -> bool:

@@ -14,7 +14,7 @@ from ...backends.protocol.schema import Label, Schema
 from ...errors import SpillError
 from ...memory.tiers.staging_tier import StagingFile
 from ..plan.table_stats import slices_of
-from .chunk import Chunk, Eviction, stage_slices
+from .chunk import Chunk, Eviction, count_restaged, stage_slices
 
 if TYPE_CHECKING:
     from .workspace import Workspace
@@ -75,6 +75,15 @@ class Part:
         return sizes
 
     @property
+    def kept(self) -> dict[str, int]:
+        """Bytes by tier of copies that chunks on the device tier still have below it."""
+        sizes: dict[str, int] = {}
+        for chunk in self.chunks:
+            for tier, nbytes in chunk.kept.items():
+                sizes[tier] = sizes.get(tier, 0) + nbytes
+        return sizes
+
+    @property
     def device_bytes(self) -> int:
         """Bytes on this rank on the device tier: asked for before each piece of work."""
         return sum([chunk.nbytes for chunk in self.chunks if chunk.is_held])
@@ -118,6 +127,7 @@ class Part:
     def stage(self, workspace: Workspace, wanted_bytes: int, slice_bytes: int, *, one_limit: int | None = None) -> int:
         """Move chunks from the device tier down, in slices, until so many bytes are free; returns how many were.
 
+        Nothing is written of those that still have their copy there.
         Where ``one_limit`` gives a limit, of one operation alone, they come back by `return_evicted`.
         """
         freed = 0
@@ -126,8 +136,12 @@ class Part:
             if freed >= wanted_bytes:
                 break
             if chunk.tier == "device":
-                file = file or workspace.spill.new_file()
-                slices = list(stage_slices(workspace, file, chunk.data, -(-chunk.nbytes // slice_bytes)))
+                slices = chunk.kept_slices(slice_bytes)
+                if slices:
+                    count_restaged(workspace, slices)
+                else:
+                    file = file or workspace.spill.new_file()
+                    slices = list(stage_slices(workspace, file, chunk.data, -(-chunk.nbytes // slice_bytes)))
                 eviction = None if one_limit is None else Eviction(one_limit)
                 for one in slices:
                     one.eviction = eviction
@@ -186,6 +200,11 @@ class Part:
                     back = _back(workspace, slices)
                 except (SpillError, MemoryError):  # a budget that is exceeded is one too
                     continue
+                if len(back) == 1:  # they are together again
+                    back[0].keep(workspace, slices)
+                else:
+                    for made, one in zip(back, slices, strict=True):
+                        made.keep(workspace, [one])
                 at = self.chunks.index(slices[0])
                 self.chunks[at : at + len(slices)] = back
 

@@ -19,7 +19,7 @@ from .byte_ranges import Range, ranges_of
 from .disk_tier import SpillFile, SpillRegion, SpillStore
 from .free_space import NO_ROOM, FreeSpace
 from .layout import Move, moves_into, padded, pieces, runs_of
-from .pinned_pool import PinnedBuffer, PinnedPool
+from .pinned_pool import PinnedBuffer, PinnedPool, no_room
 
 
 class DeviceTiers:
@@ -40,6 +40,8 @@ class DeviceTiers:
     ----------
     disk : SpillStore
         The disk tier.
+    kept : KeptCopies
+        Of chunks that came back, in both tiers.
     allow_disk : bool
         May be changed between operations, as by `follow`.
     disk_written, disk_read : Traffic
@@ -51,6 +53,8 @@ class DeviceTiers:
     ) -> None:
         self.pool = pool
         self.disk = SpillStore(folder, pool.checks)
+        self.kept = self.disk.kept
+        pool.make_room = self._drop_kept
         self.allow_disk = allow_disk
         self._own_cap = pool.cap_bytes
         self.disk_written = Traffic()
@@ -122,11 +126,19 @@ class DeviceTiers:
 
     def close(self) -> None:
         """Wait for what is in flight. Regions stay readable; the pool is its owner's to close."""
+        self.pool.make_room = no_room
         self._queue.flush()
         self._bounce.release()
 
     def _add(self, nbytes: int) -> None:
         self._pinned += nbytes
+
+    def _drop_kept(self, nbytes: int) -> bool:
+        """Where the pool has no room: give up copies of chunks that came back; whether there were any."""
+        if not self.kept.drop("pinned", nbytes):
+            return False
+        self._queue.flush()  # a copy to the device keeps what it reads from
+        return True
 
 
 class StagedRegion:

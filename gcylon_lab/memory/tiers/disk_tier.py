@@ -18,11 +18,13 @@ from ...units import format_bytes
 from ..debug_checks import NO_CHECKS, Checks, purpose
 from .byte_ranges import ranges_of
 from .free_space import FreeSpace, disk_room
+from .kept_copies import KeptCopies
 
 _ALIGN = 64
 _MAX_VECTORS = 512  # below IOV_MAX everywhere
 _PADDING = np.empty(_ALIGN, np.uint8).data  # read, and never looked at
 _ZEROS = bytes(_ALIGN)
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 
 
 class SpillRegion:
@@ -155,16 +157,26 @@ class SpillFile:
         if self._live is not None:
             self._live.add(offset, nbytes, purpose())
         try:
-            _write_all(self._fd, vectors, offset)
+            self._write(vectors, offset)
         except BaseException as error:
             if self._live is not None:
                 self._live.remove(offset, nbytes)
             if not isinstance(error, OSError):
                 raise
-            os.ftruncate(self._fd, offset)  # a disk that is full gets back what was written in vain
             raise _spill_error(error, self.store.folder, nbytes) from error
         self._end = offset + nbytes
         return offset, nbytes
+
+    def _write(self, vectors: list[memoryview | bytes], offset: int) -> None:
+        """Write; where the disk is full, once more without the copies that were kept on it."""
+        while True:
+            try:
+                _write_all(self._fd, list(vectors), offset)
+                return
+            except OSError as error:
+                os.ftruncate(self._fd, offset)  # a disk that is full gets back what was written in vain
+                if error.errno not in FULL_DISK or not self.store.kept.drop("disk"):
+                    raise
 
     def read_blocks(self, offset: int, blocks: Sequence[memoryview]) -> None:
         """Fill blocks one after the other from ``offset`` on, many by one call."""
@@ -204,11 +216,17 @@ class SpillStore:
         Where spill files are; "" takes the system's temporary folder.
     checks : Checks, optional
         Whether extents of files in use are tracked.
+
+    Attributes
+    ----------
+    kept : KeptCopies
+        Of chunks that came back; DeviceTiers keeps its own here too.
     """
 
     def __init__(self, folder: str = "", checks: Checks = NO_CHECKS) -> None:
         self.set_folder(folder)
         self.checks = checks
+        self.kept = KeptCopies(lambda: self.room().disk_bytes)
         self._lock = threading.RLock()
         self._used = 0
         self._written = 0

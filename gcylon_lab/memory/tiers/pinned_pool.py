@@ -26,6 +26,10 @@ def _pause() -> bool:
     return True
 
 
+def no_room(nbytes: int) -> bool:
+    return False
+
+
 class HostMemory(Protocol):
     """Where a pool's memory comes from."""
 
@@ -143,6 +147,8 @@ class PinnedPool:
     checks : Checks
     refusal : str
         What the system said when it locked no more pages, the last time; "" where it never did.
+    make_room : callable
+        Asked for room, in bytes, where there is none; says whether anything was given back. Called without a lock.
     """
 
     def __init__(
@@ -167,6 +173,7 @@ class PinnedPool:
         self.checks = checks
         self._live = checks.extents("pinned memory")
         self.refusal = ""
+        self.make_room: Callable[[int], bool] = no_room
         self._refused = False
         self._warned = False
         self._used = self._pageable_used = 0
@@ -235,6 +242,9 @@ class PinnedPool:
         if pointer is None:
             with self._growing:
                 pointer = self._grow(size, what)
+        while pointer is None and self.make_room(size):
+            with self._lock:
+                pointer = self._take(size, what)
         return None if pointer is None else PinnedBuffer(self, pointer, nbytes, size, pinned=True)
 
     def prefill(self, nbytes: int, go_on: Callable[[], bool] = _pause) -> int:

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from ...config import GcylonConfig
 from .free_space import FreeSpace
+from .kept_copies import KeptCopies
 
 
 class StagingRegion(Protocol):
@@ -57,6 +58,11 @@ class StagingFile(Protocol):
 
 class StagingTiers(Protocol):
     """The tiers below the device tier of one rank."""
+
+    @property
+    def kept(self) -> KeptCopies:
+        """What is still there of chunks that came back: counted as used, and given up where room is needed."""
+        ...
 
     @property
     def used_bytes(self) -> int:

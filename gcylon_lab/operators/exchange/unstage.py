@@ -77,12 +77,12 @@ def _check(answers: Int64s, would_do: int) -> None:
 
 
 def on_device(workspace: Workspace, chunk: Chunk) -> Chunk:
-    """A staged chunk read back, with a claim of its own."""
+    """A staged chunk read back, with a claim of its own; its place below is kept while there is room."""
     held = workspace.budget.reserve(chunk.nbytes, _WHAT)
     data = chunk.read(workspace)
     if isinstance(chunk, ChunkView) and data.nbytes * _WORTH < chunk.nbytes:
         data, held = _copied_out(workspace, data) or (data, held)
-    return Chunk(chunk.schema, chunk.rows, data.nbytes, data=data, reservation=held)
+    return Chunk(chunk.schema, chunk.rows, data.nbytes, data=data, reservation=held).keep(workspace, [chunk])
 
 
 def _copied_out(workspace: Workspace, data: Data) -> tuple[Data, Reservation] | None:

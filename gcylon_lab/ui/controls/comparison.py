@@ -263,7 +263,7 @@ def _operations(table: DistTable, verb: str) -> list[Row]:
 
 def staged_bytes(table: DistTable) -> int:
     """Bytes of a table below the device tier, on all ranks."""
-    return sum(nbytes for tier, nbytes in table.tiers.items() if tier != "device")
+    return sum(table.tiers.get(tier, 0) for tier in ("pinned", "disk"))
 
 
 def _row_of(variant: Variant, found: Sequence[Row], input_staged_bytes: int) -> Row:
