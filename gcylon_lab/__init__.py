@@ -22,6 +22,7 @@ _HOMES = {
     ".runtime.context": ("current", "initialize", "run_threads"),
     ".api.interchange.appender": ("Appender", "empty"),
     ".api.interchange.sources": ("from_arrow", "from_columns"),
+    ".runtime.device_status": ("device_status",),
     ".api.readers": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
     ".api.table": ("Table",),
     ".backends.protocol.expressions": ("col", "lit"),
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from .errors import GcylonError
     from .profiling import add_category, mark, span
     from .runtime.context import current, initialize, run_threads
+    from .runtime.device_status import device_status
     from .ui import ClusterCard, Dashboard, Panel, Tuner, compare, html_report
 
 __all__ = [
@@ -68,6 +70,7 @@ __all__ = [
     "config",
     "current",
     "empty",
+    "device_status",
     "errors",
     "from_arrow",
     "from_columns",

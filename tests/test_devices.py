@@ -21,6 +21,7 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ConfigError
 from gcylon_lab.memory.device import DeviceUnavailable, why_unavailable
 from gcylon_lab.runtime import devices
+from gcylon_lab.runtime.device_status import DeviceStatus, GpuDevice
 from gcylon_lab.runtime.devices import Equipment, equip
 from gcylon_lab.units import GIB, MIB
 
@@ -36,7 +37,7 @@ def say():
     return {"kind": made.kind, "line": made.describe(), "device": context.device}
 
 def examine():
-    found = next(iter(doctor._engines([])))
+    found = next(iter(doctor._engines(gl.device_status())))
     return {"status": found.status, "value": found.value}
 
 assert not {"cupy", "rmm", "pylibcudf", "cudf"} & set(sys.modules)
@@ -61,6 +62,8 @@ class _Runtime:
 class cuda:
     runtime = _Runtime
 """
+H100 = GpuDevice(0, "ab", "NVIDIA H100 80GB HBM3", 80 * GIB, 79 * GIB, 132, 50 * MIB, "9.0")
+NO_GPU = DeviceStatus("no driver", "there is none")
 needs_none = pytest.mark.skipif(not why_unavailable(), reason="there is a GPU that can be used")
 
 
@@ -267,30 +270,28 @@ def test_unknown_choices_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GCYLON_TRANSPORT", "pigeon")
     with pytest.raises(ConfigError, match=r"GCYLON_TRANSPORT='pigeon' is invalid.*peer, nccl, host"):
         equip(SingleTransport(), GcylonConfig())
-    found = list(doctor._engines([]))
+    found = list(doctor._engines(NO_GPU))
     assert [finding.status for finding in found] == ["fail"] and "GCYLON_TRANSPORT='pigeon'" in found[0].value
 
 
 @pytest.mark.mpi
 @needs_none
 def test_the_doctor_starts_engines_and_says_what_they_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    (fallen_back,) = doctor._tried_engines([])
+    (fallen_back,) = doctor._tried_engines(NO_GPU)
     assert fallen_back.status == "warn"
     assert fallen_back.value == f"CPU engines: tables are pandas, because {why_unavailable()}"
     monkeypatch.setenv("GCYLON_ENGINE", "gpu")
-    (refused,) = doctor._tried_engines([])
+    (refused,) = doctor._tried_engines(NO_GPU)
     assert refused.status == "fail"
     assert refused.note.startswith(f"ConfigError: GPU engines were asked for, but {why_unavailable()}.")
 
 
 @needs_none
-def test_a_gpu_that_is_not_used_is_warned_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    smi = tmp_path / "nvidia-smi"
-    smi.write_text('#!/bin/sh\necho "NVIDIA H100 80GB HBM3, 81559 MiB, 81000 MiB, 580.82"\n')
-    smi.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+def test_a_gpu_that_is_not_used_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    status = DeviceStatus("not installed", why_unavailable(), (H100,))
+    monkeypatch.setattr(doctor, "device_status", lambda: status)
     found = {finding.topic: finding for finding in doctor._gpus()}
-    assert found["gpus"].value == "GPU 0: NVIDIA H100 80GB HBM3, 81000 MiB of 81559 MiB free, driver 580.82"
+    assert found["gpus"].value == H100.describe() and found["gpus"].note == status.what_to_do
     assert found["engines"].status == "warn" and found["engines"].value.endswith(why_unavailable())
     monkeypatch.setenv("GCYLON_ENGINE", "cpu")
     found = {finding.topic: finding for finding in doctor._gpus()}

@@ -81,8 +81,6 @@ def test_no_size_is_an_error_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_doctor_says_how_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "available_bytes", lambda: 64 * GIB)
-    cards = ["GPU 0: NVIDIA H100 80GB HBM3, 81559 MiB, 580.1", "GPU 1: NVIDIA H100 80GB HBM3, 81559 MiB, 580.1"]
-    assert doctor._gpu_bytes(cards) == 81559 * 2**20
     said = doctor._pinned(2, 81559 * 2**20)
     assert said.value == "at most 16 GiB of host memory a rank (one a GPU), 8 GiB locked ahead of need"
     assert "The first 1 GiB before a rank is ready" in said.note

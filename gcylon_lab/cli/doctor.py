@@ -34,9 +34,10 @@ from ..memory.available import available_bytes, cgroup_left_bytes
 from ..memory.debug_checks import NO_CHECKS, Checks
 from ..memory.tiers.free_space import file_system
 from ..memory.tiers.pinned_prefetch import STEP_BYTES, ahead_bytes, pinned_cap
-from ..runtime.devices import ENGINES, read_ahead, read_checks, why_no_gpu
+from ..runtime.device_status import DeviceStatus, device_status
+from ..runtime.devices import ENGINES, read_ahead, read_checks
 from ..runtime.transport_choice import DEVICE_TRANSPORTS
-from ..units import format_bytes, parse_bytes
+from ..units import format_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _SHARED_WITH_CUDF = ("pandas", "numpy", "pyarrow")
@@ -253,15 +254,15 @@ def _spill_folder(config: GcylonConfig) -> Finding:
 
 
 def _gpus() -> Iterator[Finding]:
-    cards = _query_gpus()
-    yield Finding("gpus", OK, "; ".join(cards) if cards else "none found", "" if cards else "nvidia-smi shows none.")
+    status = device_status()
+    value = "; ".join(gpu.describe() for gpu in status.gpus) or f"none found: {status.reason}"
+    yield Finding("gpus", OK, value, "" if status.available else status.what_to_do)
     missing = [name for name in ("cudf", "rmm", "cupy", "pynvml") if find_spec(name) is None]
     value = "installed" if not missing else f"not installed: {', '.join(missing)}"
-    unused = bool(cards and missing)
-    note = "pip install 'gcylon-lab[gpu]' brings them, [gpu-cu12] for CUDA 12." if unused else ""
-    yield Finding("cudf", WARN if unused else OK, value, note)
+    unused = bool(status.gpus and missing)
+    yield Finding("cudf", WARN if unused else OK, value, status.what_to_do if unused else "")
     yield from _out_of_range()
-    yield from _engines(cards)
+    yield from _engines(status)
 
 
 def _out_of_range() -> Iterator[Finding]:
@@ -285,7 +286,7 @@ def _out_of_range() -> Iterator[Finding]:
             )
 
 
-def _engines(cards: list[str]) -> Iterator[Finding]:
+def _engines(status: DeviceStatus) -> Iterator[Finding]:
     """What engines would work with, found out by starting two where there may be a GPU."""
     asked = os.environ.get(ENGINE_VARIABLE, "") or "auto"
     route = os.environ.get(TRANSPORT_VARIABLE, "") or "auto"
@@ -293,14 +294,14 @@ def _engines(cards: list[str]) -> Iterator[Finding]:
         if given not in known:
             yield Finding("engines", FAIL, f"{variable}={given!r} is invalid", f"Expected one of {', '.join(known)}.")
             return
-    why = f"{ENGINE_VARIABLE}=cpu" if asked == "cpu" else why_no_gpu()
+    why = f"{ENGINE_VARIABLE}=cpu" if asked == "cpu" else status.reason
     if why and asked == "gpu":
         advice = f"Fix this, or set {ENGINE_VARIABLE}=auto."
         yield Finding("engines", FAIL, f"none: {ENGINE_VARIABLE}=gpu asks for GPU engines, but {why}", advice)
     elif why:
-        yield _cpu_engines(why, WARN if cards and asked == "auto" else OK)
+        yield _cpu_engines(why, WARN if status.gpus and asked == "auto" else OK)
     else:
-        yield from _tried_engines(cards)
+        yield from _tried_engines(status)
 
 
 def _cpu_engines(why: str, status: str) -> Finding:
@@ -308,7 +309,7 @@ def _cpu_engines(why: str, status: str) -> Finding:
     return Finding("engines", status, f"CPU engines: tables are pandas, because {why}", note)
 
 
-def _tried_engines(cards: list[str]) -> Iterator[Finding]:
+def _tried_engines(status: DeviceStatus) -> Iterator[Finding]:
     command, environment = [sys.executable, "-P", "-c", _EQUIP], dict(_LITTLE)
     try:
         mpi = find_mpiexec()
@@ -331,7 +332,7 @@ def _tried_engines(cards: list[str]) -> Iterator[Finding]:
     yield Finding("engines", OK, f"GPU engines: tables are cuDF, {made['reason']}")
     alone = "with one rank " if made["size"] == 1 else ""
     yield Finding("transport", OK, f"{alone}rows travel by {made['route']}")
-    yield _pinned(max(len(cards), 1), _gpu_bytes(cards))
+    yield _pinned(max(status.count, 1), min((gpu.total_bytes for gpu in status.gpus), default=0))
 
 
 def _pinned(ranks: int, gpu_bytes: int) -> Finding:
@@ -353,24 +354,6 @@ def _pinned(ranks: int, gpu_bytes: int) -> Finding:
         f"The first {format_bytes(min(ahead, STEP_BYTES))} before a rank is ready, the rest in the background; "
         f"host_memory_limit and {AHEAD_VARIABLE} change it.",
     )
-
-
-def _gpu_bytes(cards: list[str]) -> int:
-    """Memory of the smallest GPU, as nvidia-smi's lines have it."""
-    sizes = [parse_bytes(part) for card in cards for part in card.split(", ") if part.endswith(" MiB")]
-    return min(sizes, default=0)
-
-
-def _query_gpus() -> list[str]:
-    query = "--query-gpu=name,memory.total,memory.free,driver_version"
-    try:
-        done = _run(["nvidia-smi", query, "--format=csv,noheader"], 20)
-    except (OSError, subprocess.SubprocessError):
-        return []
-    if done.returncode:
-        return []
-    rows = [[word.strip() for word in line.split(",")] for line in done.stdout.splitlines() if line.count(",") == 3]
-    return [f"GPU {i}: {name}, {free} of {all_} free, driver {v}" for i, (name, all_, free, v) in enumerate(rows)]
 
 
 def _run(

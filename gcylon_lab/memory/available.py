@@ -19,6 +19,17 @@ def available_bytes() -> int:
     return max(1, min(_machine_bytes(), cgroup_left_bytes()))
 
 
+def total_bytes() -> int:
+    """All memory that this process could have: the machine's, or the limit of its control group where that is less."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            total = min(total, int(Path(limit).read_text()))
+        except (OSError, ValueError):
+            continue  # not this version of cgroups, or "max"
+    return total
+
+
 def cgroup_left_bytes() -> int:
     """What this process's control group still allows; a very large number where there is no limit."""
     left = _NO_LIMIT

@@ -9,6 +9,7 @@ statistics while it holds.
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,20 +57,44 @@ class Slab:
 
 def why_unavailable() -> str:
     """Say why this process cannot work on a GPU; "" where it can. Loads CuPy where there is a driver."""
+    return availability()[1]
+
+
+def availability() -> tuple[str, str]:
+    """Say whether this process can work on a GPU, before its memory is taken. Loads CuPy where there is a driver.
+
+    Returns
+    -------
+    state : str
+        "available", "no driver", "not installed", "no device", or "failed" where what is there does not start.
+    reason : str
+        Why not, in words; "" where it is available.
+    """
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return "there is no NVIDIA driver (libcuda.so.1 is not found)"
+        return "no driver", "there is no NVIDIA driver (libcuda.so.1 is not found)"
     missing = [name for name in _LIBRARIES if find_spec(name) is None]
     if missing:
-        return f"{', '.join(missing)} not installed (pip install 'gcylon-lab[gpu]')"
-    import cupy
-
+        return "not installed", f"{', '.join(missing)} not installed (pip install 'gcylon-lab[gpu]')"
     try:
-        count = cupy.cuda.runtime.getDeviceCount()
-    except cupy.cuda.runtime.CUDARuntimeError as error:
-        return f"CUDA does not start: {error}"
-    return "" if count else "no GPU is visible (see CUDA_VISIBLE_DEVICES)"
+        import cupy
+
+        try:
+            count = cupy.cuda.runtime.getDeviceCount()
+        except cupy.cuda.runtime.CUDARuntimeError as error:
+            if "cudaErrorNoDevice" not in str(error):
+                return "failed", f"CUDA does not start: {error}"
+            listed = os.environ.get("CUDA_VISIBLE_DEVICES")
+            return "no device", "no GPU is visible" + ("" if listed is None else f" (CUDA_VISIBLE_DEVICES={listed!r})")
+    except Exception as error:
+        return "failed", do_not_load(error)
+    return ("available", "") if count else ("no device", "no GPU is visible (see CUDA_VISIBLE_DEVICES)")
+
+
+def do_not_load(error: Exception) -> str:
+    """Say that what is installed does not fit this machine: a missing CUDA library, a driver that is too old."""
+    return f"the GPU libraries do not load: {type(error).__name__}: {error}".rstrip(".")
 
 
 def free_bytes() -> int:

@@ -24,6 +24,7 @@ from ..profiling.clock import estimate_offset_ns
 from ..profiling.sampler import Sample, read_rss_bytes
 from ..profiling.snapshot import RankSnapshot, take_snapshot
 from .devices import bind_gpu, equip, gpu_probe
+from .memory_info import memory_info
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -127,6 +128,27 @@ class Context:
         return take_snapshot(
             self.recorder, self.sampler, self.rank, self.host, since_ns, copy_rates=self._copy_rates.known
         )
+
+    def memory_info(self) -> dict[str, Any]:
+        """Return the memory of this rank's GPU or host, beside its budget; asks no other rank.
+
+        Returns
+        -------
+        dict
+            rank, host, pid, device; of the GPU, or of the host on CPU engines, free_bytes, total_bytes and used_bytes
+            (by all processes; None where a driver does not tell); budget_limit_bytes, budget_used_bytes and
+            budget_peak_bytes (since `reset_peak`); and outside_bytes: on a GPU what is used beside this rank's part of
+            it (CUDA contexts, NCCL, other ranks and programs), on CPU engines what the process holds beside the budget
+            (Python, libraries, frames of the user's own).
+
+        Examples
+        --------
+        >>> import gcylon_lab as gl
+        >>> info = gl.current().memory_info()
+        >>> info["free_bytes"] + info["used_bytes"] == info["total_bytes"]
+        True
+        """
+        return memory_info(self)
 
     def recover(self) -> None:
         """Collective: all ranks call it. Make operations work again after a revoke, with nothing else in flight.

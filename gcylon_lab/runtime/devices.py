@@ -24,7 +24,7 @@ from ..errors import ConfigError
 from ..memory.available import available_bytes
 from ..memory.budget import MemoryBudget, bound_retention
 from ..memory.debug_checks import Checks
-from ..memory.device import DeviceUnavailable, free_bytes, open_device, total_bytes, why_unavailable
+from ..memory.device import DeviceUnavailable, do_not_load, free_bytes, open_device, total_bytes, why_unavailable
 from ..memory.tiers.disk_tier import SpillStore
 from ..memory.tiers.staging_tier import StagingTiers
 from ..profiling import GpuProbe, GpuSample, Recorder
@@ -151,7 +151,7 @@ def equip(
     means = _Means(transport, config, discover(transport), read_checks(), read_ahead(), recorder)
     if engine == "cpu":
         return _cpu(means, f"because {ENGINE_VARIABLE}=cpu")
-    reason = first_failure(transport, why_no_gpu())
+    reason = first_failure(transport, why_unavailable())
     if not reason:
         device, free, reason = _open_together(means)
         if device is not None:
@@ -162,23 +162,6 @@ def equip(
             advice=f"Fix this, or set {ENGINE_VARIABLE}=auto to work on CPU engines where there is no GPU to use.",
         )
     return _cpu(means, f"because {reason}")
-
-
-def why_no_gpu() -> str:
-    """Say why this process cannot work on a GPU, before any of its memory is taken; "" where it may."""
-    try:
-        reason = why_unavailable()
-    except Exception as error:
-        return _do_not_load(error)
-    if "cudaErrorNoDevice" not in reason:
-        return reason
-    listed = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return "no GPU is visible" + ("" if listed is None else f" (CUDA_VISIBLE_DEVICES={listed!r})")
-
-
-def _do_not_load(error: Exception) -> str:
-    # What is installed may still not fit this machine: a missing CUDA library, a driver that is too old.
-    return f"the GPU libraries do not load: {type(error).__name__}: {error}".rstrip(".")
 
 
 def read_checks() -> Checks:
@@ -226,7 +209,7 @@ def _open_together(means: _Means) -> tuple[Any, int, str]:
         free, gpu = _look()
         mine = f"{transport.host} {gpu}"
     except Exception as error:
-        failure = error.reason if isinstance(error, DeviceUnavailable) else _do_not_load(error)
+        failure = error.reason if isinstance(error, DeviceUnavailable) else do_not_load(error)
     # All have looked before anyone takes memory.
     places = [text.decode() for text in transport.share(mine.encode())]
     if not failure:
@@ -235,7 +218,7 @@ def _open_together(means: _Means) -> tuple[Any, int, str]:
             limit = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
             device = open_device(limit, checks=means.checks)
         except Exception as error:
-            failure = error.reason if isinstance(error, DeviceUnavailable) else _do_not_load(error)
+            failure = error.reason if isinstance(error, DeviceUnavailable) else do_not_load(error)
     failure = first_failure(transport, failure)
     if failure and device is not None:
         device.close()

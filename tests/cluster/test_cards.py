@@ -41,6 +41,9 @@ def test_what_is_staged_says_since_when_what_it_costs_and_what_helps() -> None:
     assert f"{said}<code>.unstage()</code> brings" in table_card("t1", infos, "join of t3 and t5")
     both = [info(10, device=5, pinned=1024, disk=2048)]  # what `%px` left, of which nothing is known
     assert staged_html(both).startswith("1 KiB in pinned memory and 2 KiB on disk, read back")
+    kept = [info(10, device=2**21) | {"kept": {"disk": 2**21}}, infos[0]]
+    assert staged_html(kept) == "Of the rows in the budget 2 MiB on disk too: staging them again writes nothing."
+    assert staged_html([*infos, *kept]).endswith("staging them again writes nothing.")
     assert staged_html(infos[:1]) == "" and "read back" not in table_card("t1", infos[:1])
 
 
@@ -55,7 +58,8 @@ def test_many_ranks_and_columns_are_cut() -> None:
 def test_a_cluster_shows_its_ranks() -> None:
     chosen = {"engines": "CPU engines, because <none>", "route": "MPI, because of that"}
     ranks = [RankRecord(i, "node", 4711 + i, "cpu", i, **chosen) for i in range(2)]
-    html = cluster_card("<x>", ranks, "Open MPI", 1)
+    html = cluster_card("<x>", ranks, "Open MPI", 1, "", "Install <it>.")
+    assert "Install &lt;it&gt;." in html
     assert "CPU engines, because &lt;none&gt;" in html and "rows travel by MPI, because of that" in html
     assert "&lt;x&gt;" in html and "2 ranks on 1 host" in html and "4712" in html and "1 table" in html
 

@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from gcylon_lab.memory import available
-from gcylon_lab.memory.available import available_bytes, cgroup_left_bytes
+from gcylon_lab.memory.available import available_bytes, cgroup_left_bytes, total_bytes
 
 
 def with_files(monkeypatch: pytest.MonkeyPatch, files: dict[str, str]) -> None:
@@ -58,3 +58,9 @@ def test_where_the_kernel_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None
     with_files(monkeypatch, {})
     assert available_bytes() == psutil.virtual_memory().total
     assert available._machine_bytes() == available_bytes()
+
+
+def test_all_memory_is_the_groups_where_it_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert available_bytes() <= total_bytes() <= psutil.virtual_memory().total
+    with_files(monkeypatch, MEMINFO | {f"{V2}max": "4096000\n", f"{V2}current": "123\n"})
+    assert total_bytes() == 4_096_000

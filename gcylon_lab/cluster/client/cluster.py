@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...config import GcylonConfig, read_settings, warn_of_unread
 from ...errors import ArgumentError, ConfigError
+from ...runtime.device_status import device_status
 from ...runtime.registry import clusters
 from ..channel.progress import ProgressCallback, in_kernel
 from ..channel.stall_detector import find_stalled
@@ -202,6 +203,17 @@ class Cluster(Readers, NamesInstead):
         rows.sort(key=lambda row: (made_at(row["id"]), row["table"], row["rank"]))
         return pd.DataFrame(rows, columns=None if rows else ["table", "id", "rank", "rows", "bytes"])
 
+    def memory_info(self) -> pd.DataFrame:
+        """The memory of each rank's GPU or host beside its budget, a row a rank; columns as of `Context.memory_info`.
+
+        Examples
+        --------
+        >>> lab.memory_info()[["rank", "device", "free_bytes", "budget_used_bytes", "outside_bytes"]]  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        return pd.DataFrame([reply.value for reply in self._session.call(Request("memory_info"))])
+
     def run(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> list[T]:
         """Call a function on every rank; return what the ranks return, in rank order.
 
@@ -364,7 +376,8 @@ class Cluster(Readers, NamesInstead):
             return gone_card(repr(self))
         mpi = self._session.launcher.mpi.describe().partition(" (")[0]  # without the path
         security = self._session.launcher.security.describe()
-        return cluster_card(self.name, self.ranks, mpi, len(self._session.infos), security)
+        gpus = device_status().summary()
+        return cluster_card(self.name, self.ranks, mpi, len(self._session.infos), security, gpus)
 
     # --- inside ---
 

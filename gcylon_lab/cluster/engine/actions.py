@@ -246,6 +246,11 @@ def _memory(call: Call) -> list[dict[str, Any]]:
     return [found[key] | table.info() for key, table in tables.items()]
 
 
+def _memory_info(call: Call) -> dict[str, Any]:
+    found: dict[str, Any] = call.engine.context.memory_info()
+    return found
+
+
 def _unstage(call: Call) -> None:
     """Collective: all ranks call it. The table is the same afterwards: where it lies is told with the reply."""
     _verb(call)
@@ -266,6 +271,7 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "schema": _schema,
     "first_rows": _first_rows,
     "memory": _memory,
+    "memory_info": _memory_info,
     "nothing": _nothing,
     "unstage": _unstage,
     "from_local": _from_local,

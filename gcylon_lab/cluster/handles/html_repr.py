@@ -89,7 +89,9 @@ def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
     ).rstrip()
 
 
-def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int, security: str = "") -> str:
+def cluster_card(
+    name: str, ranks: Sequence[RankRecord], mpi: str, tables: int, security: str = "", gpus: str = ""
+) -> str:
     """A cluster: what it works with and why, and who its ranks are.
 
     Parameters
@@ -101,6 +103,8 @@ def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int, 
         Handles that are alive.
     security : str
         How messages are protected, and why.
+    gpus : str
+        Which GPUs the notebook's machine has, or what helps where it has none to use.
 
     Returns
     -------
@@ -117,7 +121,7 @@ def cluster_card(name: str, ranks: Sequence[RankRecord], mpi: str, tables: int, 
     )
     titles = "".join(_cell(title, faint=True) for title in ("rank", "host", "device", "process"))
     table = f'<table style="font-size:12px">{titles}{lines}</table>'
-    chosen = "".join(f'<div style="font-size:12px">{escape(text)}</div>' for text in _choices(ranks, security))
+    chosen = "".join(f'<div style="font-size:12px">{escape(text)}</div>' for text in _choices(ranks, security, gpus))
     return f'<div style="{_CARD}"><div>{head}</div>{chosen}{table}{_left(len(ranks), "ranks")}</div>'
 
 
@@ -126,10 +130,10 @@ def gone_card(text: str) -> str:
     return f'<div style="{_CARD};{_FAINT}">{escape(text)}</div>'
 
 
-def _choices(ranks: Sequence[RankRecord], security: str) -> list[str]:
+def _choices(ranks: Sequence[RankRecord], security: str, gpus: str) -> list[str]:
     """Kind of engines, way of the rows and of messages, which are the same for all ranks, with the reasons."""
     of_ranks = [ranks[0].engines, f"rows travel by {ranks[0].route}"] if ranks and ranks[0].engines else []
-    return of_ranks + [security] * bool(security)
+    return of_ranks + [text for text in (security, gpus) if text]
 
 
 def _columns(info: Mapping[str, Any]) -> str:

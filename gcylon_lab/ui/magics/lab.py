@@ -12,6 +12,7 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 from ...config import nearest
 from ...profiling.report import write_chrome_trace
+from ...runtime.device_status import device_status
 from ...units import format_bytes, format_count, format_seconds
 from ..report import html_report
 from .clusters import Clusters, show_cluster
@@ -147,7 +148,8 @@ class LabMagics(Magics):
         head = ["", "host", "process", "state", "in", "round", "memory, as last reported"]
         count = len(cluster._session.infos)
         tables = f"{format_count(count)} table{'s' * (count != 1)}"
-        show(table(head, rows, above=f"{name}: {cluster.n} rank{'s' * (cluster.n != 1)}, {tables}"))
+        above = f"{name}: {cluster.n} rank{'s' * (cluster.n != 1)}, {tables}"
+        show(table(head, rows, above=above, below=f"{cluster.ranks[0].engines}. {device_status().summary()}"))
 
     def _config(self, words: list[str]) -> None:
         _, cluster = self.clusters.named()
