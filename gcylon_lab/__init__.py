@@ -23,6 +23,7 @@ _HOMES = {
     ".api.interchange.appender": ("Appender", "empty"),
     ".api.interchange.sources": ("from_arrow", "from_columns"),
     ".runtime.device_status": ("device_status",),
+    ".runtime.user_budget": ("budget",),
     ".api.readers": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
     ".api.table": ("Table",),
     ".backends.protocol.expressions": ("col", "lit"),
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from .profiling import add_category, mark, span
     from .runtime.context import current, initialize, run_threads
     from .runtime.device_status import device_status
+    from .runtime.user_budget import budget
     from .ui import ClusterCard, Dashboard, Panel, Tuner, compare, html_report
 
 __all__ = [
@@ -64,6 +66,7 @@ __all__ = [
     "Tuner",
     "__version__",
     "add_category",
+    "budget",
     "col",
     "compare",
     "concat",

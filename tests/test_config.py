@@ -136,7 +136,7 @@ def test_the_process_environment_is_the_default_one(monkeypatch):
 @pytest.mark.parametrize(
     ("variable", "meant"),
     [("GPU_MEMORY_LIMT", "GPU_MEMORY_LIMIT"), ("MEMORY_LIMIT", "GPU_MEMORY_LIMIT"), ("SPILLDIR", "SPILL_DIR"),
-     ("CHUNK", "CHUNK_SIZE_BYTES"), ("ENGINES", "ENGINE"), ("POISON", "POISON_FREED"), ("QQQ", "")],
+     ("CHUNK", "CHUNK_SIZE_BYTES"), ("ENGINES", "ENGINE"), ("POISON_FRED", "POISON_FREED"), ("QQQ", "")],
 )  # fmt: skip
 def test_a_variable_that_nothing_reads_is_a_warning_with_the_one_that_was_meant(monkeypatch, variable, meant):
     monkeypatch.setattr(settings, "_told", set())

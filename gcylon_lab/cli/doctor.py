@@ -23,6 +23,7 @@ from ..config import (
     AHEAD_VARIABLE,
     ENGINE_VARIABLE,
     OVERLAP_VARIABLE,
+    POISON_NEW_VARIABLE,
     POISON_VARIABLE,
     TRANSPORT_VARIABLE,
     GcylonConfig,
@@ -228,12 +229,14 @@ def _at_start() -> Iterator[Finding]:
         yield Finding("settings", FAIL, error.message, error.advice)
         return
     if checks != NO_CHECKS:
-        yield Finding("checks", WARN, _in_words(checks), f"They cost time. {POISON_VARIABLE}, {OVERLAP_VARIABLE}.")
+        variables = f"{POISON_VARIABLE}, {POISON_NEW_VARIABLE}, {OVERLAP_VARIABLE}"
+        yield Finding("checks", WARN, _in_words(checks), f"They cost time. {variables}.")
 
 
 def _in_words(checks: Checks) -> str:
     poison, overlap = "memory that is given back is poisoned", "memory in use is checked for overlap"
-    return "; ".join([poison] * checks.poison + [overlap] * checks.overlap)
+    new = "memory that is lent is poisoned first"
+    return "; ".join([poison] * checks.poison + [new] * checks.poison_new + [overlap] * checks.overlap)
 
 
 def _spill_folder(config: GcylonConfig) -> Finding:

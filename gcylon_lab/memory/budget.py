@@ -15,6 +15,7 @@ from typing import Any
 from ..errors import BudgetExceeded
 from ..units import MIB, format_bytes
 from . import debug_checks
+from .allocation_log import AllocationLog
 
 _ARROW_VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers, of malloc.h
@@ -44,7 +45,7 @@ class Reservation:
         """Give the bytes back. Idempotent."""
         budget, self._budget = self._budget, None
         if budget is not None:
-            budget._give(self.nbytes)
+            budget._give(self.nbytes, self.what)
             self.nbytes = 0
 
     def resize(self, nbytes: int) -> None:
@@ -62,7 +63,7 @@ class Reservation:
         if nbytes > self.nbytes:
             self._budget._take(nbytes - self.nbytes, self.what)
         else:
-            self._budget._give(self.nbytes - nbytes)
+            self._budget._give(self.nbytes - nbytes, self.what)
         self.nbytes = nbytes
 
     def split(self, nbytes: int) -> Reservation:
@@ -95,17 +96,23 @@ class MemoryBudget:
         The ceiling, at least 1.
     on_limit : callable, optional
         Called with each limit that begins to hold.
+    log : AllocationLog, optional
+        Where claims are written down.
     """
 
-    def __init__(self, limit_bytes: int, on_limit: Callable[[int], None] | None = None) -> None:
+    def __init__(
+        self, limit_bytes: int, on_limit: Callable[[int], None] | None = None, log: AllocationLog | None = None
+    ) -> None:
         if limit_bytes < 1:
             raise ValueError(f"a budget of {limit_bytes} bytes holds nothing")
         self._on_limit = on_limit
+        self._log = log
         # Re-entrant: a reservation collected inside a call comes back through `_give` on the same thread.
         self._lock = threading.RLock()
         self.ceiling_bytes = limit_bytes
         self._limit = limit_bytes
         self._used = 0
+        self._uses: dict[str, int] = {}
         self._peak = 0
         self._window_peak = 0
         self._count = 0
@@ -189,6 +196,14 @@ class MemoryBudget:
         live = [one for one in gc.get_objects() if type(one) is Reservation and one._budget is self]
         with self._lock:
             self._used = sum(one.nbytes for one in live)
+            self._uses = {}
+            for one in live:
+                self._uses[one.what] = self._uses.get(one.what, 0) + one.nbytes
+
+    def by_use(self) -> dict[str, int]:
+        """What is claimed now, by what it is for."""
+        with self._lock:
+            return {what: nbytes for what, nbytes in self._uses.items() if nbytes}
 
     def has_room(self, nbytes: int) -> bool:
         """Whether so many bytes are free now, as whoever counts them says."""
@@ -224,15 +239,25 @@ class MemoryBudget:
             if nbytes and self._used + nbytes > self._limit:
                 raise exceeded(what, nbytes, self._used, self._limit)
             self._used += nbytes
+            self._uses[what] = self._uses.get(what, 0) + nbytes
             self._peak = max(self._peak, self._used)
             self._window_peak = max(self._window_peak, self._used)
             self._count += 1
+        if self._log is not None and nbytes:
+            self._log.write("allocate", nbytes, what)
         if debug_checks.noting:
             debug_checks.note_purpose(what)
 
-    def _give(self, nbytes: int) -> None:
+    def _give(self, nbytes: int, what: str) -> None:
         with self._lock:
             self._used -= nbytes
+            left = self._uses.get(what, 0) - nbytes
+            if left > 0:
+                self._uses[what] = left
+            else:
+                self._uses.pop(what, None)
+        if self._log is not None and nbytes:
+            self._log.write("free", nbytes, what)
 
 
 def advised(limit_bytes: int, would_do: int, *, staged: bool, evicted: bool = False) -> str:

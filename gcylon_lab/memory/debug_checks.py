@@ -1,7 +1,7 @@
 """Checks for whoever looks for a wrong use of memory. Off they cost nothing; on, they cost time.
 
-Poison shows what is read after it was given back: from then on it holds a
-pattern that nobody takes for data. The check for overlap shows memory that is
+Poison shows what is read after it was given back, or before it was written: it
+holds a pattern that nobody takes for data. The check for overlap shows memory that is
 lent to two at once, at the moment when the second gets it.
 """
 
@@ -17,7 +17,8 @@ from typing import Any
 
 from ..units import format_bytes
 
-POISON_BYTE = 0xDE
+POISON_BYTE = 0xDE  # of what was given back
+NEW_BYTE = 0xCD  # of what nobody has written yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +31,13 @@ class Checks:
         Whether what is given back is filled with `POISON_BYTE`.
     overlap : bool
         Whether extents in use are tracked, and one more that overlaps one of them is an error.
+    poison_new : bool
+        Whether what is lent is filled with `NEW_BYTE` first.
     """
 
     poison: bool = False
     overlap: bool = False
+    poison_new: bool = False
 
     def extents(self, space: str) -> LiveExtents | None:
         """Begin to track a space, such as ``pinned memory``; None where that is off."""
@@ -135,12 +139,11 @@ class CheckedResource:
     checks : Checks
         Which are made.
     fill : callable
-        Fills ``(pointer, nbytes)`` with the poison, after what a stream holds already.
+        Fills ``(pointer, nbytes)`` with a byte, after what a stream holds already.
     """
 
-    def __init__(self, upstream: Any, checks: Checks, fill: Callable[[int, int, Any], None]) -> None:
-        self._upstream = upstream
-        self._fill = fill if checks.poison else None
+    def __init__(self, upstream: Any, checks: Checks, fill: Callable[[int, int, int, Any], None]) -> None:
+        self._upstream, self._fill, self._checks = upstream, fill, checks
         self._live = checks.extents("device memory")
 
     def allocate(self, nbytes: int, stream: Any) -> int:
@@ -154,22 +157,24 @@ class CheckedResource:
         pointer = int(self._upstream.allocate(nbytes, stream))
         if self._live is not None:
             self._live.add(pointer, nbytes, purpose())
+        if self._checks.poison_new and nbytes:
+            self._fill(pointer, nbytes, NEW_BYTE, stream)
         return pointer
 
     def deallocate(self, pointer: int, nbytes: int, stream: Any) -> None:
         """Poison in the stream's order, after all work that may use it by right, and free."""
         try:
-            if self._fill is not None and nbytes:
-                self._fill(pointer, nbytes, stream)
+            if self._checks.poison and nbytes:
+                self._fill(pointer, nbytes, POISON_BYTE, stream)
         finally:
             if self._live is not None:
                 self._live.remove(pointer, nbytes)
             self._upstream.deallocate(pointer, nbytes, stream)
 
 
-def poison_host(pointer: int, nbytes: int) -> None:
+def poison_host(pointer: int, nbytes: int, byte: int = POISON_BYTE) -> None:
     """Fill host memory with the poison."""
-    ctypes.memset(pointer, POISON_BYTE, nbytes)
+    ctypes.memset(pointer, byte, nbytes)
 
 
 def _extent(start: int, nbytes: int) -> str:

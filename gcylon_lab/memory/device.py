@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from ..units import MIB, format_bytes
-from .debug_checks import NO_CHECKS, POISON_BYTE, CheckedResource, Checks
+from .debug_checks import NO_CHECKS, CheckedResource, Checks
 
 _ALIGN = 256  # the limit counts every allocation as a multiple of this
 _SLAB_ALIGN = 2 * MIB  # what the driver maps at once
@@ -134,7 +134,7 @@ def current_device() -> Device | None:
     return _open
 
 
-def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHECKS) -> Device:
+def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHECKS, log_file: str = "") -> Device:
     """Make all device allocations of this process come from one slab, under a limit.
 
     Parameters
@@ -145,6 +145,8 @@ def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHE
         Which of the visible devices.
     checks : Checks, optional
         Whether what is freed is poisoned, and what is allocated is tracked: by a Python call for each.
+    log_file : str, optional
+        Where RMM writes down each allocation, in a file of this name with the device's number in it.
 
     Returns
     -------
@@ -165,7 +167,7 @@ def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHE
         raise ValueError(f"a device of {limit_bytes} bytes holds nothing")
     if reason := why_unavailable():
         raise DeviceUnavailable(reason)
-    _open = Device(limit_bytes, device_id, checks)
+    _open = Device(limit_bytes, device_id, checks, log_file)
     return _open
 
 
@@ -182,7 +184,7 @@ class Device:
         Where all allocations are.
     """
 
-    def __init__(self, limit_bytes: int, device_id: int, checks: Checks = NO_CHECKS) -> None:
+    def __init__(self, limit_bytes: int, device_id: int, checks: Checks = NO_CHECKS, log_file: str = "") -> None:
         import cupy
         import rmm
         from rmm.allocators.cupy import rmm_cupy_allocator
@@ -195,7 +197,8 @@ class Device:
         self.limit_bytes = limit_bytes
         self._pool: Any = _make_pool(limit_bytes)
         checked = _checked(self._pool, checks) if checks != NO_CHECKS else self._pool
-        self._limiter: Any = rmm.mr.LimitingResourceAdaptor(checked, limit_bytes // _ALIGN * _ALIGN)
+        self._log: Any = rmm.mr.LoggingResourceAdaptor(checked, log_file_name=log_file) if log_file else None
+        self._limiter: Any = rmm.mr.LimitingResourceAdaptor(self._log or checked, limit_bytes // _ALIGN * _ALIGN)
         self._statistics: Any = rmm.mr.StatisticsResourceAdaptor(self._limiter)
         self.slab = _find_slab(self._pool)
         self._before: Any = rmm.mr.get_current_device_resource()
@@ -325,10 +328,12 @@ class Device:
         rmm.set_logging_level(self._level_before)
         rmm.mr.set_current_device_resource(self._before)
         cupy.cuda.set_allocator(self._allocator_before)
+        if self._log is not None:
+            self._log.flush()
         with self._lock:
             if self._used():
                 _kept.append(self._statistics)  # what is still allocated will be freed through it
-            self._statistics = self._limiter = self._pool = None
+            self._statistics = self._limiter = self._log = self._pool = None
 
     def _counts(self) -> Any:
         return _NOTHING if self._statistics is None else self._statistics.allocation_counts
@@ -381,8 +386,8 @@ def _checked(pool: Any, checks: Checks) -> Any:
 
     runtime = cupy.cuda.runtime
 
-    def fill(pointer: int, nbytes: int, stream: Any) -> None:
-        runtime.memsetAsync(pointer, POISON_BYTE, nbytes, stream.__cuda_stream__()[1])
+    def fill(pointer: int, nbytes: int, byte: int, stream: Any) -> None:
+        runtime.memsetAsync(pointer, byte, nbytes, stream.__cuda_stream__()[1])
 
     made = CheckedResource(pool, checks, fill)
     return rmm.mr.CallbackMemoryResource(made.allocate, made.deallocate)

@@ -148,7 +148,7 @@ class Context:
         >>> info["free_bytes"] + info["used_bytes"] == info["total_bytes"]
         True
         """
-        return memory_info(self)
+        return memory_info(self.equipment, self.workspace.live_limit_bytes)
 
     def recover(self) -> None:
         """Collective: all ranks call it. Make operations work again after a revoke, with nothing else in flight.

@@ -14,13 +14,16 @@ from ..comm.transport import Transport
 from ..config import (
     AHEAD_VARIABLE,
     ENGINE_VARIABLE,
+    LOG_VARIABLE,
     OVERLAP_VARIABLE,
+    POISON_NEW_VARIABLE,
     POISON_VARIABLE,
     TRANSPORT_VARIABLE,
     GcylonConfig,
     parse_flag,
 )
 from ..errors import ConfigError
+from ..memory.allocation_log import AllocationLog, log_of_rank
 from ..memory.available import available_bytes
 from ..memory.budget import MemoryBudget, bound_retention
 from ..memory.debug_checks import Checks
@@ -121,6 +124,7 @@ class _Means:
     checks: Checks
     ahead: int | None
     recorder: Recorder | None
+    log: AllocationLog | None = None
 
 
 def equip(
@@ -148,7 +152,7 @@ def equip(
     """
     engine = _known(ENGINE_VARIABLE, engine, ENGINES)
     route = _known(TRANSPORT_VARIABLE, route, DEVICE_TRANSPORTS)
-    means = _Means(transport, config, discover(transport), read_checks(), read_ahead(), recorder)
+    means = _Means(transport, config, discover(transport), read_checks(), read_ahead(), recorder, _open_log(transport))
     if engine == "cpu":
         return _cpu(means, f"because {ENGINE_VARIABLE}=cpu")
     reason = first_failure(transport, why_unavailable())
@@ -172,7 +176,30 @@ def read_checks() -> Checks:
     ConfigError
         If a variable is neither on nor off.
     """
-    return Checks(*(parse_flag(name, os.environ.get(name, "") or "0") for name in (POISON_VARIABLE, OVERLAP_VARIABLE)))
+    names = (POISON_VARIABLE, OVERLAP_VARIABLE, POISON_NEW_VARIABLE)
+    return Checks(*(parse_flag(name, os.environ.get(name, "") or "0") for name in names))
+
+
+def _open_log(transport: Transport) -> AllocationLog | None:
+    """Collective: all ranks call it. Open this rank's file, if the environment names one.
+
+    Raises
+    ------
+    ConfigError
+        On all ranks, if one cannot write its own.
+    """
+    path, made, failure = os.environ.get(LOG_VARIABLE, ""), None, ""
+    if path:
+        try:
+            made = AllocationLog(log_of_rank(path, transport.rank))
+        except OSError as error:
+            failure = f"{log_of_rank(path, transport.rank)!r} cannot be written: {error.strerror or error}"
+    if failure := first_failure(transport, failure):
+        raise ConfigError(
+            f"{LOG_VARIABLE}={path!r}: {failure}.",
+            advice="Set it to a file in a folder that every rank can write, or to none.",
+        )
+    return made
 
 
 def read_ahead() -> int | None:
@@ -197,8 +224,10 @@ def _cpu(means: _Means, reason: str) -> Equipment:
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
     tiers = SpillStore(config.spill_dir, means.checks)
     route = f"{name_host_route(transport)}, because they are in ordinary memory"
-    budget = MemoryBudget(ceiling, bound_retention)
-    return Equipment("cpu", "cpu", reason, route, transport, PandasBackend(), budget, tiers, free, means.around)
+    budget = MemoryBudget(ceiling, bound_retention, means.log)
+    made = Equipment("cpu", "cpu", reason, route, transport, PandasBackend(), budget, tiers, free, means.around)
+    made.closers = [] if means.log is None else [means.log.close]
+    return made
 
 
 def _open_together(means: _Means) -> tuple[Any, int, str]:
@@ -216,7 +245,8 @@ def _open_together(means: _Means) -> tuple[Any, int, str]:
         try:
             free = _share_of(free, places.count(mine))
             limit = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
-            device = open_device(limit, checks=means.checks)
+            log_file = "" if means.log is None else means.log.path
+            device = open_device(limit, checks=means.checks, log_file=log_file)
         except Exception as error:
             failure = error.reason if isinstance(error, DeviceUnavailable) else do_not_load(error)
     failure = first_failure(transport, failure)
@@ -283,6 +313,8 @@ def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
         "gpu", _place(name), "because every rank has a GPU and cuDF", f"{chosen.name}, {why}", chosen, backend,
         DeviceBudget(device), tiers, free, means.around, device, pool, ahead,
     )  # fmt: skip
+    if means.log is not None:
+        means.log.remove()  # RMM writes its own
     made.closers = [device.close, pool.close, tiers.close, ahead.stop]
     return made
 

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..memory.available import available_bytes, total_bytes
 from ..memory.nvml import GpuStatus
 from ..profiling.sampler import read_rss_bytes
-
-if TYPE_CHECKING:
-    from .context import Context
+from .devices import Equipment
 
 
-def memory_info(context: Context) -> dict[str, Any]:
-    """As `Context.memory_info`."""
-    budget, device = context.budget, context.equipment.device
+def memory_info(equipment: Equipment, limit_bytes: int) -> dict[str, Any]:
+    """As `Context.memory_info`; ``limit_bytes`` is the budget's of operations without a config of their own."""
+    budget, device, transport = equipment.budget, equipment.device, equipment.transport
     if device is None:
         free, total = available_bytes(), total_bytes()
         outside: int | None = max(0, read_rss_bytes() - budget.allocated_bytes)
     else:
         free, total, outside = _gpu(device.slab.nbytes)
     return {
-        "rank": context.rank,
-        "host": context.host,
+        "rank": transport.rank,
+        "host": transport.host,
         "pid": os.getpid(),
-        "device": context.device,
+        "device": equipment.where,
         "free_bytes": free,
         "total_bytes": total,
         "used_bytes": None if free is None or total is None else total - free,
-        "budget_limit_bytes": context.workspace.live_limit_bytes,
+        "budget_limit_bytes": limit_bytes,
         "budget_used_bytes": budget.allocated_bytes,
         "budget_peak_bytes": budget.peak_bytes,
         "outside_bytes": outside,

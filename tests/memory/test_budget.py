@@ -229,15 +229,15 @@ def test_what_an_interrupt_has_lost_is_counted_anew(monkeypatch: pytest.MonkeyPa
     budget, other = MemoryBudget(1000), MemoryBudget(1000)
     held, others = budget.reserve(100, "A thing"), other.reserve(7, "A thing of another rank")
 
-    def interrupted(nbytes: int) -> None:
+    def interrupted(nbytes: int, what: str) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
         patched.setattr(budget, "_give", interrupted)
         with pytest.raises(KeyboardInterrupt):
             budget.reserve(40, "A thing").release()
-    assert budget.used_bytes == 140
+    assert budget.used_bytes == 140 == budget.by_use()["A thing"]
     budget.recount()
-    assert budget.used_bytes == held.nbytes == 100 and other.used_bytes == others.nbytes
+    assert budget.used_bytes == held.nbytes == 100 == budget.by_use()["A thing"] and other.used_bytes == others.nbytes
     held.release()
-    assert budget.used_bytes == 0
+    assert budget.used_bytes == 0 and budget.by_use() == {}

@@ -17,6 +17,7 @@ from gcylon_lab.errors import ConfigError
 from gcylon_lab.memory import debug_checks
 from gcylon_lab.memory.budget import MemoryBudget
 from gcylon_lab.memory.debug_checks import (
+    NEW_BYTE,
     NO_CHECKS,
     POISON_BYTE,
     CheckedResource,
@@ -209,10 +210,24 @@ class Upstream:
 
 def test_device_memory_is_poisoned_in_its_streams_order_and_then_freed() -> None:
     pool = Upstream(1000)
-    resource = CheckedResource(pool, BOTH, lambda pointer, nbytes, stream: pool.done.append(stream + (pointer,)))
+    resource = CheckedResource(pool, BOTH, lambda pointer, nbytes, byte, stream: pool.done.append(stream + (pointer,)))
     pointer = resource.allocate(10, ("s",))
     resource.deallocate(pointer, 10, ("s",))
     assert pool.done == [("s", 1000), ("free", 1000)]
+
+
+def test_what_is_lent_is_poisoned_before_anyone_writes_it() -> None:
+    seen: list[tuple[int, int, int]] = []
+    fill = lambda pointer, nbytes, byte, stream: seen.append((pointer, nbytes, byte))  # noqa: E731
+    resource = CheckedResource(Upstream(1000, 2000), Checks(poison_new=True), fill)
+    resource.deallocate(resource.allocate(10, None), 10, None)
+    assert seen == [(1000, 10, NEW_BYTE)] and resource.allocate(0, None) == 2000 and len(seen) == 1
+    pool = pool_of(Checks(poison_new=True))
+    buffer = pool.take(MIB)
+    assert bytes(buffer.view) == bytes([NEW_BYTE]) * MIB
+    buffer.view[:] = bytes(MIB)
+    buffer.release()
+    assert bytes(pool.take(MIB // 2).view) == bytes([NEW_BYTE]) * (MIB // 2)
 
 
 def test_device_memory_lent_twice_is_found_and_freed_memory_may_be_lent_again() -> None:

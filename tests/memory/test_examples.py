@@ -11,8 +11,9 @@ from worlds import World
 
 from gcylon_lab.runtime.context import Context
 from gcylon_lab.runtime.device_status import device_status
+from gcylon_lab.runtime.user_budget import UserBudget
 
-EXAMPLES: list[Any] = [device_status, Context.memory_info]
+EXAMPLES: list[Any] = [device_status, Context.memory_info, UserBudget]
 
 
 def failures(place: int) -> tuple[int, int]:

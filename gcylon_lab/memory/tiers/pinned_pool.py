@@ -13,7 +13,7 @@ import numpy as np
 
 from ...profiling import span
 from ...units import MIB, format_bytes
-from ..debug_checks import NO_CHECKS, Checks, poison_host
+from ..debug_checks import NEW_BYTE, NO_CHECKS, Checks, poison_host
 from .free_list import Extents
 
 PAGE_BYTES = 4096
@@ -27,6 +27,7 @@ def _pause() -> bool:
 
 
 def no_room(nbytes: int) -> bool:
+    """What is asked for room where nobody keeps anything."""
     return False
 
 
@@ -245,7 +246,11 @@ class PinnedPool:
         while pointer is None and self.make_room(size):
             with self._lock:
                 pointer = self._take(size, what)
-        return None if pointer is None else PinnedBuffer(self, pointer, nbytes, size, pinned=True)
+        if pointer is None:
+            return None
+        if self.checks.poison_new:
+            poison_host(pointer, size, NEW_BYTE)
+        return PinnedBuffer(self, pointer, nbytes, size, pinned=True)
 
     def prefill(self, nbytes: int, go_on: Callable[[], bool] = _pause) -> int:
         """Page-lock memory ahead of use, until so much is held or no more can be; returns what is held.
