@@ -26,6 +26,7 @@ _HOMES = {
     ".runtime.user_budget": ("budget",),
     ".api.readers": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
     ".api.table": ("Table",),
+    ".api.estimate": ("estimate",),
     ".backends.protocol.expressions": ("col", "lit"),
     ".api.verbs.sets": ("concat",),
     ".profiling": ("add_category", "mark", "span"),
@@ -37,6 +38,7 @@ _MODULES = ("config", "errors", "units", "profiling")
 
 if TYPE_CHECKING:
     from . import config, errors, profiling, units
+    from .api.estimate import estimate
     from .api.interchange.appender import Appender, empty
     from .api.interchange.sources import from_arrow, from_columns
     from .api.readers import from_local, from_pandas, read_csv, read_ipc, read_json, read_parquet
@@ -77,6 +79,7 @@ __all__ = [
     "errors",
     "from_arrow",
     "from_columns",
+    "estimate",
     "from_local",
     "from_pandas",
     "html_report",

@@ -9,11 +9,13 @@ from ..backends.protocol.schema import Label
 from ..config import GcylonConfig
 from ..engine.plan.estimate import as_used, estimate_exchange
 from ..engine.plan.plan import Plan
+from ..engine.plan.table_stats import VERBS
 from .distinct.estimate import estimate_distinct
 from .group.groupby_estimate import estimate_groupby
 from .sort import costs  # noqa: F401  of a sort
 
 DISTINCT = ("drop_duplicates", "unique")
+SIZED = (*VERBS, "groupby", *DISTINCT)
 
 
 def estimate_verb(

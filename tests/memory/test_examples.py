@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from worlds import World
 
+from gcylon_lab.api.estimate import estimate
+from gcylon_lab.api.table import Table
 from gcylon_lab.runtime.context import Context
 from gcylon_lab.runtime.device_status import device_status
 from gcylon_lab.runtime.user_budget import UserBudget
 
-EXAMPLES: list[Any] = [device_status, Context.memory_info, UserBudget]
+EXAMPLES: list[Any] = [device_status, Context.memory_info, UserBudget, estimate, Table.max_rows]
 
 
 def failures(place: int) -> tuple[int, int]:

@@ -21,6 +21,7 @@ from ...engine.plan.estimate import listed_rows
 from ...engine.plan.plan import check_strategy
 from ...errors import ArgumentError, GcylonError
 from ...operators.distinct.distinct import check_keep
+from ...operators.estimate import SIZED
 from ...operators.rowwise.head_tail import checked_rows
 from ...operators.rowwise.rowwise import check_condition
 from .pandas_hints import other_argument
@@ -309,6 +310,8 @@ RULES: dict[str, Rule] = {
 
 RULES_OF: dict[tuple[str, str], Rule] = {
     ("join", "on"): _or_none(_labels),
+    ("max_rows", "on"): _or_none(_keys),
+    ("max_rows", "verb"): _one_of(*SIZED),
     ("select", "columns"): _keys,
     ("drop", "columns"): _keys,
     ("unique", "columns"): _or_none(_keys),

@@ -12,7 +12,7 @@ from ...engine.plan.plan import Plan
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, GcylonError
-from ...operators.planning import plan_verb
+from ...operators.planning import most_rows_of, plan_verb
 from .arguments import check_table, checked
 
 if TYPE_CHECKING:
@@ -65,6 +65,10 @@ class Verbs:
         """Collective: all ranks call it. The plan of a verb; arguments are those of `estimate_verb`."""
         part = self._live()
         return plan_verb(self._workspace, part, verb, self.info(), config, strategy, **arguments)
+
+    def _most_rows(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> int | None:
+        """Collective: all ranks call it. How many rows a verb can take; arguments are those of `estimate_verb`."""
+        return most_rows_of(self._workspace, self._live(), verb, self.info(), config, strategy, **arguments)
 
     @property
     def _workspace(self) -> Workspace:

@@ -1,11 +1,15 @@
-"""Verbs that look at some rows: tail, sample."""
+"""Verbs that look at some rows, and at how many there may be: tail, sample, max_rows."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
 from ...backends.arrow.interop import to_frame as pandas_frame
+from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
+from ...engine.exec.keys import listed
+from ...operators.estimate import DISTINCT
 from ...operators.exchange.collect import allgather
 from ...operators.group.sampling import sample as _sample
 from ...operators.rowwise.head_tail import rows_on_host, take_tail
@@ -16,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LookingVerbs(Verbs):
-    """tail, sample."""
+    """tail, sample, max_rows."""
 
     def tail(self, n: int = 5, *, timeout_s: float | None = None) -> pd.DataFrame:
         """Collective: all ranks call it. Return the last ``n`` rows in global order, on every rank."""
@@ -65,3 +69,50 @@ class LookingVerbs(Verbs):
             If neither or both are given, or there are fewer rows.
         """
         return self._made(*_sample(self._workspace, self._live(), n, frac, seed, strategy, config, timeout_s))
+
+    def max_rows(
+        self,
+        verb: str,
+        on: Label | Sequence[Label] | None = None,
+        *,
+        root: int = 0,
+        strategy: str = "direct",
+        config: GcylonConfig | None = None,
+    ) -> int | None:
+        """Collective: all ranks call it. Say how many rows a table like this one may have for a verb to run.
+
+        The inverse of a plan: rows are as wide as these and lie on the ranks as these do, others hold what they hold
+        now, keys are evenly spread, and the input is staged as far as the config allows. No data is read.
+
+        Parameters
+        ----------
+        verb : str
+            shuffle, allgather, gather, broadcast, repartition, sort_values, groupby, drop_duplicates or unique.
+        on : label or sequence of labels, optional
+            Its keys.
+        root : int
+            Of gather and broadcast.
+        strategy : str, default "direct"
+            "direct" and "chunked" hold the result in the budget. With "auto" and "staged" it may lie below.
+        config : GcylonConfig, optional
+
+        Returns
+        -------
+        int or None
+            Rows on all ranks, within a thousandth; None where memory sets no bound, as where all is staged.
+
+        Raises
+        ------
+        ArgumentError
+            If the table has no rows, or an argument is invalid.
+
+        Examples
+        --------
+        >>> import gcylon_lab as gl, pandas as pd
+        >>> t = gl.from_local(pd.DataFrame({"k": range(1000), "v": 0.5}))
+        >>> most = t.max_rows("shuffle", on="k", config=gl.GcylonConfig(gpu_memory_limit="1MiB"))
+        >>> 10_000 < most < 2**20 // 16
+        True
+        """
+        keys = None if on is None and verb in DISTINCT else () if on is None else listed(on)
+        return self._most_rows(verb, strategy, config, on=keys, root=root)

@@ -35,7 +35,7 @@ _COPIES = 2  # rows as they come, and what pandas makes of columns that it holds
 _ALWAYS_BYTES = 64 * MIB
 
 
-@with_async(but=("info", "explain", "release", "groupby", "collect", "to_batches"))
+@with_async(but=("info", "explain", "release", "groupby", "collect", "to_batches", "max_rows"))
 class DistTable(HandleVerbs, ArrowExport):
     """A table on the ranks of a cluster. The rows stay there.
 

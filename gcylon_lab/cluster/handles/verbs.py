@@ -212,6 +212,7 @@ class HandleVerbs(Forwarding):
     plan_intersect = asked_here(SetVerbs.plan_intersect)
     plan_difference = asked_here(SetVerbs.plan_difference)
     plan_concat = asked_here(SetVerbs.plan_concat)
+    max_rows = asked_here(LookingVerbs.max_rows)
 
     def info(self) -> list[dict[str, Any]]:
         """Every rank's `Table.info`, in rank order."""
@@ -224,6 +225,11 @@ class HandleVerbs(Forwarding):
 
         tables = [table.info() for table in (self, *others)]
         return estimate_sets(verb, tables, config or self._session.config, strategy=strategy, **arguments)
+
+    def _most_rows(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> int | None:
+        from ...operators.unloaded import most_rows
+
+        return most_rows(verb, self.info(), config or self._session.config, strategy, **arguments)
 
     def _plan(self, verb: str, strategy: str, config: GcylonConfig | None, **arguments: Any) -> Plan:
         from ...operators.estimate import estimate_verb

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...backends.protocol.scalars import check_choice
 from ...config import GcylonConfig
-from ...errors import ArgumentError
+from ...errors import ArgumentError, BudgetExceeded
 from ...memory.budget import exceeded
 from ...units import format_bytes, format_count
 from .costs import Costs, Numbers, costs_of, expected_results
 from .minimum_limit import advise, minimum_limit
 from .table_stats import TableStats, wished_rows
+
+_HALVINGS = 12  # until the number of rows that fit is known to a four-thousandth
 
 STRATEGIES = ("auto", "direct", "chunked", "staged")
 EVENLY = "assuming evenly spread keys"
@@ -340,7 +342,37 @@ def _too_small(
     )  # fmt: skip
     if candidate.strategy == "staged":
         advise(error, would_do, stages=True)
+    else:
+        _say_what_fits(error, candidate.strategy, stats, config, results)
     return error
+
+
+def _say_what_fits(
+    error: BudgetExceeded, strategy: str, stats: TableStats, config: GcylonConfig, results: tuple[int, ...]
+) -> None:
+    """Say of how many rows, as wide as these and spread alike, the result could be held: found by halving."""
+
+    def fits(share: float) -> bool:
+        def of(values: tuple[int, ...]) -> tuple[int, ...]:
+            return tuple(int(n * share) for n in values)
+
+        held = [n - below for n, below in zip(stats.nbytes, stats.staged_bytes, strict=True)]
+        used = tuple(max(0, u - n) + int(n * share) for u, n in zip(stats.used, held, strict=True))
+        smaller = replace(
+            stats, rows=of(stats.rows), nbytes=of(stats.nbytes), staged_bytes=of(stats.staged_bytes), used=used,
+            target_rows=of(stats.target_rows),
+        )  # fmt: skip
+        return _candidate(smaller, config, strategy, of(results)).fits
+
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    total = sum(stats.rows)
+    rows = int(total * low)
+    if rows:
+        error.message += f" About {format_count(rows)} of its {format_count(total)} rows would fit."
+        error.numbers["fitting_rows"] = rows
 
 
 def eviction_notes(

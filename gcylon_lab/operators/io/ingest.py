@@ -14,8 +14,10 @@ from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
 from ...engine.store.chunk import Chunk, hold, stage_slices
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
+from ...errors import BudgetExceeded
 from ...memory.budget import MemoryBudget
 from ...memory.tiers.staging_tier import StagingFile
+from ...units import format_count
 
 # A piece is in memory beside the table while it is taken in.
 PIECES_IN_LIMIT = 8
@@ -178,7 +180,13 @@ class Ingest:
             self.chunks.append(hold(workspace, data, "A table"))
             return
         if not self._may_stage:
-            hold(workspace, data, "A table")  # raises with the numbers
+            try:
+                hold(workspace, data, "A table")  # raises with the numbers
+            except BudgetExceeded as error:
+                rows = self.rows + data.rows * budget.remaining_bytes // max(1, data.nbytes)
+                error.message += f" About {format_count(rows)} of its rows would fit on this rank."
+                error.numbers["fitting_rows"] = rows
+                raise
         self._file = self._file or workspace.spill.new_file()
         count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))
         self.chunks += stage_slices(workspace, self._file, data, count)

@@ -1,0 +1,133 @@
+"""Tables that are not there, or not so large: what every rank would tell of them, and how many rows a verb can take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..backends.host.backend import PandasBackend
+from ..backends.host.column_buffers import string_places
+from ..backends.protocol.aggregation import Kernel
+from ..backends.protocol.schema import Schema
+from ..config import GcylonConfig
+from ..engine.plan.estimate import limits_of
+from ..engine.plan.table_stats import KEPT_FREE_IN_LIMIT, leaves_unpacked, stage_slice_bytes
+from ..errors import ArgumentError, BudgetExceeded
+from .estimate import estimate_verb
+from .io.ingest import piece_bytes
+
+# No rank's memory or disk holds more, so that no bound is one.
+_MOST_BYTES = 1 << 56
+_EXACT = 1000  # the answer is at the most one in so many below the largest number
+_MOST_CHUNKS = 1000  # that are told one by one; larger tables are told in larger ones
+
+
+def unloaded_infos(
+    schema: Schema, rows: int, nbytes: int, limits: Sequence[int], config: GcylonConfig
+) -> list[dict[str, Any]]:
+    """What the ranks of CPU engines would tell of a table spread evenly, of which nothing is there; as ``Table.info``.
+
+    Parameters
+    ----------
+    schema : Schema
+    rows, nbytes : int
+        On all ranks.
+    limits : sequence of int
+        The budget of each rank, with nothing else in it.
+    config : GcylonConfig
+    """
+    backend, size = PandasBackend(), len(limits)
+    variable = max(0.0, nbytes / max(rows, 1) - schema.row_bytes) / max(len(schema.variable), 1)
+    fixed = [0 if column.dtype is None else column.dtype.itemsize for column in schema]
+    template = {
+        "columns": list(schema.names), "dtypes": [column.describe() for column in schema], "partitioning": None,
+        "row_bytes": schema.row_bytes, "fixed_column_bytes": fixed,
+        "column_row_bytes": [float(n) if n else variable for n in fixed], "null_columns": -1,
+        "texts": len(string_places(schema)), "fixed": not schema.variable, "ready": True, "widest_row_bytes": 0,
+        "exchange": {}, "index_row_bytes": backend.index_row_bytes(Schema(())),
+        "match_row_bytes": backend.match_row_bytes(Schema(())), "pair_bytes": backend.pair_bytes(),
+        "grouping_row_bytes": backend.grouping_row_bytes(()),
+        "ordering_row_bytes": backend.grouping_row_bytes([Kernel("median", (), ())]), "pinned_tier": False,
+    }  # fmt: skip
+    shares = [rows * (rank + 1) // size - rows * rank // size for rank in range(size)]
+    return [
+        info_of_size({**template, "ceiling_bytes": limit, "free_at_start_bytes": limit}, n, nbytes * n // max(rows, 1),
+                     limit, 0, config)
+        for n, limit in zip(shares, limits, strict=True)
+    ]  # fmt: skip
+
+
+def info_of_size(
+    info: Mapping[str, Any], rows: int, nbytes: int, limit_bytes: int, beside_bytes: int, config: GcylonConfig
+) -> dict[str, Any]:
+    """What a rank would tell of its part if that had so many rows and bytes: taken in as a reader takes them in, below
+    the device tier as far as there is no room.
+
+    Parameters
+    ----------
+    info : mapping
+        This rank's ``Table.info()`` of a table like it.
+    rows, nbytes : int
+    limit_bytes, beside_bytes : int
+        The budget, and what others hold of it.
+    config : GcylonConfig
+    """
+    pinned = bool(info.get("pinned_tier", False))
+    room = limit_bytes - limit_bytes // KEPT_FREE_IN_LIMIT - beside_bytes
+    device = min(nbytes, max(0, room)) if config.may_stage(pinned_tier=pinned) else nbytes
+    below = nbytes - device
+    chunks = min(_MOST_CHUNKS, -(-device // piece_bytes(limit_bytes)))
+    piece = stage_slice_bytes(limit_bytes, large=leaves_unpacked(info))
+    return {
+        **info, "rows": rows, "nbytes": nbytes, "tiers": {"device": device, "pinned" if pinned else "disk": below},
+        "chunks": chunks + -(-below // piece), "device_chunk_bytes": [device // max(chunks, 1)] * chunks,
+        "largest_staged_bytes": min(piece, below), "evicted": [], "used_bytes": beside_bytes + device,
+        "limit_bytes": limit_bytes,
+    }  # fmt: skip
+
+
+def most_rows(
+    verb: str, infos: Sequence[Mapping[str, Any]], config: GcylonConfig, strategy: str, **arguments: Any
+) -> int | None:
+    """Return how many rows a table like this one may have for a verb to run; None where memory sets no bound.
+
+    Parameters
+    ----------
+    verb, strategy, **arguments
+        As for `estimate_verb`.
+    infos : sequence of mapping
+        Every rank's ``Table.info()``: the rows have these widths, and are spread like these.
+    config : GcylonConfig
+
+    Raises
+    ------
+    ArgumentError
+        If the table has no rows to judge by.
+    """
+    total = sum(info["rows"] for info in infos)
+    if not total:
+        raise ArgumentError("max_rows needs a table with rows, to judge by their widths.", advice="Use gl.estimate.")
+    limits = limits_of(infos, config)
+    beside = [max(0, info["used_bytes"] - info["tiers"]["device"]) for info in infos]
+    widest = sum(info["nbytes"] for info in infos) / total
+
+    def fits(rows: int) -> bool:
+        sized = [
+            info_of_size(info, -(-info["rows"] * rows // total), info["nbytes"] * rows // total, limit, held, config)
+            for info, limit, held in zip(infos, limits, beside, strict=True)
+        ]
+        try:
+            estimate_verb(verb, sized, config, strategy=strategy, **arguments)
+        except BudgetExceeded:
+            return False
+        return True
+
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+        if high * widest > _MOST_BYTES:
+            return None
+    while high - low > max(1, low // _EXACT):
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
