@@ -34,7 +34,10 @@ def test_the_first_six_fields_keep_their_names_order_and_defaults():
 def test_presets():
     assert GcylonConfig.default() == GcylonConfig()
     low = GcylonConfig.low_memory()
-    assert low.gpu_memory_fraction == 0.5 and low.chunk_size_bytes == 4 * MIB and low.min_chunk_rows == 256
+    assert low.gpu_memory_fraction == 0.6 and low.chunk_size_bytes == 4 * MIB and low.min_chunk_rows == 256
+    high = GcylonConfig.high_throughput()
+    assert high == GcylonConfig(gpu_memory_fraction=0.9, min_chunk_rows=65_536)
+    assert high.limit_bytes(8 * GIB, 10 * GIB) == 8 * GIB, "what the engines started with is not passed"
 
 
 def test_sizes_are_read_from_text():

@@ -347,6 +347,17 @@ def _own_pool() -> Any:
     return pa.default_memory_pool()
 
 
+def release_freed() -> None:
+    """Give freed memory that the allocators keep back to the system, as far as they can be told."""
+    import pyarrow as pa
+
+    for pool in {id(pool): pool for pool in (_own_pool(), pa.default_memory_pool())}.values():
+        pool.release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def kept_bytes(limit_bytes: int) -> int:
     """What may be kept of freed memory under a limit."""
     return min(_MOST, max(_LEAST, limit_bytes // _KEPT_IN_LIMIT))

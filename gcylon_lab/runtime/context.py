@@ -25,6 +25,7 @@ from ..profiling.sampler import Sample, read_rss_bytes
 from ..profiling.snapshot import RankSnapshot, take_snapshot
 from .devices import bind_gpu, equip, gpu_probe
 from .memory_info import memory_info
+from .pools import pools_of, trim
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -149,6 +150,45 @@ class Context:
         True
         """
         return memory_info(self.equipment, self.workspace.live_limit_bytes)
+
+    def pools(self) -> list[dict[str, Any]]:
+        """Return what this rank keeps of memory to use it again, a dict for each pool; asks no other rank.
+
+        Returns
+        -------
+        list of dict
+            rank, pool ("scratch": arrays of the calling thread's own work; on GPU engines "pinned", the page-locked
+            tier, and "device", the slab of the GPU), held_bytes, used_bytes, largest_free_bytes, fragmentation (the part of
+            what is free that is not in the largest free piece), hits and misses (requests that were there already, and
+            not), hit_rate, growths, drops (what was given back). None where a pool does not tell.
+
+        Examples
+        --------
+        >>> import gcylon_lab as gl
+        >>> [pool["pool"] for pool in gl.current().pools()][0]
+        'scratch'
+        """
+        return pools_of(self.equipment)
+
+    def trim(self) -> dict[str, int]:
+        """Give what this rank keeps of memory and nobody uses back to the system; asks no other rank.
+
+        Copies below the device tier of rows that are on it go too. Work that follows may be slower at first.
+
+        Returns
+        -------
+        dict
+            rank, kept_bytes (of such copies), pinned_bytes, scratch_bytes, and by how much the process's resident
+            memory fell, resident_bytes.
+
+        Examples
+        --------
+        >>> import gcylon_lab as gl
+        >>> freed = gl.current().trim()
+        >>> gl.current().pools()[0]["held_bytes"] == gl.current().pools()[0]["used_bytes"]
+        True
+        """
+        return trim(self.equipment)
 
     def recover(self) -> None:
         """Collective: all ranks call it. Make operations work again after a revoke, with nothing else in flight.

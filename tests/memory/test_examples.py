@@ -15,7 +15,15 @@ from gcylon_lab.runtime.context import Context
 from gcylon_lab.runtime.device_status import device_status
 from gcylon_lab.runtime.user_budget import UserBudget
 
-EXAMPLES: list[Any] = [device_status, Context.memory_info, UserBudget, estimate, Table.max_rows]
+EXAMPLES: list[Any] = [
+    device_status,
+    Context.memory_info,
+    Context.pools,
+    Context.trim,
+    UserBudget,
+    estimate,
+    Table.max_rows,
+]
 
 
 def failures(place: int) -> tuple[int, int]:

@@ -125,7 +125,7 @@ def test_presets_reset_and_code(tuner: TunerBox, source: ReplaySource) -> None:
     assert tuner.config == GcylonConfig.low_memory()
     assert (tuner.form.chunk.value, tuner.form.rows.value, tuner.form.limit.value) == ("4 MiB", 256, 0)
     assert not tuner.form.fraction.disabled
-    assert "gpu_memory_fraction=0.5" in tuner.planner.code.value
+    assert "gpu_memory_fraction=0.6" in tuner.planner.code.value
     tuner.form.rows.value = 300
     assert tuner.form.preset.value == "custom"
     tuner.reset.click()

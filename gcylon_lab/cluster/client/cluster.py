@@ -214,6 +214,28 @@ class Cluster(Readers, NamesInstead):
 
         return pd.DataFrame([reply.value for reply in self._session.call(Request("memory_info"))])
 
+    def pools(self) -> pd.DataFrame:
+        """What the ranks keep of memory to use it again, a row a rank and pool; columns as of `Context.pools`.
+
+        Examples
+        --------
+        >>> lab.pools()[["rank", "pool", "held_bytes", "used_bytes", "hit_rate"]]  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        return pd.DataFrame([row for reply in self._session.call(Request("pools")) for row in reply.value])
+
+    def trim(self) -> pd.DataFrame:
+        """Give what the ranks keep of memory and do not use back to the system; a row a rank, as of `Context.trim`.
+
+        Examples
+        --------
+        >>> lab.trim()[["rank", "kept_bytes", "pinned_bytes", "resident_bytes"]]  # doctest: +SKIP
+        """
+        import pandas as pd
+
+        return pd.DataFrame([reply.value for reply in self._session.call(Request("trim"))])
+
     def run(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> list[T]:
         """Call a function on every rank; return what the ranks return, in rank order.
 

@@ -251,6 +251,16 @@ def _memory_info(call: Call) -> dict[str, Any]:
     return found
 
 
+def _pools(call: Call) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = call.engine.context.pools()
+    return found
+
+
+def _trim(call: Call) -> dict[str, int]:
+    freed: dict[str, int] = call.engine.context.trim()
+    return freed
+
+
 def _unstage(call: Call) -> None:
     """Collective: all ranks call it. The table is the same afterwards: where it lies is told with the reply."""
     _verb(call)
@@ -272,6 +282,8 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "first_rows": _first_rows,
     "memory": _memory,
     "memory_info": _memory_info,
+    "pools": _pools,
+    "trim": _trim,
     "nothing": _nothing,
     "unstage": _unstage,
     "from_local": _from_local,

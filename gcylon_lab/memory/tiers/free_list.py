@@ -21,6 +21,11 @@ class Extents:
         self._sorted: list[tuple[int, int]] = []
         self.held_bytes = 0
 
+    @property
+    def largest_free(self) -> int:
+        """Length of the largest free piece."""
+        return self._sorted[-1][0] if self._sorted else 0
+
     def add_step(self, start: int, size: int) -> None:
         """Add a step, free."""
         self._steps[start] = size

@@ -178,7 +178,7 @@ class PinnedPool:
         self._refused = False
         self._warned = False
         self._used = self._pageable_used = 0
-        self._hits = self._misses = self._pageable_count = 0
+        self._hits = self._misses = self._pageable_count = self._growths = self._drops = 0
 
     @property
     def cap_bytes(self) -> int:
@@ -213,6 +213,23 @@ class PinnedPool:
     def misses(self) -> int:
         """Buffers that were not: the pool grew, or could not."""
         return self._misses
+
+    @property
+    def largest_free_bytes(self) -> int:
+        """The largest piece that can be lent without growing."""
+        with self._lock:
+            self._collect()
+            return self._free.largest_free
+
+    @property
+    def growths(self) -> int:
+        """How often memory was page-locked, ahead of need too."""
+        return self._growths
+
+    @property
+    def drops(self) -> int:
+        """How often page-locked memory was given back to the system."""
+        return self._drops
 
     @property
     def pageable_count(self) -> int:
@@ -279,10 +296,23 @@ class PinnedPool:
         with self._growing, self._lock:
             self._cap, self._refused = cap_bytes, False
             self._collect()
-            for start in () if keep_idle else self._free.idle_steps():
-                if self.held_bytes > cap_bytes:
-                    self._free.remove_step(start)
-                    self._memory.free(start)
+            if not keep_idle:
+                self._drop_idle(cap_bytes)
+
+    def trim(self) -> int:
+        """Give back all steps of which nothing is lent; returns their bytes."""
+        with self._growing, self._lock:
+            self._collect()
+            return self._drop_idle(0)
+
+    def _drop_idle(self, left_bytes: int) -> int:
+        before = self.held_bytes
+        for start in self._free.idle_steps():
+            if self.held_bytes > left_bytes:
+                self._free.remove_step(start)
+                self._memory.free(start)
+                self._drops += 1
+        return before - self.held_bytes
 
     def close(self) -> None:
         """Give back all memory that is not lent; what is lent stays until the process ends."""
@@ -343,6 +373,7 @@ class PinnedPool:
             return False
         with self._lock:
             self._free.add_step(pointer, nbytes)
+            self._growths += 1
         return True
 
     def _take_pageable(self, nbytes: int) -> PinnedBuffer:

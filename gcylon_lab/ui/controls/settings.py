@@ -15,6 +15,7 @@ from .limit_slider import AUTO, format_size, limit_options
 PRESETS: dict[str, Callable[[], GcylonConfig]] = {
     "default": GcylonConfig.default,
     "low memory": GcylonConfig.low_memory,
+    "high throughput": GcylonConfig.high_throughput,
 }
 # What belongs to the machine, which a preset leaves as it is.
 KEPT = ("spill_dir", "host_memory_limit")

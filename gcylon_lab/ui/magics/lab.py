@@ -54,7 +54,7 @@ class LabMagics(Magics):
             %lab status                        what every rank is doing now
             %lab config                        the settings
             %lab config chunk_size_bytes=4MiB allow_disk_spill=false
-            %lab config default                all of them as they are by default (or: low_memory)
+            %lab config default                all as they are by default (or: low_memory, high_throughput)
             %lab restart                       new engines; tables and handles are gone, settings stay
             %lab down                          end the engines
 

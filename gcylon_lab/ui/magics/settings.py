@@ -14,7 +14,7 @@ from ...units import format_bytes
 from ..controls.limit_slider import format_size
 from .shown import Shown, table
 
-PRESETS = ("default", "low_memory")
+PRESETS = ("default", "low_memory", "high_throughput")
 FIELDS = {field.name: str(field.type) for field in fields(GcylonConfig)}
 FLAGS = {"true": True, "false": False, "1": True, "0": False, "yes": True, "no": False, "on": True, "off": False}
 _SIZES = ("gpu_memory_limit", "chunk_size_bytes", "host_memory_limit")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,20 @@ class _Pool(threading.local):
         self.buffers: list[npt.NDArray[np.uint8]] = []
         self.nbytes = 0
         self.next = 0  # the buffer that is looked at first
+        self.hits = self.misses = self.drops = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchState:
+    """What a thread has kept: bytes in all, in arrays that are referred to, and of the largest unused buffer; how often
+    one was there, and was not, and how often one made room for another."""
+
+    held_bytes: int
+    used_bytes: int
+    largest_free_bytes: int
+    hits: int
+    misses: int
+    drops: int
 
 
 _pool = _Pool()
@@ -48,7 +63,9 @@ def scratch(rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     if not _LEAST <= needed <= _LARGEST:
         return np.empty(rows, dtype)
     buffer = _unused(needed)
+    _pool.hits += buffer is not None
     if buffer is None:
+        _pool.misses += 1
         buffer = np.empty(-(-needed // _PAGE) * _PAGE, np.uint8)
         _keep(buffer)
     return buffer[:needed].view(dtype)
@@ -71,8 +88,28 @@ def _keep(buffer: npt.NDArray[np.uint8]) -> None:
     while _pool.nbytes + buffer.nbytes > KEPT_BYTES and place < min(_LOOKS, len(buffers)):
         if _references(buffers, place) == _UNUSED:
             _pool.nbytes -= buffers.pop(place).nbytes
+            _pool.drops += 1
         else:
             place += 1
     if _pool.nbytes + buffer.nbytes <= KEPT_BYTES:
         buffers.append(buffer)
         _pool.nbytes += buffer.nbytes
+
+
+def scratch_state() -> ScratchState:
+    """What this thread has kept."""
+    buffers = _pool.buffers
+    free = [buffers[place].nbytes for place in range(len(buffers)) if _references(buffers, place) == _UNUSED]
+    used = _pool.nbytes - sum(free)
+    return ScratchState(_pool.nbytes, used, max(free, default=0), _pool.hits, _pool.misses, _pool.drops)
+
+
+def trim_scratch() -> int:
+    """Give up what this thread has kept and nothing refers to; returns its bytes."""
+    buffers, before = _pool.buffers, _pool.nbytes
+    for place in reversed(range(len(buffers))):
+        if _references(buffers, place) == _UNUSED:
+            _pool.nbytes -= buffers.pop(place).nbytes
+            _pool.drops += 1
+    _pool.next = 0
+    return before - _pool.nbytes
