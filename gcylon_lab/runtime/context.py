@@ -158,9 +158,9 @@ class Context:
         -------
         list of dict
             rank, pool ("scratch": arrays of the calling thread's own work; on GPU engines "pinned", the page-locked
-            tier, and "device", the slab of the GPU), held_bytes, used_bytes, largest_free_bytes, fragmentation (the part of
-            what is free that is not in the largest free piece), hits and misses (requests that were there already, and
-            not), hit_rate, growths, drops (what was given back). None where a pool does not tell.
+            tier, and "device", the slab of the GPU), held_bytes, used_bytes, largest_free_bytes, fragmentation (the
+            part of what is free that is not in the largest free piece), hits and misses (requests that were there
+            already, and not), hit_rate, growths, drops (what was given back). None where a pool does not tell.
 
         Examples
         --------
