@@ -33,7 +33,9 @@ class AllocationLog:
     def __init__(self, path: str) -> None:
         # One call a line: a claim may be given back by the collector while another one is written down.
         self.path = path
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
+        )
         os.write(self._fd, (",".join(COLUMNS) + "\n").encode())
 
     def write(self, action: str, nbytes: int, what: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,20 @@ def host_array(budget: MemoryBudget, shape: Sequence[int], dtype: np.dtype[Any],
         If it does not fit.
     """
     claim = budget.reserve(array_bytes(shape, dtype), what)
-    made = np.empty(shape, dtype)
+    with _given_back(claim):
+        made = np.empty(shape, dtype)
     weakref.finalize(made, claim.release).atexit = False  # views refer to the array that they are of
     return made
+
+
+@contextmanager
+def _given_back(claim: Reservation) -> Iterator[None]:
+    """A claim on what cannot be allocated ends at once, whoever keeps the error."""
+    try:
+        yield
+    except BaseException:
+        claim.release()
+        raise
 
 
 class _Claimed:
@@ -53,8 +65,8 @@ def device_array(budget: MemoryBudget, shape: Sequence[int], dtype: np.dtype[Any
 
     nbytes = array_bytes(shape, dtype)
     claim = budget.reserve(nbytes, what)
-    with memory_errors(budget, what, nbytes):
-        memory = cupy.cuda.alloc(nbytes)
+    with _given_back(claim), memory_errors(budget, what, nbytes):
+        memory = cupy.cuda.alloc(max(nbytes, 1))
     owner = _Claimed(memory, claim)
-    pointer = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(memory.ptr, nbytes, owner), 0)
+    pointer = cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(memory.ptr, max(nbytes, 1), owner), 0)
     return cupy.ndarray(shape, dtype, pointer)

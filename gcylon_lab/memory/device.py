@@ -198,7 +198,8 @@ class Device:
         self._pool: Any = _make_pool(limit_bytes)
         checked = _checked(self._pool, checks) if checks != NO_CHECKS else self._pool
         self._log: Any = rmm.mr.LoggingResourceAdaptor(checked, log_file_name=log_file) if log_file else None
-        self._limiter: Any = rmm.mr.LimitingResourceAdaptor(self._log or checked, limit_bytes // _ALIGN * _ALIGN)
+        logged = checked if self._log is None else self._log
+        self._limiter: Any = rmm.mr.LimitingResourceAdaptor(logged, limit_bytes // _ALIGN * _ALIGN)
         self._statistics: Any = rmm.mr.StatisticsResourceAdaptor(self._limiter)
         self.slab = _find_slab(self._pool)
         self._before: Any = rmm.mr.get_current_device_resource()

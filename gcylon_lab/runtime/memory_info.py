@@ -14,9 +14,12 @@ from .devices import Equipment
 def memory_info(equipment: Equipment, limit_bytes: int) -> dict[str, Any]:
     """As `Context.memory_info`; ``limit_bytes`` is the budget's of operations without a config of their own."""
     budget, device, transport = equipment.budget, equipment.device, equipment.transport
+    free: int | None
+    total: int | None
+    outside: int | None
     if device is None:
         free, total = available_bytes(), total_bytes()
-        outside: int | None = max(0, read_rss_bytes() - budget.allocated_bytes)
+        outside = max(0, read_rss_bytes() - budget.allocated_bytes)
     else:
         free, total, outside = _gpu(device.slab.nbytes)
     return {

@@ -207,3 +207,10 @@ def test_what_does_not_fit_is_said_before(files: str) -> None:
     assert not Lab(2, 400_000, used=150_000).plan_read_parquet(files, columns).fits
     some = Lab(2, limit).plan_read_parquet(files, columns, filters=gl.col("v") < 0.5)
     assert some.num_rows == 7500 and "9 of 12 row groups skipped" in repr(some)
+
+
+def test_times_that_nanoseconds_do_not_hold_are_as_wide(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"t": np.array(["3000-01-01"] * 100, "datetime64[us]")})
+    pq.write_table(pa.Table.from_pandas(frame), tmp_path / "far.parquet", use_deprecated_int96_timestamps=True)
+    said = Lab(2, MIB).plan_read_parquet(str(tmp_path / "far.parquet"))
+    assert (said.num_rows, said.total_bytes) == (100, 800)

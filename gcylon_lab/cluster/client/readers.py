@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...config import GcylonConfig
+from ...errors import ReadError
 from ..handles.forwarding import absolute
 from ..messages import Request
 
@@ -102,7 +104,15 @@ class Readers:
             absolute(paths), session.launcher.n, columns=names, condition=condition, storage=storage
         )
         some = next((share for share in shares if share.pieces), shares[0])
-        first = next(iter(io.read_parquet_chunks(some, columns=wanted, max_rows=_FIRST_ROWS)))
+        if some.pieces:  # the first of its first file are enough
+            some = replace(some, pieces=some.pieces[:1])
+        try:
+            first = next(iter(io.read_parquet_chunks(some, columns=wanted, max_rows=_FIRST_ROWS)))
+        except ReadError as error:
+            if "read_as" not in error.numbers:
+                raise
+            again = replace(some, int96_unit=error.numbers["read_as"])  # times that ns do not hold, as wide
+            first = next(iter(io.read_parquet_chunks(again, columns=wanted, max_rows=_FIRST_ROWS)))
         chosen = config or session.config
         limits = [chosen.limit_bytes(one["ceiling_bytes"], one["free_at_start_bytes"]) for one in session.memory]
         on_gpus = session.ranks[0].device != "cpu"
