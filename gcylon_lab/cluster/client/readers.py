@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .appender import DistAppender
     from .session import Session
 
-_FIRST_ROWS = 10_000  # whose width is taken for that of all
+_FIRST_ROWS = 4096  # of a row group, whose width is taken for that of others
 
 
 class Readers:
@@ -69,7 +69,8 @@ class Readers:
     ) -> ReadEstimate:
         """Say how large the table that `read_parquet` would make is on each rank, and whether that fits.
 
-        The notebook reads the footers of the files, and their first rows for the width of a row. No rank is asked.
+        The notebook reads the footers of the files, and some rows for their width: the first ones of the first row
+        group, of one in the middle, and of the last one. No rank is asked.
 
         Parameters
         ----------
@@ -103,20 +104,20 @@ class Readers:
         shares = io.plan_parquet(
             absolute(paths), session.launcher.n, columns=names, condition=condition, storage=storage
         )
-        some = next((share for share in shares if share.pieces), shares[0])
-        if some.pieces:  # the first of its first file are enough
-            some = replace(some, pieces=some.pieces[:1])
+        pieces = [piece for share in shares for piece in share.pieces]
+        places = sorted({0, len(pieces) // 2, len(pieces) - 1}) if pieces else []
+        some = [replace(shares[0], pieces=(pieces[place],)) for place in places] or shares[:1]
         try:
-            first = next(iter(io.read_parquet_chunks(some, columns=wanted, max_rows=_FIRST_ROWS)))
+            looked = [_first_rows(one, wanted) for one in some]
         except ReadError as error:
             if "read_as" not in error.numbers:
                 raise
-            again = replace(some, int96_unit=error.numbers["read_as"])  # times that ns do not hold, as wide
-            first = next(iter(io.read_parquet_chunks(again, columns=wanted, max_rows=_FIRST_ROWS)))
+            unit = error.numbers["read_as"]  # for times that ns do not hold, which are as wide
+            looked = [_first_rows(replace(one, int96_unit=unit), wanted) for one in some]
         chosen = config or session.config
         limits = [chosen.limit_bytes(one["ceiling_bytes"], one["free_at_start_bytes"]) for one in session.memory]
         on_gpus = session.ranks[0].device != "cpu"
-        return estimate_read(shares, first, session.memory, limits, may_stage=chosen.may_stage(pinned_tier=on_gpus))
+        return estimate_read(shares, looked, session.memory, limits, may_stage=chosen.may_stage(pinned_tier=on_gpus))
 
     def read_csv(
         self,
@@ -380,3 +381,9 @@ class Readers:
 
         request = Request(action, args=args, kwargs=kwargs)
         return self._session.make(request, partial(DistTable, self._session))
+
+
+def _first_rows(plan: Any, columns: Sequence[str] | None) -> Any:
+    from ...formats import io
+
+    return next(iter(io.read_parquet_chunks(plan, columns=columns, max_rows=_FIRST_ROWS)))

@@ -1,4 +1,4 @@
-"""What reading files will take, before it is done: rows from their footers, bytes of a row from the first ones."""
+"""What reading files will take, before it is done: rows from their footers, bytes of a row from some rows."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class ReadEstimate:
     Attributes
     ----------
     schema : Schema
-        Columns and dtypes, as the first rows have them.
+        Columns and dtypes.
     rows, nbytes : tuple of int
-        Of each rank: rows as the footers say (the most there can be, with filters), as wide as the first rows are.
+        Of each rank: rows as the footers say (the most there can be, with filters), as wide as some are.
     free_bytes, limits : tuple of int
         Of each rank's budget: what is free now, and all of it.
     may_stage : bool
@@ -80,7 +80,12 @@ class ReadEstimate:
 
 
 def estimate_read(
-    shares: Sequence[Any], first: Any, memory: Sequence[dict[str, int]], limits: Sequence[int], *, may_stage: bool
+    shares: Sequence[Any],
+    looked: Sequence[Any],
+    memory: Sequence[dict[str, int]],
+    limits: Sequence[int],
+    *,
+    may_stage: bool,
 ) -> ReadEstimate:
     """Estimate a table from what each rank would read.
 
@@ -88,18 +93,19 @@ def estimate_read(
     ----------
     shares : sequence
         Plans of the ranks, whose pieces are rows.
-    first : Columns
-        The first rows, as they are read.
+    looked : sequence of Columns
+        Some rows, as they are read.
     memory : sequence of dict
         ``used_bytes`` of each rank.
     limits : sequence of int
     may_stage : bool
     """
     rows = tuple(sum(piece.stop - piece.start for piece in share.pieces) for share in shares)
-    width = first.nbytes / first.rows if first.rows else first.schema.row_bytes
+    seen, schema = sum(data.rows for data in looked), looked[0].schema
+    width = sum(data.nbytes for data in looked) / seen if seen else schema.row_bytes
     notes = list(shares[0].notes)
-    if first.schema.variable and first.rows:
-        notes.append(f"texts and other variable columns counted as in the first {format_count(first.rows)} rows")
+    if schema.variable and seen:
+        notes.append(f"texts and other variable columns are counted as wide as in {format_count(seen)} rows of them")
     free = tuple(max(0, limit - one["used_bytes"]) for limit, one in zip(limits, memory, strict=True))
     nbytes = tuple(int(n * width) for n in rows)
-    return ReadEstimate(first.schema, rows, nbytes, free, tuple(limits), may_stage, tuple(notes))
+    return ReadEstimate(schema, rows, nbytes, free, tuple(limits), may_stage, tuple(notes))
