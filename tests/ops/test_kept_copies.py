@@ -16,8 +16,8 @@ from worlds import World
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import SpillError
+from gcylon_lab.memory.tiers import disk_tier
 from gcylon_lab.memory.tiers.disk_tier import SpillStore
-from gcylon_lab.memory.tiers.free_space import FreeSpace
 from gcylon_lab.runtime.context import current
 
 TIGHT = GcylonConfig(gpu_memory_limit=40_000, min_chunk_rows=1)
@@ -117,7 +117,7 @@ def test_a_disk_that_is_full_for_one_rank_is_made_free_by_all() -> None:
 
 def test_copies_are_kept_where_the_disk_has_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, free = SpillStore(str(tmp_path)), [4096]
-    monkeypatch.setattr(store, "room", lambda: FreeSpace(0, free[0], free[0], ""))
+    monkeypatch.setattr(disk_tier, "free_bytes", lambda folder: free[0])
     region = store.new_file().append([memoryview(bytes(1024))])
     kept = store.kept.keep([region])
     assert kept is not None and kept.tiers == {"disk": 1024} and store.kept.nbytes("disk") == 1024

@@ -17,7 +17,7 @@ from ...errors import SpillError
 from ...units import format_bytes
 from ..debug_checks import NO_CHECKS, Checks, purpose
 from .byte_ranges import ranges_of
-from .free_space import FreeSpace, disk_room
+from .free_space import FreeSpace, disk_room, free_bytes
 from .kept_copies import KeptCopies
 
 _ALIGN = 64
@@ -226,7 +226,7 @@ class SpillStore:
     def __init__(self, folder: str = "", checks: Checks = NO_CHECKS) -> None:
         self.set_folder(folder)
         self.checks = checks
-        self.kept = KeptCopies(lambda: self.room().disk_bytes)
+        self.kept = KeptCopies(lambda: free_bytes(self.folder))
         self._lock = threading.RLock()
         self._used = 0
         self._written = 0

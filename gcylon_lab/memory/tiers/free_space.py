@@ -58,6 +58,15 @@ def disk_room(folder: str) -> FreeSpace:
     return FreeSpace(0, free, min(most, UNKNOWN), str(device))
 
 
+def free_bytes(folder: str) -> int:
+    """What the disk of a folder says that it can take; 0 where it cannot be asked."""
+    try:
+        stat = os.statvfs(folder)
+    except OSError:
+        return 0
+    return stat.f_bavail * stat.f_frsize
+
+
 def file_system(folder: Path) -> str:
     """The name of the kind of file system that a folder is in."""
     best, kind = "", "unknown file system"
