@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 _HOMES = {
+    ".bench.benchmark": ("Benchmark",),
     ".cluster.client.cluster": ("Cluster",),
     ".cluster.handles.handle": ("DistTable",),
     ".config": ("GcylonConfig",),
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .api.table import Table
     from .api.verbs.sets import concat
     from .backends.protocol.expressions import col, lit
+    from .bench.benchmark import Benchmark
     from .cluster.client.cluster import Cluster
     from .cluster.handles.handle import DistTable
     from .config import GcylonConfig
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from .ui import ClusterCard, Dashboard, Panel, Tuner, compare, html_report
 
 __all__ = [
+    "Benchmark",
     "Cluster",
     "ClusterCard",
     "Dashboard",
