@@ -78,7 +78,7 @@ def _new(
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
     parser.add_argument("--json", metavar="FILE", help="also write the figures and the machine here")
     if timed:
-        means = "a file of --json: say what is faster or slower than there; the exit status is 1 where something is slower"
+        means = "a file of --json: say what is faster or slower than it; the exit status is 1 where something is"
         parser.add_argument("--baseline", metavar="FILE", help=means)
         means = "a change of the median by no more than this share is none (default: 0.1)"
         parser.add_argument("--threshold", type=float, default=0.1, help=means)

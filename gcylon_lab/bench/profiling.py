@@ -19,8 +19,9 @@ def run(case: ShuffleCase) -> dict[str, Any]:
     Returns
     -------
     dict
-        Plain values; ``series`` has the CPU times of the operation and of its recording, and ``share`` is (events x measured cost of one + sampler's CPU time) over the CPU time of the
-        operations, of the rank where it is largest; ``median_share`` of the median repetition.
+        Plain values; ``series`` has the CPU times of the operation and of its recording, and ``share`` is (events x
+        measured cost of one + sampler's CPU time) over the CPU time of the operations, of the rank where it is largest;
+        ``median_share`` of the median repetition.
     """
     shares, rows = [], []
     with mpi_contender("ours", "gcylon_lab.bench.verbs.shuffle_ours", case.ranks, str(case.rows)) as contender:

@@ -11,7 +11,8 @@ from ...profiling.report import format_table
 
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "µ": r"\ensuremath{\mu}",
-    "±": r"\ensuremath{\pm}", "²": r"\ensuremath{^2}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "±": r"\ensuremath{\pm}", "²": r"\ensuremath{^2}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }  # fmt: skip
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
 
@@ -60,8 +61,8 @@ def as_html(table: Cells) -> str:
     body = "".join(row(cells, "td") for cells in table.rows)
     notes = "".join(f'<div style="opacity:0.75">{escape(note)}</div>' for note in table.notes)
     return (
-        f'<div style="{CARD_STYLE}"><div><b>{escape(table.title)}</b></div><table><thead>{row(table.head, "th")}</thead>'
-        f"<tbody>{body}</tbody></table>{notes}</div>"
+        f'<div style="{CARD_STYLE}"><div><b>{escape(table.title)}</b></div>'
+        f"<table><thead>{row(table.head, 'th')}</thead><tbody>{body}</tbody></table>{notes}</div>"
     )
 
 
