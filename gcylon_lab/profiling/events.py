@@ -275,6 +275,13 @@ class Recorder:
         Events kept; older ones are dropped and counted.
     operations : int, optional
         Operations kept.
+
+    Attributes
+    ----------
+    spans : bool
+        Whether spans and marks are recorded; operations are in any case.
+    rank : int
+        Whose it is.
     """
 
     def __init__(self, capacity: int = 65536, operations: int = 1000) -> None:
@@ -284,6 +291,8 @@ class Recorder:
             )
         self.capacity = capacity
         self.clock_offset_ns = 0
+        self.spans = True
+        self.rank = 0
         self.operations: deque[OperationRecord] = deque(maxlen=operations)
         self.active: OperationRecord | None = None
         self._ring: deque[Numbered] = deque(maxlen=capacity)

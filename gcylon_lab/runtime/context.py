@@ -21,7 +21,7 @@ from ..errors import ArgumentError, CommError, ConfigError, GcylonError
 from ..memory.tiers.bandwidth import CopyRates, pinned_rates
 from ..profiling import Recorder, Sampler, set_recorder
 from ..profiling.clock import estimate_offset_ns
-from ..profiling.sampler import Sample, read_rss_bytes
+from ..profiling.sampler import DEFAULT_HZ, Sample, checked_hz, read_rss_bytes
 from ..profiling.snapshot import RankSnapshot, take_snapshot
 from .devices import bind_gpu, equip, gpu_probe
 
@@ -75,6 +75,7 @@ class Context:
         config = GcylonConfig(**read_settings(os.environ)) if config is None else config
         self.rank, self.size, self.host = transport.rank, transport.size, transport.host
         self.recorder = Recorder()
+        self.recorder.rank = self.rank
         self.equipment = made = equip(transport, config, engine, recorder=self.recorder)
         hosts = made.around.hosts
         self.local_size = hosts.count(self.host)
@@ -87,7 +88,7 @@ class Context:
         pinned = pinned_rates(made.pool) if made.pool is not None and config.use_pinned_memory else {}
         self._copy_rates = CopyRates({"pinned": pinned})
         self.tables: weakref.WeakSet[Releasable] = weakref.WeakSet()
-        self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0, gpu=gpu_probe(made))
+        self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or DEFAULT_HZ, gpu=gpu_probe(made))
         offset = self._measure_clock()
         # Ranks of one host read one clock: what is measured between them is only the meeting's delay.
         self.recorder.clock_offset_ns = 0 if hosts[self.rank] == hosts[0] else offset
@@ -119,6 +120,32 @@ class Context:
             )
         self.workspace.limit_for(config)
         self.workspace.config = config
+
+    @property
+    def profile_hz(self) -> float:
+        """Samples a second of the profiler; 0 where it is off, or was begun without a sampler."""
+        return self.sampler.hz if self.sampler.running else 0.0
+
+    def set_profile(self, profile: bool | float) -> None:
+        """Record spans, marks and memory from now on, or not; operations are recorded in any case.
+
+        Parameters
+        ----------
+        profile : bool or float
+            A number is the rate of the memory sampler, in samples a second.
+
+        Raises
+        ------
+        ArgumentError
+            If the rate is out of range.
+        """
+        hz = checked_hz(profile)
+        self.recorder.spans = hz > 0
+        if hz != self.profile_hz:
+            self.sampler.stop()
+            self.sampler.hz = hz or self.sampler.hz
+            if hz:
+                self.sampler.start()
 
     def snapshot(self, since_ns: int = 0) -> RankSnapshot:
         """Return what was recorded on this rank since a time, as plain values; see `take_snapshot`."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...config import GcylonConfig, read_settings, warn_of_unread
 from ...errors import ArgumentError, ConfigError
+from ...profiling import by_span
+from ...profiling.sampler import checked_hz
 from ...runtime.registry import clusters
 from ..channel.progress import ProgressCallback, in_kernel
 from ..channel.stall_detector import find_stalled
@@ -40,7 +42,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # What needs no turn of its own, or cannot wait for one.
-_NOT_LATER = ("status", "snapshots", "on_progress", "interrupt", "revoke", "recover", "restart", "detach", "close")
+_NOT_LATER = (
+    "status", "snapshots", "by_span", "on_progress", "interrupt", "revoke", "recover", "restart", "detach", "close",
+)  # fmt: skip
 
 
 @with_async(but=_NOT_LATER)
@@ -78,6 +82,8 @@ class Cluster(Readers, NamesInstead):
         use this host: it has an account that can log in, or a process, of another user numbered from 1000 on. Root is
         trusted. Measured on 2 cores, 2 ranks, in CPU time of all processes: a start takes 10.7 instead of 10.3 s
         encrypted, and `from_pandas` of 32 MB 0.30 instead of 0.11 s.
+    profile : bool or float, default True
+        Whether ranks record spans and sample their memory; a number is the rate, in samples a second. See `profile`.
 
     Raises
     ------
@@ -98,10 +104,12 @@ class Cluster(Readers, NamesInstead):
         env: dict[str, str] | None = None,
         progress: bool = True,
         security: str = "auto",
+        profile: bool | float = True,
     ) -> None:
         n = _default_ranks() if n is None else n
         _check_arguments(n, config, grace_s)
         check_name(name)
+        hz = checked_hz(profile)
         code = prelude.read_text() if isinstance(prelude, Path) else prelude or ""
         environ = os.environ | (env or {})
         warn_of_unread(environ)
@@ -117,7 +125,7 @@ class Cluster(Readers, NamesInstead):
         )
         if name in clusters:
             clusters[name]._give_way()
-        self._session = Session(launcher, name, code, progress=progress)
+        self._session = Session(launcher, name, code, progress=progress, profile_hz=hz)
         self._session.start()
         clusters[name] = self
 
@@ -260,6 +268,30 @@ class Cluster(Readers, NamesInstead):
                 advice="Set for example lab.config.with_values(...).",
             )
         self._session.set_config(config)
+
+    @property
+    def profile(self) -> bool | float:
+        """Whether ranks record spans and sample their memory: samples a second, or False.
+
+        Set it to True, False or a rate; it never waits for a running operation, and holds after a `restart`. Operations
+        are recorded in any case, without phases where it is off, and live figures of memory then stand still.
+        """
+        return self._session.profile_hz or False
+
+    @profile.setter
+    def profile(self, profile: bool | float) -> None:
+        self._session.set_profile(checked_hz(profile))
+
+    def by_span(self) -> pd.DataFrame:
+        """How often spans ran on the ranks and how long they took, by name, category and rank; those of your own too.
+
+        Returns
+        -------
+        pandas.DataFrame
+            count, and in seconds total_s, mean_s, p50_s, p95_s, max_s: of whole spans, with those inside them. Of the
+            latest spans that are kept, 20,000 a rank; ``attrs["dropped_events"]`` counts what ranks dropped.
+        """
+        return by_span(self.snapshots())
 
     def status(self) -> list[dict[str, Any]]:
         """What every rank is doing now, also while it works.

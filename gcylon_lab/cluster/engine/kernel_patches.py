@@ -203,4 +203,5 @@ def _answer(engine: Hooked, content: dict[str, Any], watcher: SignalThread) -> d
         watcher.settle()
     if content["ask"] == "config":
         engine.context.set_config(GcylonConfig(**content["config"]))
+        engine.context.set_profile(content["profile_hz"] or False)
     return engine.state()
