@@ -176,6 +176,7 @@ class OperationRecord:
     staging_copy_ns: int = 0
     staging_wait_ns: int = 0
     error: str = ""
+    error_context: str = ""
     phases: dict[str, int] = field(default_factory=dict)
     phase_bytes: dict[str, int] = field(default_factory=dict)
     sent_to: Int64s | None = None

@@ -19,7 +19,7 @@ from time import perf_counter_ns
 from types import TracebackType
 from typing import Any, Literal, TypeVar
 
-from gcylon_lab.errors import ArgumentError
+from gcylon_lab.errors import ArgumentError, note_left
 
 from .events import _CATEGORIES, NO_OPERATION, OperationRecord, Recorder, unknown_category
 from .ranges import Ranges, open_domain
@@ -77,6 +77,8 @@ class Span:
         if parent is not None:
             parent._inner_ns += own_ns
         name = self.name
+        if error is not None:
+            note_left(error, phase=name)
         nbytes = self.bytes
         recorder = self._recorder
         record = recorder.active
