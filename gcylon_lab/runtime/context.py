@@ -24,6 +24,7 @@ from ..profiling.clock import estimate_offset_ns
 from ..profiling.sampler import DEFAULT_HZ, Sample, checked_hz, read_rss_bytes
 from ..profiling.snapshot import RankSnapshot, take_snapshot
 from .devices import bind_gpu, equip, gpu_probe
+from .posts import Messages, PostRing, read_messages
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -76,6 +77,7 @@ class Context:
         self.rank, self.size, self.host = transport.rank, transport.size, transport.host
         self.recorder = Recorder()
         self.recorder.rank = self.rank
+        self.posts = PostRing(self.rank)
         self.equipment = made = equip(transport, config, engine, recorder=self.recorder)
         hosts = made.around.hosts
         self.local_size = hosts.count(self.host)
@@ -146,6 +148,38 @@ class Context:
             self.sampler.hz = hz or self.sampler.hz
             if hz:
                 self.sampler.start()
+
+    def post(self, topic: str, value: Any) -> None:
+        """Post a message from this rank, for `Cluster.messages` in the notebook and `messages` here; from any thread.
+
+        Nothing is sent before somebody looks, and nobody is waited for. The latest 1,024 of a rank are kept.
+
+        Parameters
+        ----------
+        topic : str
+            At most 100 characters.
+        value : JSON value
+            Dicts, lists, text, numbers, True, False, None; at most 8 KiB as JSON.
+
+        Raises
+        ------
+        ArgumentError
+            If the value is none of these, or too large.
+
+        Examples
+        --------
+        >>> import gcylon_lab as gl
+        >>> context = gl.current()
+        >>> for step in range(3):
+        ...     context.post("loss", {"step": step, "loss": 1 / (step + 1)})
+        >>> [message.value["step"] for message in context.messages("loss")]
+        [0, 1, 2]
+        """
+        self.posts.post(topic, value)
+
+    def messages(self, topic: str | None = None) -> Messages:
+        """Return what this rank has posted under a topic, or under all; see `post`."""
+        return read_messages([self.posts.as_dict(topic)])
 
     def snapshot(self, since_ns: int = 0) -> RankSnapshot:
         """Return what was recorded on this rank since a time, as plain values; see `take_snapshot`."""

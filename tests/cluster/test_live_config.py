@@ -12,7 +12,7 @@ import pytest
 
 import gcylon_lab as gl
 from gcylon_lab.cluster.client import session
-from gcylon_lab.errors import ArgumentError, ConfigError, RankStopped
+from gcylon_lab.errors import ArgumentError, ConfigError, RankStopped, Revoked
 
 pytestmark = pytest.mark.mpi
 
@@ -112,3 +112,27 @@ def test_a_config_that_is_interrupted_holds_on_no_rank(lab: gl.Cluster) -> None:
         os.kill(lab.ranks[1].pid, signal.SIGCONT)
     assert lab.config == before
     assert lab.run(lambda: gl.current().config.min_chunk_rows) == [before.min_chunk_rows] * 2
+
+
+def test_messages_are_read_while_the_cell_that_posts_them_runs(lab: gl.Cluster) -> None:
+    code = """
+import time
+import gcylon_lab as gl
+for step in range(3):
+    gl.current().post("step", {"step": step, "rank": gl.current().rank})
+while time.monotonic() < END:
+    time.sleep(0.01)
+""".replace("END", str(time.monotonic() + 20))
+    sent = lab.view.execute(code, block=False)
+    deadline = time.monotonic() + 10
+    while len(lab.messages("step")) < 6 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    messages = lab.messages("step")
+    assert [row["state"] for row in lab.status()] == ["busy", "busy"] and not sent.ready()
+    by_rank = [[one.value for one in messages if one.rank == rank] for rank in range(2)]
+    assert by_rank == [[{"step": step, "rank": rank} for step in range(3)] for rank in range(2)]
+    assert messages.dropped == {0: 0, 1: 0} and not messages.silent and len(lab.messages("other")) == 0
+    lab.interrupt()
+    with pytest.raises(Revoked, match="the cell stopped"):
+        sent.get()
+    assert len(lab.messages("step")) == 6

@@ -14,6 +14,7 @@ from ...config import GcylonConfig, read_settings, warn_of_unread
 from ...errors import ArgumentError, ConfigError
 from ...profiling import by_span
 from ...profiling.sampler import checked_hz
+from ...runtime.posts import Messages, read_messages
 from ...runtime.registry import clusters
 from ..channel.progress import ProgressCallback, in_kernel
 from ..channel.stall_detector import find_stalled
@@ -43,7 +44,8 @@ T = TypeVar("T")
 
 # What needs no turn of its own, or cannot wait for one.
 _NOT_LATER = (
-    "status", "snapshots", "by_span", "on_progress", "interrupt", "revoke", "recover", "restart", "detach", "close",
+    "status", "snapshots", "by_span", "messages", "on_progress", "interrupt", "revoke", "recover", "restart", "detach",
+    "close",
 )  # fmt: skip
 
 
@@ -292,6 +294,25 @@ class Cluster(Readers, NamesInstead):
             latest spans that are kept, 20,000 a rank; ``attrs["dropped_events"]`` counts what ranks dropped.
         """
         return by_span(self.snapshots())
+
+    def messages(self, topic: str | None = None) -> Messages:
+        """What code on the ranks has posted with ``gl.current().post(topic, value)``, also while it runs.
+
+        Parameters
+        ----------
+        topic : str, optional
+            All topics by default.
+
+        Returns
+        -------
+        Messages
+            A sequence of topic, value, rank and at_s in the order of time; ``dropped`` counts older ones that are gone,
+            by rank, ``silent`` has ranks that did not answer, ``to_frame()`` gives a pandas frame.
+        """
+        self._session.check_open()
+        answers = self._session.channel.control.ask({"ask": "messages", "topic": topic})
+        silent = [rank for rank, answer in enumerate(answers) if answer is None]
+        return read_messages([answer for answer in answers if answer is not None], silent)
 
     def status(self) -> list[dict[str, Any]]:
         """What every rank is doing now, also while it works.

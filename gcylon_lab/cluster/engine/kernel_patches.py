@@ -195,6 +195,9 @@ def _answer(engine: Hooked, content: dict[str, Any], watcher: SignalThread) -> d
     if content["ask"] == "snapshot":
         snapshot: dict[str, Any] = engine.context.snapshot(since_ns=content.get("since_ns", 0))
         return snapshot | {"state": engine.state()}
+    if content["ask"] == "messages":
+        messages: dict[str, Any] = engine.context.posts.as_dict(content["topic"])
+        return messages
     if content["ask"] == "revoke":
         engine.interrupted()
     if content["ask"] == "free":
