@@ -33,6 +33,7 @@ from .client_hints import NamesInstead
 from .feed import Feed
 from .readers import Readers
 from .session import Session
+from .telemetry import MetricsExport
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,8 +45,8 @@ T = TypeVar("T")
 
 # What needs no turn of its own, or cannot wait for one.
 _NOT_LATER = (
-    "status", "snapshots", "by_span", "messages", "on_progress", "interrupt", "revoke", "recover", "restart", "detach",
-    "close",
+    "status", "snapshots", "by_span", "messages", "export_metrics", "on_progress", "interrupt", "revoke", "recover",
+    "restart", "detach", "close",
 )  # fmt: skip
 
 
@@ -313,6 +314,56 @@ class Cluster(Readers, NamesInstead):
         answers = self._session.channel.control.ask({"ask": "messages", "topic": topic})
         silent = [rank for rank, answer in enumerate(answers) if answer is None]
         return read_messages([answer for answer in answers if answer is not None], silent)
+
+    def export_metrics(
+        self,
+        endpoint: str | None = None,
+        *,
+        prometheus: int | None = None,
+        prometheus_host: str = "127.0.0.1",
+        every_s: float = 5.0,
+    ) -> MetricsExport:
+        """Send what the ranks record from now on to OpenTelemetry, or serve it to Prometheus, until `close`.
+
+        Needs the extra ``otel``. Each operation is a trace, with a span of each rank, whose resource is the rank.
+        Metrics are the duration of operations (a histogram), their number and input bytes, the throughput of the latest
+        ones, memory by tier, and the budget. Neither has arguments of verbs, values, paths, or texts of errors.
+
+        Parameters
+        ----------
+        endpoint : str, optional
+            Base URL of an OTLP/HTTP receiver, for example "http://localhost:4318". Headers and certificates are read
+            from OpenTelemetry's own ``OTEL_EXPORTER_OTLP_*`` variables.
+        prometheus : int, optional
+            Port of a page for Prometheus to scrape; 0 takes a free one. ``url`` of the result has its address.
+        prometheus_host : str, default "127.0.0.1"
+            Address that the page listens on: other hosts do not reach it. It has no login; whoever reaches another
+            address reads it.
+        every_s : float, default 5
+            Seconds between two messages to the endpoint.
+
+        Returns
+        -------
+        MetricsExport
+            With ``flush()`` and ``close()``.
+
+        Raises
+        ------
+        ArgumentError
+            If neither is given, or one cannot be used.
+        ClusterError
+            If the port is in use.
+        GcylonError
+            If the extra is not installed.
+        """
+        session = self._session
+        session.check_open()
+        export = MetricsExport(
+            session.name, session.feed, lambda: session.generation, endpoint=endpoint, prometheus=prometheus,
+            prometheus_host=prometheus_host, every_s=every_s,
+        )  # fmt: skip
+        session.exports.append(export)
+        return export
 
     def status(self) -> list[dict[str, Any]]:
         """What every rank is doing now, also while it works.

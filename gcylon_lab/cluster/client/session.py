@@ -33,6 +33,7 @@ from ..rpc import ask
 from ..tracebacks import shown_folded
 from .feed import Feed
 from .reattach import wait_until_idle
+from .telemetry import MetricsExport
 
 T = TypeVar("T")
 H = TypeVar("H")
@@ -79,6 +80,7 @@ class Session:
         self._keeper = LeaseHeartbeat(launcher.lease, max(0.5, min(_MAX_KEEP_S, launcher.grace_s / 4)))
         self.waiting = Waiting(lambda: self.channel.control.states(0.5), show=progress)
         self.feed = Feed(lambda: self.channel)
+        self.exports: list[MetricsExport] = []
         self.turns = RequestQueue()
         self._later = Later()
         self._here = threading.local()
@@ -481,6 +483,10 @@ class Session:
         return how
 
     def _leave(self) -> None:
+        exports, self.exports = self.exports, []
+        for export in exports:
+            with contextlib.suppress(Exception):  # what it sends to may be gone
+                export.close()
         self.closed = True
         self._keeper.stop()
         self.feed.close()
