@@ -51,6 +51,7 @@ def fails_on_the_last_rank() -> dict[str, Any]:
     raise AssertionError("it did not fail")
 
 
+@pytest.mark.cpu_alone("kernels of GPU ranks write rows where they belong without this method")
 @pytest.mark.parametrize("world", WORLDS[1:], ids=str)
 def test_an_error_of_one_rank_says_on_all_what_that_rank_did_and_held(world: World) -> None:
     results = world.run(fails_on_the_last_rank)
@@ -75,6 +76,7 @@ def is_refused_by_all() -> dict[str, Any]:
     raise AssertionError("it did not fail")
 
 
+@pytest.mark.cpu_alone("what libcudf takes fills a limit of 1 MB")
 @pytest.mark.parametrize("world", WORLDS[:2], ids=str)
 def test_an_error_of_all_ranks_has_each_ranks_own_context_and_one_text(world: World) -> None:
     results = world.run(is_refused_by_all)
