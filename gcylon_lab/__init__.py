@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ._version import __version__
 
 _HOMES = {
+    ".bench.benchmark": ("Benchmark",),
     ".cluster.client.cluster": ("Cluster",),
     ".cluster.handles.handle": ("DistTable",),
     ".config": ("GcylonConfig",),
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .api.table import Table
     from .api.verbs.sets import concat
     from .backends.protocol.expressions import col, lit
+    from .bench.benchmark import Benchmark
     from .cluster.client.cluster import Cluster
     from .cluster.handles.handle import DistTable
     from .config import GcylonConfig
@@ -57,6 +59,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Appender",
+    "Benchmark",
     "Cluster",
     "ClusterCard",
     "Dashboard",

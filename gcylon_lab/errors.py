@@ -2,7 +2,7 @@
 
 ::
 
-    GcylonError                      .rank .advice .numbers
+    GcylonError                      .rank .advice .numbers .context
     ├── ConfigError                  (ValueError)   a setting is unknown, out of range or above the ceiling
     ├── ArgumentError                (ValueError)   an argument of a verb cannot be used
     ├── ColumnMissing                (KeyError)     a named column is not there
@@ -27,7 +27,8 @@
 
 Each says what happened, with numbers, and what to change (``advice``). An error
 raised in an operation is told to all ranks and raised on each as the same
-class; ``rank`` is where it began. URLs stand in them without user info and query.
+class; ``rank`` is where it began, and ``context`` what that rank was doing and holding then. URLs stand in them
+without user info and query.
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .units import format_bytes
 from .urls import without_secrets
+
+_NOTES = "_gcylon_left"  # of any exception: what it has passed on its way out
+_SHOWN_USES = 3
 
 
 class GcylonError(Exception):
@@ -51,6 +56,14 @@ class GcylonError(Exception):
         The rank on which it began.
     **numbers
         The values in the message, for programs; plain JSON values only.
+
+    Attributes
+    ----------
+    context : dict
+        Where it was raised in an operation: ``operation`` (verb and number, as "shuffle #12"), ``rank`` (where it was
+        raised on one, and told to the others), ``phase``, ``round`` and ``rounds``, and what was in use at that moment:
+        ``budget`` (used_bytes, limit_bytes, and by_use: bytes by what they were for, of errors of memory) and ``tiers``
+        (bytes by tier). Plain values; empty where no operation ran.
     """
 
     def __init__(self, message: str, *, advice: str = "", rank: int | None = None, **numbers: Any) -> None:
@@ -60,14 +73,16 @@ class GcylonError(Exception):
         self.advice = without_secrets(advice)
         self.rank = rank
         self.numbers: dict[str, Any] = {k: without_secrets(v) if type(v) is str else v for k, v in numbers.items()}
+        self.context: dict[str, Any] = {}
         self.agreed = False  # set where every rank raises it, so that it need not be told again
 
     def __str__(self) -> str:
         where = f"[rank {self.rank}] " if self.rank is not None else ""
+        told = describe_context(self)
         if not self.advice:
-            return f"{where}{self.message}"
+            return f"{where}{self.message}{f' ({told})' if told else ''}"
         stop = "" if self.message.endswith((".", "!", "?", ".)")) else "."
-        return f"{where}{self.message}{stop} {self.advice}"
+        return f"{where}{self.message}{stop} {self.advice}{f' ({told})' if told else ''}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Plain Exception pickling would drop the keyword-only fields.
@@ -191,7 +206,7 @@ def to_message(error: BaseException, rank: int | None = None) -> dict[str, Any]:
     Returns
     -------
     dict
-        JSON values: kind, message, advice, rank, numbers.
+        JSON values: kind, message, advice, rank, numbers, context.
     """
     if isinstance(error, GcylonError):
         origin = error.rank if error.rank is not None else rank
@@ -201,6 +216,7 @@ def to_message(error: BaseException, rank: int | None = None) -> dict[str, Any]:
             "advice": error.advice,
             "rank": origin,
             "numbers": error.numbers,
+            "context": error.context,
         }
     import traceback
 
@@ -211,6 +227,7 @@ def to_message(error: BaseException, rank: int | None = None) -> dict[str, Any]:
         "advice": "",
         "rank": rank,
         "numbers": {"type_name": type(error).__name__, "traceback": text[-8000:]},
+        "context": notes_of(error).get("context", {}),
     }
 
 
@@ -235,4 +252,54 @@ def from_message(message: Mapping[str, Any]) -> GcylonError:
         Of the class named; an unknown name gives a `RankError`.
     """
     kind = _classes(GcylonError).get(message["kind"], RankError)
-    return kind(message["message"], advice=message["advice"], rank=message["rank"], **message["numbers"])
+    error = kind(message["message"], advice=message["advice"], rank=message["rank"], **message["numbers"])
+    error.context = dict(message.get("context", {}))
+    return error
+
+
+def note_left(error: BaseException, *, phase: str = "", claim: tuple[str, int] | None = None) -> None:
+    """Note on an exception which phase and which claims on memory end by it: once it is caught, they are gone.
+
+    Parameters
+    ----------
+    error : BaseException
+        On its way out.
+    phase : str, optional
+        The name of a span; the innermost one stays.
+    claim : tuple of str and int, optional
+        What was claimed, and how many bytes.
+    """
+    notes = notes_of(error)
+    if phase:
+        notes.setdefault("phase", phase)
+    if claim is not None:
+        notes.setdefault("claims", []).append(claim)
+
+
+def notes_of(error: BaseException) -> dict[str, Any]:
+    """What `note_left` has noted on an exception: to be read and changed."""
+    notes: dict[str, Any] = error.__dict__.setdefault(_NOTES, {})
+    return notes
+
+
+def describe_context(error: GcylonError) -> str:
+    """Where an error was raised, in short; "" where that says nothing more than the error does.
+
+    What was in use stands there where it is one rank's, so that the text is the same on all ranks.
+    """
+    context = error.context
+    budget = context.get("budget", {}) if error.rank is not None and "rank" in context else {}
+    if not (context.get("phase") or context.get("rounds") or budget.get("by_use")):
+        return ""
+    told = [f"in {context['operation']}"]
+    if context.get("phase"):
+        told.append(f"phase {context['phase']}")
+    if context.get("rounds"):
+        told.append(f"round {context['round']} of {context['rounds']}")
+    if budget:
+        uses = sorted(budget["by_use"].items(), key=lambda one: -one[1])[:_SHOWN_USES]
+        by_use = f": {', '.join(f'{what} {format_bytes(n)}' for what, n in uses)}" if uses else ""
+        told.append(f"{format_bytes(budget['used_bytes'])} of {format_bytes(budget['limit_bytes'])} in use{by_use}")
+        below = {tier: n for tier, n in context["tiers"].items() if tier != "device" and n}
+        told += [f"{format_bytes(n)} in tier {tier}" for tier, n in below.items()]
+    return "; ".join(told)

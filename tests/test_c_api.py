@@ -22,6 +22,7 @@ SIZE = 2
 CHECKS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "gcylon_config_default": lambda s: s["config"] == gl.GcylonConfig(),
     "gcylon_config_low_memory": lambda s: s["tight"].gpu_memory_fraction < s["config"].gpu_memory_fraction,
+    "gcylon_context_create_with_comm": lambda s: s["half"] is gl.current() and s["half"].size == 1,
     "gcylon_context_create_mpi": lambda s: s["context"] is gl.current(),
     "gcylon_context_get_rank": lambda s: s["rank"] == s["MPI"].COMM_WORLD.rank,
     "gcylon_context_get_world_size": lambda s: s["size"] == SIZE,

@@ -125,11 +125,11 @@ def test_help_and_completion(shell: InteractiveShell) -> None:
         with provisionalcompleter():
             return [found.text for found in shell.Completer.completions(line, len(line))]
 
-    assert completed("%lab ") == ["up", "status", "config", "restart", "down"]
+    assert completed("%lab ") == ["up", "status", "config", "profile", "restart", "down"]
     assert completed("%lab st") == ["status"]
     assert completed("%lab config gpu") == ["gpu_memory_limit=", "gpu_memory_fraction="]
     assert completed("%lab config allow_disk_spill=") == ["true", "false", "default"]
-    assert "--name" in completed("%lab up 2 --")
+    assert completed("%lab profile o") == ["on", "off"] and "--name" in completed("%lab up 2 --")
     assert "%%lab_profile" in completed("%%lab_p")
     for magic in ("%lab", "%lab_plan", "%%lab_profile"):
         assert "::" in shell.object_inspect(magic)["docstring"]

@@ -85,6 +85,10 @@ def test_the_notebook_side_loads_no_mpi_and_no_gpu_library():
     assert not loaded_by(*_NOTEBOOK_SIDE) & {"mpi4py", "cudf", "rmm", "cupy"}
 
 
+def test_measuring_loads_only_numpy():
+    assert not loaded_by("gcylon_lab.bench.benchmark") & {*_HEAVY, "ipyparallel", "plotly"}
+
+
 def test_the_command_line_starts_light():
     assert not loaded_by("gcylon_lab.cli.main", "gcylon_lab.bench.commands") & {*_HEAVY, "ipyparallel", "plotly"}
 

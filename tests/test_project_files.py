@@ -58,7 +58,7 @@ def test_every_import_of_the_package_is_a_dependency():
     names = {re.split(r"[ <>=\[;!~]", line)[0] for line in PROJECT["dependencies"]}
     for extra in PROJECT["optional-dependencies"].values():
         names |= {re.split(r"[ <>=\[;!~]", line)[0] for line in extra}
-    known = {"ipython": "IPython", "nvidia-ml-py": "pynvml"}
+    known = {"ipython": "IPython", "nvidia-ml-py": "pynvml", "opentelemetry-sdk": "opentelemetry"}
     for cuda in ("12", "13"):
         known |= {f"cudf-cu{cuda}": "cudf", f"rmm-cu{cuda}": "rmm", f"cupy-cuda{cuda}x": "cupy"}
     allowed = {known.get(name, name.replace("-", "_")) for name in names} | {"gcylon_lab", "distributed"}

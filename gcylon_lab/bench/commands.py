@@ -10,6 +10,7 @@ from ..errors import ArgumentError
 from ..units import parse_bytes
 
 Report = dict[str, Any]
+_FORMATS = ("text", "markdown", "html", "json", "latex")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -39,13 +40,15 @@ def add(parser: argparse.ArgumentParser) -> None:
     cluster.add_argument("--ranks", type=int, default=2)
     cluster.add_argument("--starts", type=int, default=3)
     cluster.add_argument("--trips", type=int, default=50)
-    peak = _new(commands, "peak", "memory of a staged shuffle of parts above the budget", _peak)
+    peak = _new(commands, "peak", "memory of a staged shuffle of parts above the budget", _peak, timed=False)
     peak.add_argument("--ranks", type=int, default=4)
     peak.add_argument("--part", default="512MiB", help="bytes on each rank (default: 512MiB)")
     peak.add_argument("--budget", default="64MiB", help="budget of each rank (default: 64MiB)")
-    budget = _new(commands, "budget", "memory and time of verbs under budgets of 1.5 to 1/50 of their input", _budget)
+    means = "memory and time of verbs under budgets of 1.5 to 1/50 of their input"
+    budget = _new(commands, "budget", means, _budget, timed=False)
     _add_budget(budget)
-    board = _new(commands, "dashboard", "how live the dashboard is, and what it costs, in a real browser", _dashboard)
+    means = "how live the dashboard is, and what it costs, in a real browser"
+    board = _new(commands, "dashboard", means, _dashboard, timed=False)
     board.add_argument("--ranks", type=int, default=2)
     board.add_argument("--rows", type=int, default=40_000_000, help="rows on each rank (default: 40000000)")
     board.add_argument("--turns", type=int, default=5, help="shuffles with it open and without (default: 5)")
@@ -68,11 +71,28 @@ def add(parser: argparse.ArgumentParser) -> None:
     gpu.add_argument("--profiling", action="store_true", help="what recording costs instead: on and off take turns")
 
 
-def _new(commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+def _new(
+    commands: Any, name: str, text: str, run: Callable[[argparse.Namespace], int], *, timed: bool = True
+) -> argparse.ArgumentParser:
+    """Add a bench; ``timed`` where it measures series of times, which can be compared."""
     parser: argparse.ArgumentParser = commands.add_parser(name, help=text)
     parser.add_argument("--json", metavar="FILE", help="also write the figures and the machine here")
-    parser.set_defaults(run=run)
+    if timed:
+        means = "a file of --json: say what is faster or slower than it; the exit status is 1 where something is"
+        parser.add_argument("--baseline", metavar="FILE", help=means)
+        means = "a change of the median by no more than this share is none (default: 0.1)"
+        parser.add_argument("--threshold", type=float, default=0.1, help=means)
+        parser.add_argument("--format", choices=_FORMATS, default="text", help="of what is printed (default: text)")
+    parser.set_defaults(run=lambda arguments: _with_baseline(arguments, run))
     return parser
+
+
+def _with_baseline(arguments: argparse.Namespace, run: Callable[[argparse.Namespace], int]) -> int:
+    if getattr(arguments, "baseline", None):
+        from .benchmark import Benchmark
+
+        Benchmark().compare(arguments.baseline, arguments.threshold)  # what is wrong with it is said before the work
+    return run(arguments)
 
 
 def _add_case(parser: argparse.ArgumentParser) -> None:
@@ -150,8 +170,8 @@ def _tpch(arguments: argparse.Namespace) -> int:
             repeats=arguments.repeats,
         )  # fmt: skip
     )
-    _finish(arguments, report, format_tpch)
-    return 0 if is_right(report) else 1
+    status = _finish(arguments, report, format_tpch)
+    return status if is_right(report) else 1
 
 
 def _join(arguments: argparse.Namespace) -> int:
@@ -266,9 +286,23 @@ def _gpu_profiling(arguments: argparse.Namespace) -> int:
 
 
 def _finish(arguments: argparse.Namespace, report: Report, show: Callable[[Report], str]) -> int:
-    from .harness.reports import write_json
+    """Print and write a report; the exit status is 1 where it is slower than the baseline that was given."""
+    from .harness.reports import as_json, write_json
 
-    print(show(report))
     if arguments.json:
         write_json(arguments.json, report)
-    return 0
+    form, baseline = getattr(arguments, "format", "text"), getattr(arguments, "baseline", None)
+    if form == "text" and baseline is None:
+        print(show(report))
+        return 0
+    from .benchmark import Benchmark
+
+    bench = Benchmark.from_report(report)
+    compared = bench.compare(baseline, arguments.threshold) if baseline else None
+    if form == "json":
+        print(as_json(report | ({"comparison": compared.as_dict()} if compared else {})), end="")
+    else:
+        print(show(report) if form == "text" else bench.to(form))
+        if compared:
+            print(f"\n{compared.to(form)}")
+    return 1 if compared and compared.regressed else 0

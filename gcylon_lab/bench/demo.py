@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from glob import has_magic
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from ..profiling.report import summary, write_chrome_trace
 from ..tutorials import make_tpch
 from ..units import format_bytes, format_count, format_rate, format_seconds, parse_bytes
 from .harness.recordings import write_snapshots
-from .harness.reports import format_table, tell
+from .harness.reports import format_table
 
 _READERS = {".parquet": "read_parquet", ".csv": "read_csv", ".json": "read_json", ".jsonl": "read_json"}
 
@@ -52,7 +53,7 @@ class Demo:
     files: list[str] = field(default_factory=list)
     key: str = ""
     out: Path = Path("gcylon-lab-demo")
-    say: Callable[[str], None] = tell
+    say: Callable[[str], None] = partial(print, flush=True)
 
     @classmethod
     def from_arguments(cls, arguments: argparse.Namespace) -> Demo:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import Any
 
-from ..errors import GcylonError
+from ..errors import GcylonError, describe_context
 
 _ENDS = 15
 _OURS = __name__.partition(".")[0]
@@ -24,10 +24,11 @@ def shown_folded(error: GcylonError | KeyboardInterrupt, who: str = "") -> None:
     error._render_traceback_ = lambda: _lines(error, who)  # type: ignore[union-attr]
 
 
-def headline(name: str, message: str, advice: str, who: str = "") -> str:
-    """What stands on top: the error and who raised it, and what to change."""
+def headline(name: str, message: str, advice: str, who: str = "", where: str = "") -> str:
+    """What stands on top: the error and who raised it, what to change, and where in an operation it was."""
     first = f"{name}{f' on {who}' if who else ''}: {message}"
-    return f"{first}\n  What helps: {advice}\n" if advice else f"{first}\n"
+    helps = f"\n  What helps: {advice}" if advice else ""
+    return f"{first}{helps}{f'{chr(10)}  Where: {where}' if where else ''}\n"
 
 
 def shorten(error: BaseException | None) -> None:
@@ -63,7 +64,7 @@ def _lines(error: GcylonError | KeyboardInterrupt, who: str) -> list[str]:
     shell: Any = get_ipython()
     if isinstance(error, KeyboardInterrupt):
         return [headline(type(error).__name__, str(error), "")]  # whoever interrupted knows where
-    top = headline(type(error).__name__, error.message, error.advice, who)
+    top = headline(type(error).__name__, error.message, error.advice, who, describe_context(error))
     traceback = persons_frames(error.__traceback__)
     if shell is None:
         return [top]

@@ -12,7 +12,7 @@ from functools import cache
 from types import TracebackType
 from typing import Any
 
-from ..errors import BudgetExceeded
+from ..errors import BudgetExceeded, note_left
 from ..units import MIB, format_bytes
 from . import debug_checks
 from .allocation_log import AllocationLog
@@ -78,6 +78,8 @@ class Reservation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if error is not None:
+            note_left(error, claim=(self.what, self.nbytes))
         self.release()
 
     def __del__(self) -> None:
@@ -193,7 +195,7 @@ class MemoryBudget:
         An interrupt may strike between a claim and its count, or while Python collects a claim, which then is never
         given back.
         """
-        live = [one for one in gc.get_objects() if type(one) is Reservation and one._budget is self]
+        live = self.claims()
         with self._lock:
             self._used = sum(one.nbytes for one in live)
             self._uses = {}
@@ -204,6 +206,12 @@ class MemoryBudget:
         """What is claimed now, by what it is for."""
         with self._lock:
             return {what: nbytes for what, nbytes in self._uses.items() if nbytes}
+
+    def claims(self) -> list[Reservation]:
+        """All claims that are held now. They are looked for among all objects, which takes a moment: nobody lists them
+        as they come and go."""
+        # Not among those of gc.get_objects: its list would keep alive, for that moment, what other threads let go of.
+        return [one for one in gc.get_referrers(self) if type(one) is Reservation]
 
     def has_room(self, nbytes: int) -> bool:
         """Whether so many bytes are free now, as whoever counts them says."""

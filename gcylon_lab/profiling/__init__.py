@@ -18,6 +18,7 @@ from .operations import operation
 from .report import format_summary, phase_order, summary
 from .sampler import Sample, Sampler, read_rss_bytes
 from .snapshot import RankSnapshot, merge, record_as_dict, take_snapshot
+from .span_times import by_span
 from .spans import Span, current_operation, current_recorder, mark, recording, set_recorder, span
 from .trace import chrome_trace, write_chrome_trace
 
@@ -36,6 +37,7 @@ __all__ = [
     "Sampler",
     "Span",
     "add_category",
+    "by_span",
     "categories",
     "chrome_trace",
     "current_operation",

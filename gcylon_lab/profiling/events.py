@@ -180,6 +180,7 @@ class OperationRecord:
     staging_copy_ns: int = 0
     staging_wait_ns: int = 0
     error: str = ""
+    error_context: str = ""
     phases: dict[str, int] = field(default_factory=dict)
     phase_bytes: dict[str, int] = field(default_factory=dict)
     sent_to: Int64s | None = None
@@ -279,6 +280,13 @@ class Recorder:
         Events kept; older ones are dropped and counted.
     operations : int, optional
         Operations kept.
+
+    Attributes
+    ----------
+    spans : bool
+        Whether spans and marks are recorded; operations are in any case.
+    rank : int
+        Whose it is.
     """
 
     def __init__(self, capacity: int = 65536, operations: int = 1000) -> None:
@@ -288,6 +296,8 @@ class Recorder:
             )
         self.capacity = capacity
         self.clock_offset_ns = 0
+        self.spans = True
+        self.rank = 0
         self.operations: deque[OperationRecord] = deque(maxlen=operations)
         self.active: OperationRecord | None = None
         self._ring: deque[Numbered] = deque(maxlen=capacity)

@@ -27,6 +27,8 @@ class Sample(NamedTuple):
     rss_bytes: int
 
 
+DEFAULT_HZ = 20.0
+_MOST_HZ = 1000.0
 # At first a snapshot looks at so many samples: of some seconds.
 _FEW = 128
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -34,6 +36,23 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # A time in ns of this process's clock, then a Sample's fields.
 Timed = tuple[int, int, int, int, int, int]
 T = TypeVar("T", Timed, TimedGpu)
+
+
+def checked_hz(profile: bool | float) -> float:
+    """The rate that a setting of the profiler means: True the default, False 0, which is off.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none.
+    """
+    if isinstance(profile, bool):
+        return DEFAULT_HZ if profile else 0.0
+    if not isinstance(profile, (int, float)) or not 0 < profile <= _MOST_HZ:
+        raise ArgumentError(
+            f"profile={profile!r} is invalid. Expected True, False, or samples a second in (0, {_MOST_HZ:g}]."
+        )
+    return float(profile)
 
 
 def read_rss_bytes() -> int:
@@ -87,7 +106,7 @@ class Sampler:
         self,
         recorder: Recorder,
         probe: Callable[[], Sample],
-        hz: float = 20.0,
+        hz: float = DEFAULT_HZ,
         *,
         on_tick: Callable[[], None] | None = None,
         tick_hz: float = 5.0,

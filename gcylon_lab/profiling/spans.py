@@ -11,13 +11,20 @@ own, not branches.
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
+from collections.abc import Callable
 from time import perf_counter_ns
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+
+from gcylon_lab.errors import ArgumentError, note_left
 
 from .events import _CATEGORIES, NO_OPERATION, OperationRecord, Recorder, unknown_category
 from .ranges import Ranges, open_domain
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ThreadState:
@@ -70,6 +77,8 @@ class Span:
         if parent is not None:
             parent._inner_ns += own_ns
         name = self.name
+        if error is not None:
+            note_left(error, phase=name)
         nbytes = self.bytes
         recorder = self._recorder
         record = recorder.active
@@ -92,11 +101,59 @@ class Span:
         )
         return False
 
+    @property
+    def overlapping(self) -> bool:
+        """Whether it is outside the nesting."""
+        return False
+
+    def __call__(self, function: F) -> F:
+        """Time every call of a function: ``@span("name")``. An async function's span overlaps those around it.
+
+        Raises
+        ------
+        ArgumentError
+            If it is a generator's function, whose body runs in pieces between those of its caller, or none at all.
+        """
+        name, category, nbytes, tier, overlapping = self.name, self.category, self.bytes, self.tier, self.overlapping
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ArgumentError(
+                f"@span({name!r}) cannot time the generator {function.__qualname__}: its body runs in pieces, between "
+                "those of its caller.",
+                advice="Use `with span(...)` inside it, between two yields.",
+            )
+        if not callable(function) or isinstance(function, type):
+            raise ArgumentError(
+                f"@span({name!r}) expected a function, got {function!r}.",
+                advice="Set it below @staticmethod, @classmethod and @property, directly above the function.",
+            )
+        timed: Callable[..., Any]
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def timed(*args: Any, **kwargs: Any) -> Any:
+                # Others of the thread's tasks run while it waits: their spans are not inside this one.
+                with span(name, category, bytes=nbytes, tier=tier, overlapping=True):
+                    return await function(*args, **kwargs)
+        else:
+
+            @functools.wraps(function)
+            def timed(*args: Any, **kwargs: Any) -> Any:
+                with span(name, category, bytes=nbytes, tier=tier, overlapping=overlapping):
+                    return function(*args, **kwargs)
+
+        return timed  # type: ignore[return-value]
+
 
 class _IdleSpan(Span):
-    """What a thread without a recorder gets; one for all."""
+    """What a thread gets that records no spans."""
 
-    __slots__ = ()
+    __slots__ = ("_overlapping",)
+    _overlapping: bool
+
+    @property
+    def overlapping(self) -> bool:
+        """Whether it is outside the nesting."""
+        return self._overlapping
 
     def __enter__(self) -> Span:
         return self
@@ -131,6 +188,11 @@ class _OverlappingSpan(Span):
 
     __slots__ = ("_range", "_record")
 
+    @property
+    def overlapping(self) -> bool:
+        """Whether it is outside the nesting."""
+        return True
+
     def __enter__(self) -> Span:
         self._record = self._recorder.active
         self._range: Any = _ranges.start(self.name, self.category) if _ranges is not None else None
@@ -156,7 +218,6 @@ class _OverlappingSpan(Span):
 
 _local = _Local()
 _new = object.__new__
-_idle = _IdleSpan()
 _span_class: type[Span] = Span
 _ranges: Ranges | None = None
 _ranges_looked_for = False
@@ -173,7 +234,7 @@ def _look_for_ranges() -> None:
 
 
 def span(name: str, category: str = "user", *, bytes: int = 0, tier: str = "", overlapping: bool = False) -> Span:
-    """Time a block: ``with span("partition", "algorithm", bytes=n, tier="device"):``.
+    """Time a block: ``with span("partition", "algorithm", bytes=n, tier="device"):``; or a function: ``@span("load")``.
 
     Parameters
     ----------
@@ -198,8 +259,10 @@ def span(name: str, category: str = "user", *, bytes: int = 0, tier: str = "", o
         raise unknown_category(category)
     state = _local.state
     recorder = state.recorder
-    if recorder is None:
-        return _idle
+    if recorder is None or not recorder.spans:
+        idle = _new(_IdleSpan)
+        idle.name, idle.category, idle.bytes, idle.tier, idle._overlapping = name, category, bytes, tier, overlapping
+        return idle
     made = _new(_OverlappingSpan if overlapping else _span_class)
     made.name = name
     made.category = category
@@ -222,7 +285,7 @@ def mark(name: str, category: str = "user", *, bytes: int = 0, tier: str = "") -
         raise unknown_category(category)
     state = _local.state
     recorder = state.recorder
-    if recorder is None:
+    if recorder is None or not recorder.spans:
         return
     now = perf_counter_ns()
     record = recorder.active

@@ -21,11 +21,12 @@ from ..errors import ArgumentError, CommError, ConfigError, GcylonError
 from ..memory.tiers.bandwidth import CopyRates, pinned_rates
 from ..profiling import Recorder, Sampler, set_recorder
 from ..profiling.clock import estimate_offset_ns
-from ..profiling.sampler import Sample, read_rss_bytes
+from ..profiling.sampler import DEFAULT_HZ, Sample, checked_hz, read_rss_bytes
 from ..profiling.snapshot import RankSnapshot, take_snapshot
 from .devices import bind_gpu, equip, gpu_probe
 from .memory_info import memory_info
 from .pools import pools_of, trim
+from .posts import Messages, PostRing, read_messages
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -77,6 +78,8 @@ class Context:
         config = GcylonConfig(**read_settings(os.environ)) if config is None else config
         self.rank, self.size, self.host = transport.rank, transport.size, transport.host
         self.recorder = Recorder()
+        self.recorder.rank = self.rank
+        self.posts = PostRing(self.rank)
         self.equipment = made = equip(transport, config, engine, recorder=self.recorder)
         hosts = made.around.hosts
         self.local_size = hosts.count(self.host)
@@ -89,7 +92,7 @@ class Context:
         pinned = pinned_rates(made.pool) if made.pool is not None and config.use_pinned_memory else {}
         self._copy_rates = CopyRates({"pinned": pinned})
         self.tables: weakref.WeakSet[Releasable] = weakref.WeakSet()
-        self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or 20.0, gpu=gpu_probe(made))
+        self.sampler = Sampler(self.recorder, self._probe, hz=sample_hz or DEFAULT_HZ, gpu=gpu_probe(made))
         offset = self._measure_clock()
         # Ranks of one host read one clock: what is measured between them is only the meeting's delay.
         self.recorder.clock_offset_ns = 0 if hosts[self.rank] == hosts[0] else offset
@@ -121,6 +124,64 @@ class Context:
             )
         self.workspace.limit_for(config)
         self.workspace.config = config
+
+    @property
+    def profile_hz(self) -> float:
+        """Samples a second of the profiler; 0 where it is off, or was begun without a sampler."""
+        return self.sampler.hz if self.sampler.running else 0.0
+
+    def set_profile(self, profile: bool | float) -> None:
+        """Record spans, marks and memory from now on, or not; operations are recorded in any case.
+
+        Parameters
+        ----------
+        profile : bool or float
+            A number is the rate of the memory sampler, in samples a second.
+
+        Raises
+        ------
+        ArgumentError
+            If the rate is out of range.
+        """
+        hz = checked_hz(profile)
+        self.recorder.spans = hz > 0
+        if hz != self.profile_hz:
+            self.sampler.stop()
+            self.sampler.hz = hz or self.sampler.hz
+            if hz:
+                self.sampler.start()
+
+    def post(self, topic: str, value: Any) -> None:
+        """Post a message from this rank, for `Cluster.messages` in the notebook and `messages` here; from any thread.
+
+        Nothing is sent before somebody looks, and nobody is waited for. The latest 1,024 of a rank are kept.
+
+        Parameters
+        ----------
+        topic : str
+            At most 100 characters.
+        value : JSON value
+            Dicts, lists, text, numbers, True, False, None; at most 8 KiB as JSON.
+
+        Raises
+        ------
+        ArgumentError
+            If the value is none of these, or too large.
+
+        Examples
+        --------
+        >>> import gcylon_lab as gl
+        >>> context = gl.current()
+        >>> for step in range(3):
+        ...     context.post("loss", {"step": step, "loss": 1 / (step + 1)})
+        >>> [message.value["step"] for message in context.messages("loss")]
+        [0, 1, 2]
+        """
+        self.posts.post(topic, value)
+
+    def messages(self, topic: str | None = None) -> Messages:
+        """Return what this rank has posted under a topic, or under all; see `post`."""
+        return read_messages([self.posts.as_dict(topic)])
 
     def snapshot(self, since_ns: int = 0) -> RankSnapshot:
         """Return what was recorded on this rank since a time, as plain values; see `take_snapshot`."""

@@ -25,7 +25,7 @@ def test_shuffle_beside_both_peers(tmp_path, capsys):
     file = tmp_path / "shuffle.json"
     assert main(["bench", "shuffle", *_SMALL, "--json", str(file)]) == 0
     text, report = capsys.readouterr().out, json.loads(file.read_text())
-    assert "ours is" in text and "x the best of dask" in text
+    assert "ours is" in text and "x the best of dask" in text and "ours auto (rows=20,000, ranks=2)" in text
     assert set(report["ratios"]) == {"bare", "dask"} and all(ratio > 0 for ratio in report["ratios"].values())
     variants = [f"{c['name']} {c['variant'].split()[0]}" for c in report["contenders"]]
     assert variants == ["ours auto", "bare 1", "bare 16", "bare 32", "bare 64", "dask tasks", "dask p2p"]
@@ -65,6 +65,23 @@ def test_profiling(tmp_path, capsys):
     report = json.loads(file.read_text())
     assert f"recording costs {100 * report['share']:.2f}%" in capsys.readouterr().out
     assert report["events"] > 0 and 0 < report["event_cost_ns"] < 1e6 and 0 < report["share"] < 1
+
+
+def test_a_baseline_that_was_faster_is_an_exit_status(tmp_path, capsys):
+    small, file = ["bench", "profiling", "--rows", "2000", "--repeats", "3", "--warmup", "0"], tmp_path / "x.json"
+    assert main([*small, "--format", "markdown", "--json", str(file)]) == 0
+    assert "| operation (rows=2,000, ranks=2) | 6 |" in capsys.readouterr().out
+    report = json.loads(file.read_text())
+    operation = report["series"]["operation"]
+    operation["times_s"] = [time / 100 for time in operation["times_s"]]
+    file.write_text(json.dumps(report))
+    assert main([*small, "--format", "json", "--baseline", str(file)]) == 1
+    changes = {c["label"]: c["outcome"] for c in json.loads(capsys.readouterr().out)["comparison"]["changes"]}
+    assert changes["operation (rows=2,000, ranks=2)"] == "regressed"
+    file.write_text("{}")
+    assert main([*small, "--baseline", str(file)]) == 1
+    told = capsys.readouterr()
+    assert told.out == "" and "x.json holds no measurements" in told.err
 
 
 def test_peak_stays_in_the_budget(tmp_path, capsys):

@@ -121,3 +121,27 @@ gl.current().transport.agree(numpy.zeros(1, dtype=int))
         lab.view.execute(code, block=True)
     # Not by the clock: what a rank does to show a traceback is what took long.
     assert lab.run(time.process_time)[1] - spent[1] < 1.5
+
+
+def test_an_errors_context_comes_to_the_notebook_and_stands_on_its_card(lab: gl.Cluster) -> None:
+    code = """
+import gcylon_lab as gl
+def odd(frame):
+    with gl.span("my step"):
+        raise ValueError("odd")
+"""
+    lab.view.execute(code, block=True)
+    lab.view.execute("t = gl.from_local(__import__('pandas').DataFrame({'k': range(9)}))", block=True)
+
+    def fails() -> None:
+        import __main__
+
+        __main__.t.map_parts(__main__.odd)
+
+    with pytest.raises(RankError) as caught:
+        lab.run(fails)
+    error = caught.value
+    assert error.context["phase"] == "my step" and error.context["operation"].startswith("map_parts #")
+    assert set(error.context["tiers"]) == {"device", "pinned", "disk"} and error.context["budget"]["used_bytes"] > 0
+    assert f"in {error.context['operation']}; phase my step" in str(error)
+    assert f"\n  Where: in {error.context['operation']}; phase my step" in error._render_traceback_()[0]

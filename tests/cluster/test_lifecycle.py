@@ -134,7 +134,10 @@ def test_a_new_process_takes_over(runtime_dir: str) -> None:
         assert lab.table("t2").num_rows == 10
         assert lab.table("kept").shuffle("k").num_rows == 100
         assert gl.Cluster.attach("left") is lab
+        lab.profile = 5
         lab.restart()
+        lab.view.execute("import gcylon_lab; hz = gcylon_lab.current().profile_hz", block=True)
+        assert lab.view["hz"] == [5.0] * len(pids)
         assert [record.pid for record in lab.ranks] != pids
         assert lab.view["prelude_ran"] == [True, True]
     with pytest.raises(ClusterError, match="no running cluster"):

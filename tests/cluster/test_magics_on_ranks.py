@@ -62,6 +62,16 @@ def test_settings_are_shown_and_set(
     assert lab.config.chunk_size_bytes == 2 * 2**20
 
 
+def test_the_profiler_is_shown_and_set(
+    shell: InteractiveShell, lab: gl.Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "is off" in said(shell, capsys, "%lab profile off") and lab.profile is False
+    assert "takes 5 samples" in said(shell, capsys, "%lab profile 5")
+    assert "takes 5 samples" in said(shell, capsys, "%lab profile")
+    assert "profile fast is invalid. Expected on, off" in said(shell, capsys, "%lab profile fast")
+    assert "takes 20 samples" in said(shell, capsys, "%lab profile on") and lab.profile == 20.0
+
+
 def test_a_plan_runs_nothing(shell: InteractiveShell, lab: gl.Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     gc.collect()
     said(shell, capsys, "t.info()")  # what tables before this one left to be dropped is dropped

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
 from jupyter_client.session import Session
 
@@ -122,3 +123,29 @@ def test_the_end_of_a_request_is_told_at_once(lab: gl.Cluster) -> None:
     finally:
         end()
     assert min(late) <= 0.7, "the next look at idle ranks would come 0.8 s after the end at best"
+
+
+def test_measuring_in_a_loop_keeps_no_result_on_the_ranks(lab: gl.Cluster) -> None:
+    t = lab.from_pandas(pd.DataFrame({"k": np.arange(1000), "v": 1.0}))
+    lab.run(int)
+    gc.collect()
+    before = len(lab.memory())
+    b = gl.Benchmark(repeats=3, warmup=1)
+    one = b.run("shuffle", lambda: t.shuffle("k"), bytes=t.nbytes, rows=t.num_rows, ranks=lab.n)
+    assert len(lab.memory()) == before, "released after each call"
+    later = b.run("later", lambda: t.shuffle_async("k"))
+    lab.run(int)
+    assert len(lab.memory()) == before
+    assert one.bytes == t.nbytes > 0 and min(one.times_s) > 0.001 and min(later.times_s) > 0.001, "and waited for"
+    b.run("the table itself", lambda: t.unstage())
+    assert t.num_rows == 1000 and not t.released
+    code = """
+import gcylon_lab as gl, pandas as pd
+t = gl.from_local(pd.DataFrame({"k": range(1000)}))
+used = gl.current().budget.used_bytes
+b = gl.Benchmark(repeats=2, warmup=1)
+b.run("shuffle", lambda: t.shuffle("k"), bytes=t.nbytes)
+told = len(b["shuffle"].times_s), gl.current().budget.used_bytes - used
+"""
+    lab.view.execute(code, block=True)
+    assert lab.view["told"] == [(2, 0)] * 2

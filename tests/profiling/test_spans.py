@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import doctest
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
+import numpy as np
 import pytest
 
+from gcylon_lab.errors import ArgumentError
 from gcylon_lab.profiling import (
     NO_OPERATION,
     Recorder,
+    by_span,
     current_recorder,
     mark,
     operation,
     recording,
     set_recorder,
     span,
+    span_times,
 )
 
 
@@ -143,3 +149,73 @@ def test_importing_the_package_loads_neither_nvtx_nor_numpy() -> None:
     code = f"import sys, gcylon_lab.profiling; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_decorated_function_is_timed_where_it_runs_not_where_it_was_made() -> None:
+    @span("load", "io", bytes=3)
+    def load(n: int, *, times: int = 1) -> int:
+        """Its own words."""
+        return n * times
+
+    assert load.__name__ == "load" and load.__doc__ == "Its own words." and load(2, times=3) == 6
+    first, second = Recorder(), Recorder()
+    for recorder in (first, second):
+        with recording(recorder), span("around"):
+            assert load(1) == 1
+        assert [(e.name, e.category, e.bytes) for e in recorder.events()] == [("load", "io", 3), ("around", "user", 0)]
+    with recording(first), pytest.raises(TypeError):
+        load()
+    assert first.recorded == 3
+
+
+def test_a_decorated_async_function_is_timed_beside_the_others_of_its_thread() -> None:
+    @span("wait")
+    async def wait(s: float) -> float:
+        await asyncio.sleep(s)
+        return s
+
+    async def both() -> list[float]:
+        return list(await asyncio.gather(wait(0.03), wait(0.01)))
+
+    with recording(Recorder()) as recorder, operation("x", 1) as record:
+        assert asyncio.run(both()) == [0.03, 0.01]
+    assert recorder is not None
+    spent = sorted(event.end_ns - event.start_ns for event in recorder.events())
+    assert spent[0] >= 10e6 and spent[1] >= 30e6 and record.phases["wait"] == sum(spent)
+
+
+def test_what_cannot_be_decorated_is_refused_with_what_helps() -> None:
+    def pieces() -> Iterator[int]:
+        yield 1
+
+    async def async_pieces() -> AsyncIterator[int]:
+        yield 1
+
+    for generator in (pieces, async_pieces):
+        with pytest.raises(ArgumentError, match=r"cannot time the generator .*pieces.*Use `with span"):
+            span("x")(generator)
+    for thing in (3, Recorder, classmethod(pieces)):
+        with pytest.raises(ArgumentError, match=r"@span\('x'\) expected a function"):
+            span("x")(thing)  # type: ignore[type-var]
+
+
+def test_a_recorder_may_leave_spans_out() -> None:
+    with recording(Recorder()) as recorder:
+        assert recorder is not None
+        recorder.spans = False
+        with operation("shuffle", 1), span("compute"):
+            mark("x")
+        assert (recorder.recorded, [record.verb for record in recorder.operations]) == (0, ["shuffle"])
+
+
+def test_times_by_span_are_those_of_numpy() -> None:
+    spans = [["a", "user", 0, ns, -1, 0, ""] for ns in (10**9, 3 * 10**9, 2 * 10**9)] + [["b", "io", 5, 6, -1, 0, ""]]
+    snapshots = [{"rank": rank, "spans": spans, "dropped_events": 2} for rank in range(2)]
+    times = by_span(snapshots)
+    assert times.loc[("a", "user", 1)].to_dict() == pytest.approx(
+        {"count": 3, "total_s": 6.0, "mean_s": 2.0, "p50_s": 2.0, "p95_s": np.percentile([1, 2, 3], 95), "max_s": 3.0}
+    )
+    assert len(times) == 4 and times.attrs["dropped_events"] == 4
+    with pytest.raises(ArgumentError, match="This thread records nothing"):
+        by_span()
+    assert doctest.testmod(span_times).attempted > 3 and not doctest.testmod(span_times).failed

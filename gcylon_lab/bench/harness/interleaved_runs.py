@@ -115,14 +115,14 @@ def report_of(bench: str, case: Case, series: Times, chosen: str) -> dict[str, A
     Returns
     -------
     dict
-        ``case``, ``contenders`` (a `Series` as a dict and bytes/s for each variant, ours first and with what was
-        ``chosen``), ``best`` (the best variant by name) and ``ratios`` (ours over each peer's best, by medians).
+        ``case``, ``contenders`` (a `Series` as a dict and bytes/s for each variant, ours first and with what it
+        has ``chosen``), ``best`` (the best variant by name) and ``ratios`` (ours over each peer's best, by medians).
     """
     contenders: list[dict[str, Any]] = [
         {"name": name, "variant": str(variant), "bytes_per_s": one.rate(case.rank_bytes)} | one.as_dict()
         for (name, variant), one in series.items()
     ]
-    contenders[0]["variant"] += f" ({chosen})"
+    contenders[0]["chosen"] = chosen
     best = {c["name"]: c for c in sorted(contenders, key=lambda c: c["bytes_per_s"])}
     return {
         "bench": bench,

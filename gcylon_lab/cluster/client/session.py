@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from ...config import GcylonConfig
 from ...errors import ClusterError, ClusterStartError, GcylonError, Revoked
+from ...profiling.sampler import DEFAULT_HZ
 from ..channel.channel import Channel
 from ..channel.interrupts import not_sent, tell, undisturbed
 from ..channel.progress import Waiting
@@ -32,6 +33,7 @@ from ..rpc import ask
 from ..tracebacks import shown_folded
 from .feed import Feed
 from .reattach import wait_until_idle
+from .telemetry import MetricsExport
 
 T = TypeVar("T")
 H = TypeVar("H")
@@ -53,16 +55,21 @@ class Session:
         Code that new engines run.
     progress : bool
         Whether to show a line of progress.
+    profile_hz : float
+        Samples a second of the ranks' profilers; 0 for none.
     """
 
     channel: Channel
 
-    def __init__(self, launcher: Launcher, name: str, prelude: str, *, progress: bool) -> None:
+    def __init__(
+        self, launcher: Launcher, name: str, prelude: str, *, progress: bool, profile_hz: float = DEFAULT_HZ
+    ) -> None:
         self.launcher = launcher
         self.name = name
         self.client: Any = None
         self.ranks: list[RankRecord] = []
         self.config = self._started_with = launcher.config
+        self.profile_hz = profile_hz
         self.memory: list[dict[str, int]] = []
         self.infos: dict[str, list[dict[str, Any]]] = {}
         self.origins: dict[str, Provenance] = {}
@@ -73,6 +80,7 @@ class Session:
         self._keeper = LeaseHeartbeat(launcher.lease, max(0.5, min(_MAX_KEEP_S, launcher.grace_s / 4)))
         self.waiting = Waiting(lambda: self.channel.control.states(0.5), show=progress)
         self.feed = Feed(lambda: self.channel)
+        self.exports: list[MetricsExport] = []
         self.turns = RequestQueue()
         self._later = Later()
         self._here = threading.local()
@@ -89,6 +97,7 @@ class Session:
         try:
             self.client = self.launcher.start()
             self._join()
+            self._keep_profile()
             self._run_prelude()
         except BaseException:
             self.close()
@@ -111,7 +120,7 @@ class Session:
             self.client = self.launcher.connect()
             self._await_ranks()
             last_id = self._join()
-            self.config = self._started_with
+            self.config, self.profile_hz = self._started_with, self._profiled_at
         except BaseException:
             self.detach()
             if before is not None:
@@ -140,6 +149,7 @@ class Session:
                 self.client = self.launcher.start()
             self.feed.forget()
             self._join()
+            self._keep_profile()
             self._keep_config()
             self._run_prelude()
 
@@ -321,19 +331,30 @@ class Session:
 
     def set_config(self, config: GcylonConfig) -> None:
         """Let the next operation use another config; never waits for a running one."""
+        self._settle(config=config)
+
+    def set_profile(self, hz: float) -> None:
+        """Let the ranks record spans and memory at another rate, or not at all (0); never waits for a running one."""
+        self._settle(profile_hz=hz)
+
+    def _settle(self, config: GcylonConfig | None = None, profile_hz: float | None = None) -> None:
+        """Tell the ranks both: one question of them all is unsettled at most."""
         self.check_open()
         self.channel.check_usable()
         with self.channel.settling:
+            before = _ask_settings(self.config, self.profile_hz)
+            config = self.config if config is None else config
+            profile_hz = self.profile_hz if profile_hz is None else profile_hz
             try:
-                self.channel.settle(_ask_config(config), _CONFIG_TRIES)
-                self.config = config
+                self.channel.settle(_ask_settings(config, profile_hz), _CONFIG_TRIES)
+                self.config, self.profile_hz = config, profile_hz
             except GcylonError:
                 # Where one rank does not take it, none keeps it.
                 with contextlib.suppress(GcylonError):
-                    self.channel.settle(_ask_config(self.config), each_s=1.0)
+                    self.channel.settle(before, each_s=1.0)
                 raise
             except KeyboardInterrupt:
-                self.channel.unsettled = _ask_config(self.config)  # told with the next request
+                self.channel.unsettled = before  # told with the next request
                 raise
 
     # --- inside ---
@@ -356,6 +377,7 @@ class Session:
         self.ranks = check_identities(identities, engines, self.launcher.n, self.launcher.mpi.describe())
         in_order = sorted(identities, key=lambda answer: int(answer["rank"]))
         self._started_with = GcylonConfig(**in_order[0]["config"])
+        self._profiled_at = float(in_order[0]["profile_hz"])
         self.memory = [answer["memory"] for answer in in_order]
         self.channel = self._new_channel([record.engine_id for record in self.ranks])
         self.channel.on_wait = self.waiting.tick
@@ -370,6 +392,11 @@ class Session:
         runtime_dirs.write_state(self.launcher.home, state)
         activate(self.channel.view)
         return max(int(answer["last_id"]) for answer in identities)
+
+    def _keep_profile(self) -> None:
+        if self.profile_hz != self._profiled_at:
+            with self.channel.settling:
+                self.channel.settle(_ask_settings(self._started_with, self.profile_hz), _CONFIG_TRIES)
 
     def _keep_config(self) -> None:
         """Give new engines the config that was set before, as far as they take it."""
@@ -456,6 +483,10 @@ class Session:
         return how
 
     def _leave(self) -> None:
+        exports, self.exports = self.exports, []
+        for export in exports:
+            with contextlib.suppress(Exception):  # what it sends to may be gone
+                export.close()
         self.closed = True
         self._keeper.stop()
         self.feed.close()
@@ -463,5 +494,5 @@ class Session:
             self.channel.close(self._closed_as(), "Start one with gl.Cluster(n).")
 
 
-def _ask_config(config: GcylonConfig) -> dict[str, Any]:
-    return {"ask": "config", "config": config.as_dict()}
+def _ask_settings(config: GcylonConfig, profile_hz: float) -> dict[str, Any]:
+    return {"ask": "config", "config": config.as_dict(), "profile_hz": profile_hz}

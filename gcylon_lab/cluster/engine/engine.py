@@ -334,6 +334,7 @@ def probe(what: str) -> Any:
         "versions": versions(),
         "mpi": _mpi_library(),
         "config": context.config.as_dict(),
+        "profile_hz": context.profile_hz,
         "revoked": engine.revoked,
         "last_id": engine.last_id,
         "memory": engine.memory(),

@@ -195,6 +195,9 @@ def _answer(engine: Hooked, content: dict[str, Any], watcher: SignalThread) -> d
     if content["ask"] == "snapshot":
         snapshot: dict[str, Any] = engine.context.snapshot(since_ns=content.get("since_ns", 0))
         return snapshot | {"state": engine.state()}
+    if content["ask"] == "messages":
+        messages: dict[str, Any] = engine.context.posts.as_dict(content["topic"])
+        return messages
     if content["ask"] == "revoke":
         engine.interrupted()
     if content["ask"] == "free":
@@ -203,4 +206,5 @@ def _answer(engine: Hooked, content: dict[str, Any], watcher: SignalThread) -> d
         watcher.settle()
     if content["ask"] == "config":
         engine.context.set_config(GcylonConfig(**content["config"]))
+        engine.context.set_profile(content["profile_hz"] or False)
     return engine.state()

@@ -17,7 +17,7 @@ _BELOW = {"pinned": "in pinned memory", "disk": "on disk"}
 _BRINGS_BACK = "unstage()"  # what was staged stays there until it is asked back
 _BAR_PX = 240
 _EVEN = 1.1
-_CARD = (
+CARD_STYLE = (
     "border:1px solid var(--jp-border-color1,#bbb);border-radius:4px;padding:6px 10px;display:inline-block;"
     "color:var(--jp-ui-font-color1,inherit);font-size:13px;max-width:100%;overflow-x:auto"
 )
@@ -55,7 +55,7 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", 
         head += f" · equal {escape(shown_labels(spread['keys']))} on one rank"
     below = staged_html(infos, variable)
     below = f'<div style="font-size:12px">{below}</div>' if below else ""
-    return f'<div style="{_CARD}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}{below}</div>'
+    return f'<div style="{CARD_STYLE}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}{below}</div>'
 
 
 def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
@@ -122,12 +122,12 @@ def cluster_card(
     titles = "".join(_cell(title, faint=True) for title in ("rank", "host", "device", "process"))
     table = f'<table style="font-size:12px">{titles}{lines}</table>'
     chosen = "".join(f'<div style="font-size:12px">{escape(text)}</div>' for text in _choices(ranks, security, gpus))
-    return f'<div style="{_CARD}"><div>{head}</div>{chosen}{table}{_left(len(ranks), "ranks")}</div>'
+    return f'<div style="{CARD_STYLE}"><div>{head}</div>{chosen}{table}{_left(len(ranks), "ranks")}</div>'
 
 
 def gone_card(text: str) -> str:
     """A handle or cluster that is no more, in its own words."""
-    return f'<div style="{_CARD};{_FAINT}">{escape(text)}</div>'
+    return f'<div style="{CARD_STYLE};{_FAINT}">{escape(text)}</div>'
 
 
 def _choices(ranks: Sequence[RankRecord], security: str, gpus: str) -> list[str]:

@@ -19,6 +19,7 @@ from ..store.eviction import EvictionCount
 from ..store.part import Part
 from ..store.workspace import Workspace
 from .agreement import AgreementKind
+from .error_context import give_context
 from .invocation import Request
 from .operation import Operation
 
@@ -94,17 +95,21 @@ def _run(operation: Operation, body: Callable[[Operation], Part], eviction: Evic
     try:
         return _steps(operation, body, eviction)
     except CommError as error:
+        give_context(error, operation.workspace, operation.record, error)
         _let_go(error)
         raise  # nobody can agree any more
     except Exception as error:
         if isinstance(error, GcylonError) and error.agreed:
+            give_context(error, operation.workspace, operation.record, error)
             _let_go(error)
             _empty_full_disk(operation, error)
             raise
         mine = _named(operation, error)  # with what is in use now, before it is let go of
+        give_context(mine, operation.workspace, operation.record, error)
         _let_go(error)
         try:
             told = operation.tell(mine)
+            give_context(told, operation.workspace, operation.record, mine)
         except CommError as revoked:
             _let_go(revoked)  # its frames hold this rank's own error
             try:

@@ -10,7 +10,7 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMa
 from .clusters import UP_OPTIONS, is_open
 from .settings import FIELDS, PRESETS
 
-SUBCOMMANDS = ("up", "status", "config", "restart", "down")
+SUBCOMMANDS = ("up", "status", "config", "profile", "restart", "down")
 _NAME = "gcylon_lab.ui.magics"
 
 
@@ -50,6 +50,8 @@ def _candidates(text: str, namespace: dict[str, Any]) -> Sequence[str]:
     if len(words) == 1 or (len(words) == 2 and not text[-1].isspace()):
         return SUBCOMMANDS
     last = "" if text[-1].isspace() else words[-1]
+    if words[1] == "profile":
+        return ("on", "off")
     if words[1] not in ("config", "up"):
         return sorted(name for name, value in namespace.items() if is_open(value) and not name.startswith("_"))
     name, equals, _ = last.partition("=")

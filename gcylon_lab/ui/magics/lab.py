@@ -55,6 +55,7 @@ class LabMagics(Magics):
             %lab config                        the settings
             %lab config chunk_size_bytes=4MiB allow_disk_spill=false
             %lab config default                all as they are by default (or: low_memory, high_throughput)
+            %lab profile off                   no spans, no samples of memory (or: on, or samples a second)
             %lab restart                       new engines; tables and handles are gone, settings stay
             %lab down                          end the engines
 
@@ -160,6 +161,15 @@ class LabMagics(Magics):
                 print(gone)
         show(describe(cluster.config))
 
+    def _profile(self, words: list[str]) -> None:
+        _, cluster = self.clusters.named()
+        if len(words) > 1:
+            raise refuse(f"%lab profile takes on, off or samples a second, but was given {' '.join(words)}.")
+        if words:
+            cluster.profile = _profile_setting(words[0])
+        hz = cluster.profile
+        print(f"The profiler takes {hz:g} samples a second." if hz else "The profiler is off.")
+
     # --- the parts of %%lab_profile ---
 
     def _check_cell(self, cell: str) -> None:
@@ -199,6 +209,15 @@ def _profile_parser() -> Any:
     parser.add_argument("--report", type=Path, metavar="FILE.html")
     parser.add_argument("--trace", type=Path, metavar="FILE.json")
     return parser
+
+
+def _profile_setting(word: str) -> bool | float:
+    if word in ("on", "off"):
+        return word == "on"
+    try:
+        return float(word)
+    except ValueError:
+        raise refuse(f"%lab profile {word} is invalid. Expected on, off, or samples a second.") from None
 
 
 def _rounds(progress: Any) -> str:

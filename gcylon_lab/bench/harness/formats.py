@@ -1,0 +1,97 @@
+"""A table of cells as text, Markdown, HTML and LaTeX."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from ...profiling.report import format_table
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "µ": r"\ensuremath{\mu}",
+    "±": r"\ensuremath{\pm}", "²": r"\ensuremath{^2}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+}  # fmt: skip
+_SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A titled table: the first column is set left, the others right; notes stand below it."""
+
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    notes: Sequence[str] = ()
+
+
+def as_text(table: Cells) -> str:
+    """Columns in line, for a terminal."""
+    lines = format_table(table.head, table.rows)
+    return "\n".join([table.title, "", *lines, *([""] if table.notes else []), *table.notes])
+
+
+def as_markdown(table: Cells) -> str:
+    """A table as GitHub and JupyterLab read it."""
+
+    def line(cells: Sequence[str]) -> str:
+        plain = (escape(" ".join(cell.split()), quote=False).replace("|", "\\|") for cell in cells)
+        return f"| {' | '.join(plain)} |"
+
+    rule = f"| --- |{' ---: |' * (len(table.head) - 1)}"
+    parts = ["\n".join([line(table.head), rule, *map(line, table.rows)]), *table.notes]
+    return "\n\n".join([f"**{table.title}**", *parts])
+
+
+def as_html(table: Cells) -> str:
+    """A card that a notebook or a page shows; all text is escaped."""
+
+    from ...cluster.handles.html_repr import CARD_STYLE
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        aligned = ("left", *("right",) * (len(cells) - 1))
+        inner = (
+            f'<{tag} style="text-align:{side};padding:1px 8px">{escape(cell)}</{tag}>'
+            for cell, side in zip(cells, aligned, strict=True)
+        )
+        return f"<tr>{''.join(inner)}</tr>"
+
+    body = "".join(row(cells, "td") for cells in table.rows)
+    notes = "".join(f'<div style="opacity:0.75">{escape(note)}</div>' for note in table.notes)
+    return (
+        f'<div style="{CARD_STYLE}"><div><b>{escape(table.title)}</b></div>'
+        f"<table><thead>{row(table.head, 'th')}</thead><tbody>{body}</tbody></table>{notes}</div>"
+    )
+
+
+def as_latex(table: Cells) -> str:
+    """A ``tabular`` in a ``table``; it needs no package."""
+
+    def line(cells: Sequence[str]) -> str:
+        return f"{' & '.join(map(_escaped, cells))} \\\\"
+
+    return "\n".join(
+        [
+            r"\begin{table}",
+            rf"\caption{{{_escaped(' '.join([table.title, *table.notes]))}}}",
+            rf"\begin{{tabular}}{{l{'r' * (len(table.head) - 1)}}}",
+            r"\hline",
+            line(table.head),
+            r"\hline",
+            *map(line, table.rows),
+            r"\hline",
+            r"\end{tabular}",
+            r"\end{table}",
+        ]
+    )
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(lambda found: _LATEX[found[0]], text)
+
+
+FORMATS: dict[str, Callable[[Cells], str]] = {
+    "text": as_text, "markdown": as_markdown, "html": as_html, "latex": as_latex,
+}  # fmt: skip
