@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 from ...errors import ArgumentError, ClusterError
 from ...units import format_bytes
 from ..harness.ranks import mpi_contender
-from ..harness.reports import tell
 from ..harness.worker_processes import Contender
 from .tables import KINDS, SKEWS
 
@@ -68,7 +68,7 @@ class BudgetCase:
             raise ArgumentError("ranks are at least 1, parts at least 1,000 bytes, and limits above 0.")
 
 
-def run(case: BudgetCase, *, say: Callable[[str], None] = tell) -> dict[str, Any]:
+def run(case: BudgetCase, *, say: Callable[[str], None] = partial(print, flush=True)) -> dict[str, Any]:
     """Run all cells, and judge them.
 
     Parameters
