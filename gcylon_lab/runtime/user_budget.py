@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..engine.store.aliasing import claims_of
+from ..engine.store.uses import by_use
 from ..errors import ArgumentError
 from ..memory.budget import MemoryBudget, Reservation
 from ..memory.budget_arrays import device_array, host_array
@@ -18,8 +18,6 @@ from .context import current
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike
-
-TABLES, UNCLAIMED = "tables", "not claimed"
 
 
 class UserBudget:
@@ -148,16 +146,7 @@ class UserBudget:
             "tables" for all that tables hold (`Cluster.memory` has each), what claims of others are for, and on GPUs
             "not claimed" for what was allocated beside, as frames of cuDF.
         """
-        budget, found = _own(), _own().by_use()
-        claims = {key: claim for part in list(current().workspace.parts) for key, claim in claims_of(part).items()}
-        for claim in claims.values():
-            found[claim.what] = found.get(claim.what, 0) - claim.nbytes
-        found[TABLES] = found.get(TABLES, 0) + sum(claim.nbytes for claim in claims.values())
-        found = {what: nbytes for what, nbytes in found.items() if nbytes > 0}
-        beside = budget.used_bytes - sum(found.values())
-        if beside > 0:
-            found[UNCLAIMED] = beside
-        return dict(sorted(found.items(), key=lambda one: -one[1]))
+        return by_use(_own(), current().workspace.parts)
 
     def __repr__(self) -> str:
         budget = _own()

@@ -15,6 +15,7 @@ from ..harness.ranks import mpi_contender
 from ..harness.worker_processes import Contender
 from .tables import KINDS, SKEWS
 
+_SAY: Callable[[str], None] = partial(print, flush=True)  # cells are what is asked for, no progress
 VERBS = ("shuffle", "sort_values", "groupby", "drop_duplicates", "distinct", "join")
 STRATEGIES = ("auto", "direct")
 SHARES = (1.5, 0.5, 0.1, 0.02)
@@ -68,7 +69,7 @@ class BudgetCase:
             raise ArgumentError("ranks are at least 1, parts at least 1,000 bytes, and limits above 0.")
 
 
-def run(case: BudgetCase, *, say: Callable[[str], None] = partial(print, flush=True)) -> dict[str, Any]:
+def run(case: BudgetCase, *, say: Callable[[str], None] = _SAY) -> dict[str, Any]:
     """Run all cells, and judge them.
 
     Parameters

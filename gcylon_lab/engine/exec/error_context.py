@@ -40,7 +40,7 @@ def _context(workspace: Workspace, record: OperationRecord, cause: Exception) ->
     notes, budget, tiers = notes_of(cause), workspace.budget, workspace.spill
     claims = notes.get("claims", [])  # given back on the error's way out
     uses: dict[str, int] = {}
-    if isinstance(cause, _OF_MEMORY):  # to look for all claims takes a moment
+    if isinstance(cause, _OF_MEMORY):  # of others nobody asks who holds how much
         uses = by_use(budget, workspace.parts)
         for what, nbytes in claims:
             uses[what] = uses.get(what, 0) + nbytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...memory.budget import MemoryBudget
-from .aliasing import Holder, claimed_bytes, claims_of
+from .aliasing import Holder, claims_of
 
 TABLES, UNCLAIMED = "tables", "not claimed"
 
@@ -25,12 +25,12 @@ def by_use(budget: MemoryBudget, parts: Iterable[Holder]) -> dict[str, int]:
         "tables" for all that tables hold, what the claims of others are for, and on GPUs "not claimed" for what was
         allocated beside.
     """
-    parts = list(parts)
-    held, tables = claimed_bytes(parts), {one for part in parts for one in claims_of(part)}
-    found: dict[str, int] = {TABLES: held} if held else {}
-    for claim in budget.claims():
-        if claim.nbytes and id(claim) not in tables:
-            found[claim.what] = found.get(claim.what, 0) + claim.nbytes
+    found = budget.by_use()
+    claims = {key: claim for part in list(parts) for key, claim in claims_of(part).items()}
+    for claim in claims.values():
+        found[claim.what] = found.get(claim.what, 0) - claim.nbytes
+    found[TABLES] = found.get(TABLES, 0) + sum(claim.nbytes for claim in claims.values())
+    found = {what: nbytes for what, nbytes in found.items() if nbytes > 0}
     beside = budget.used_bytes - sum(found.values())
     if beside > 0:
         found[UNCLAIMED] = beside
