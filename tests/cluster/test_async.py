@@ -58,13 +58,13 @@ def stuck() -> None:
 
 
 def test_every_verb_and_reader_has_one() -> None:
-    asks_nobody = {"info", "explain", "release", "groupby", "to_batches"}
+    asks_nobody = {"info", "explain", "release", "groupby", "to_batches", "max_rows"}
     verbs = {name for name in dir(Table) if inspect.isfunction(getattr(Table, name)) and not name.startswith("_")}
     verbs = {name for name in verbs if not name.startswith("plan_")} - asks_nobody
     assert {"shuffle", "join", "sort_values", "sum", "to_pandas", "head", "write_parquet"} <= verbs
     assert {f"{name}_async" for name in verbs} <= set(dir(gl.DistTable))
     readers = {"read_parquet", "read_csv", "read_json", "read_ipc", "table", "memory", "run"}
-    readers |= {"from_pandas", "from_arrow", "from_columns", "scatter"}
+    readers |= {"from_pandas", "from_arrow", "from_columns", "scatter", "empty", "memory_info", "pools", "trim"}
     assert {name.removesuffix("_async") for name in dir(gl.Cluster) if name.endswith("_async")} == readers
     assert not readers & set(_NOT_LATER)
 
