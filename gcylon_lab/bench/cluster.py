@@ -1,33 +1,41 @@
-"""``gcylon-lab bench cluster``: start and round trip beside ipyparallel's own."""
+"""``gcylon-lab bench cluster``: start, round trip, and rows there and back, beside ipyparallel's own."""
 
 from __future__ import annotations
 
+import statistics
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
 import ipyparallel
+import numpy as np
 import pandas as pd
+import psutil
 from traitlets.config import Config
 
 from ..cluster.client.cluster import Cluster
 from ..cluster.launch.mpiexec import find_mpiexec
-from ..errors import ArgumentError
+from ..cluster.row_stream import MESSAGE_BYTES
+from ..errors import ArgumentError, ClusterError
 from .harness.reports import tell
 from .harness.statistics import Series
 
 _CONTROLLER = ["--nodb", "--IPController.broadcast_scheduler_depth=0", "--IPController.use_threads=True"]
+_MOVES = 7
 Say = Callable[[str], None]
 
 
-def run(ranks: int, starts: int, trips: int, say: Say = tell) -> dict[str, Any]:
-    """Start both kinds of cluster in turn, then let the last of each answer small requests in turn.
+def run(ranks: int, starts: int, trips: int, megabytes: int, say: Say = tell) -> dict[str, Any]:
+    """Start both kinds of cluster in turn, then let the last of each answer small requests and move rows in turn.
 
     Parameters
     ----------
     ranks : int
     starts, trips : int
         How often.
+    megabytes : int
+        Rows that go to the ranks and come back, seven times.
     say : callable
         Gets lines of progress.
 
@@ -35,15 +43,17 @@ def run(ranks: int, starts: int, trips: int, say: Say = tell) -> dict[str, Any]:
     -------
     dict
         Plain values: a `Series` as a dict for each of ``start_own``, ``start_ours``, ``trip_own`` (``apply_sync`` of
-        an empty function), ``trip_run`` (``lab.run`` of one) and ``trip_verb`` (``repartition`` of one row a rank).
+        an empty function), ``trip_run`` (``lab.run`` of one), ``trip_verb`` (``repartition`` of one row a rank),
+        ``push_own`` and ``pull_own`` (arrays of the same bytes, in the faster of one message a rank and messages of 4
+        MB), ``scatter`` and ``collect``; and ``grown_bytes``, by how much the notebook's memory grew in these two.
 
     Raises
     ------
     ArgumentError
         If one of the counts is below 1.
     """
-    if min(ranks, starts, trips) < 1:
-        raise ArgumentError("ranks, starts and trips are at least 1.")
+    if min(ranks, starts, trips, megabytes) < 1:
+        raise ArgumentError("ranks, starts, trips and megabytes are at least 1.")
     times: dict[str, list[float]] = {"start_own": [], "start_ours": []}
     running: list[tuple[Any, Any]] = []
     try:
@@ -57,12 +67,16 @@ def run(ranks: int, starts: int, trips: int, say: Say = tell) -> dict[str, Any]:
             say(f"start {number + 1} of {starts} done")
         (_, view), (lab, _) = running
         times |= _trips(view, lab, ranks, trips)
+        say("round trips done")
+        moved, grown = _moves(view, lab, ranks, megabytes)
+        times |= moved
     finally:
         for cluster, _ in running:
             _close(cluster)
     return {
         "bench": "cluster",
-        "case": {"ranks": ranks, "starts": starts, "trips": trips},
+        "case": {"ranks": ranks, "starts": starts, "trips": trips, "megabytes": megabytes},
+        "grown_bytes": grown,
         "series": {name: Series(tuple(series)).as_dict() for name, series in times.items()},
     }
 
@@ -106,6 +120,74 @@ def _trips(view: Any, lab: Cluster, ranks: int, trips: int) -> dict[str, list[fl
         "trip_verb": lambda: table.repartition().release(),
     }
     return _take_turns(requests, trips)
+
+
+def _moves(view: Any, lab: Cluster, ranks: int, megabytes: int) -> tuple[dict[str, list[float]], dict[str, int]]:
+    """Rows to the ranks and back, in turn; and how much this process grew while they went."""
+    rows = megabytes * 10**6 // 32
+    values = np.random.default_rng(0).random((4, rows))
+    frame = pd.DataFrame(dict(zip("abcd", values, strict=True)))
+    shares = [np.ascontiguousarray(share) for share in np.array_split(values, ranks, axis=1)]
+    pieces = max(1, shares[0].nbytes // MESSAGE_BYTES)
+    engines = [view.client[number] for number in view.client.ids]
+
+    def push(count: int) -> None:
+        sent = [
+            engine.push({f"part{number}": part}, block=False)
+            for number, parts in enumerate(zip(*(np.array_split(s.ravel(), count) for s in shares), strict=True))
+            for engine, part in zip(engines, parts, strict=True)
+        ]
+        for one in sent:
+            one.get()
+
+    def pull(count: int) -> None:
+        asked = [engine.pull(f"part{number}", block=False) for number in range(count) for engine in engines]
+        for one in asked:
+            one.get()
+
+    tables: list[Any] = []
+
+    def scatter() -> None:
+        while tables:
+            tables.pop().release()
+        tables.append(lab.scatter(frame))
+
+    def collect() -> None:
+        if sum(len(batch) for batch in tables[0].collect()) != rows:
+            raise ClusterError("collect gave other rows than were scattered.")
+
+    requests = {
+        "push_whole": lambda: push(1), "push_pieces": lambda: push(pieces), "scatter": scatter,
+        "pull_pieces": lambda: pull(pieces), "collect": collect,
+    }  # fmt: skip
+    grown = {name: _growth(requests[name]) for name in ("scatter", "collect")}
+    times = _take_turns(requests, _MOVES)
+    push(1)
+    times |= _take_turns({"pull_whole": lambda: pull(1)}, _MOVES)
+    for name in ("push", "pull"):
+        both = times.pop(f"{name}_whole"), times.pop(f"{name}_pieces")
+        times[f"{name}_own"] = min(both, key=statistics.median)
+    return times, grown
+
+
+def _growth(work: Callable[[], None]) -> int:
+    """By how many bytes this process grew while it worked, at the most."""
+    process, stop = psutil.Process(), threading.Event()
+    before = most = process.memory_info().rss
+
+    def watch() -> None:
+        nonlocal most
+        while not stop.wait(0.002):
+            most = max(most, process.memory_info().rss)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        work()
+    finally:
+        stop.set()
+        watcher.join()
+    return most - before
 
 
 def _take_turns(requests: dict[str, Callable[[], Any]], trips: int) -> dict[str, list[float]]:

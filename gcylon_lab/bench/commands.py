@@ -36,10 +36,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     tpch.add_argument("--budget-share", type=float, default=0.1, help="of the columns read; 0 for none (default: 0.1)")
     tpch.add_argument("--repeats", type=int, default=3)
     _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
-    cluster = _new(commands, "cluster", "start and round trip beside ipyparallel's own", _cluster)
+    cluster = _new(commands, "cluster", "start, round trip and moving rows beside ipyparallel's own", _cluster)
     cluster.add_argument("--ranks", type=int, default=2)
     cluster.add_argument("--starts", type=int, default=3)
     cluster.add_argument("--trips", type=int, default=50)
+    cluster.add_argument("--megabytes", type=int, default=256, help="of rows that go there and back")
     peak = _new(commands, "peak", "memory of a staged shuffle of parts above the budget", _peak, timed=False)
     peak.add_argument("--ranks", type=int, default=4)
     peak.add_argument("--part", default="512MiB", help="bytes on each rank (default: 512MiB)")
@@ -193,7 +194,9 @@ def _cluster(arguments: argparse.Namespace) -> int:
     from .cluster import run
     from .harness.reports import format_cluster
 
-    return _finish(arguments, run(arguments.ranks, arguments.starts, arguments.trips), format_cluster)
+    return _finish(
+        arguments, run(arguments.ranks, arguments.starts, arguments.trips, arguments.megabytes), format_cluster
+    )
 
 
 def _peak(arguments: argparse.Namespace) -> int:

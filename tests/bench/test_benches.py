@@ -97,9 +97,11 @@ def test_peak_stays_in_the_budget(tmp_path, capsys):
 @pytest.mark.slow
 def test_cluster_beside_ipyparallel(tmp_path, capsys):
     file = tmp_path / "cluster.json"
-    assert main(["bench", "cluster", "--starts", "1", "--trips", "3", "--json", str(file)]) == 0
-    series = json.loads(file.read_text())["series"]
-    assert set(series) == {"start_own", "start_ours", "trip_own", "trip_run", "trip_verb"}
+    assert main(["bench", "cluster", "--starts", "1", "--trips", "3", "--megabytes", "64", "--json", str(file)]) == 0
+    report = json.loads(file.read_text())
+    moves = {"push_own", "scatter", "pull_own", "collect"}
+    assert set(report["series"]) == {"start_own", "start_ours", "trip_own", "trip_run", "trip_verb"} | moves
+    assert max(report["grown_bytes"].values()) < 48e6
     assert "round trip, lab.run" in capsys.readouterr().out
 
 

@@ -167,7 +167,7 @@ def test_prometheus_scrapes_the_page(lab: gl.Cluster, tmp_path: Path) -> None:
     lab.from_pandas(pd.DataFrame({"k": range(100)})).shuffle("k").release()
     export.flush()
     target = export.url.removeprefix("http://").removesuffix("/metrics")
-    assert target.startswith("127.0.0.1:") and 'gcylon_operations_total{' in read(export.url)
+    assert target.startswith("127.0.0.1:") and "gcylon_operations_total{" in read(export.url)
     scrape = {"job_name": "lab", "scrape_interval": "1s", "static_configs": [{"targets": [target]}]}
     (tmp_path / "prometheus.yml").write_text(json.dumps({"scrape_configs": [scrape]}))  # JSON is YAML
     port = free_port()

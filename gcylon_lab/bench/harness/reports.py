@@ -78,10 +78,18 @@ def format_cluster(report: dict[str, Any]) -> str:
         "trip_own": "round trip, ipyparallel's apply_sync",
         "trip_run": "round trip, lab.run",
         "trip_verb": "round trip, a handle's repartition of one row a rank",
+        "push_own": "rows to the ranks, ipyparallel's push of arrays",
+        "scatter": "rows to the ranks, lab.scatter",
+        "pull_own": "rows to the notebook, ipyparallel's pull of arrays",
+        "collect": "rows to the notebook, t.collect",
     }
-    title = f"cluster, {case['ranks']} ranks, {case['starts']} starts and {case['trips']} round trips each, in turn"
-    series = {names[name]: one for name, one in report["series"].items()}
-    return Benchmark.from_report({"series": series}, title).to("text")
+    title = (
+        f"cluster, {case['ranks']} ranks, {case['starts']} starts, {case['trips']} round trips each and "
+        f"{case['megabytes']} MB of rows, in turn"
+    )
+    series = {names[name]: report["series"][name] for name in names}
+    grown = ", ".join(f"{format_bytes(nbytes)} in {name}" for name, nbytes in report["grown_bytes"].items())
+    return f"{Benchmark.from_report({'series': series}, title).to('text')}\nthe notebook's memory grew by {grown}"
 
 
 def format_peak(report: dict[str, Any]) -> str:
