@@ -107,6 +107,11 @@ def shared_memory(home: Path) -> Path:
     return place / f"gcylon_lab-{os.geteuid()}-{home.name}"
 
 
+def announcements(home: Path) -> Path:
+    """Where mpiexec writes that it listens, and ranks on this host that they are about to call it."""
+    return shared_memory(home) / "mpiexec"
+
+
 def renew_shared_memory(home: Path) -> Path:
     """Make that folder, for this user only and with nothing in it from ranks that have ended.
 
