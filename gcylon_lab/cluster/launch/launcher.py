@@ -298,10 +298,11 @@ class Launcher:
                     f"{len(client.ids)} of {self.n} engines were there after {format_seconds(self.start_timeout_s)}."
                 )
             time.sleep(_POLL_S)
-        if self._ports is not None and not self._ports.close() and (others := other_people()):
+        heard = "" if self._ports is None else self._ports.close()
+        if heard and (others := other_people()):
             warnings.warn(
-                f"Whoever else may use this host ({others}) can run commands as you through mpiexec, whose ports this "
-                "process may not close; `gcylon-lab doctor` and SECURITY.md say more.",
+                f"mpiexec believes what it is told, and hears {heard}; others may use this host ({others}). "
+                "`gcylon-lab doctor` and SECURITY.md say more.",
                 stacklevel=2,
             )
 

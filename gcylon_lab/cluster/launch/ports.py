@@ -48,6 +48,10 @@ _WORD, _HALF, _BYTE, _LENGTH, _AND, _SHIFT, _KEEP, _LESS, _EQUAL, _RETURN = (
 _IP_HEADER = 2**32 - 0x100000  # before it, where the TCP header is at 0
 _ALL = 2**32 - 1
 
+_TCP_MD5SIG_EXT, _MD5SIG_PREFIX, _KEY_BYTES = 32, 1, 80
+_ANY_IPV4_IN_IPV6 = b"\0" * 10 + b"\xff" * 2 + b"\0" * 4
+EARLY, ANYBODY = "whoever called while ranks started", "anybody"
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _Line = tuple[int, int, int, int]
 
@@ -63,7 +67,8 @@ class _End(NamedTuple):
 class PortGuard(threading.Thread):
     """Lets only its ranks speak to an mpiexec that this process starts; once closed, nobody can connect to it any more.
 
-    Where one process may not do so for another, as in many containers, all goes as without it.
+    Where one process may not do so for another, as in many containers, all goes as without it; where this user may not
+    filter, nobody can connect once it is closed, and to the ports for other hosts never.
 
     Parameters
     ----------
@@ -80,25 +85,25 @@ class PortGuard(threading.Thread):
         self._reports = reports
         self._pid = 0
         self._closing = threading.Event()
-        self._works = False
+        self._hears = ANYBODY
 
     def watch(self, pid: int) -> None:
         """Guard the process of this number, which has just been started."""
         self._pid = pid
         self.start()
 
-    def close(self) -> bool:
+    def close(self) -> str:
         """Let nobody connect any more; connections stay. Idempotent.
 
         Returns
         -------
-        bool
-            Whether nobody but ranks could speak to it, and nobody can connect.
+        {"", "whoever called while ranks started", "anybody"}
+            Whom it hears, or heard, beside its ranks.
         """
         self._closing.set()
         if self.is_alive():
             self.join(_PATIENCE_S)
-        return self._works
+        return self._hears
 
     def run(self) -> None:
         """Filter until `close`, or until mpiexec has ended."""
@@ -108,7 +113,7 @@ class PortGuard(threading.Thread):
                 ports = to_close.enter_context(_Ports(self._pid))
                 try:
                     self._guard(ports, to_close)
-                    self._works = True
+                    self._hears = "" if ports.filters else EARLY
                 except BaseException:
                     ports.open()
                     raise
@@ -180,13 +185,16 @@ class _Ports:
         self._expected: list[_Sockets] = []  # of ranks
         self._admitted: dict[_End, _Sockets] = {}
         self._own: dict[_End, socket.socket] = {}
+        self.filters = True  # whether this user may filter TCP; on newer Linux root alone may, as seen with 6.18
 
     def __enter__(self) -> _Ports:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for one in (self._sockets, *self._expected, *self._admitted.values(), *self._own.values()):
-            one.close()
+        for sockets in (self._sockets, *self._expected, *self._admitted.values()):
+            sockets.close()
+        for caller in self._own.values():
+            caller.close()
         for port in self._ports.values():
             os.close(port)
 
@@ -204,7 +212,7 @@ class _Ports:
             if here and _get(copy, socket.SO_ACCEPTCONN):
                 self._sockets.known.add(inode)
                 self._add(here, os.dup(copy))
-            elif here and there and here.port in ports:
+            elif self.filters and here and there and here.port in ports:
                 self._sockets.known.add(inode)
                 if there not in self._own and there not in self._admitted:
                     _turn_away(copy)
@@ -261,30 +269,38 @@ class _Ports:
     def shut(self) -> None:
         """Let nobody connect."""
         for port in self._ports.values():
-            _attach(port, [(_RETURN, 0, 0, 0)])
+            _require_signatures(port)
 
     def open(self) -> None:
         """Take all filters off again."""
-        for port in self._ports.values():
-            _set(port, _SO_DETACH_FILTER, 0)
-            _set(port, socket.TCP_DEFER_ACCEPT, 0, socket.IPPROTO_TCP)
+        for port in self._ports.values() if self.filters else ():
+            with contextlib.suppress(OSError):
+                _set(port, _SO_DETACH_FILTER, 0)
+                _set(port, socket.TCP_DEFER_ACCEPT, 0, socket.IPPROTO_TCP)
         for _, copy in self._sockets.new():
             with contextlib.suppress(OSError):  # it has none
                 _set(copy, _SO_DETACH_FILTER, 0)
 
     def _add(self, end: _End, port: int) -> None:
         self._ports[end] = port
-        self._filter()
-        _set(port, socket.TCP_DEFER_ACCEPT, _SILENT_S, socket.IPPROTO_TCP)
-        _set(port, socket.TCP_MAXSEG, _LEAST_SEGMENT, socket.IPPROTO_TCP)
+        if not any(end.host):  # on all interfaces it is for other hosts
+            _require_signatures(port)
+        else:
+            try:
+                self._filter()
+            except PermissionError:
+                self.filters = False
+        if self.filters:
+            _set(port, socket.TCP_DEFER_ACCEPT, _SILENT_S, socket.IPPROTO_TCP)
+            _set(port, socket.TCP_MAXSEG, _LEAST_SEGMENT, socket.IPPROTO_TCP)
         os.set_blocking(port, False)  # as mpiexec does
         while (caller := _libc.accept4(port, None, None, os.O_CLOEXEC)) >= 0:  # who has called before
             os.close(caller)
 
     def _filter(self) -> None:
         for end, port in self._ports.items():
-            # One on all interfaces is for other hosts.
-            _attach(port, _from([*self._own, *self._admitted], end) if any(end.host) else [(_RETURN, 0, 0, 0)])
+            if any(end.host) and self.filters:
+                _attach(port, _from([*self._own, *self._admitted], end))
 
 
 class _Sockets:
@@ -325,8 +341,8 @@ class _Sockets:
         return copy
 
 
-def can_guard_ports() -> bool:
-    """Whether a `PortGuard` works here, tried on a process that is made for it."""
+def hears_beside_ranks() -> str:
+    """Whom an mpiexec hears with a `PortGuard` here, as its `close` says; tried on a process that is made for it."""
     code = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(flush=True); sys.stdin.read()"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-P", "-c", code], stdin=pipe, stdout=pipe) as child:
@@ -334,9 +350,11 @@ def can_guard_ports() -> bool:
         child.stdout.readline()
         try:
             with _Ports(child.pid) as ports:
-                return ports.look()
+                ports.look()
+                ports.shut()
+                return "" if ports.filters else EARLY
         except OSError:
-            return False
+            return ANYBODY
         finally:
             child.kill()
 
@@ -365,6 +383,17 @@ def _end(number: int, which: str) -> _End | None:
         return None
     (family,), (port,) = struct.unpack_from("=H", place), struct.unpack_from("!H", place, 2)
     return _End(family, place.raw[4:8] if family == socket.AF_INET else place.raw[8:24], port)
+
+
+def _require_signatures(port: int) -> None:
+    """Drop calls that are not signed with a key that is kept nowhere, as TCP-MD5 does."""
+    here = _end(port, "getsockname")
+    family = socket.AF_INET if here is None else here.family
+    for callers in (bytes(16), _ANY_IPV4_IN_IPV6)[: 1 + (family == socket.AF_INET6)]:
+        # The address of any caller, then flags, the bits of it that count, the key's length, no interface.
+        address = struct.pack("=HHI", family, 0, 0) + callers
+        key = struct.pack("=128sBBHi", address, _MD5SIG_PREFIX, 0, _KEY_BYTES, 0) + os.urandom(_KEY_BYTES)
+        _set(port, _TCP_MD5SIG_EXT, key, socket.IPPROTO_TCP)
 
 
 def _turn_away(connection: int) -> None:
