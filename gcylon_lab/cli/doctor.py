@@ -18,7 +18,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ..cluster.launch.mpiexec import OPENMPI, find_mpiexec, on_this_host, without_chatter
-from ..cluster.launch.ports import EARLY, hears_beside_ranks
+from ..cluster.launch.ports import can_guard_ports
 from ..cluster.launch.security import choose_security
 from ..config import (
     AHEAD_VARIABLE,
@@ -185,16 +185,12 @@ def _security() -> Iterator[Finding]:
     if "OMPI_MCA_btl" not in on_this_host(mpi, Path()):
         why = "OMPI_MCA_btl chooses" if mpi.flavour == OPENMPI else f"{mpi.describe()} does by itself"
         yield Finding("ports", WARN, f"the controller listens on this host alone; ranks and mpiexec as {why}", note)
-    elif not (heard := hears_beside_ranks()):
+    elif can_guard_ports():
         note = (
             "" if mpi.revocable else "mpiexec may hear others for some milliseconds at the start; Open MPI 5 does not."
         )
         value = "ranks and controller listen on this host alone, and mpiexec hears its ranks alone"
         yield Finding("ports", OK, value, note)
-    elif heard == EARLY:
-        value = f"ranks and controller listen on this host alone, and mpiexec too; it hears {heard}"
-        note = "Here root alone may filter TCP. Use a host, a container or a job of your own (SECURITY.md)."
-        yield Finding("ports", WARN, value, note)
     else:
         value = "ranks and controller listen on this host alone, but mpiexec on all interfaces"
         why = "here one process may not close the ports of another (pidfd_getfd; kernel.yama.ptrace_scope below 2)"

@@ -24,7 +24,7 @@ from test_lifecycle import wait_until
 import gcylon_lab as gl
 from gcylon_lab.cluster.launch import controller, runtime_dirs, security
 from gcylon_lab.cluster.launch.engine_process import main as run_engine
-from gcylon_lab.cluster.launch.ports import ANYBODY, hears_beside_ranks
+from gcylon_lab.cluster.launch.ports import can_guard_ports
 from gcylon_lab.cluster.launch.security import check_name, choose_security
 from gcylon_lab.cluster.processes import of_home
 from gcylon_lab.errors import ArgumentError, ClusterError
@@ -146,8 +146,7 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
     (tmp_path / "gcylon_lab/__init__.py").write_text(f"open({str(tmp_path / 'planted')!r}, 'a').write('ran')")
     (tmp_path / "of_ones_own.py").write_text("answer = 42")
     monkeypatch.chdir(tmp_path)
-    heard = hears_beside_ranks()
-    guarded = not heard
+    guarded = can_guard_ports()
     calls = []
     for what, host, name in MPIEXEC_PORTS if guarded else ():
         calls.append((what, host, free_port()))
@@ -170,7 +169,7 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
         # All of it listens on this host alone, but mpiexec, to which nobody can connect.
         open_to = {ip for process, ports in places.items() if process != mpiexec for ip, _ in ports}
         assert open_to == {"127.0.0.1"}
-        if heard != ANYBODY:
+        if guarded:
             for ip, port in places[mpiexec]:
                 with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as caller:
                     caller.settimeout(0.3)

@@ -298,11 +298,10 @@ class Launcher:
                     f"{len(client.ids)} of {self.n} engines were there after {format_seconds(self.start_timeout_s)}."
                 )
             time.sleep(_POLL_S)
-        heard = "" if self._ports is None else self._ports.close()
-        if heard and (others := other_people()):
+        if self._ports is not None and not self._ports.close() and (others := other_people()):
             warnings.warn(
-                f"mpiexec believes what it is told, and hears {heard}; others may use this host ({others}). "
-                "`gcylon-lab doctor` and SECURITY.md say more.",
+                f"mpiexec does what it is told by whoever connects to it, and others may use this host ({others}); "
+                "here this process may not close its ports. `gcylon-lab doctor` and SECURITY.md say more.",
                 stacklevel=2,
             )
 

@@ -48,10 +48,8 @@ _WORD, _HALF, _BYTE, _LENGTH, _AND, _SHIFT, _KEEP, _LESS, _EQUAL, _RETURN = (
 _IP_HEADER = 2**32 - 0x100000  # before it, where the TCP header is at 0
 _ALL = 2**32 - 1
 
-_TCP_MD5SIG_EXT, _MD5SIG_PREFIX, _KEY_BYTES = 32, 1, 80
+_TCP_MD5SIG, _TCP_MD5SIG_EXT, _MD5SIG_PREFIX, _KEY_BYTES, _SYN_SENT = 14, 32, 1, 80, 2
 _ANY_IPV4_IN_IPV6 = b"\0" * 10 + b"\xff" * 2 + b"\0" * 4
-EARLY, ANYBODY = "whoever called while ranks started", "anybody"
-
 _libc = ctypes.CDLL(None, use_errno=True)
 _Line = tuple[int, int, int, int]
 
@@ -67,8 +65,7 @@ class _End(NamedTuple):
 class PortGuard(threading.Thread):
     """Lets only its ranks speak to an mpiexec that this process starts; once closed, nobody can connect to it any more.
 
-    Where one process may not do so for another, as in many containers, all goes as without it; where this user may not
-    filter, nobody can connect once it is closed, and to the ports for other hosts never.
+    Where one process may not do so for another, as in many containers, all goes as without it.
 
     Parameters
     ----------
@@ -85,25 +82,25 @@ class PortGuard(threading.Thread):
         self._reports = reports
         self._pid = 0
         self._closing = threading.Event()
-        self._hears = ANYBODY
+        self._works = False
 
     def watch(self, pid: int) -> None:
         """Guard the process of this number, which has just been started."""
         self._pid = pid
         self.start()
 
-    def close(self) -> str:
+    def close(self) -> bool:
         """Let nobody connect any more; connections stay. Idempotent.
 
         Returns
         -------
-        {"", "whoever called while ranks started", "anybody"}
-            Whom it hears, or heard, beside its ranks.
+        bool
+            Whether nobody but ranks was heard, and nobody can connect.
         """
         self._closing.set()
         if self.is_alive():
             self.join(_PATIENCE_S)
-        return self._hears
+        return self._works
 
     def run(self) -> None:
         """Filter until `close`, or until mpiexec has ended."""
@@ -113,7 +110,7 @@ class PortGuard(threading.Thread):
                 ports = to_close.enter_context(_Ports(self._pid))
                 try:
                     self._guard(ports, to_close)
-                    self._hears = "" if ports.filters else EARLY
+                    self._works = True
                 except BaseException:
                     ports.open()
                     raise
@@ -185,7 +182,8 @@ class _Ports:
         self._expected: list[_Sockets] = []  # of ranks
         self._admitted: dict[_End, _Sockets] = {}
         self._own: dict[_End, socket.socket] = {}
-        self.filters = True  # whether this user may filter TCP; on newer Linux root alone may, as seen with 6.18
+        self._filters = True  # whether this user may filter TCP; on newer Linux root alone may, as seen with 6.18
+        self._key = os.urandom(_KEY_BYTES)
 
     def __enter__(self) -> _Ports:
         return self
@@ -206,13 +204,16 @@ class _Ports:
         bool
             Whether there are new ports.
         """
-        before, ports = len(self._ports), {end.port for end in self._ports}
+        before = len(self._ports)
         for inode, copy in self._sockets.new():
-            here, there = _end(copy, "getsockname"), _end(copy, "getpeername")
+            here = _end(copy, "getsockname")
             if here and _get(copy, socket.SO_ACCEPTCONN):
                 self._sockets.known.add(inode)
                 self._add(here, os.dup(copy))
-            elif self.filters and here and there and here.port in ports:
+        ports = {end.port for end in self._ports}
+        for inode, copy in self._sockets.new():
+            here, there = _end(copy, "getsockname"), _end(copy, "getpeername")
+            if here and there and here.port in ports:
                 self._sockets.known.add(inode)
                 if there not in self._own and there not in self._admitted:
                     _turn_away(copy)
@@ -228,6 +229,8 @@ class _Ports:
         before, end = list(self._own), _End(port.family, port.host, caller.getsockname()[1])
         self._own[end] = caller
         self._filter()
+        if not self._filters:
+            _sign(caller.fileno(), port, self._key)
         caller.connect((host, port.port))
         caller.sendall(b"\0")
         for one in before:
@@ -256,8 +259,8 @@ class _Ports:
             self._admitted.pop(end).close()
         expected, self._expected = self._expected, []
         for rank in expected:
-            calls = [_end(copy, "getsockname") for _, copy in rank.new() if _end(copy, "getpeername") in self._ports]
-            if calls and calls[0]:
+            calls = [here for _, copy in rank.new() if (here := self._caller(copy))]
+            if calls:
                 self._admitted[calls[0]] = rank
             elif rank.has_ended():
                 rank.close()
@@ -269,11 +272,11 @@ class _Ports:
     def shut(self) -> None:
         """Let nobody connect."""
         for port in self._ports.values():
-            _require_signatures(port)
+            _require_signatures(port, os.urandom(_KEY_BYTES))
 
     def open(self) -> None:
         """Take all filters off again."""
-        for port in self._ports.values() if self.filters else ():
+        for port in self._ports.values():
             with contextlib.suppress(OSError):
                 _set(port, _SO_DETACH_FILTER, 0)
                 _set(port, socket.TCP_DEFER_ACCEPT, 0, socket.IPPROTO_TCP)
@@ -284,23 +287,36 @@ class _Ports:
     def _add(self, end: _End, port: int) -> None:
         self._ports[end] = port
         if not any(end.host):  # on all interfaces it is for other hosts
-            _require_signatures(port)
+            _require_signatures(port, os.urandom(_KEY_BYTES))
         else:
             try:
                 self._filter()
+                _set(port, socket.TCP_DEFER_ACCEPT, _SILENT_S, socket.IPPROTO_TCP)
+                _set(port, socket.TCP_MAXSEG, _LEAST_SEGMENT, socket.IPPROTO_TCP)
             except PermissionError:
-                self.filters = False
-        if self.filters:
-            _set(port, socket.TCP_DEFER_ACCEPT, _SILENT_S, socket.IPPROTO_TCP)
-            _set(port, socket.TCP_MAXSEG, _LEAST_SEGMENT, socket.IPPROTO_TCP)
+                self._filters = False
+                _require_signatures(port, self._key)
         os.set_blocking(port, False)  # as mpiexec does
         while (caller := _libc.accept4(port, None, None, os.O_CLOEXEC)) >= 0:  # who has called before
             os.close(caller)
 
     def _filter(self) -> None:
         for end, port in self._ports.items():
-            if any(end.host) and self.filters:
+            if any(end.host) and self._filters:
                 _attach(port, _from([*self._own, *self._admitted], end))
+
+    def _caller(self, copy: int) -> _End | None:
+        """Where a socket of a rank is that calls a port."""
+        here = _end(copy, "getsockname")
+        if self._filters:
+            return here if _end(copy, "getpeername") in self._ports else None
+        # A call that has had no answer yet, though it is within this host, can be one to a port that wants signatures
+        # alone; it is made once more after a second, and then it has one.
+        port = next(iter(self._ports))
+        if here and here[:2] == port[:2] and _get(copy, socket.TCP_INFO, socket.IPPROTO_TCP) & 0xFF == _SYN_SENT:
+            _sign(copy, port, self._key)
+            return here
+        return None
 
 
 class _Sockets:
@@ -341,8 +357,8 @@ class _Sockets:
         return copy
 
 
-def hears_beside_ranks() -> str:
-    """Whom an mpiexec hears with a `PortGuard` here, as its `close` says; tried on a process that is made for it."""
+def can_guard_ports() -> bool:
+    """Whether a `PortGuard` works here, tried on a process that is made for it."""
     code = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(flush=True); sys.stdin.read()"
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-P", "-c", code], stdin=pipe, stdout=pipe) as child:
@@ -351,10 +367,11 @@ def hears_beside_ranks() -> str:
         try:
             with _Ports(child.pid) as ports:
                 ports.look()
+                ports.call()
                 ports.shut()
-                return "" if ports.filters else EARLY
+                return True
         except OSError:
-            return ANYBODY
+            return False
         finally:
             child.kill()
 
@@ -385,24 +402,30 @@ def _end(number: int, which: str) -> _End | None:
     return _End(family, place.raw[4:8] if family == socket.AF_INET else place.raw[8:24], port)
 
 
-def _require_signatures(port: int) -> None:
-    """Drop calls that are not signed with a key that is kept nowhere, as TCP-MD5 does."""
+def _require_signatures(port: int, key: bytes) -> None:
+    """Drop calls that are not signed with a key, as TCP-MD5 does."""
     here = _end(port, "getsockname")
     family = socket.AF_INET if here is None else here.family
     for callers in (bytes(16), _ANY_IPV4_IN_IPV6)[: 1 + (family == socket.AF_INET6)]:
         # The address of any caller, then flags, the bits of it that count, the key's length, no interface.
         address = struct.pack("=HHI", family, 0, 0) + callers
-        key = struct.pack("=128sBBHi", address, _MD5SIG_PREFIX, 0, _KEY_BYTES, 0) + os.urandom(_KEY_BYTES)
-        _set(port, _TCP_MD5SIG_EXT, key, socket.IPPROTO_TCP)
+        signed = struct.pack("=128sBBHi", address, _MD5SIG_PREFIX, 0, len(key), 0) + key
+        _set(port, _TCP_MD5SIG_EXT, signed, socket.IPPROTO_TCP)
+
+
+def _sign(caller: int, port: _End, key: bytes) -> None:
+    """Sign what a socket says to a port."""
+    host = port.host if port.family == socket.AF_INET else bytes(4) + port.host
+    address = struct.pack("=HH", port.family, 0) + host
+    _set(caller, _TCP_MD5SIG, struct.pack("=128sBBHi", address, 0, 0, len(key), 0) + key, socket.IPPROTO_TCP)
 
 
 def _turn_away(connection: int) -> None:
-    """End a connection; what came before there was a filter is not read."""
-    _attach(connection, [(_RETURN, 0, 0, 0)])
+    """End a connection, so that nothing more comes, and what came before is not read."""
+    _libc.shutdown(connection, socket.SHUT_RDWR)
     unread = ctypes.create_string_buffer(1 << 16)
     while _libc.recv(connection, unread, len(unread), socket.MSG_DONTWAIT) > 0:
         pass
-    _libc.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _from(callers: list[_End], port: _End) -> list[_Line]:
@@ -442,8 +465,8 @@ def _set(number: int, option: int, value: int | bytes, level: int = socket.SOL_S
         raise OSError(ctypes.get_errno(), f"setsockopt {option}")
 
 
-def _get(number: int, option: int) -> int:
+def _get(number: int, option: int, level: int = socket.SOL_SOCKET) -> int:
     value, size = ctypes.c_int(), ctypes.c_uint32(4)
-    if _libc.getsockopt(number, socket.SOL_SOCKET, option, ctypes.byref(value), ctypes.byref(size)):
+    if _libc.getsockopt(number, level, option, ctypes.byref(value), ctypes.byref(size)):
         raise OSError(ctypes.get_errno(), f"getsockopt {option}")
     return value.value

@@ -213,7 +213,7 @@ def _texts(
 ) -> Callable[[str], Any]:
     """Some columns as they stand in the file, less missing values, by name."""
     if not wanted:  # of none, all would be read
-        return {}.__getitem__
+        return lambda name: pa.chunked_array([], pa.string())
     table = _parse(place, block, names, dict.fromkeys(wanted, pa.string()), plan, only=wanted)
     return lambda name: table.column(name).drop_null()
 
