@@ -4,7 +4,9 @@ Open MPI's mpiexec listens on loopback for its ranks and on all interfaces for m
 is told there, and believes who callers say they are; none of its settings changes that. So the process that starts it
 puts filters on its ports, through copies of its file descriptors (pidfd_getfd), which a process may have of those that
 it started. A filter drops what does not come from a socket of a rank; a call counts for mpiexec once something has
-passed. TCP sends again what a rank has said before the filter knew its socket.
+passed. TCP sends again what a rank has said before the filter knew its socket. Where this user may not filter TCP,
+calls must be signed (TCP-MD5), and sockets of ranks get the key once they have called in vain; a second later TCP calls
+again.
 
 mpiexec waits for the filters. It writes into a file where it listens, here a named pipe, and so waits until somebody
 reads that; ranks then write their numbers into it, before they call. The ports for other hosts it makes later. But its
