@@ -370,6 +370,19 @@ def abandoned(label: str) -> Path:
     return home
 
 
+def test_a_name_in_shared_memory_that_another_user_has_taken_is_told(runtime: Path, tmp_path: Path) -> None:
+    home = runtime_dirs.new_home("new")
+    folder = runtime_dirs.renew_shared_memory(home)
+    (folder / "session/rank").mkdir(parents=True)
+    (folder / "link").symlink_to(tmp_path)
+    assert runtime_dirs.renew_shared_memory(home) == folder and not list(folder.iterdir()) and tmp_path.is_dir()
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    with pytest.raises(ClusterError, match=rf"{folder} is there already, of user {os.getuid()}"):
+        runtime_dirs.renew_shared_memory(home)
+    folder.unlink()
+
+
 def test_two_starts_sweep_at_once(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process removes a folder at the worst moment: after it was listed, or after it was looked at."""
     made = [abandoned(f"gone-{i}") for i in range(4)]

@@ -35,7 +35,7 @@ import psutil
 
 _EVERY_S = 0.002
 _BUSY = 3  # looks take at most a quarter of a core
-_IDLE_S = 0.03
+_IDLE_S = 0.1
 _PATIENCE_S = 10.0  # then mpiexec goes on without filters: it is another program than this one knows
 _PIDFD_GETFD = 438  # of syscall(2), the same on every kind of machine
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER, _SO_PROTOCOL = 26, 27, 38
