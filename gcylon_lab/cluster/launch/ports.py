@@ -128,13 +128,15 @@ class PortGuard(threading.Thread):
         announced = self._let_go(to_close)
         if self._reports:
             # Whenever its main thread needs the one that greets callers, it sleeps until the caller that says too
-            # little has gone; then comes the next one.
+            # little has gone; then comes the next one. While all its threads sleep, none is just taking a call.
             found = False
             while not found:
-                self._wait(until)
-                if psutil.Process(self._pid).status() == psutil.STATUS_SLEEPING:
-                    found = ports.look()
-                    ports.call()
+                self._wait_for_sleep(until)
+                found = ports.look()
+                if found:
+                    self._wait_for_sleep(until)
+                    ports.look()
+                ports.call()
             ports.hang_up()
         self._admit_ranks(ports, announced)
         ports.shut()
@@ -158,6 +160,14 @@ class PortGuard(threading.Thread):
     def _wait(self, until: float) -> None:
         if time.monotonic() > until or self._closing.wait(_EVERY_S):
             raise TimeoutError
+
+    def _wait_for_sleep(self, until: float) -> None:
+        """Wait until mpiexec waits for something, in each of its threads."""
+        states = ""
+        while states.strip("S") or not states:
+            self._wait(until)
+            files = Path(f"/proc/{self._pid}/task").glob("*/stat")
+            states = "".join(file.read_text().rpartition(")")[2].split()[0] for file in files)
 
     def _let_go(self, to_close: contextlib.ExitStack) -> int:
         """Let mpiexec go on: it can open and write a pipe that somebody may read."""
@@ -235,6 +245,8 @@ class _Ports:
             _sign(caller.fileno(), port, self._key)
         caller.connect((host, port.port))
         caller.sendall(b"\0")
+        if not _readable(self._ports[port], _PATIENCE_S):  # until it waits there, mpiexec does not wait for it
+            raise TimeoutError
         for one in before:
             self._own.pop(one).close()
 
