@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-# What stands before the host may be a password or a key, what stands behind "?" or "#" a signature or a token.
+# What stands before the host may be a password or a key, what stands behind "?", "#" or ";" a signature or a token.
 _URL = re.compile(
     r"""(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*://)
-    (?P<user>[^\s'"@?#]*:[^\s'"@?#]*@|[^/\s'"@?#]*@)?  # a secret may hold slashes
-    (?P<rest>[^\s'"?#<>]*)
-    (?P<more>[?#][^\s'"<>]*)?""",
+    (?P<user>[^/\s'"@?#]*:[^\s'"?#]*@|[^/\s'"?#]*@)?  # a secret may hold slashes and the sign itself
+    (?P<rest>[^\s'"?#;<>]*)
+    (?P<more>[?#;][^\s'"<>]*)?""",
     re.VERBOSE,
 )
 

@@ -108,8 +108,8 @@ def test_what_listens_where_is_said_of_each_mpi(monkeypatch, tmp_path):
         return by_topic(list(doctor._security()))["ports"]
 
     monkeypatch.delenv("OMPI_MCA_btl", raising=False)
-    for refuses, status in ((True, OK), (False, WARN)):
-        monkeypatch.setattr(doctor, "can_refuse_connections", lambda refuses=refuses: refuses)
+    for guards, status in ((True, OK), (False, WARN)):
+        monkeypatch.setattr(doctor, "can_guard_ports", lambda guards=guards: guards)
         assert ports().status == status and ports().value.startswith("ranks and controller listen on this host alone")
     found = doctor.find_mpiexec()
     for chosen, said in (

@@ -28,6 +28,9 @@ SECRET = "s3cr3t"
     (f"https://{SECRET}@host:80/a/b.csv?sig={SECRET}&t=2, and", "https://...@host:80/a/b.csv?..., and"),
     (f"['https://h/a?x={SECRET}', 'memory://a/b']", "['https://h/a?...', 'memory://a/b']"),
     (f"(https://h/a#{SECRET})", "(https://h/a#...)"),
+    (f"https://me:p@{SECRET}/@h/a, b", "https://...@h/a, b"),
+    (f"HTTPS://me@mail.org:{SECRET}@h/a;Token={SECRET};b", "HTTPS://...@h/a;..."),
+    (f"https://h/a?SIG={SECRET}&Sv=1#{SECRET}; https://h/b;", "https://h/a?...; https://h/b;"),
     ("no /a/b?c; what@is ://", "no /a/b?c; what@is ://"),
     ("https://h/a, s3://b/k=*/y.", "https://h/a, s3://b/k=*/y."),
 ])  # fmt: skip

@@ -10,6 +10,8 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.bench.harness.reports import write_json
+from gcylon_lab.errors import WriteError
 from gcylon_lab.profiling.trace import write_chrome_trace
 from gcylon_lab.runtime.context import run_threads
 from gcylon_lab.ui.report import html_report
@@ -32,6 +34,25 @@ def test_a_planted_link_is_replaced_and_not_followed(tmp_path: Path, write, vict
     assert path.is_file() and not path.is_symlink()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert {found.name for found in tmp_path.iterdir()} <= {"file", "victim"}
+
+
+def test_a_report_of_a_bench_replaces_a_link(tmp_path: Path) -> None:
+    (tmp_path / "bench.json").symlink_to(tmp_path / "victim")
+    write_json(str(tmp_path / "bench.json"), {"seconds": 1})
+    assert not (tmp_path / "victim").exists() and '"seconds": 1' in (tmp_path / "bench.json").read_text()
+
+
+def test_folders_of_values_that_are_links_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "out" / "k=1").symlink_to(tmp_path / "elsewhere")
+
+    def write() -> None:
+        with pytest.raises(WriteError, match="k=1 is a symbolic link, which is not followed"):
+            gl.from_pandas(pd.DataFrame({"k": [1, 2], "v": [3, 4]})).write_parquet(tmp_path / "out", partition_on=["k"])
+
+    run_threads(1, write)
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ..cluster.launch.mpiexec import OPENMPI, find_mpiexec, on_this_host, without_chatter
-from ..cluster.launch.security import can_refuse_connections, choose_security
+from ..cluster.launch.ports import can_guard_ports
+from ..cluster.launch.security import choose_security
 from ..config import (
     AHEAD_VARIABLE,
     ENGINE_VARIABLE,
@@ -184,12 +185,16 @@ def _security() -> Iterator[Finding]:
     if "OMPI_MCA_btl" not in on_this_host(mpi, Path()):
         why = "OMPI_MCA_btl chooses" if mpi.flavour == OPENMPI else f"{mpi.describe()} does by itself"
         yield Finding("ports", WARN, f"the controller listens on this host alone; ranks and mpiexec as {why}", note)
-    elif can_refuse_connections():
-        note = "mpiexec can be reached while ranks start, from this host; then nobody can connect to it."
-        yield Finding("ports", OK, "ranks and controller listen on this host alone", note)
+    elif can_guard_ports():
+        note = (
+            "" if mpi.revocable else "mpiexec may hear others for some milliseconds at the start; Open MPI 5 does not."
+        )
+        value = "ranks and controller listen on this host alone, and mpiexec hears its ranks alone"
+        yield Finding("ports", OK, value, note)
     else:
         value = "ranks and controller listen on this host alone, but mpiexec on all interfaces"
-        yield Finding("ports", WARN, f"{value}: here one process may not change that of another", note)
+        why = "here one process may not close the ports of another (pidfd_getfd; kernel.yama.ptrace_scope below 2)"
+        yield Finding("ports", WARN, f"{value}: {why}", note)
 
 
 def _machine() -> Iterator[Finding]:

@@ -52,7 +52,8 @@ def _ranges(file: FileSchema) -> dict[str, range]:
     entries = (file.schema.pandas_metadata or {}).get("index_columns", [])
     named = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") is not None]
     ranges = {str(e["name"]): range(e["start"], e["stop"], e["step"]) for e in named if e.get("kind") == "range"}
-    return {n: values for n, values in ranges.items() if len(values) == file.rows and n not in file.schema.names}
+    columns = set(file.schema.names)
+    return {n: values for n, values in ranges.items() if len(values) == file.rows and n not in columns}
 
 
 def with_indexes(schema: Any, indexes: Iterable[str]) -> Any:
@@ -155,9 +156,9 @@ def require_columns(path: str, names: Iterable[str], wanted: Iterable[str] | Non
         If a file does not have one of them, naming the first such and the file.
     """
     names = list(names)
-    wanted = names if wanted is None else list(wanted)
+    wanted, known = names if wanted is None else list(wanted), set(names)
     for name in wanted:
-        if name not in names:
+        if name not in known:
             raise ReadError(
                 f"{path} has no column {name!r}",
                 advice=instead_of(name, names, "Its"),

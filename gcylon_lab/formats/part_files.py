@@ -105,9 +105,22 @@ class PartFiles:
         folder = target.rpartition("/")[0]
         hidden = f"{folder}/.part-{self._rank:05d}.{self._tag}.unfinished"
         if inside:
+            self._require_no_link(inside)
             self.storage.make_folder(folder)
         self._written[target] = hidden
         return self.storage.create(hidden)
+
+    def _require_no_link(self, inside: str) -> None:
+        """Refuse folders of values that another user may have led elsewhere; the table's own may be a link."""
+        folder = self.folder
+        for name in inside.strip("/").split("/") if not is_url(folder) else ():
+            folder = f"{folder}/{name}"
+            if os.path.islink(folder):
+                raise WriteError(
+                    f"{folder} is a symbolic link, which is not followed",
+                    advice="Remove it, or choose another folder.",
+                    path=folder,
+                )
 
     def finish(self) -> list[str]:
         """Give all files their names, in place of those of a table before; returns them.

@@ -18,11 +18,13 @@ import pandas as pd
 import psutil
 import pytest
 import zmq
+from ports import free_port
 from test_lifecycle import wait_until
 
 import gcylon_lab as gl
 from gcylon_lab.cluster.launch import controller, runtime_dirs, security
 from gcylon_lab.cluster.launch.engine_process import main as run_engine
+from gcylon_lab.cluster.launch.ports import can_guard_ports
 from gcylon_lab.cluster.launch.security import check_name, choose_security
 from gcylon_lab.cluster.processes import of_home
 from gcylon_lab.errors import ArgumentError, ClusterError
@@ -64,13 +66,59 @@ print(json.dumps({"heard": heard, "turns": turn}), flush=True)
 os._exit(0)
 """
 
+# Calls the ports of an mpiexec from before they are there: as a tool of this user, which it believes, or an mpiexec.
+CALLER = """
+import json, os, socket, struct, sys, threading, time
+
+calls, user = json.loads(sys.stdin.readline()), os.getuid()
+if user == 0:
+    os.setgid(54321)
+    os.setuid(54321)
+who = struct.pack("=II", user, user)
+words = b"native\\0" + struct.pack("!I", 8) + who + b"\\3" + struct.pack("!II", user, user)
+words += b"5.0.11\\0v41\\0\\1hash\\0"
+told, heard, connected = threading.Event(), [], []
+says = {
+    "tool": struct.pack("=iIII", -1, 0, len(words), 0) + words,
+    "mpiexec": (b"x".ljust(260, b"\\0") * 2 + bytes(12) + b"\\2").ljust(568, b"\\0"),
+}
+
+def call(what, host, port):
+    while not told.wait(0.002):
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as caller:
+            caller.settimeout(0.2)
+            try:
+                caller.connect((host, port))
+                connected.append(what)
+                caller.sendall(says[what])
+                heard.append(caller.recv(600).decode("latin1"))
+            except OSError:
+                pass
+
+threads = [threading.Thread(target=call, args=one, daemon=True) for one in calls]
+for thread in threads:
+    thread.start()
+print("ready", flush=True)
+sys.stdin.read()
+told.set()
+for thread in threads:
+    thread.join()
+print(json.dumps({"heard": [text for text in heard if text], "connected": connected}), flush=True)
+"""
+
+MPIEXEC_PORTS = [
+    ("tool", "127.0.0.1", "PMIX_MCA_ptl_base_ipv4_port"),
+    ("mpiexec", "127.0.0.1", "PRTE_MCA_oob_tcp_static_ipv4_ports"),
+    ("mpiexec", "::1", "PRTE_MCA_oob_tcp_static_ipv6_ports"),
+]
+
 
 @contextlib.contextmanager
-def stranger(ports: list[int]) -> Iterator[dict[str, Any]]:
+def stranger(ports: list[Any], code: str = STRANGER) -> Iterator[dict[str, Any]]:
     """Inside, somebody without keys is at work; afterwards, what they heard."""
     pipe = subprocess.PIPE
     result: dict[str, Any] = {}
-    with subprocess.Popen([sys.executable, "-c", STRANGER], stdin=pipe, stdout=pipe, text=True) as process:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(json.dumps(ports) + "\n")
         process.stdin.flush()
@@ -98,7 +146,18 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
     (tmp_path / "gcylon_lab/__init__.py").write_text(f"open({str(tmp_path / 'planted')!r}, 'a').write('ran')")
     (tmp_path / "of_ones_own.py").write_text("answer = 42")
     monkeypatch.chdir(tmp_path)
-    with gl.Cluster(2, name="encrypted", progress=False, security="encrypted") as lab:
+    guarded = can_guard_ports()
+    calls = []
+    for what, host, name in MPIEXEC_PORTS if guarded else ():
+        calls.append((what, host, free_port()))
+        monkeypatch.setenv(name, str(calls[-1][2]))
+    with stranger(calls, CALLER) as called:
+        lab = gl.Cluster(2, name="encrypted", progress=False, security="encrypted")
+    assert not called["heard"]
+    assert not guarded or "tool" in called["connected"]
+    for _, _, name in MPIEXEC_PORTS:
+        monkeypatch.delenv(name, raising=False)
+    with lab:
         lab.view.execute("import of_ones_own; assert of_ones_own.answer == 42", block=True)
         assert not (tmp_path / "planted").exists()
         launcher = lab._session.launcher
@@ -110,7 +169,7 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
         # All of it listens on this host alone, but mpiexec, to which nobody can connect.
         open_to = {ip for process, ports in places.items() if process != mpiexec for ip, _ in ports}
         assert open_to == {"127.0.0.1"}
-        if security.can_refuse_connections():
+        if guarded:
             for ip, port in places[mpiexec]:
                 with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as caller:
                     caller.settimeout(0.3)
@@ -190,6 +249,7 @@ def test_an_engine_has_keys_for_its_nanny_in_any_case(monkeypatch: pytest.Monkey
     given: dict[str, bytes] = {}
     monkeypatch.setattr(IPEngine, "launch_instance", lambda **keys: given.update(keys))
     monkeypatch.setattr("ipyparallel.engine.nanny.__name__", "")
+    monkeypatch.setenv("GCYLON_LAB_HOME", "")
     run_engine()
     assert {name: len(key) for name, key in given.items()} == {"curve_publickey": 40, "curve_secretkey": 40}
 
@@ -308,6 +368,19 @@ def abandoned(label: str) -> Path:
     (home / "lease.json").write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": 1.0}))
     runtime_dirs.renew_shared_memory(home).joinpath("sm_segment").touch()
     return home
+
+
+def test_a_name_in_shared_memory_that_another_user_has_taken_is_told(runtime: Path, tmp_path: Path) -> None:
+    home = runtime_dirs.new_home("new")
+    folder = runtime_dirs.renew_shared_memory(home)
+    (folder / "session/rank").mkdir(parents=True)
+    (folder / "link").symlink_to(tmp_path)
+    assert runtime_dirs.renew_shared_memory(home) == folder and not list(folder.iterdir()) and tmp_path.is_dir()
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    with pytest.raises(ClusterError, match=rf"{folder} is there already, of user {os.getuid()}"):
+        runtime_dirs.renew_shared_memory(home)
+    folder.unlink()
 
 
 def test_two_starts_sweep_at_once(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from damaged_files import FORMATS
 
@@ -82,3 +83,12 @@ def test_json_with_many_short_lists_in_a_line_is_read(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps({"p": pairs, "t": text}) + "\n" for _ in range(20)))
     for frame in run_threads(2, lambda: gl.read_json(str(path)).to_pandas()):
         assert frame["t"].tolist() == [text] * 20 and list(frame["p"][19][499]) == [499, 500]
+
+
+@pytest.mark.parametrize("labels", [["a", "b", "a"], ["a", None, "a"]])
+def test_labels_that_pandas_does_not_allow_are_made_such(tmp_path: Path, labels: list[str | None]) -> None:
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 0]), pa.array(labels))
+    with pa.ipc.new_file(tmp_path / "d.arrow", pa.schema([("d", codes.type)])) as writer:
+        writer.write_table(pa.table({"d": codes}))
+    read = run_threads(1, lambda: gl.read_ipc(str(tmp_path / "d.arrow")).local())[0]
+    assert read["d"].astype(object).where(read["d"].notna(), None).tolist() == codes.to_pylist()

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -270,6 +271,22 @@ def test_a_file_of_another_format_names_its_reader(tmp_path: Path, magic: bytes,
     (tmp_path / "x.csv").write_bytes(magic)
     with pytest.raises(ReadError, match=reader):
         csv(tmp_path / "x.csv", 1)
+
+
+def test_very_many_columns_are_refused_and_many_take_time_in_proportion(tmp_path: Path) -> None:
+    def many(columns: int) -> Path:
+        path = tmp_path / f"{columns}.csv"
+        path.write_text("".join(",".join(f"{kind}{i}" for i in range(columns)) + "\n" for kind in ("c", 9 * 10**17)))
+        return path
+
+    with pytest.raises(ReadError, match="has 100,001 columns; at most 100,000 are read"):
+        gl.read_csv(many(100_001))
+    seconds = []
+    for columns in (1000, 4000):  # of ints that are looked at once more, as text
+        path, start = many(columns), time.process_time()
+        assert len(gl.read_csv(path).columns) == columns
+        seconds.append(time.process_time() - start)
+    assert seconds[1] < 8 * seconds[0]
 
 
 def test_carriage_returns_alone_are_refused(tmp_path: Path) -> None:

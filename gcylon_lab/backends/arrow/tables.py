@@ -118,12 +118,14 @@ def _exact_in_float(ints: Any) -> bool:
 
 def _category(name: str, chunked: Any) -> tuple[Column, Array]:
     array = one_array(chunked.unify_dictionaries())
+    if array.dictionary.null_count or len(array.dictionary.unique()) < len(array.dictionary):
+        array = array.dictionary_decode().dictionary_encode()  # Arrow's may have them, categories of pandas have not
     label, labels = _column(name, pa.chunked_array([array.dictionary]), "", False)
     plain = as_arrow(label, labels) if label.fixed else one_array(labels)
     codes = pc.fill_null(array.indices.cast(pa.int64()), -1).to_numpy().astype(code_dtype(len(plain)))
     column = Column(
         name, "category", "category", dtype=codes.dtype, labels=plain, label_pandas=label.pandas,
-        ordered=bool(array.type.ordered),
+        ordered=bool(chunked.type.ordered),
     )  # fmt: skip
     return column, codes
 

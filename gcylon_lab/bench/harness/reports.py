@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
 from ...profiling.report import format_table as aligned
 from ...units import format_bytes, format_seconds
+from ...whole_files import write_whole
 from ..benchmark import Benchmark
 from .machine import machine
 
@@ -120,4 +120,4 @@ def as_json(report: dict[str, Any]) -> str:
 
 def write_json(path: str, report: dict[str, Any]) -> None:
     """Write a report with the machine beside it."""
-    Path(path).write_text(as_json(report))
+    write_whole(path, as_json(report), 0o666)

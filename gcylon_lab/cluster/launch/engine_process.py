@@ -6,6 +6,13 @@ has those, and only what is stopped on other hosts than the notebook's is not no
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+from ..processes import HOME_VARIABLE
+from . import runtime_dirs
+from .ports import announce
+
 
 def main() -> None:
     """Run ipyparallel's engine."""
@@ -17,6 +24,7 @@ def main() -> None:
     # a package of this name.
     popen = nanny.Popen
     nanny.Popen = lambda command, **options: popen([command[0], "-P", *command[1:]], **options)
+    announce(runtime_dirs.announcements(Path(os.environ[HOME_VARIABLE])))  # ipyparallel starts MPI next
     # With keys of its own the engine talks encrypted to its nanny in any case: whoever else could connect to that would
     # get every second message.
     public, secret = zmq.curve_keypair()

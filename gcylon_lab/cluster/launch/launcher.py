@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -40,7 +41,8 @@ from . import guard, mpiexec, runtime_dirs
 from .controller import GRACE_VARIABLE
 from .lease import LEASE_FILE, Lease
 from .mpiexec import OPENMPI, MpiExec, exit_of_rank, without_chatter
-from .security import Security, refuse_connections
+from .ports import PortGuard
+from .security import Security, other_people
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -107,6 +109,7 @@ class Launcher:
         self.security = security
         self._last_output = ""
         self._guard: subprocess.Popen[bytes] | None = None
+        self._ports: PortGuard | None = None
         if home is None:
             runtime_dirs.sweep()
             self.home = runtime_dirs.new_home(f"{name}-{secrets.token_hex(4)}")
@@ -129,7 +132,7 @@ class Launcher:
             runtime_dirs.renew_shared_memory(self.home)  # before the guard's command line tells its name
             self._start_guard()
             self._processes.start_controller_sync()
-            self._processes.start_engines_sync(self.n)
+            self._start_engines()
             client = self.connect()
         except Exception as error:
             raise self._start_error(f"The cluster did not start: {error}.{self._last_of_controller()}") from error
@@ -174,7 +177,7 @@ class Launcher:
             As `start`.
         """
         runtime_dirs.renew_shared_memory(self.home)
-        self._processes.start_engines_sync(self.n)
+        self._start_engines()
         self._wait_for_engines(client)
 
     def stop_engines(self, client: Any | None) -> None:
@@ -217,6 +220,8 @@ class Launcher:
         home = str(self.home)
         if not wait_until(lambda: not of_home(home), _ITSELF_S, _LEFT_EVERY_S):
             kill(of_home(home))
+        if self._ports is not None:
+            self._ports.close()
         if self._guard is not None:
             kill([psutil.Process(self._guard.pid)])
             self._guard.wait(_ASKED_S)
@@ -276,12 +281,16 @@ class Launcher:
         """Whether the controller is there, and not stopped."""
         return any(not is_stopped(process) for process in self._alive("controller"))
 
+    def _start_engines(self) -> None:
+        if sys.platform == "linux" and self.mpi.flavour == OPENMPI:
+            self._ports = PortGuard(runtime_dirs.announcements(self.home), reports=self.mpi.revocable)
+        self._processes.start_engines_sync(self.n)
+        if self._ports is not None:
+            self._ports.watch(self._processes.engine_set.pid)
+
     def _wait_for_engines(self, client: Any) -> None:
         deadline = time.monotonic() + self.start_timeout_s
-        # For mpiexecs of other hosts at once; to the others the ranks connect first.
-        refused = self.mpi.flavour != OPENMPI
         while len(client.ids) < self.n:
-            refused = refused or refuse_connections(self._processes.engine_set.pid, but="127.0.0.1")
             if not self.is_running():
                 raise self._start_error("The engines' launcher ended before all engines had started.")
             if time.monotonic() > deadline:
@@ -289,8 +298,12 @@ class Launcher:
                     f"{len(client.ids)} of {self.n} engines were there after {format_seconds(self.start_timeout_s)}."
                 )
             time.sleep(_POLL_S)
-        if self.mpi.flavour == OPENMPI:
-            refuse_connections(self._processes.engine_set.pid)
+        if self._ports is not None and not self._ports.close() and (others := other_people()):
+            warnings.warn(
+                f"mpiexec does what it is told by whoever connects to it, and others may use this host ({others}); "
+                "here this process may not close its ports. `gcylon-lab doctor` and SECURITY.md say more.",
+                stacklevel=2,
+            )
 
     def _forget_controller(self) -> None:
         """Clear away what is left of one that died: its files would be taken for those of the next one."""
@@ -349,7 +362,8 @@ class Launcher:
         engines = config.MPIEngineSetLauncher
         engines.engine_cmd = [sys.executable, "-P", "-m", "gcylon_lab.cluster.launch.engine_process"]
         engines.mpi_cmd = [self.mpi.path]
-        engines.mpi_args = list(self.mpi.arguments)
+        reports = ["--report-uri", str(runtime_dirs.announcements(self.home))] if self.mpi.revocable else []
+        engines.mpi_args = [*self.mpi.arguments, *reports]
         on_this_host = mpiexec.on_this_host(self.mpi, runtime_dirs.shared_memory(self.home))
         engines.environment = self.mpi.environment | on_this_host | self.environment | self._variables()
         # As above; ipyparallel's own limit is five seconds.

@@ -107,17 +107,32 @@ def shared_memory(home: Path) -> Path:
     return place / f"gcylon_lab-{os.geteuid()}-{home.name}"
 
 
+def announcements(home: Path) -> Path:
+    """Where mpiexec writes that it listens, and ranks on this host that they are about to call it."""
+    return shared_memory(home) / "mpiexec"
+
+
 def renew_shared_memory(home: Path) -> Path:
     """Make that folder, for this user only and with nothing in it from ranks that have ended.
 
     Raises
     ------
-    OSError
+    ClusterError
         If another user has put something into its place.
     """
     folder = shared_memory(home)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    try:
+        check_own(folder)
+    except ClusterError:
+        owner = os.lstat(folder).st_uid
+        raise ClusterError(
+            f"{folder} is there already, of user {owner}: it was to hold what ranks share.",
+            advice="Start a new cluster, which takes another name; or remove it.",
+        ) from None
+    for path in folder.iterdir():  # its name stays taken
+        shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
     return folder
 
 

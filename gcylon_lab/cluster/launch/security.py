@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
-import socket
-import struct
-import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -23,10 +19,6 @@ _FIRST_PERSON = 500 if sys.platform == "darwin" else 1000
 _NOBODY = (65534, 2**32 - 2)
 _NO_LOGIN = ("nologin", "false", "sync")
 _MOST_NAMES = 3
-_PIDFD_GETFD = 438  # of syscall(2), the same on every kind of machine
-_TCP_MD5SIG_EXT = 32  # of setsockopt(2)
-_MD5SIG_PREFIX, _KEY_BYTES = 1, 80
-_ANY_IPV4_IN_IPV6 = b"\0" * 10 + b"\xff" * 2 + b"\0" * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,67 +106,6 @@ def check_name(name: str) -> str:
             advice=advice,
         )
     return name
-
-
-def refuse_connections(pid: int, *, but: str = "") -> bool:
-    """Let nobody connect any more to the ports on which a process of this user listens; its connections stay.
-
-    Open MPI's mpiexec listens on all interfaces, for mpiexecs of other hosts, and believes what they say; of its ranks
-    on this host none connects later than at the start. Whoever calls its ports then needs a signature with a random key
-    that is kept nowhere (TCP-MD5, on Linux), so that the kernel drops what comes. In many containers one process may
-    not do so for another.
-
-    Parameters
-    ----------
-    pid : int
-        The process, which this one has started.
-    but : str, optional
-        An address whose ports stay open.
-
-    Returns
-    -------
-    bool
-        Whether it listens, and nobody can connect.
-    """
-    try:
-        ports = psutil.Process(pid).net_connections("inet")
-        listening = [one.fd for one in ports if one.status == psutil.CONN_LISTEN and one.laddr.ip != but]
-        for number in listening:
-            with socket.socket(fileno=_descriptor_of(pid, number)) as port:
-                for callers in (b"\0" * 16, _ANY_IPV4_IN_IPV6)[: 1 + (port.family == socket.AF_INET6)]:
-                    # The address of any caller, then flags, the bits of it that count, the key's length, no interface.
-                    address = struct.pack("=HHI", port.family, 0, 0) + callers
-                    key = struct.pack("=128sBBHi", address, _MD5SIG_PREFIX, 0, _KEY_BYTES, 0) + os.urandom(_KEY_BYTES)
-                    port.setsockopt(socket.IPPROTO_TCP, _TCP_MD5SIG_EXT, key)
-    except (OSError, psutil.Error):
-        return False
-    return bool(listening)
-
-
-def can_refuse_connections() -> bool:
-    """Whether `refuse_connections` works here, tried on a process that is made for it."""
-    code = "import socket, sys; s = socket.create_server(('127.0.0.1', 0)); print(flush=True); sys.stdin.read()"
-    pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-P", "-c", code], stdin=pipe, stdout=pipe) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        refuses = refuse_connections(child.pid)
-        child.kill()
-    return refuses
-
-
-def _descriptor_of(pid: int, number: int) -> int:
-    """A file descriptor for what another process has under a number."""
-    if sys.platform != "linux":
-        raise OSError("Linux alone has this")
-    process = os.pidfd_open(pid)
-    try:
-        copy: int = ctypes.CDLL(None, use_errno=True).syscall(_PIDFD_GETFD, process, number, 0)
-    finally:
-        os.close(process)
-    if copy < 0:
-        raise OSError(ctypes.get_errno(), "pidfd_getfd")
-    return copy
 
 
 def _is_person(uid: int) -> bool:

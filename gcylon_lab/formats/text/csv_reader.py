@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from ...backends.protocol.column import listed_labels
 from ...backends.protocol.data import Columns, bounded
 from ...backends.protocol.schema import require_distinct
 from ...errors import ReadError
+from ...units import format_count
 from ..file_columns import require_columns
 from ..filesystems import NO_UTF8, Storage, reading, unreadable
 from ..read_plans import BytePiece, Paths, expand_paths, spread_bytes
@@ -44,6 +45,7 @@ from .types import (
 )
 
 _LEAST_BLOCK_BYTES = 4096
+_MOST_COLUMNS = 100_000
 CSV_SUFFIXES = tuple(f"{end}{packed}" for end in (".csv", ".tsv", ".txt") for packed in ("", *COMPRESSED))
 _NULLS = [
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA",
@@ -156,6 +158,14 @@ def _header(path: str, storage: Storage, delimiter: str, *, header: bool, quotes
     if line.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise ReadError(f"{path} is written in UTF-16", advice="Convert it to UTF-8, as iconv does.", path=path)
     require_closed(Place(path, storage, start), line, quoting)
+    columns = 1 + (re.sub(rb'"[^"]*"', b"", line) if quotes else line).count(delimiter.encode())
+    if columns > _MOST_COLUMNS:
+        raise ReadError(
+            f"{path} has {format_count(columns)} columns; at most {format_count(_MOST_COLUMNS)} are read, as each "
+            "takes some 25 kB of memory beside its values",
+            advice="Write columns of one kind as rows: a name, and a value.",
+            path=path,
+        )
     if b"\r" in (re.sub(rb'"[^"]*"', b"", line) if quotes else line).rstrip(b"\r\n"):
         raise ReadError(
             f"{path} has lines that end in a carriage return alone, where a rank's share cannot be cut",
@@ -187,17 +197,25 @@ def _first_types(files: Sequence[str], plan: CsvPlan, dates: Sequence[str]) -> T
 
 
 def _types_in(place: Place, block: bytes, names: Sequence[str], plan: CsvPlan, dates: Sequence[str]) -> Types:
-    asked = with_offsets(plan.asked, dates, lambda name: _texts(place, block, names, name, plan))
+    texts = _texts(place, block, names, dates, plan)
+    asked = with_offsets(plan.asked, dates, texts)
     found = _parse(place, block, names, asked, plan)
     types = {field.name: plain_type(field.type) for field in found.schema}
-    for name in rounded_columns(found, plan.asked):
-        types[name] = type_of_integers(_texts(place, block, names, name, plan)) or types[name]
+    rounded = rounded_columns(found, plan.asked)
+    texts = _texts(place, block, names, rounded, plan)
+    for name in rounded:
+        types[name] = type_of_integers(texts(name)) or types[name]
     return {name: type_ for name, type_ in types.items() if not pa.types.is_null(type_)} | asked
 
 
-def _texts(place: Place, block: bytes, names: Sequence[str], name: str, plan: CsvPlan) -> Any:
-    """One column as it stands in the file, less missing values."""
-    return _parse(place, block, names, {name: pa.string()}, plan, only=[name]).column(0).drop_null()
+def _texts(
+    place: Place, block: bytes, names: Sequence[str], wanted: Sequence[str], plan: CsvPlan
+) -> Callable[[str], Any]:
+    """Some columns as they stand in the file, less missing values, by name."""
+    if not wanted:  # of none, all would be read
+        return lambda name: pa.chunked_array([], pa.string())
+    table = _parse(place, block, names, dict.fromkeys(wanted, pa.string()), plan, only=wanted)
+    return lambda name: table.column(name).drop_null()
 
 
 def _parse(
@@ -297,8 +315,10 @@ def _tables(piece: BytePiece, plan: CsvPlan, wanted: Sequence[str], block_bytes:
         )
     for place, block in blocks(piece, plan.storage, skip, block_bytes, plan.quoting):
         table = _typed(place, block, names, plan).select(wanted)
-        for name in rounded_columns(table, plan.asked):
-            value = first_rounded(_texts(place, block, names, name, plan))
+        suspects = rounded_columns(table, plan.asked)
+        texts = _texts(place, block, names, suspects, plan)
+        for name in suspects:
+            value = first_rounded(texts(name))
             if value is not None:
                 raise rounded(piece.path, name, value)
         if table.num_rows:
