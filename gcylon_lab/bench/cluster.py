@@ -187,7 +187,7 @@ def _growth(work: Callable[[], None]) -> int:
     finally:
         stop.set()
         watcher.join()
-    return most - before
+    return int(most - before)
 
 
 def _take_turns(requests: dict[str, Callable[[], Any]], trips: int) -> dict[str, list[float]]:
