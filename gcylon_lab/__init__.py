@@ -29,6 +29,7 @@ _HOMES = {
     ".api.table": ("Table",),
     ".api.estimate": ("estimate",),
     ".backends.protocol.expressions": ("col", "lit"),
+    ".backends.kernels.kernel": ("kernel",),
     ".api.verbs.sets": ("concat",),
     ".profiling": ("add_category", "mark", "span"),
     ".ui": ("ClusterCard", "Dashboard", "Panel", "Tuner", "compare", "html_report"),
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .api.readers import from_local, from_pandas, read_csv, read_ipc, read_json, read_parquet
     from .api.table import Table
     from .api.verbs.sets import concat
+    from .backends.kernels.kernel import kernel
     from .backends.protocol.expressions import col, lit
     from .bench.benchmark import Benchmark
     from .cluster.client.cluster import Cluster
@@ -87,6 +89,7 @@ __all__ = [
     "from_pandas",
     "html_report",
     "initialize",
+    "kernel",
     "lit",
     "mark",
     "profiling",

@@ -217,6 +217,13 @@ class Expression:
         -------
         str
         """
+        if self.operation == "kernel":
+            called, *given = self.arguments
+            shown = [
+                one.text(literals=literals) if isinstance(one, Expression) else repr(one) if literals else "…"
+                for one in given
+            ]
+            return f"{called.label(literals=literals)}({', '.join(shown)})"
         plain = literals or self.operation in _OF_STRUCTURE or self.operation.startswith("dt.")
         parts = [
             part.text(literals=literals) if isinstance(part, Expression)
@@ -388,6 +395,8 @@ def compute(
     if operation == "lit":
         return arguments[0]
     values = [compute(argument, column, shortcut) for argument in arguments]
+    if operation == "kernel":
+        return values[0].run(values[1:])
     if operation in _SYMBOLS or operation in ("invert", "neg"):
         return getattr(operator, operation)(*values)
     if operation.startswith("dt."):

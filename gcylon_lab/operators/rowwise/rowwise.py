@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from ...backends.kernels.kernel import kernels_in
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression
@@ -56,10 +57,23 @@ def filtered(
         def work(data: Data) -> Data:
             return computed(lambda: backend.filter(data, condition), lambda: repr(condition))
 
-        return _each_piece(operation, part, temporary, 0, work, operation.schema, part.partitioning)
+        result = _each_piece(operation, part, temporary, 0, work, operation.schema, part.partitioning)
+        operation.notes += _how_kernels_ran([condition])
+        return result
 
-    request = Request("filter", {"condition": condition}, part, strategy, config, timeout_s, check=check)
+    arguments = {"condition": condition} | _kernels([condition])
+    request = Request("filter", arguments, part, strategy, config, timeout_s, check=check)
     return run_operation(workspace, request, body)
+
+
+def _kernels(expressions: Sequence[Expression]) -> dict[str, Any]:
+    """Of kernels, beside the expressions with their names, what must be the same on all ranks."""
+    found = [one.identity() for expression in expressions for one in kernels_in(expression)]
+    return {"kernels": list(dict.fromkeys(found))} if found else {}
+
+
+def _how_kernels_ran(expressions: Sequence[Expression]) -> list[str]:
+    return list(dict.fromkeys(one.how() for expression in expressions for one in kernels_in(expression)))
 
 
 def check_condition(given: Any) -> None:
@@ -95,9 +109,12 @@ def assigned(
         check_columns(part, [name for _, expression in expressions for name in expression.columns()])
 
     def body(operation: Operation) -> Part:
-        return _assigned(operation, part, expressions)
+        result = _assigned(operation, part, expressions)
+        operation.notes += _how_kernels_ran([expression for _, expression in expressions])
+        return result
 
-    request = Request(verb, {"columns": list(expressions)}, part, strategy, config, timeout_s, check=check)
+    arguments = {"columns": list(expressions)} | _kernels([expression for _, expression in expressions])
+    request = Request(verb, arguments, part, strategy, config, timeout_s, check=check)
     return run_operation(workspace, request, body)
 
 
