@@ -27,7 +27,7 @@ def test_it_starts_two_ranks_and_says_all_topics():
     assert done.returncode == 0 and answer["healthy"]
     assert list(found) == [
         "python", "packages", "nvtx", "mpi", "ranks", "security", "ports", "cores",
-        "memory", "settings", "staging", "gpus", "cudf", "engines",
+        "memory", "settings", "staging", "kernels", "gpus", "cudf", "engines",
     ]  # fmt: skip
     assert found["ranks"]["value"].startswith("two ranks started and met; mpi4py uses Open MPI")
     assert "because" in found["engines"]["value"] or "GPU" in found["engines"]["value"]

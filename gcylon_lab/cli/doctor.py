@@ -17,12 +17,14 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
+from ..backends.kernels.cache import state as cache_state
 from ..cluster.launch.mpiexec import OPENMPI, find_mpiexec, on_this_host, without_chatter
 from ..cluster.launch.ports import can_guard_ports
 from ..cluster.launch.security import choose_security
 from ..config import (
     AHEAD_VARIABLE,
     ENGINE_VARIABLE,
+    KERNEL_CACHE_VARIABLE,
     OVERLAP_VARIABLE,
     POISON_NEW_VARIABLE,
     POISON_VARIABLE,
@@ -91,7 +93,7 @@ def examine() -> list[Finding]:
         In the order to show; two ranks are really started, and two engines where there may be a GPU.
     """
     programs: tuple[Callable[[], Iterator[Finding]], ...] = (_python, _packages, _mpi, _security)
-    return [finding for part in (*programs, _machine, _settings, _gpus) for finding in part()]
+    return [finding for part in (*programs, _machine, _settings, _kernels, _gpus) for finding in part()]
 
 
 def healthy(findings: list[Finding]) -> bool:
@@ -195,6 +197,17 @@ def _security() -> Iterator[Finding]:
         value = "ranks and controller listen on this host alone, but mpiexec on all interfaces"
         why = "here one process may not close the ports of another (pidfd_getfd; kernel.yama.ptrace_scope below 2)"
         yield Finding("ports", WARN, f"{value}: {why}", note)
+
+
+def _kernels() -> Iterator[Finding]:
+    """What runs kernels of one's own on CPU engines, and where their code is kept."""
+    there, kept = find_spec("numba") is not None, cache_state()
+    value = f"numba {version('numba')}; {kept.describe()}" if there else "by numpy, as numba is not installed"
+    note = "" if there else "pip install 'gcylon-lab[kernels]' brings numba, which compiles gl.kernel for CPU engines."
+    trouble = there and kept.folder is not None and kept.why_not
+    if trouble:
+        note = f"Set {KERNEL_CACHE_VARIABLE} to a folder of your own, or to 0."
+    yield Finding("kernels", WARN if trouble else OK, value, note)
 
 
 def _machine() -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""``gcylon-lab``: doctor, demo, lab, bench and report."""
+"""``gcylon-lab``: doctor, demo, lab, bench, report and cache."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="gcylon-lab", description="Distributed tables inside a memory budget.")
     parser.add_argument("--version", action="version", version=f"gcylon-lab {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for add in (_add_doctor, _add_demo, _add_lab, _add_bench, _add_report):
+    for add in (_add_doctor, _add_demo, _add_lab, _add_bench, _add_report, _add_cache):
         add(commands)
     return parser
 
@@ -119,4 +119,19 @@ def _report(arguments: argparse.Namespace) -> int:
     from ..bench.harness.recordings import show
 
     show(arguments.snapshots, html=arguments.html, trace=arguments.trace)
+    return 0
+
+
+def _add_cache(commands: Commands) -> None:
+    parser = commands.add_parser("cache", help="show the cache of compiled kernels, or clear it")
+    parser.add_argument("--clear", action="store_true", help="remove what it has")
+    parser.set_defaults(run=_cache)
+
+
+def _cache(arguments: argparse.Namespace) -> int:
+    from ..backends.kernels import cache
+
+    if arguments.clear:
+        print(f"{cache.clear()} removed")
+    print(cache.state().describe())
     return 0

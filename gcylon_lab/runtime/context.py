@@ -19,6 +19,7 @@ from ..config import GcylonConfig, read_settings, warn_of_unread
 from ..engine.store.workspace import Workspace
 from ..errors import ArgumentError, CommError, ConfigError, GcylonError
 from ..memory.tiers.bandwidth import CopyRates, pinned_rates
+from ..memory.user_stream import UserStream
 from ..profiling import Recorder, Sampler, set_recorder
 from ..profiling.clock import estimate_offset_ns
 from ..profiling.sampler import DEFAULT_HZ, Sample, checked_hz, read_rss_bytes
@@ -250,6 +251,35 @@ class Context:
         True
         """
         return trim(self.equipment)
+
+    def stream(self, name: str = "stream") -> UserStream:
+        """A stream for your own work on the GPU, to be used with ``with``, in order with the engine's work.
+
+        Parameters
+        ----------
+        name : str, optional
+            Of its span in profiles, which ends when the work is done: what ran beside it, it overlapped.
+
+        Returns
+        -------
+        UserStream
+            Inside the block CuPy's and numba-cuda's work is queued on it, after all that the engine has queued, and
+            what the engine queues later waits for it; cuDF's own work stays on the engine's stream. On CPU engines the
+            block does nothing, and its ``why`` says so.
+
+        Examples
+        --------
+        >>> import gcylon_lab as gl
+        >>> context = gl.initialize(engine="cpu", sample_hz=0)
+        >>> with context.stream("weights") as stream:
+        ...     begun = stream.event()
+        >>> stream.why
+        'nothing: this is a CPU engine, on which code runs in order by itself'
+        >>> begun.done
+        True
+        >>> context.close()
+        """
+        return UserStream(name, on_gpu=self.equipment.kind == "gpu")
 
     def recover(self) -> None:
         """Collective: all ranks call it. Make operations work again after a revoke, with nothing else in flight.

@@ -28,6 +28,7 @@ from ..protocol.expressions import Expression, compute
 from ..protocol.promotion import fixed_column
 from ..protocol.schema import Schema
 from ..refusals import refused_argument
+from . import elementwise  # noqa: F401 (kernels of one's own are run by it)
 from .casting import cast
 from .columns.data import Array, DeviceColumns
 from .columns.types import require_device_form

@@ -74,7 +74,8 @@ def value_of(expression: Expression, data: Columns) -> Any:
 
     def column(name: Label) -> pd.Series[Any]:
         if name not in kept:
-            kept[name] = pd.Series(_to_values(data.schema[name], data.array(name)), index=pd.RangeIndex(data.rows))
+            values = _to_values(data.schema[name], data.array(name))
+            kept[name] = pd.Series(values, index=pd.RangeIndex(data.rows), copy=False)  # nothing writes into it
         return kept[name]
 
     def shortcut(step: Expression) -> Any:

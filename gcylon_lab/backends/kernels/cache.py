@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from ...config import KERNEL_CACHE_VARIABLE
+from ...errors import ConfigError
+from ...units import format_bytes
 from ...whole_files import create_exclusively, write_whole
 
 _FORM = 1  # of entries
 _ENTRY = "entry.json"
 _HITS = "hits"  # as long as it was loaded often
 _DRAFT = ".draft-"
+_ABANDONED_S = 24 * 3600
 _OFF = ("0", "no", "off", "false")
 
 
@@ -48,6 +52,15 @@ class CacheState:
     entries: int = 0
     nbytes: int = 0
     hits: int = 0
+
+    def describe(self) -> str:
+        """In one line of words."""
+        if self.why_not:
+            return f"compiled kernels are not kept: {self.why_not}"
+        held = (
+            f"{self.entries} kernel{'s' * (self.entries != 1)}, {format_bytes(self.nbytes)}, loaded {self.hits} times"
+        )
+        return f"{self.folder}: {held}"
 
 
 def cache_folder() -> Path | None:
@@ -113,8 +126,10 @@ def load(folder: Path, key: str) -> tuple[Path, dict[str, Any]] | None:
     except (OSError, ValueError, KeyError, TypeError):
         whole = False
     if whole:
-        with suppress(OSError), open(home / _HITS, "ab") as file:
-            file.write(b".")
+        with suppress(OSError):
+            file = os.open(home / _HITS, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            os.write(file, b".")
+            os.close(file)
         return home, about
     shutil.rmtree(home, ignore_errors=True)
     return None
@@ -135,7 +150,11 @@ def _digests(home: Path) -> dict[str, str]:
 
 
 def draft(folder: Path) -> Path:
-    """A folder for an entry that is being made."""
+    """A folder for an entry that is being made; those that a killed process left are removed."""
+    for old in folder.glob(f"{_DRAFT}*"):
+        with suppress(OSError):
+            if time.time() - os.lstat(old).st_mtime > _ABANDONED_S:
+                drop(old)
     home = folder / f"{_DRAFT}{os.getpid()}-{secrets.token_hex(8)}"
     home.mkdir(mode=0o700)
     return home
@@ -199,14 +218,14 @@ def clear() -> int:
 
     Raises
     ------
-    PermissionError
+    ConfigError
         If the folder is one that another user can change.
     """
     folder = cache_folder()
     if folder is None or not os.path.lexists(folder):
         return 0
     if why_not := refused(folder):
-        raise PermissionError(why_not)
+        raise ConfigError(f"The cache is not cleared: {why_not}.", advice="Remove it yourself.")
     homes = list(_entries(folder))
     for home in homes:
         drop(home)

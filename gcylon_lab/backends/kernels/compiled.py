@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +23,7 @@ from .source import KernelSource
 _FILE = "kernel.py"
 _OPTIONS = {"error_model": "numpy", "nogil": True}
 _lock = threading.Lock()  # of what was compiled, and of numba's settings
-_made: dict[str, CompiledLoop] = {}
+_made: dict[Any, CompiledLoop] = {}
 
 
 class NotCompiled(Exception):
@@ -34,22 +35,59 @@ class CompiledLoop:
 
     Attributes
     ----------
+    run : callable
+        Takes the array to write, where values are missing, and the values.
     dtype : numpy.dtype
         Of what it gives.
     how : str
         Where the code came from, in words.
     """
 
-    __slots__ = ("_run", "dtype", "how")
+    __slots__ = ("dtype", "how", "run")
 
     def __init__(self, run: Callable[..., None], dtype: np.dtype[Any], how: str) -> None:
-        self._run, self.dtype, self.how = run, dtype, how
+        self.run, self.dtype, self.how = run, dtype, how
 
     def __call__(self, values: Sequence[Any], nulls: Any, rows: int) -> Any:
         """One value a row; where ``nulls`` is set it is zero, and the kernel is not called."""
         out = np.zeros(rows, self.dtype) if len(nulls) else np.empty(rows, self.dtype)
-        self._run(out, nulls, *values)
+        self.run(out, nulls, *values)
         return out
+
+
+class Target:
+    """What kernels are compiled for: this one is the CPU."""
+
+    name = "numba"
+    loop: tuple[str, ...] = (
+        "    if _gl_nulls.size:",
+        "        for _gl_i in range(_gl_out.size):",
+        "            if not _gl_nulls[_gl_i]:",
+        "                {call}",
+        "    else:",
+        "        for _gl_i in range(_gl_out.size):",
+        "            {call}",
+    )
+    readonly = True  # columns may be
+
+    def versions(self, numba: Any) -> list[str]:
+        """What its code depends on beside its source: a processor's capability, and versions."""
+        host = importlib.import_module("llvmlite.binding")
+        features = ",".join(sorted(name for name, there in host.get_host_cpu_features().items() if there))
+        chosen = [str(getattr(numba.config, name, "")) for name in ("CPU_NAME", "CPU_FEATURES", "OPT")]
+        return [self.name, platform.machine(), host.get_host_cpu_name(), features, *chosen]
+
+    def kernel(self, numba: Any, function: Any) -> Any:
+        """The function, to be called in the loop."""
+        return numba.njit(**_OPTIONS)(function)
+
+    def compile(self, numba: Any, function: Any, signature: Any, *, cache: bool) -> Callable[..., None]:
+        """The loop; with ``cache`` it is kept beside its source, or loaded from there."""
+        made: Callable[..., None] = numba.njit(signature, cache=cache, **_OPTIONS)(function)
+        return made
+
+
+HOST = Target()
 
 
 @functools.cache
@@ -65,7 +103,9 @@ def numba_or_why() -> tuple[Any, str]:
     return (None, "NUMBA_DISABLE_JIT is set") if numba.config.DISABLE_JIT else (numba, "")
 
 
-def compiled(source: KernelSource, arguments: Sequence[str], scalars: Sequence[bool]) -> CompiledLoop:
+def compiled(
+    source: KernelSource, arguments: Sequence[str], scalars: Sequence[bool], target: Target = HOST
+) -> CompiledLoop:
     """The loop of a kernel for columns of some dtypes: compiled before, from the cache on disk, or now.
 
     Parameters
@@ -75,6 +115,7 @@ def compiled(source: KernelSource, arguments: Sequence[str], scalars: Sequence[b
         The dtype of each argument as numpy names it.
     scalars : sequence of bool
         Which of them are one value for all rows.
+    target : Target, optional
 
     Raises
     ------
@@ -84,78 +125,114 @@ def compiled(source: KernelSource, arguments: Sequence[str], scalars: Sequence[b
     numba, why_not = numba_or_why()
     if numba is None:
         raise NotCompiled(why_not)
-    about = {
-        "source": source.module_text(), "arguments": list(arguments), "scalars": list(map(bool, scalars)),
-        "options": _OPTIONS, "versions": _versions(numba),
-    }  # fmt: skip
-    key = cache.key_of(about)
+    job = _Job(numba, target, source, tuple(arguments), tuple(map(bool, scalars)))
+    wanted = target.name, source, job.arguments, job.scalars
     with _lock:
-        if key not in _made:
-            _made[key] = _compiled(numba, source, arguments, scalars, key)
-        return _made[key]
+        known = _made.get(wanted)
+        if known is None:
+            known = _loaded_or_compiled(job)
+            _made[wanted] = CompiledLoop(
+                known.run, known.dtype, f"compiled by {target.name} {numba.__version__} before"
+            )
+        return known
 
 
-def _versions(numba: Any) -> list[str]:
-    """What machine code depends on beside its source: a processor's capability, and versions."""
-    llvm = importlib.import_module("llvmlite")
-    host = importlib.import_module("llvmlite.binding")
-    features = ",".join(sorted(name for name, there in host.get_host_cpu_features().items() if there))
-    chosen = [str(getattr(numba.config, name, "")) for name in ("CPU_NAME", "CPU_FEATURES", "OPT")]
-    return [
-        __version__, numba.__version__, llvm.__version__, np.__version__, sys.implementation.cache_tag or "",
-        platform.machine(), host.get_host_cpu_name(), features, *chosen,
-    ]  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What to compile, and for what."""
+
+    numba: Any
+    target: Target
+    source: KernelSource
+    arguments: tuple[str, ...]
+    scalars: tuple[bool, ...]
+
+    def key(self) -> str:
+        """A digest of all that the code depends on."""
+        llvm = importlib.import_module("llvmlite")
+        versions = [__version__, self.numba.__version__, llvm.__version__, np.__version__]
+        python = sys.implementation.cache_tag or ""
+        return cache.key_of(
+            [self.text(), *self.arguments, _OPTIONS, *versions, python, *self.target.versions(self.numba)]
+        )
+
+    def text(self) -> str:
+        """A module with the kernel, and the loop that calls it for each row whose values are all there."""
+        names = [f"_gl_{i}" for i in range(len(self.arguments))]
+        values = []
+        for name, one, dtype in zip(names, self.scalars, self.arguments, strict=True):
+            kind, value = np.dtype(dtype).kind, name if one else f"{name}[_gl_i]"
+            wide = "" if one or kind == "b" else "_gl_np.float64" if kind == "f" else "_gl_np.int64"
+            values.append(f"{wide}({value})" if wide else value)
+        call = f"_gl_out[_gl_i] = _gl_kernel({', '.join(values)})"
+        return "\n".join(
+            [
+                '"""Made by gcylon_lab: a kernel, and its loop over columns."""',
+                "import numpy as _gl_np",
+                self.source.module_text(),
+                f"_gl_kernel = {self.source.name}",
+                "",
+                f"def _gl_loop(_gl_out, _gl_nulls, {', '.join(names)}):",
+                *(line.format(call=call) for line in self.target.loop),
+                "",
+            ]
+        )
+
+    def module(self, path: Path | None, key: str) -> ModuleType:
+        """The module, made anew: machine code that was kept finds it by its name."""
+        made = ModuleType(f"_gcylon_lab_kernel_{key}")
+        exec(compile(self.text(), str(path or f"<kernel {self.source.name}>"), "exec"), made.__dict__)
+        sys.modules[made.__name__] = made
+        return made
 
 
-def _compiled(
-    numba: Any, source: KernelSource, arguments: Sequence[str], scalars: Sequence[bool], key: str
-) -> CompiledLoop:
+def _loaded_or_compiled(job: _Job) -> CompiledLoop:
     folder, why_not = cache.opened()
-    name = f"numba {numba.__version__}"
+    name, key = f"{job.target.name} {job.numba.__version__}", job.key()
     if folder is not None and (found := cache.load(folder, key)) is not None:
         home, about = found
         dtype = np.dtype(about["dtype"])
         try:
-            run = _loop(numba, home / _FILE, key, source, arguments, scalars, dtype)
-        except Exception as error:
-            cache.drop(home)  # what numba cannot read is made anew
-            why_not = f"; an entry of the cache could not be read: {type(error).__name__}"
-        else:
+            run = _loop(job, home / _FILE, key, dtype)
             return CompiledLoop(run, dtype, f"compiled by {name}, from the cache on disk")
+        except Exception:
+            cache.drop(home)  # what numba cannot read is made anew
     began = time.perf_counter()
-    home = None if folder is None else cache.draft(folder)
+    draft = None if folder is None else cache.draft(folder)
     try:
-        path = None if home is None else cache.write_source(home, _FILE, _module_text(source, scalars, arguments))
-        dtype = _result_dtype(numba, _module(path, key, source, scalars, arguments), arguments)
-        run = _loop(numba, path, key, source, arguments, scalars, dtype)
-        if home is not None and folder is not None:
-            cache.keep(home, folder, key, {"dtype": dtype.str, "kernel": source.shown or source.name})
+        path = None if draft is None else cache.write_source(draft, _FILE, job.text())
+        dtype = _result_dtype(job, path, key)
+        run = _loop(job, path, key, dtype)
+        if draft is not None and folder is not None:
+            cache.keep(draft, folder, key, {"dtype": dtype.str})
     except BaseException:
-        if home is not None:
-            cache.drop(home)
+        if draft is not None:
+            cache.drop(draft)
         raise
-    took = time.perf_counter() - began
-    note = f" ({why_not})" if why_not and folder is None else why_not
-    return CompiledLoop(run, dtype, f"compiled by {name} in {took:.2g} s{note}")
+    note = f", and not kept, as {why_not}" if why_not else ""
+    return CompiledLoop(run, dtype, f"compiled by {name} in {time.perf_counter() - began:.2g} s{note}")
 
 
-def _result_dtype(numba: Any, module: ModuleType, arguments: Sequence[str]) -> np.dtype[Any]:
+def _result_dtype(job: _Job, path: Path | None, key: str) -> np.dtype[Any]:
     """What the kernel gives: a bool, an int64 or a float64."""
-    function = module.__dict__["_gl_kernel"]
-    jitted = numba.njit(**_OPTIONS)(function)
+    types = job.numba.types
+    jitted = job.numba.njit(**_OPTIONS)(job.module(path, key).__dict__["_gl_kernel"])
     try:
-        jitted.compile(tuple(getattr(numba.types, _wide(name)) for name in arguments))
+        jitted.compile(tuple(getattr(types, _wide(name)) for name in job.arguments))
         given = jitted.nopython_signatures[0].return_type
     except Exception as error:
-        said = str(error).strip()
-        # Numba's first lines are about itself.
-        lines = [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("Failed in")]
-        raise NotCompiled(f"numba cannot compile it: {(lines or [type(error).__name__])[0][:200]}") from None
+        raise NotCompiled(f"numba cannot compile it: {_first_line(error)}") from None
     given = getattr(given, "literal_type", given)
-    for kind, dtype in ((numba.types.Boolean, "bool"), (numba.types.Integer, "int64"), (numba.types.Float, "float64")):
+    for kind, dtype in ((types.Boolean, "bool"), (types.Integer, "int64"), (types.Float, "float64")):
         if isinstance(given, kind):
             return np.dtype(dtype)
     raise NotCompiled(f"numba says that it gives {given}")
+
+
+def _first_line(error: Exception) -> str:
+    """What numba says of the code: its first lines are about itself."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Failed in")]
+    return (lines or [type(error).__name__])[0][:200]
 
 
 def _wide(name: str) -> str:
@@ -164,71 +241,21 @@ def _wide(name: str) -> str:
     return "boolean" if kind == "b" else "float64" if kind == "f" else "int64"
 
 
-def _loop(
-    numba: Any,
-    path: Path | None,
-    key: str,
-    source: KernelSource,
-    arguments: Sequence[str],
-    scalars: Sequence[bool],
-    dtype: np.dtype[Any],
-) -> Callable[..., None]:
+def _loop(job: _Job, path: Path | None, key: str, dtype: np.dtype[Any]) -> Callable[..., None]:
     """Compile the loop, or where it lies beside its source, load it."""
-    module = _module(path, key, source, scalars, arguments)
-    module.__dict__["_gl_kernel"] = numba.njit(**_OPTIONS)(module.__dict__["_gl_kernel"])
-    types = numba.types
+    numba, types, target = job.numba, job.numba.types, job.target
+    module = job.module(path, key)
+    module.__dict__["_gl_kernel"] = target.kernel(numba, module.__dict__["_gl_kernel"])
 
     def column(name: str, *, written: bool = False) -> Any:
         own = types.boolean if name == "bool" else getattr(types, name)
-        return types.Array(own, 1, "C", readonly=not written)
+        return types.Array(own, 1, "C", readonly=target.readonly and not written)
 
-    columns = [
-        getattr(types, _wide(name)) if one else column(name) for name, one in zip(arguments, scalars, strict=True)
-    ]
+    given = zip(job.arguments, job.scalars, strict=True)
+    columns = [getattr(types, _wide(name)) if one else column(name) for name, one in given]
     signature = types.void(column(dtype.name, written=True), column("bool"), *columns)
     folder, numba.config.CACHE_DIR = numba.config.CACHE_DIR, ""  # beside the source, wherever others are kept
     try:
-        made: Callable[..., None] = numba.njit(signature, cache=path is not None, **_OPTIONS)(module._gl_loop)
+        return target.compile(numba, module.__dict__["_gl_loop"], signature, cache=path is not None)
     finally:
         numba.config.CACHE_DIR = folder
-    return made
-
-
-def _module(
-    path: Path | None, key: str, source: KernelSource, scalars: Sequence[bool], arguments: Sequence[str]
-) -> ModuleType:
-    """The module of a loop: machine code that was kept finds it by its name."""
-    made = ModuleType(f"_gcylon_lab_kernel_{key}")
-    text = _module_text(source, scalars, arguments)
-    exec(compile(text, str(path or f"<kernel {source.name}>"), "exec"), made.__dict__)
-    sys.modules[made.__name__] = made
-    return made
-
-
-def _module_text(source: KernelSource, scalars: Sequence[bool], arguments: Sequence[str]) -> str:
-    """The kernel, and the loop that calls it for each row whose values are all there."""
-    names = [f"_gl_{i}" for i in range(len(arguments))]
-    values = []
-    for name, one, dtype in zip(names, scalars, arguments, strict=True):
-        wide = np.dtype(dtype).kind
-        value = name if one else f"{name}[_gl_i]"
-        values.append(value if one or wide == "b" else f"_gl_np.{'float64' if wide == 'f' else 'int64'}({value})")
-    call = f"_gl_out[_gl_i] = _gl_kernel({', '.join(values)})"
-    return "\n".join(
-        [
-            '"""Made by gcylon_lab: a kernel, and its loop over columns."""',
-            "import numpy as _gl_np",
-            source.module_text(),
-            f"_gl_kernel = {source.name}",
-            "",
-            f"def _gl_loop(_gl_out, _gl_nulls, {', '.join(names)}):",
-            "    if _gl_nulls.size:",
-            "        for _gl_i in range(_gl_out.size):",
-            "            if not _gl_nulls[_gl_i]:",
-            f"                {call}",
-            "    else:",
-            "        for _gl_i in range(_gl_out.size):",
-            f"            {call}",
-            "",
-        ]
-    )

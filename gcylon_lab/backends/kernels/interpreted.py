@@ -41,7 +41,7 @@ class InterpretedLoop:
         self._function = _made(source, text)
         kinds = [np.dtype(name).kind for name in arguments]
         self.dtype = _of_columns(self._function, kinds) if self._columns else _of_samples(source, self._function, kinds)
-        self.how = "by numpy on whole columns" if self._columns else "by Python row by row, as it branches, loops or calls"
+        self.how = "by numpy on whole columns" if self._columns else "by Python row by row, of which numpy has no form"
 
     def __call__(self, values: Sequence[Any], nulls: Any, rows: int) -> Any:
         """One value a row; where ``nulls`` is set it is zero."""
@@ -166,7 +166,7 @@ def _samples(source: KernelSource, kinds: Sequence[str]) -> Iterator[tuple[Any, 
     found += [value for _, value in source.constants]
     numbers = [n for n in found if isinstance(n, (int, float)) and not isinstance(n, bool) and abs(n) < 2**53]
     near = sorted({*_NEAR, *(n + d for n in numbers for d in (-1, 0, 1))})
-    of_kind = {
+    of_kind: dict[str, list[Any]] = {
         "b": [False, True],
         "f": [np.float64(n) for n in [*near, 0.5]],
         "i": [np.int64(n) for n in sorted({int(n) for n in near})],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Sequence
 from numbers import Real
 from typing import Any, overload
@@ -27,6 +28,13 @@ def run_by(library: str, runner: Runner) -> None:
     _RUNNERS[library] = runner
 
 
+class _Ran(threading.local):
+    """How a kernel ran, by the dtypes of its columns; of this thread, as ranks may be threads."""
+
+    def __init__(self) -> None:
+        self.how: dict[tuple[str, ...], str] = {}
+
+
 class ColumnKernel:
     """What to compute of the values of one row; made by `kernel`, and called with columns.
 
@@ -38,7 +46,7 @@ class ColumnKernel:
         self.source = source
         self.name = name
         self.dtype = dtype
-        self.ran: dict[tuple[str, ...], str] = {}  # on this rank: how, by the dtypes of its columns
+        self._ran = _Ran()
         self.__name__ = name
         self.__doc__ = f"A kernel of {', '.join(source.parameters)}."
         parameters = [inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in source.parameters]
@@ -50,7 +58,7 @@ class ColumnKernel:
             given = list(self.__signature__.bind(*columns, **named).arguments.values())
         except TypeError as error:
             takes = ", ".join(self.source.parameters)
-            raise ArgumentError(f"Kernel {self.name} was called wrongly: {error}.", advice=f"It takes {takes}.") from None
+            raise ArgumentError(f"Kernel {self.name} takes {takes}, and was called otherwise: {error}.") from None
         if any(_library(one) in _RUNNERS for one in given):
             return self.run(given)
         for one in given:
@@ -72,7 +80,8 @@ class ColumnKernel:
                 timed.bytes = ran.nbytes
         except ArgumentError as error:
             raise ArgumentError(f"Kernel {self.name}: {error.message}", advice=error.advice) from None
-        self.ran[ran.dtypes] = ran.how
+        if ran.rows:
+            self._ran.how.setdefault(ran.dtypes, ran.how)
         return ran.made
 
     def label(self, *, literals: bool) -> str:
@@ -85,9 +94,13 @@ class ColumnKernel:
         """What differs where kernels of one name differ."""
         return f"{self.label(literals=False)} {key_of([self.source.module_text(), str(self.dtype)])[:12]}"
 
+    def begin(self) -> None:
+        """An operation begins, of which `how` will tell."""
+        self._ran.how = {}
+
     def how(self) -> str:
-        """Which code ran on which engine, and why, in words."""
-        ways = list(dict.fromkeys(self.ran.values())) or ["not called: this rank has no rows"]
+        """Which code ran on which engine in this rank's last operation, and why, in words."""
+        ways = list(dict.fromkeys(self._ran.how.values())) or ["not called: this rank has no rows"]
         label = self.label(literals=False)
         return f"{label if label.startswith('kernel(') else f'kernel {label}'}: {'; '.join(ways)}"
 
@@ -113,9 +126,7 @@ def kernels_in(expression: Any) -> list[ColumnKernel]:
 
 
 @overload
-def kernel(
-    definition: Callable[..., Any] | str, /, *, dtype: Any = None, name: str | None = None
-) -> ColumnKernel: ...
+def kernel(definition: Callable[..., Any] | str, /, *, dtype: Any = None, name: str | None = None) -> ColumnKernel: ...
 
 
 @overload
@@ -191,7 +202,7 @@ def kernel(definition: Any = None, /, *, dtype: Any = None, name: str | None = N
 
 def _checked(dtype: Any) -> np.dtype[Any]:
     try:
-        wanted = np.dtype(dtype)
+        wanted: np.dtype[Any] = np.dtype(dtype)
     except TypeError:
         wanted = np.dtype(object)
     if wanted.kind not in "biufMm" or wanted.itemsize > 8 or wanted in (np.dtype("M8"), np.dtype("m8")):

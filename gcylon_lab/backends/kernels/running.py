@@ -20,6 +20,7 @@ Loop = CompiledLoop | InterpretedLoop
 
 NUMPY, MASKED, ARROW = "numpy", "masked", "arrow"
 INSTALL = "pip install 'gcylon-lab[kernels]' brings numba, which compiles it"
+_MASKED_ARRAYS = (pd.arrays.BooleanArray, pd.arrays.IntegerArray, pd.arrays.FloatingArray)
 _NONE: Any = np.zeros(0, np.bool_)
 _interpreted: dict[Any, InterpretedLoop] = {}
 _lock = threading.Lock()
@@ -54,13 +55,17 @@ def loop_of(source: KernelSource, dtypes: Sequence[str], scalars: Sequence[bool]
     try:
         loop = compiled(source, dtypes, scalars)
     except NotCompiled as error:
-        key = (source, tuple(dtypes))
-        with _lock:
-            if key not in _interpreted:
-                _interpreted[key] = InterpretedLoop(source, dtypes)
+        own = _by_numpy(source, tuple(dtypes))
         advice = f" ({INSTALL})" if "not installed" in str(error) else ""
-        return _interpreted[key], f"{_interpreted[key].how}, as {error}{advice}"
+        return own, f"{own.how}, as {error}{advice}"
     return loop, loop.how
+
+
+def _by_numpy(source: KernelSource, dtypes: tuple[str, ...]) -> InterpretedLoop:
+    with _lock:
+        if (source, dtypes) not in _interpreted:
+            _interpreted[source, dtypes] = InterpretedLoop(source, dtypes)
+        return _interpreted[source, dtypes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +82,14 @@ class Ran:
         Which code ran on which engine, and why, in words.
     nbytes : int
         Read and written.
+    rows : int
     """
 
     made: Any
     dtypes: tuple[str, ...]
     how: str
     nbytes: int
+    rows: int
 
 
 def run(source: KernelSource, dtype: np.dtype[Any] | None, values: Sequence[Any]) -> Ran:
@@ -103,13 +110,17 @@ def run(source: KernelSource, dtype: np.dtype[Any] | None, values: Sequence[Any]
     index = next((value.index for value in values if isinstance(value, pd.Series)), None)
     given = [_given(name, value) for name, value in zip(source.parameters, values, strict=True)]
     dtypes = tuple(one.dtype for one in given)
+    if index is None:  # one row is not worth compiling
+        out = _by_numpy(source, dtypes)([one.values for one in given], _NONE, 1)
+        return Ran(_result(out, _NONE, NUMPY, dtype)[0].item(), dtypes, "", out.nbytes, 0)
     loop, how = loop_of(source, dtypes, [not np.ndim(one.values) for one in given])
-    nulls = joined_nulls([one.nulls for one in given])
-    out = loop([one.values for one in given], nulls, 1 if index is None else len(index))
+    nulls, rows = joined_nulls([one.nulls for one in given]), len(index)
+    out = loop([one.values for one in given], nulls, rows)
     nbytes = sum(one.values.nbytes for one in given) + out.nbytes
     forms = {one.form for one in given}
     made = _result(out, nulls, ARROW if ARROW in forms else MASKED if MASKED in forms else NUMPY, dtype)
-    return Ran(made[0] if index is None else pd.Series(made, index=index), dtypes, f"on the CPU, as this is a CPU engine: {how}", nbytes)
+    made = pd.Series(made, index=index, copy=False)
+    return Ran(made, dtypes, f"on the CPU, as this is a CPU engine: {how}", nbytes, rows)
 
 
 def joined_nulls(all_nulls: Sequence[Any]) -> Any:
@@ -170,7 +181,7 @@ def _given(name: str, value: Any) -> Given:
     if isinstance(dtype, pd.ArrowDtype):
         return _of_arrow(name, value)
     own = getattr(dtype, "numpy_dtype", None)
-    if own is None or not isinstance(value.array, pd.arrays.BooleanArray | pd.arrays.IntegerArray | pd.arrays.FloatingArray):
+    if own is None or not isinstance(value.array, _MASKED_ARRAYS):
         raise refused(name, dtype)
     check_numbers(name, own)
     nulls = value.isna().to_numpy()
@@ -187,7 +198,7 @@ def _of_arrow(name: str, value: Any) -> Given:
     array = pa.chunked_array([value.array.__arrow_array__()]).combine_chunks() if len(value) else None
     type_: Any = value.dtype.pyarrow_dtype
     if pa.types.is_timestamp(type_) or pa.types.is_duration(type_):
-        own = np.dtype(np.int64)
+        own: np.dtype[Any] = np.dtype(np.int64)
     else:
         try:
             own = np.dtype(type_.to_pandas_dtype())

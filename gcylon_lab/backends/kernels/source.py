@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import itertools
 import keyword
 import textwrap
 from collections.abc import Callable
@@ -26,6 +27,9 @@ TEXT_FUNCTIONS = {
 }  # fmt: skip
 _PAIRWISE = {"min": "minimum", "max": "maximum"}
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow)
+_NOT_IN_FUNCTIONS = (
+    ast.Import, ast.ImportFrom, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal,
+)  # fmt: skip
 _BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _MOST_LETTERS = 4000
@@ -112,8 +116,8 @@ def of_function(function: Callable[..., Any]) -> KernelSource:
     if len(tree.body) > 1 and ast.get_docstring(tree) is not None:
         del tree.body[0]
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Import, ast.ImportFrom, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal)):
-            raise _refused(f"{name}, in which {ast.unparse(node)!r} stands,", "Compute one number of the numbers given.")
+        if isinstance(node, _NOT_IN_FUNCTIONS):
+            raise _refused(f"{name}, in which {ast.unparse(node)!r} stands,", "Give it one number to return, no more.")
     constants, imports = _surroundings(function, tree)
     tree = _Conditions({name for name, module, inner in imports if (module, inner) == ("numpy", "")}).visit(tree)
     return KernelSource(
@@ -293,24 +297,34 @@ def is_name(text: str) -> bool:
 
 
 def of_columns(source: KernelSource) -> str | None:
-    """The function as one of whole arrays that answers alike for each row; None where it branches or loops, or calls
-    what numpy has no such answer of."""
+    """The function as one of whole arrays that answers alike for each row; None where it loops, or changes its names
+    in branches, or calls what numpy has no such answer of."""
     tree = source.tree()
     modules = {name: module for name, module, inner in source.imports if not inner}
     plain = {name: (module, inner) for name, module, inner in source.imports if inner}
+    steps = list(itertools.takewhile(lambda step: isinstance(step, ast.Assign), tree.body))
     try:
-        *steps, last = tree.body
+        given = _returned(tree.body[len(steps) :])
         body: list[ast.stmt] = []
         for step in steps:
-            if not isinstance(step, ast.Assign) or not all(isinstance(one, ast.Name) for one in step.targets):
+            assert isinstance(step, ast.Assign)
+            if not all(isinstance(one, ast.Name) for one in step.targets):
                 return None
             body.append(ast.Assign(step.targets, _Arrays(modules, plain).visit(step.value)))
-        if not isinstance(last, ast.Return) or last.value is None:
-            return None
-        tree.body = [*body, ast.Return(_Arrays(modules, plain).visit(last.value))]
+        tree.body = [*body, ast.Return(_Arrays(modules, plain).visit(given))]
     except _Branches:
         return None
     return ast.unparse(ast.fix_missing_locations(tree))
+
+
+def _returned(steps: list[ast.stmt]) -> ast.expr:
+    """What steps return that are conditions and returns alone, in one expression."""
+    match steps:
+        case [ast.Return(value=ast.expr() as value), *_]:
+            return value
+        case [ast.If(test=test, body=body, orelse=otherwise), *rest]:
+            return ast.IfExp(test, _returned(body), _returned([*otherwise, *rest]))
+    raise _Branches
 
 
 class _Branches(Exception):
@@ -336,6 +350,8 @@ class _Arrays(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         left, right = self.visit(node.left), self.visit(node.right)
+        if isinstance(node.op, ast.Pow) and not (isinstance(right, ast.Constant) and right.value >= 0):
+            raise _Branches  # numpy refuses whole columns where one exponent is negative
         if isinstance(node.op, _OPERATORS):
             return ast.BinOp(_whole(left), node.op, _whole(right))
         if isinstance(node.op, _BITWISE):

@@ -68,8 +68,10 @@ def filtered(
 
 def _kernels(expressions: Sequence[Expression]) -> dict[str, Any]:
     """Of kernels, beside the expressions with their names, what must be the same on all ranks."""
-    found = [one.identity() for expression in expressions for one in kernels_in(expression)]
-    return {"kernels": list(dict.fromkeys(found))} if found else {}
+    found = [one for expression in expressions for one in kernels_in(expression)]
+    for one in found:
+        one.begin()
+    return {"kernels": list(dict.fromkeys(one.identity() for one in found))} if found else {}
 
 
 def _how_kernels_ran(expressions: Sequence[Expression]) -> list[str]:
