@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 from collections import Counter
 from typing import Any
 
@@ -11,6 +13,10 @@ from engines import on_gpus, pytest_generate_tests  # noqa: F401
 from worlds import World
 
 from gcylon_lab.memory.nvml import count_gpus
+
+# What ranks of tests compile is shared by them, and leaves nothing in the folder of the person who runs them.
+KERNELS = tempfile.TemporaryDirectory(prefix="kernels-")
+os.environ["GCYLON_KERNEL_CACHE"] = KERNELS.name
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a script; tests interrupt themselves all the same.

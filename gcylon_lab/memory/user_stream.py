@@ -1,4 +1,4 @@
-"""A stream for a user's own GPU work, in order with the engine's: after what is queued there, before what comes next."""
+"""A stream for a user's own GPU work, in order with the engine's: after what is queued there, before what follows."""
 
 from __future__ import annotations
 

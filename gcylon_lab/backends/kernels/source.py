@@ -163,8 +163,8 @@ def _surroundings(function: FunctionType, tree: ast.FunctionDef) -> tuple[Any, A
             imports.append((name, value.__name__, ""))
         elif isinstance(value, (bool, int, float)) or isinstance(value, np.generic) and value.dtype.kind in "biuf":
             constants.append((name, value.item() if isinstance(value, np.generic) else value))
-        elif _home(value):
-            imports.append((name, _home(value), value.__name__))
+        elif home := _home(value):
+            imports.append((name, home, str(getattr(value, "__name__", ""))))
         else:
             what = f"which is a {type(value).__name__}" if name in known else "which is not known here"
             raise _refused(
@@ -350,7 +350,7 @@ class _Arrays(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         left, right = self.visit(node.left), self.visit(node.right)
-        if isinstance(node.op, ast.Pow) and not (isinstance(right, ast.Constant) and right.value >= 0):
+        if isinstance(node.op, ast.Pow) and not _is_not_negative(right):
             raise _Branches  # numpy refuses whole columns where one exponent is negative
         if isinstance(node.op, _OPERATORS):
             return ast.BinOp(_whole(left), node.op, _whole(right))
@@ -379,10 +379,11 @@ class _Arrays(ast.NodeTransformer):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         name = "_and" if isinstance(node.op, ast.And) else "_or"
-        first, *others = (self.visit(one) for one in node.values)
+        first, *others = node.values
+        made: ast.expr = self.visit(first)
         for one in others:
-            first = _helper(name, first, one)
-        return first
+            made = _helper(name, made, self.visit(one))
+        return made
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         return _helper("_where", self.visit(node.test), self.visit(node.body), self.visit(node.orelse))
@@ -397,8 +398,8 @@ class _Arrays(ast.NodeTransformer):
             case ast.Name(id="float") if len(arguments) == 1:
                 return _helper("_float", arguments[0])
             case ast.Name(id="min" | "max" as name) if len(arguments) > 1:
-                made, *others = arguments
-                for one in others:
+                made: ast.expr = arguments[0]
+                for one in arguments[1:]:
                     made = _helper(f"_{name}", made, one)
                 return made
             case ast.Name(id=name) if name in self._plain:
@@ -411,6 +412,10 @@ class _Arrays(ast.NodeTransformer):
         if not alike or not isinstance(getattr(np, inner, None), np.ufunc) or getattr(np, inner).nin != len(arguments):
             raise _Branches
         return ast.Call(ast.Attribute(ast.Name("_gl_np"), inner), arguments, [])
+
+
+def _is_not_negative(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and node.value >= 0
 
 
 def _whole(node: ast.expr) -> ast.expr:
