@@ -14,6 +14,12 @@ from gcylon_lab.cli import doctor
 from gcylon_lab.cli.doctor import FAIL, OK, WARN, Finding
 
 
+@pytest.fixture(autouse=True)
+def no_cache_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder of compiled kernels that all tests share is no setting of a person."""
+    monkeypatch.delenv("GCYLON_KERNEL_CACHE")
+
+
 def by_topic(findings: list[Finding]) -> dict[str, Finding]:
     return {finding.topic: finding for finding in findings}
 
@@ -118,6 +124,19 @@ def test_what_listens_where_is_said_of_each_mpi(monkeypatch, tmp_path):
     ):
         monkeypatch.setattr(doctor, "find_mpiexec", lambda chosen=chosen: chosen)
         assert ports().status == WARN and said in ports().value
+
+
+def test_what_runs_kernels_is_said(monkeypatch, tmp_path):
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv("GCYLON_KERNEL_CACHE", str(tmp_path))
+    monkeypatch.setattr(doctor, "version", lambda name: "1.2")
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    (found,) = doctor._kernels()
+    assert found.status == OK and "by numpy" in found.value and "gcylon-lab[kernels]" in found.note
+    monkeypatch.setattr(doctor, "find_spec", lambda name: object())
+    (found,) = doctor._kernels()
+    assert found.status == WARN and "numba 1.2; compiled kernels are not kept" in found.value
+    assert found.note == "Set GCYLON_KERNEL_CACHE to a folder of your own, or to 0."
 
 
 def test_how_messages_are_protected_is_said(monkeypatch):

@@ -126,11 +126,13 @@ def kernels_in(expression: Any) -> list[ColumnKernel]:
 
 
 @overload
-def kernel(definition: Callable[..., Any] | str, /, *, dtype: Any = None, name: str | None = None) -> ColumnKernel: ...
+def kernel(definition: Callable[..., Any] | str, /, *, dtype: Any = None, name: str | None = None) -> ColumnKernel:
+    """Of a function or a text."""
 
 
 @overload
-def kernel(*, dtype: Any = None, name: str | None = None) -> Callable[[Callable[..., Any]], ColumnKernel]: ...
+def kernel(*, dtype: Any = None, name: str | None = None) -> Callable[[Callable[..., Any]], ColumnKernel]:
+    """As a decorator."""
 
 
 def kernel(definition: Any = None, /, *, dtype: Any = None, name: str | None = None) -> Any:
