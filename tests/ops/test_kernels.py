@@ -282,6 +282,14 @@ def nothing(a):
         pass
 
 
+def test_one_that_was_not_called_is_no_expression() -> None:
+    with gl.initialize(engine="cpu", sample_hz=0):
+        table = gl.from_local(pd.DataFrame({"a": [1], "b": [2]}))
+        for call in (lambda: table.filter(kernels.within), lambda: table.assign(y=kernels.net)):
+            with pytest.raises(ArgumentError, match=r"was not called. Call it with columns, as in kernel\('a', 'b'\)"):
+                call()
+
+
 def test_a_filter_of_a_reader_may_be_one(tmp_path: Path) -> None:
     pd.DataFrame({"a": [1, 2, 3], "b": [1, 5, 2]}).to_parquet(tmp_path / "x.parquet")
     with gl.initialize(engine="cpu", sample_hz=0), way(False):
@@ -366,7 +374,7 @@ def test_the_key_has_all_that_the_code_depends_on(monkeypatch: pytest.MonkeyPatc
     numba = compiled.numba_or_why()[0]
 
     def key(text: str = "a * b", arguments: tuple[str, ...] = ("int64", "int64"), scalar: bool = False) -> str:
-        return compiled._Job(numba, compiled.HOST, source.of_text(text), arguments, (False, scalar)).key()
+        return compiled.Job(numba, compiled.HOST, source.of_text(text), arguments, (False, scalar)).key()
 
     keys = [key(), key("a + b"), key(arguments=("int64", "float64")), key(scalar=True)]
     assert key() == keys[0] and len(set(keys)) == 4

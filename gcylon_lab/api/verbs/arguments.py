@@ -23,7 +23,7 @@ from ...errors import ArgumentError, GcylonError
 from ...operators.distinct.distinct import check_keep
 from ...operators.estimate import SIZED
 from ...operators.rowwise.head_tail import checked_rows
-from ...operators.rowwise.rowwise import check_condition
+from ...operators.rowwise.rowwise import check_called, check_condition
 from .pandas_hints import other_argument
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -167,6 +167,9 @@ def _names(name: str, given: Any) -> Any:
 
 def _no_functions(values: Iterable[Any]) -> None:
     # A function among the columns of a handle's call arrives in the place of `columns`.
+    values = list(values)
+    for one in values:
+        check_called(one)
     if any(callable(one) and not isinstance(one, Expression) for one in values):
         raise ArgumentError(
             "assign makes columns of expressions, not of functions.",

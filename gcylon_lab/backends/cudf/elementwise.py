@@ -11,7 +11,7 @@ import cupy
 import numpy as np
 
 from ...errors import ArgumentError
-from ..kernels.compiled import NotCompiled, Target, compiled
+from ..kernels.compiled import Job, NotCompiled, Target, compiled, wide
 from ..kernels.kernel import run_by
 from ..kernels.running import Ran, check_numbers, joined_nulls, refused, scalar
 from ..kernels.source import KernelSource
@@ -29,7 +29,6 @@ class _Gpu(Target):
         "    if _gl_i < _gl_out.size and (_gl_nulls.size == 0 or not _gl_nulls[_gl_i]):",
         "        {call}",
     )
-    readonly = False
 
     def versions(self, numba: Any) -> list[str]:
         device = cupy.cuda.Device()
@@ -39,14 +38,20 @@ class _Gpu(Target):
     def kernel(self, numba: Any, function: Any) -> Any:
         return _cuda().jit(device=True)(function)
 
-    def compile(self, numba: Any, function: Any, signature: Any, *, cache: bool) -> Callable[..., None]:
+    def compile(self, job: Job, function: Any, dtype: np.dtype[Any], *, cache: bool) -> Callable[..., None]:
         function.__globals__["_gl_cuda"] = cuda = _cuda()
-        code = cuda.jit(signature, cache=cache)(function)
+        code = cuda.jit(cache=cache)(function)
 
         def run(out: Any, nulls: Any, *values: Any) -> None:
             stream = cuda.external_stream(cupy.cuda.get_current_stream().ptr)
             code[-(-out.size // _THREADS), _THREADS, stream](out, nulls, *values)
 
+        # It is compiled at its first call, which is of one row here, so that the code can be kept with its source.
+        zeros = [
+            np.dtype(wide(name).replace("boolean", "bool")).type(0) if one else cupy.zeros(1, name)
+            for name, one in zip(job.arguments, job.scalars, strict=True)
+        ]
+        run(cupy.zeros(1, dtype), cupy.zeros(0, np.bool_), *zeros)
         return run
 
 

@@ -29,6 +29,7 @@ _FORM = 1  # of entries
 _ENTRY = "entry.json"
 _HITS = "hits"  # as long as it was loaded often
 _DRAFT = ".draft-"
+_ROOT, _UNMAPPED = 0, 65534  # in a container, the owner of what is not its own is "nobody"
 _ABANDONED_S = 24 * 3600
 _OFF = ("0", "no", "off", "false")
 
@@ -96,11 +97,12 @@ def refused(folder: Path) -> str:
     if status.st_uid != mine or status.st_mode & 0o022:
         mode = stat.S_IMODE(status.st_mode)
         return f"{folder} belongs to user {status.st_uid} with mode {mode:04o}: others than user {mine} can change it"
-    for above in folder.resolve().parents:
-        status = os.stat(above)
-        # Where the sticky bit is set others can add, but not replace.
-        if status.st_mode & 0o002 and not status.st_mode & stat.S_ISVTX:
-            return f"{above} can be changed by everybody"
+    # Whoever owns a folder above can put another into its place; where the sticky bit is set others can only add.
+    for above in dict.fromkeys((*folder.parents, *folder.resolve().parents)):
+        status = os.lstat(above)
+        is_link, sticky = stat.S_ISLNK(status.st_mode), status.st_mode & stat.S_ISVTX
+        if status.st_uid not in (mine, _ROOT, _UNMAPPED) or status.st_mode & 0o002 and not is_link and not sticky:
+            return f"{above} above it can be changed by others than user {mine}"
     return ""
 
 

@@ -68,7 +68,6 @@ class Target:
         "        for _gl_i in range(_gl_out.size):",
         "            {call}",
     )
-    readonly = True  # columns may be
 
     def versions(self, numba: Any) -> list[str]:
         """What its code depends on beside its source: a processor's capability, and versions."""
@@ -81,8 +80,17 @@ class Target:
         """The function, to be called in the loop."""
         return numba.njit(**_OPTIONS)(function)
 
-    def compile(self, numba: Any, function: Any, signature: Any, *, cache: bool) -> Callable[..., None]:
-        """The loop; with ``cache`` it is kept beside its source, or loaded from there."""
+    def compile(self, job: Job, function: Any, dtype: np.dtype[Any], *, cache: bool) -> Callable[..., None]:
+        """The loop that gives values of a dtype; with ``cache`` it is kept beside its source, or loaded from there."""
+        numba, types = job.numba, job.numba.types
+
+        def column(name: str, *, written: bool = False) -> Any:
+            own = types.boolean if name == "bool" else getattr(types, name)
+            return types.Array(own, 1, "C", readonly=not written)
+
+        given = zip(job.arguments, job.scalars, strict=True)
+        columns = [getattr(types, wide(name)) if one else column(name) for name, one in given]
+        signature = types.void(column(dtype.name, written=True), column("bool"), *columns)
         made: Callable[..., None] = numba.njit(signature, cache=cache, **_OPTIONS)(function)
         return made
 
@@ -125,7 +133,7 @@ def compiled(
     numba, why_not = numba_or_why()
     if numba is None:
         raise NotCompiled(why_not)
-    job = _Job(numba, target, source, tuple(arguments), tuple(map(bool, scalars)))
+    job = Job(numba, target, source, tuple(arguments), tuple(map(bool, scalars)))
     wanted = target.name, source, job.arguments, job.scalars
     with _lock:
         known = _made.get(wanted)
@@ -138,7 +146,7 @@ def compiled(
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """What to compile, and for what."""
 
     numba: Any
@@ -186,7 +194,7 @@ class _Job:
         return made
 
 
-def _loaded_or_compiled(job: _Job) -> CompiledLoop:
+def _loaded_or_compiled(job: Job) -> CompiledLoop:
     folder, why_not = cache.opened()
     name, key = f"{job.target.name} {job.numba.__version__}", job.key()
     if folder is not None and (found := cache.load(folder, key)) is not None:
@@ -213,12 +221,12 @@ def _loaded_or_compiled(job: _Job) -> CompiledLoop:
     return CompiledLoop(run, dtype, f"compiled by {name} in {time.perf_counter() - began:.2g} s{note}")
 
 
-def _result_dtype(job: _Job, path: Path | None, key: str) -> np.dtype[Any]:
+def _result_dtype(job: Job, path: Path | None, key: str) -> np.dtype[Any]:
     """What the kernel gives: a bool, an int64 or a float64."""
     types = job.numba.types
     jitted = job.numba.njit(**_OPTIONS)(job.module(path, key).__dict__["_gl_kernel"])
     try:
-        jitted.compile(tuple(getattr(types, _wide(name)) for name in job.arguments))
+        jitted.compile(tuple(getattr(types, wide(name)) for name in job.arguments))
         given = jitted.nopython_signatures[0].return_type
     except Exception as error:
         raise NotCompiled(f"numba cannot compile it: {_first_line(error)}") from None
@@ -235,27 +243,18 @@ def _first_line(error: Exception) -> str:
     return (lines or [type(error).__name__])[0][:200]
 
 
-def _wide(name: str) -> str:
+def wide(name: str) -> str:
     """The type that a kernel sees a value of a dtype as, as numba names it."""
     kind = np.dtype(name).kind
     return "boolean" if kind == "b" else "float64" if kind == "f" else "int64"
 
 
-def _loop(job: _Job, path: Path | None, key: str, dtype: np.dtype[Any]) -> Callable[..., None]:
+def _loop(job: Job, path: Path | None, key: str, dtype: np.dtype[Any]) -> Callable[..., None]:
     """Compile the loop, or where it lies beside its source, load it."""
-    numba, types, target = job.numba, job.numba.types, job.target
-    module = job.module(path, key)
-    module.__dict__["_gl_kernel"] = target.kernel(numba, module.__dict__["_gl_kernel"])
-
-    def column(name: str, *, written: bool = False) -> Any:
-        own = types.boolean if name == "bool" else getattr(types, name)
-        return types.Array(own, 1, "C", readonly=target.readonly and not written)
-
-    given = zip(job.arguments, job.scalars, strict=True)
-    columns = [getattr(types, _wide(name)) if one else column(name) for name, one in given]
-    signature = types.void(column(dtype.name, written=True), column("bool"), *columns)
-    folder, numba.config.CACHE_DIR = numba.config.CACHE_DIR, ""  # beside the source, wherever others are kept
+    module, config = job.module(path, key), job.numba.config
+    module.__dict__["_gl_kernel"] = job.target.kernel(job.numba, module.__dict__["_gl_kernel"])
+    folder, config.CACHE_DIR = config.CACHE_DIR, ""  # beside the source, wherever others are kept
     try:
-        return target.compile(numba, module.__dict__["_gl_loop"], signature, cache=path is not None)
+        return job.target.compile(job, module.__dict__["_gl_loop"], dtype, cache=path is not None)
     finally:
-        numba.config.CACHE_DIR = folder
+        config.CACHE_DIR = folder

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ...backends.kernels.kernel import kernels_in
+from ...backends.kernels.kernel import ColumnKernel, kernels_in
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Data
 from ...backends.protocol.expressions import Expression
@@ -78,6 +78,18 @@ def _how_kernels_ran(expressions: Sequence[Expression]) -> list[str]:
     return list(dict.fromkeys(one.how() for expression in expressions for one in kernels_in(expression)))
 
 
+def check_called(given: Any) -> None:
+    """Refuse a kernel in place of what it makes.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    if isinstance(given, ColumnKernel):
+        columns = ", ".join(map(repr, given.source.parameters))
+        raise ArgumentError(f"{given!r} was not called.", advice=f"Call it with columns, as in kernel({columns}).")
+
+
 def check_condition(given: Any) -> None:
     """Refuse what is no expression.
 
@@ -87,6 +99,7 @@ def check_condition(given: Any) -> None:
     """
     if isinstance(given, Expression):
         return
+    check_called(given)
     if callable(given):  # its address would be another one on each rank
         advice = "Give one such as gl.col('x') > 0, or call map_parts(f) with a function of frames."
         raise ArgumentError("Expected a condition, got a function.", advice=advice)
