@@ -47,6 +47,8 @@ class ColumnKernel:
         self.name = name
         self.dtype = dtype
         self._ran = _Ran()
+        own = not source.shown or name != source.shown
+        self._labels = (name, name) if own else (f"kernel({without_numbers(name)!r})", f"kernel({name!r})")
         self.__name__ = name
         self.__doc__ = f"A kernel of {', '.join(source.parameters)}."
         parameters = [inspect.Parameter(one, inspect.Parameter.POSITIONAL_OR_KEYWORD) for one in source.parameters]
@@ -86,9 +88,7 @@ class ColumnKernel:
 
     def label(self, *, literals: bool) -> str:
         """How it stands in expressions and records: its name, or its text, whose numbers may be left out."""
-        if not self.source.shown or self.name != self.source.shown:
-            return self.name
-        return f"kernel({self.name!r})" if literals else f"kernel({without_numbers(self.name)!r})"
+        return self._labels[literals]
 
     def identity(self) -> str:
         """What differs where kernels of one name differ."""

@@ -11,6 +11,7 @@ import inspect
 import itertools
 import keyword
 import textwrap
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
@@ -33,6 +34,7 @@ _NOT_IN_FUNCTIONS = (
 _BITWISE = (ast.BitAnd, ast.BitOr, ast.BitXor)
 _COMPARISONS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _MOST_LETTERS = 4000
+_parsing = threading.RLock()
 _BUILTINS = ("abs", "bool", "float", "int", "len", "max", "min", "pow", "range", "round")
 # Of `math`, what numpy answers alike.
 MATH_AS_NUMPY = (
@@ -76,9 +78,16 @@ class KernelSource:
 
     def tree(self) -> ast.FunctionDef:
         """The function, parsed."""
-        made = ast.parse(self.text).body[0]
+        made = _parse(self.text).body[0]
         assert isinstance(made, ast.FunctionDef)
         return made
+
+
+def _parse(text: str, mode: str = "exec") -> Any:
+    """Parse Python, one thread at a time: Python 3.11 counts the depth of a tree for all threads in one place, and
+    raises a SystemError where two parse at once."""
+    with _parsing:
+        return ast.parse(text, mode=mode)
 
 
 def _refused(what: str, advice: str) -> ArgumentError:
@@ -101,7 +110,7 @@ def of_function(function: Callable[..., Any]) -> KernelSource:
         raise _refused(what, "Give a function made by def, or a text, as gl.kernel('a * (1 - b)').")
     name = function.__name__
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        tree = _parse(textwrap.dedent(inspect.getsource(function))).body[0]
     except (OSError, TypeError, SyntaxError, IndexError):
         raise _refused(
             f"{name}, whose source cannot be read,",
@@ -203,7 +212,7 @@ def of_text(text: str) -> KernelSource:
     if len(given) > _MOST_LETTERS:
         raise _refused(f"A text of {len(given)} letters", f"At most {_MOST_LETTERS}; define a function instead.")
     try:
-        tree = ast.parse(given, mode="eval").body
+        tree = _parse(given, mode="eval").body
         parameters: dict[str, None] = {}
         made = ast.unparse(ast.fix_missing_locations(_scalar(tree, parameters)))
     except (SyntaxError, RecursionError, MemoryError, ValueError) as error:
@@ -285,7 +294,7 @@ def without_numbers(text: str) -> str:
         def visit_Constant(self, node: ast.Constant) -> ast.expr:
             return ast.Name("…")
 
-    return ast.unparse(Hidden().visit(ast.parse(text, mode="eval")))
+    return ast.unparse(Hidden().visit(_parse(text, mode="eval")))
 
 
 def is_name(text: str) -> bool:
