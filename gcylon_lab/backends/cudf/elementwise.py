@@ -30,10 +30,12 @@ class _Gpu(Target):
         "        {call}",
     )
 
+    def version(self, numba: Any) -> str:
+        return str(getattr(importlib.import_module("numba_cuda"), "__version__", ""))
+
     def versions(self, numba: Any) -> list[str]:
         device = cupy.cuda.Device()
-        version = getattr(importlib.import_module("numba_cuda"), "__version__", "")
-        return [self.name, version, device.compute_capability, str(cupy.cuda.runtime.runtimeGetVersion())]
+        return [self.name, self.version(numba), device.compute_capability, str(cupy.cuda.runtime.runtimeGetVersion())]
 
     def kernel(self, numba: Any, function: Any) -> Any:
         return _cuda().jit(device=True)(function)
@@ -73,19 +75,19 @@ def run(source: KernelSource, dtype: np.dtype[Any] | None, values: Sequence[Any]
         raise ArgumentError(
             f"It cannot be compiled for a GPU: {error}.", advice="Use what numba-cuda knows, or a CPU engine."
         ) from None
+    cupy.cuda.Stream.null.synchronize()  # cuDF has made the values on its own stream
     some = [nulls for _, nulls in pairs if nulls is not None]
     nulls = joined_nulls(some) if some else cupy.zeros(0, np.bool_)
     out = cupy.zeros(rows, loop.dtype)
-    cupy.cuda.Stream.null.synchronize()  # cuDF has made the values on its own stream
     if rows:
         loop.run(out, nulls, *given)
+    counts = dtype is not None and dtype.kind in "Mm"
+    if counts and out.dtype.kind != "i":
+        raise ArgumentError(f"It gives {out.dtype}, which is no count for {dtype}.", advice="Give whole numbers.")
+    values = out if dtype is None or counts else out.astype(dtype, copy=False)
     cupy.cuda.get_current_stream().synchronize()
-    if dtype is not None and dtype.kind in "Mm":
-        if out.dtype.kind != "i":
-            raise ArgumentError(f"It gives {out.dtype}, which is no count for {dtype}.", advice="Give whole numbers.")
-        made = cudf.Series(out, index=index).astype(dtype)
-    else:
-        made = cudf.Series(out if dtype is None else out.astype(dtype, copy=False), index=index, nan_as_null=False)
+    made = cudf.Series(values, index=index, nan_as_null=False)
+    made = made.astype(dtype) if counts else made
     if some:
         made = made.where(~cudf.Series(nulls, index=index), None)
     nbytes = int(sum(one.nbytes for one in given) + out.nbytes)

@@ -69,6 +69,10 @@ class Target:
         "            {call}",
     )
 
+    def version(self, numba: Any) -> str:
+        """Of the compiler, for people."""
+        return str(numba.__version__)
+
     def versions(self, numba: Any) -> list[str]:
         """What its code depends on beside its source: a processor's capability, and versions."""
         host = importlib.import_module("llvmlite.binding")
@@ -140,7 +144,7 @@ def compiled(
         if known is None:
             known = _loaded_or_compiled(job)
             _made[wanted] = CompiledLoop(
-                known.run, known.dtype, f"compiled by {target.name} {numba.__version__} before"
+                known.run, known.dtype, f"compiled by {target.name} {target.version(numba)} before"
             )
         return known
 
@@ -196,7 +200,7 @@ class Job:
 
 def _loaded_or_compiled(job: Job) -> CompiledLoop:
     folder, why_not = cache.opened()
-    name, key = f"{job.target.name} {job.numba.__version__}", job.key()
+    name, key = f"{job.target.name} {job.target.version(job.numba)}", job.key()
     if folder is not None and (found := cache.load(folder, key)) is not None:
         home, about = found
         dtype = np.dtype(about["dtype"])
