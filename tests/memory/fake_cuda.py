@@ -47,8 +47,8 @@ class FakeStream:
     def ptr(self) -> FakeStream:
         return self
 
-    def record(self) -> FakeEvent:
-        event = FakeEvent()
+    def record(self, event: FakeEvent | None = None) -> FakeEvent:
+        event = event or FakeEvent()
         event.record(self)
         return event
 
@@ -62,6 +62,9 @@ class FakeStream:
 
     def synchronize(self) -> None:
         self.run(len(self.work))
+
+    def launch_host_func(self, function: Callable[[Any], None], argument: Any) -> None:
+        self.work.append(lambda: function(argument))
 
 
 class FakeRuntime:
