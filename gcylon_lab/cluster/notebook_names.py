@@ -21,11 +21,13 @@ _ADVICE = (
 
 def modules_named(function: Callable[..., Any] | None) -> dict[str, str]:
     """The modules that a function of the notebook uses by a global name: how it calls each, and its real name."""
-    if not isinstance(function, FunctionType) or not (function.__module__ or "__").startswith("__"):
-        return {}  # a function of a module is found there, with all that the module has
-    known = function.__globals__
-    found = ((name, known.get(name)) for name in dict.fromkeys(_names(function.__code__)))
-    return {name: value.__name__ for name, value in found if isinstance(value, ModuleType) and name != "__builtins__"}
+    modules: dict[str, str] = {}
+    # A function of a module is found there, with all that the module has; a decorator's is followed by the one inside.
+    while isinstance(function, FunctionType) and (function.__module__ or "__").startswith("__"):
+        found = ((name, function.__globals__.get(name)) for name in dict.fromkeys(_names(function.__code__)))
+        modules |= {name: value.__name__ for name, value in found if isinstance(value, ModuleType)}
+        function = getattr(function, "__wrapped__", None)
+    return {name: module for name, module in modules.items() if name != "__builtins__"}
 
 
 def import_missing(namespace: dict[str, Any], modules: Mapping[str, str]) -> None:

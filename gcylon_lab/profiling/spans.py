@@ -127,18 +127,20 @@ class Span:
                 advice="Set it below @staticmethod, @classmethod and @property, directly above the function.",
             )
         timed: Callable[..., Any]
+        # In the closure, not by its global name: a cluster runs a notebook's function among the names of its ranks.
+        opened = span
         if inspect.iscoroutinefunction(function):
 
             @functools.wraps(function)
             async def timed(*args: Any, **kwargs: Any) -> Any:
                 # Others of the thread's tasks run while it waits: their spans are not inside this one.
-                with span(name, category, bytes=nbytes, tier=tier, overlapping=True):
+                with opened(name, category, bytes=nbytes, tier=tier, overlapping=True):
                     return await function(*args, **kwargs)
         else:
 
             @functools.wraps(function)
             def timed(*args: Any, **kwargs: Any) -> Any:
-                with span(name, category, bytes=nbytes, tier=tier, overlapping=overlapping):
+                with opened(name, category, bytes=nbytes, tier=tier, overlapping=overlapping):
                     return function(*args, **kwargs)
 
         return timed  # type: ignore[return-value]

@@ -80,6 +80,12 @@ def test_a_function_of_the_notebook_takes_its_modules_along(lab: gl.Cluster, fra
         lab.run(in_the_notebook(lambda: own))  # type: ignore[name-defined] # noqa: F821
 
 
+def test_a_function_with_a_span_takes_its_modules_along(lab: gl.Cluster) -> None:
+    roots = gl.span("roots")(in_the_notebook(lambda: float(maths.sqrt(9.0))))  # type: ignore[name-defined] # noqa: F821
+    assert lab.run(roots) == [3.0, 3.0]
+    assert lab.by_span().loc["roots", "count"].tolist() == [1, 1]
+
+
 def test_a_rank_names_the_verb_too(lab: gl.Cluster, frame: pd.DataFrame) -> None:
     def ask(table: Table) -> list[str]:
         said = []
