@@ -255,12 +255,12 @@ def read_report(path: str | os.PathLike[str]) -> tuple[Benchmark, dict[str, Any]
     ReadError
         If it cannot be read, or holds no measurements.
     """
-    advice = "Give what to_json, or gcylon-lab bench --json, wrote."
+    advice = "Give a file that to_json, or gcylon-lab bench --json, wrote."
     try:
         report = json.loads(Path(path).read_text())
         benchmark = Benchmark.from_report(report)
     except OSError as error:
-        raise ReadError(f"{path} cannot be read: {error.strerror}.", path=str(path)) from error
+        raise ReadError(f"{path} cannot be read: {error.strerror}.", advice=advice, path=str(path)) from error
     except (ValueError, AttributeError, TypeError) as error:
         raise ReadError(f"{path} holds no measurements.", advice=advice, path=str(path)) from error
     if not benchmark.measurements:

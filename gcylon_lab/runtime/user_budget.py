@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..engine.store.uses import by_use
-from ..errors import ArgumentError
-from ..memory.budget import MemoryBudget, Reservation
+from ..errors import ArgumentError, BudgetExceeded
+from ..memory.budget import STAGE_IT, MemoryBudget, Reservation
 from ..memory.budget_arrays import device_array, host_array
 from ..units import format_bytes, parse_bytes
 from .context import current
@@ -100,7 +101,8 @@ class UserBudget:
         BudgetExceeded
             If they do not fit; nothing is claimed then.
         """
-        return _own().reserve(_size(nbytes), what)
+        with _unstaged():
+            return _own().reserve(_size(nbytes), what)
 
     def array(self, shape: int | Sequence[int], dtype: DTypeLike = float, what: str = "an array of the user") -> Any:
         """Make an array inside the budget, not filled: of cupy on GPU engines, of numpy on CPU engines.
@@ -135,7 +137,8 @@ class UserBudget:
         """
         lengths, kind = _shape(shape), _dtype(dtype)
         make = device_array if current().workspace.backend.on_gpu else host_array
-        return make(_own(), lengths, kind, what)
+        with _unstaged():
+            return make(_own(), lengths, kind, what)
 
     def by_use(self) -> dict[str, int]:
         """Return who holds how much, in bytes, largest first; the sum is `used_bytes`.
@@ -159,6 +162,16 @@ budget = UserBudget()
 
 def _own() -> MemoryBudget:
     return current().budget
+
+
+@contextmanager
+def _unstaged() -> Iterator[None]:
+    """Inside, errors do not advise a strategy: none stages for code of the user's own."""
+    try:
+        yield
+    except BudgetExceeded as error:
+        error.advice = error.advice.replace(STAGE_IT, ".")
+        raise
 
 
 def _size(nbytes: int | str) -> int:

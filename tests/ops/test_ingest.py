@@ -100,6 +100,7 @@ def take_in_with(values: list[list[Any]], staged: bool) -> str:
 def test_values_that_the_common_dtype_does_not_hold_are_told_on_all_ranks(values: Any, staged: bool) -> None:
     said = run_threads(2, take_in_with, values, staged)
     assert said[0] == said[1] and "column 'c'" in said[0] and "cannot represent" in said[0]
+    assert "Give values that" in said[0]
 
 
 def test_values_that_the_common_dtype_holds_are_taken_in() -> None:

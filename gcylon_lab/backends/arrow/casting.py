@@ -158,6 +158,6 @@ def _plain(chunk: Any) -> np.ndarray[Any, Any]:
 def _unfit(source: Column, target: Column, why: str) -> SchemaMismatch:
     return SchemaMismatch(
         f"column {source.name!r} ({source.describe()}) holds values that {target.describe()} cannot represent: {why}",
-        advice="Convert the column to one dtype on all ranks before.",
+        advice=f"Give values that {target.describe()} holds, or convert the column to one dtype for all rows before.",
         column=source.name,
     )
