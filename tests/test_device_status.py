@@ -44,7 +44,7 @@ def test_without_a_gpu_the_reason_is_that_of_engines_and_something_helps() -> No
     status = gl.device_status()
     assert not status.available and status.reason == why_unavailable() and status.count == 0
     assert repr(status).startswith(f"<DeviceStatus: {status.state}: ") and status.what_to_do in repr(status)
-    assert status.reason in status._repr_html_()
+    assert f"<b>GPUs: {status.state}</b> · {status.reason}. " in status._repr_html_()
 
 
 @pytest.mark.parametrize(

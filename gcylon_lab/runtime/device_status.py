@@ -123,8 +123,9 @@ class DeviceStatus:
         ]  # fmt: skip
         cells = ["".join(f"<td>{escape(text)}</td>" for text in row) for row in ((titles, *rows) if rows else ())]
         table = f"<table>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>" if cells else ""
-        reason = f": {escape(self.reason)}" if self.reason else ""
-        return f"<div><b>GPUs {escape(self.state)}</b>{reason}. {escape(self.what_to_do)}</div>{table}"
+        told = f"{self.reason}. {self.what_to_do}" if self.reason else self.what_to_do
+        head = f"<b>GPUs: {escape(self.state)}</b> · {escape(told)}"
+        return f'<div style="font-size:13px"><div>{head}</div>{table}</div>'
 
 
 def device_status() -> DeviceStatus:

@@ -91,6 +91,7 @@ def test_reports_hold_what_was_measured_and_escape_what_stands_in_names(tmp_path
     b.run("x<y>|&_%", lambda: None, bytes=10, rows=5, kind="<i>")
     html, markdown, latex = b.to_html(), b.to_markdown(), b.to_latex()
     assert "<b>a &lt;b&gt; &amp; 50%_|</b>" in html and "<i>" not in html and b._repr_html_() in html
+    assert html.count("white-space:nowrap") == html.count("<td") - len(b.measurements), "figures keep their units"
     assert markdown.splitlines()[4].startswith("| x&lt;y&gt;\\|&amp;_% (rows=5, kind=&lt;i&gt;) | 3 |")
     assert r"x\textless{}y\textgreater{}\textbar{}\&\_\% (rows=5" in latex and latex.count(r" \\") == 2
     told = json.loads(b.to_json(tmp_path / "b.json"))

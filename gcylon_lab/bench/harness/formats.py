@@ -51,10 +51,12 @@ def as_html(table: Cells) -> str:
     from ...cluster.handles.html_repr import CARD_STYLE
 
     def row(cells: Sequence[str], tag: str) -> str:
-        aligned = ("left", *("right",) * (len(cells) - 1))
+        # Figures stay with their units: a card that is too narrow scrolls.
+        figure = "text-align:right" + ";white-space:nowrap" * (tag == "td")
+        styles = ("text-align:left", *(figure,) * (len(cells) - 1))
         inner = (
-            f'<{tag} style="text-align:{side};padding:1px 8px">{escape(cell)}</{tag}>'
-            for cell, side in zip(cells, aligned, strict=True)
+            f'<{tag} style="{style};padding:1px 8px">{escape(cell)}</{tag}>'
+            for cell, style in zip(cells, styles, strict=True)
         )
         return f"<tr>{''.join(inner)}</tr>"
 
