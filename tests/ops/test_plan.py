@@ -245,6 +245,8 @@ def test_words_and_numbers_of_a_plan() -> None:
     assert first.endswith("(assuming evenly spread keys)")
     assert [line.split()[:3] for line in others] == [["direct", "would", "not"], ["staged", "would", "fit:"]]
     assert str(plan) == plan.describe()
+    named = replace(plan, notes=("a <b> of two\nlines",))
+    assert "white-space:pre-wrap" in named._repr_html_() and "a &lt;b&gt; of two\nlines" in named._repr_html_()
     assert json.loads(json.dumps(plan.as_dict()))["predicted_peak_bytes"] == plan.predicted_peak_bytes
     assert make_plan(limited(1000 * MB, rows=(10,) * 4, nbytes=(320,) * 4), AUTO).describe().count("1 round of") == 1
 

@@ -199,6 +199,7 @@ def staged_of(paths: str) -> int:
 def test_what_does_not_fit_is_said_before(files: str) -> None:
     limit, columns = 200_000, ["k", "v"]
     said = Lab(2, limit).plan_read_parquet(files, columns)
+    assert said.describe() in said._repr_html_()
     found = World("threads", 2).run(staged_of, files, config=GcylonConfig(gpu_memory_limit=limit))
     assert not said.fits and said.staged_bytes == pytest.approx(found, rel=0.25)
     assert "a rank would be staged" in repr(said)

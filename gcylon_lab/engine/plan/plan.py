@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,14 @@ class Words(str):
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(str(self))
+
+    def _repr_html_(self) -> str:
+        return lines_html(self)
+
+
+def lines_html(text: str) -> str:
+    """Lines of text as HTML, for JupyterLab, which breaks those of plain text in the middle of words."""
+    return f'<div style="font-size:13px;white-space:pre-wrap">{escape(text)}</div>'
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,9 @@ class Plan:
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """As the last line of a cell it reads as `print` shows it."""
         printer.text(self.describe())
+
+    def _repr_html_(self) -> str:
+        return lines_html(self.describe())
 
 
 def alternative_text(strategy: str, rounds: int, peak: str, why: str, *, fits: bool) -> str:

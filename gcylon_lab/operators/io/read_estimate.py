@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...backends.protocol.schema import Schema
+from ...engine.plan.plan import lines_html
 from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
 from ...units import format_bytes, format_count
 
@@ -77,6 +78,9 @@ class ReadEstimate:
 
     def __repr__(self) -> str:
         return self.describe()
+
+    def _repr_html_(self) -> str:
+        return lines_html(self.describe())
 
 
 def estimate_read(
