@@ -233,7 +233,7 @@ def test_what_an_interrupt_left_claimed_is_free_after_recovery() -> None:
         table, budget = gl.from_local(pd.DataFrame({"k": range(100)})), context.budget
         before, give = budget.used_bytes, budget._give
 
-        def interrupted(nbytes: int) -> None:
+        def interrupted(*unused: object) -> None:
             budget._give = give  # type: ignore[method-assign]
             raise KeyboardInterrupt
 
