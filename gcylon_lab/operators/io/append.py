@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.data import Data
@@ -69,7 +70,9 @@ class Growing:
             raise ArgumentError("The rows that were appended are a table by now.", advice="Begin anew with empty().")
         return self._part
 
-    def append(self, make: Callable[[], Iterable[Data]]) -> None:
+    def append(
+        self, make: Callable[[], Iterable[Data]], inside: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
         """Collective: all ranks call it. Take in rows that each rank makes for itself; all of them, or none.
 
         Raises
@@ -83,13 +86,14 @@ class Growing:
         before = self._claim.nbytes
 
         def body(operation: Operation) -> Part:
-            if operation.may_stage:
-                make_room(workspace, request.part)
             ingest = Ingest(workspace, may_stage=operation.may_stage)
-            for data in make():
-                piece = self._cast(data)
-                self._claim.resize(max(0, self._claim.nbytes - piece.nbytes))
-                ingest.add(piece)
+            with inside():
+                if operation.may_stage:
+                    make_room(workspace, request.part)
+                for data in make():
+                    piece = self._cast(data)
+                    self._claim.resize(max(0, self._claim.nbytes - piece.nbytes))
+                    ingest.add(piece)
             return Part(workspace, part.schema, ingest.chunks)
 
         request = Request("append", {}, Part(workspace, part.schema, ()), config=self._config)
