@@ -47,9 +47,7 @@ def window_bytes(limit_bytes: int) -> int:
     return max(1, piece_bytes(limit_bytes) // 2)
 
 
-def receive_rows(
-    workspace: Workspace, request: Request, incoming: Incoming, expected_bytes: int = 0
-) -> Part:
+def receive_rows(workspace: Workspace, request: Request, incoming: Incoming, expected_bytes: int = 0) -> Part:
     """Collective: all ranks call it. Make a table of the rows that each rank is sent.
 
     Parameters
@@ -80,9 +78,7 @@ def receive_rows(
     return run_verb(workspace, request, body)[0]
 
 
-def received(
-    workspace: Workspace, incoming: Incoming, beside_bytes: int | None = None
-) -> Iterator[Data]:
+def received(workspace: Workspace, incoming: Incoming, beside_bytes: int | None = None) -> Iterator[Data]:
     """Rows that this rank is sent, piece by piece, beside so many bytes that they take in all, if those must fit."""
     budget, backend = workspace.budget, workspace.backend
     size = piece_bytes(budget.limit_bytes)
