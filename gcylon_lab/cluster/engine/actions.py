@@ -127,9 +127,8 @@ class _Incoming:
     """Rows that the notebook sends to this rank."""
 
     def __init__(self, call: Call) -> None:
-        context, address = call.engine.context, call.request.args[0]
+        self._context, self._address = call.engine.context, call.request.args[0]
         self._asked = False
-        self._connect = lambda window_bytes: RankEnd(address, context.rank, window_bytes, context.transport.check)
 
     def __call__(self, window_bytes: int, piece_bytes: int) -> Iterator[Columns]:
         self._asked = True
@@ -141,6 +140,9 @@ class _Incoming:
         if not self._asked:
             with self._connect(1):
                 pass
+
+    def _connect(self, window_bytes: int) -> RankEnd:
+        return RankEnd(self._address, self._context.rank, window_bytes, self._context.transport.check)
 
 
 def _from_stream(call: Call) -> Any:
