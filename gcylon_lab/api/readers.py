@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..backends.protocol.data import Columns, Data
+from ..backends.protocol.data import Data
 from ..config import GcylonConfig
 from ..engine.exec.invocation import Request
 from ..engine.plan.estimate import check_root
@@ -25,7 +25,7 @@ from ..formats.row_filters import Filters, condition_of, read_columns
 from ..operators.exchange.repartition import repartition
 from ..operators.io.ingest import empty_part, ingest
 from ..operators.io.read import read_files
-from ..operators.io.stream import receive_rows
+from ..operators.io.stream import Incoming, receive_rows
 from ..runtime.context import current
 from ..runtime.registry import clusters
 from .table import Table
@@ -278,7 +278,7 @@ def from_local(frames: pd.DataFrame | Iterable[pd.DataFrame], *, config: GcylonC
 
 
 def from_pieces(
-    receive: Callable[[int, int], Iterator[Columns]],
+    incoming: Incoming,
     verb: str,
     expected_bytes: int = 0,
     *,
@@ -288,8 +288,8 @@ def from_pieces(
 
     Parameters
     ----------
-    receive : callable
-        Gives this rank's rows, with so many bytes on their way, in pieces of about so many.
+    incoming : Incoming
+        This rank's rows.
     verb : str
         The call that they are of.
     expected_bytes : int, default 0
@@ -303,7 +303,7 @@ def from_pieces(
     """
     context = current()
     request = Request(verb, {}, empty_part(context.workspace), config=config)
-    return Table(receive_rows(context.workspace, request, receive, expected_bytes), context)
+    return Table(receive_rows(context.workspace, request, incoming, expected_bytes), context)
 
 
 def from_pandas(frame: pd.DataFrame | None, root: int = 0, *, config: GcylonConfig | None = None) -> Table:

@@ -73,9 +73,14 @@ class Sender:
     def __init__(self, put: Callable[[Sequence[Any]], None]) -> None:
         self._put = put
         self._schema: Schema | None = None
+        self._last: list[bytes] = []
         self.credit_bytes = 0
         self.sent_bytes = self.sent_rows = 0
-        self.ended = False
+
+    @property
+    def ended(self) -> bool:
+        """Whether the last message was sent."""
+        return bool(self._last)
 
     @property
     def may_send(self) -> bool:
@@ -95,15 +100,21 @@ class Sender:
 
     def end(self) -> None:
         """All is sent. Idempotent."""
-        if not self.ended:
-            self.ended = True
-            self._put([_END])
+        self._finish([_END])
 
     def fail(self, text: str) -> None:
         """What makes the rows has failed."""
+        self._finish([_FAILED, text.encode()])
+
+    def repeat_end(self) -> None:
+        """Say again how it ended, to a receiver that was not there yet."""
+        if self.ended:
+            self._put(self._last)
+
+    def _finish(self, parts: list[bytes]) -> None:
         if not self.ended:
-            self.ended = True
-            self._put([_FAILED, text.encode()])
+            self._last = parts
+            self._put(parts)
 
 
 class Receiver:
@@ -129,7 +140,7 @@ class Receiver:
     def take(self, parts: Sequence[Any]) -> tuple[Columns, int]:
         """The rows of a message, over its memory, and its bytes."""
         schema, rows, nbytes = pickle.loads(parts[1])
-        self._schema = schema or self._schema
+        self._schema = self._schema if schema is None else schema  # one of no columns is false
         assert self._schema is not None
         return unpack(self._schema, rows, [memoryview(part).cast("B") for part in parts[2:]]), nbytes
 
@@ -163,10 +174,14 @@ class RankEnd:
         self._socket.setsockopt(zmq.IDENTITY, b"%d" % rank)
         self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self._socket.set_hwm(0)  # credits bound what is under way
-        with _path_to(address) as path:
-            self._socket.connect(path)
-            self._put([_HELLO, b"%d" % window_bytes])
-            self._next()  # only once it is connected is the path no longer needed
+        try:
+            with _path_to(address) as path:
+                self._socket.connect(path)
+                self._put([_HELLO, b"%d" % window_bytes])
+                self._next()  # only once it is connected is the path no longer needed
+        except BaseException:
+            self._socket.close()
+            raise
 
     def __enter__(self) -> RankEnd:
         return self
@@ -307,6 +322,7 @@ class Sending:
         self._source = source
         self._senders = [Sender(partial(end.put, rank)) for rank in range(end.size)]
         self._message_bytes = [MESSAGE_BYTES] * end.size
+        self._to_come = set(range(end.size))  # ranks that are not connected yet: they wait for an answer
         self.error: Exception | None = None
 
     @property
@@ -322,7 +338,7 @@ class Sending:
     def __call__(self, timeout_s: float) -> bool:
         """Send what credit allows, waiting at most so long for it; returns whether anything is left to do."""
         until = time.monotonic() + timeout_s
-        while any(not sender.ended for sender in self._senders):
+        while self._to_come or any(not sender.ended for sender in self._senders):
             ready = [
                 rank for rank, sender in enumerate(self._senders) if sender.may_send and not self._source.waits(rank)
             ]
@@ -341,12 +357,13 @@ class Sending:
         sender = self._senders[rank]
         if kind == _HELLO:
             self._message_bytes[rank] = _message_bytes(int(bytes(parts[1])))
+            self._to_come.discard(rank)
             self._end.put(rank, [_HELLO])
+            sender.repeat_end()
         elif kind == _GRANT:
             sender.credit_bytes += int(bytes(parts[1]))
         elif kind == _LEFT:
             # Its error is told once all ranks are at the next agreement.
-            sender.ended = True
             for other in self._senders:
                 other.end()
 

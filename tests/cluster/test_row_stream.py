@@ -69,6 +69,17 @@ def test_within_a_budget_far_below_the_table(lab: gl.Cluster, large: pd.DataFram
         lab.scatter(large, config=config.with_values(allow_cpu_staging=False))
     enough = config.with_values(allow_cpu_staging=False, gpu_memory_limit=refused.value.numbers["would_do"])
     assert lab.scatter(large, config=enough).tiers["disk"] == 0
+    skewed = pd.DataFrame({"s": pd.Series(["a"] * 9000 + ["z" * 3000] * 1000)})
+    with pytest.raises(gl.errors.BudgetExceeded) as refused:
+        lab.scatter(skewed, config=config.with_values(allow_cpu_staging=False))
+    enough = config.with_values(allow_cpu_staging=False, gpu_memory_limit=refused.value.numbers["would_do"])
+    pd.testing.assert_frame_equal(lab.scatter(skewed, config=enough).to_pandas(limit=None), skewed)
+
+
+def test_rows_without_columns(lab: gl.Cluster) -> None:
+    table = lab.scatter(pd.DataFrame(index=range(3000)))
+    assert table.to_pandas(limit=None).shape == (3000, 0)
+    assert sum(len(batch) for batch in table.collect(batch_rows=1000)) == 3000
 
 
 def test_keys_bring_equal_rows_together(lab: gl.Cluster, large: pd.DataFrame) -> None:
@@ -191,6 +202,64 @@ def test_a_rank_that_dies_while_rows_are_sent(hurt: gl.Cluster, large: pd.DataFr
         hurt.scatter(killing())
     hurt.restart()
     assert hurt.from_pandas(large).num_rows == ROWS
+
+
+def test_what_ends_the_notebook_while_it_takes_rows_frees_the_ranks(lab: gl.Cluster, large: pd.DataFrame) -> None:
+    def leaving() -> Iterator[Any]:
+        yield large
+        raise SystemExit("enough")
+
+    before = left(lab)
+    with pytest.raises(SystemExit, match="enough"):
+        lab.scatter(leaving())
+    assert left(lab) == before
+    assert lab.from_pandas(large).num_rows == ROWS
+
+
+class _Source:
+    """Rows for rank 0, and for rank 1 once that has had all."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+
+    def waits(self, rank: int) -> bool:
+        return rank > 0
+
+    def next(self, rank: int, most_bytes: int) -> Any:
+        if self.fails:
+            raise ValueError("no rows")
+        return from_frame(pd.DataFrame({"x": np.arange(10)}))
+
+
+@pytest.mark.parametrize("fails", ["source", "rank 0", "rank 0 before it asks"])
+def test_a_rank_that_comes_once_all_is_over_is_told(tmp_path: Path, fails: str) -> None:
+    seen: dict[int, str] = {}
+    late = threading.Event()
+
+    def rank(number: int) -> None:
+        late.wait(10 if number else 0)
+        try:
+            with row_stream.RankEnd(end.address, number, 1000, lambda: None) as mine:
+                for _ in () if fails.endswith("asks") and not number else mine.receive(1):
+                    assert fails != "rank 0"
+        except Exception as error:
+            seen[number] = type(error).__name__
+        else:
+            seen[number] = "ended"
+
+    with row_stream.NotebookEnd(tmp_path, 2) as end:
+        sending = row_stream.Sending(end, _Source(fails == "source"))
+        ranks = [threading.Thread(target=rank, args=(number,), daemon=True) for number in (0, 1)]
+        for one in ranks:
+            one.start()
+        until = time.monotonic() + 10
+        while sending(0.02) and time.monotonic() < until:
+            if 0 in seen:
+                late.set()
+        for one in ranks:
+            one.join(5)
+    assert seen[1] == {"source": "GcylonError"}.get(fails, "ended")
+    assert seen[0] == {"source": "GcylonError", "rank 0": "AssertionError"}.get(fails, "ended")
 
 
 def test_a_sender_waits_for_credit_and_gets_it_back_in_halves() -> None:

@@ -73,6 +73,13 @@ def _beyond() -> list[Any]:
             full.append({"x": np.zeros(40_000)})
     kept = full.num_rows
     full.release()
+    small, count = gl.empty({"x": "float64"}, config=tight), 0
+    with pytest.raises(BudgetExceeded):
+        while True:
+            small.append({"x": np.full(5000, float(count))})
+            count += 1
+    last = small.table()
+    assert count > 5 and last.tensor("x").tolist() == [float(i) for i in range(count) for _ in range(5000)]
     return [table.tiers["disk"] > 0, table.sum("x"), kept, context.budget.used_bytes <= limit]
 
 
@@ -80,3 +87,20 @@ def test_beyond_the_budget_rows_are_staged_or_refused(several: World) -> None:
     for staged, total, kept, inside in several.run(_beyond):
         assert staged and total == several.size * 40_000 * 28 and inside
         assert 0 < kept < 320_000 and kept % 40_000 == 0
+
+
+def _objects() -> tuple[list[Any], str]:
+    rank = gl.current().rank
+    growing = gl.empty(pd.DataFrame({"o": pd.Series([], dtype=object)}))
+    growing.append(pd.DataFrame({"o": pd.Series([None, None], dtype=object)}))
+    for value in (b"first", b"second"):
+        growing.append(pd.DataFrame({"o": pd.Series([value, None] if rank == 0 else [], dtype=object)}))
+    with pytest.raises(SchemaMismatch) as refused:
+        growing.append(pd.DataFrame({"o": pd.Series([True] if rank == 0 else [], dtype=object)}))
+    return growing.table().local()["o"].tolist(), str(refused.value)
+
+
+def test_objects_are_what_came_first(several: World) -> None:
+    for rank, (values, refused) in enumerate(several.run(_objects)):
+        assert values == [None, None, *([b"first", None, b"second", None] if rank == 0 else [])]
+        assert "'o'" in refused

@@ -227,9 +227,11 @@ def shared() -> None:
         given = address(plain[name]) + (80 if name != "s" else 0)
         assert address(chunk.data.array(name)) == given == address(back[name]), name
     assert not chunk.data.array("i").flags.writeable
-    held = budget.used_bytes
+    held, unread = budget.used_bytes, pa.RecordBatchReader.from_stream(made)
     made.release()
     del made, chunk
+    assert unread.read_all().equals(back), "also where reading begins after the release"
+    del unread
     assert budget.used_bytes == held, "who reads it holds it"
     del back
     assert budget.used_bytes == before

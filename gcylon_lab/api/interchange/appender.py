@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...backends.arrow.foreign import name_of, open_stream, without_rows
 from ...backends.arrow.interop import from_frame
 from ...backends.arrow.named_arrays import schema_of
-from ...backends.protocol.data import Columns, Data
+from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema
 from ...config import GcylonConfig
 from ...formats.file_columns import ipc_dtypes
 from ...operators.io.append import Growing
 from ...operators.io.arrow_stream import stream_data
-from ...operators.io.stream import received
+from ...operators.io.stream import Incoming, leaving, received
 from ...operators.rowwise.head_tail import checked_rows
 from ...runtime.context import Context, current
 from ..table import Table
@@ -62,10 +62,10 @@ class Appender:
         """
         self._growing.append(lambda: _data(self._context.workspace, rows))
 
-    def append_pieces(self, receive: Callable[[int, int], Iterator[Columns]]) -> None:
+    def append_pieces(self, incoming: Incoming) -> None:
         """Collective: all ranks call it. Append rows that each rank is sent; see `receive_rows`."""
         workspace = self._context.workspace
-        self._growing.append(lambda: received(workspace, receive))
+        self._growing.append(lambda: received(workspace, incoming), lambda: leaving(incoming))
 
     def table(self) -> Table:
         """Collective: all ranks call it. The table of all rows; nothing can be appended afterwards."""

@@ -188,15 +188,19 @@ class InterchangeVerbs(Verbs):
         raise no_array(self)
 
     def _batches(self, chunks: list[Chunk], schema: Any) -> Iterator[Any]:
-        workspace, held = self._workspace, self._live().schema
+        workspace, held = self._workspace, self._live().schema  # now: it may be released before the first is read
         backend = workspace.backend
-        while chunks:
-            chunk = chunks.pop(0)
-            data = backend.to_host(backend.cast(chunk.read(workspace), held))
-            table = to_arrow(data)
-            if chunk.is_held and not backend.on_gpu and chunk.schema == held:
-                table = with_owner(table, chunk.claim)
-            yield from table.replace_schema_metadata(schema.metadata).to_batches()
+
+        def read() -> Iterator[Any]:
+            while chunks:
+                chunk = chunks.pop(0)
+                data = backend.to_host(backend.cast(chunk.read(workspace), held))
+                table = to_arrow(data)
+                if chunk.is_held and not backend.on_gpu and chunk.schema == held:
+                    table = with_owner(table, chunk.claim)
+                yield from table.replace_schema_metadata(schema.metadata).to_batches()
+
+        return read()
 
 
 def _one_dtype(columns: Sequence[Column]) -> Any:

@@ -351,7 +351,14 @@ class Channel:
             is_cut_off=lambda: self.is_closed or self._is_cut_off(),
             is_unwanted=lambda: what != "recover" and self.is_unwanted(), free=self.interrupt, stops=self.stops,
         )  # fmt: skip
-        replies = waiter.replies(None if what == "recover" else self.on_wait, pump)
+        try:
+            replies = waiter.replies(None if what == "recover" else self.on_wait, pump)
+        except KeyboardInterrupt:
+            raise
+        except BaseException:  # of what moves rows here, for which the ranks would wait
+            self._free_all(sent)
+            self._recover_if_possible()
+            raise
         if self.is_closed or (waiter.stuck and self._is_cut_off()):
             self.check_usable()
         if waiter.stuck and not self.lost:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ from .session import Session
 
 _FIRST_ROWS = 1_000  # of which it is seen how many bytes a row takes
 _SMALL_BYTES = MESSAGE_BYTES // 2
+_OBJECT_BYTES = sys.getsizeof("")  # of an object beside its text
 
 
 def scatter(session: Session, rows: Any, config: GcylonConfig | None) -> DistTable:
@@ -60,7 +62,7 @@ def _dealt(rows: Any, verb: str) -> RowSource:
 def spread_frame(session: Session, frame: Any, config: GcylonConfig | None) -> DistTable:
     """Spread a frame evenly over the ranks, in order. See `Readers.from_pandas`."""
     rows = _of_frame(frame)
-    if rows.nbytes > _SMALL_BYTES:
+    if rows.bytes_of(0, rows.count) > _SMALL_BYTES:
         return _send_whole(session, rows, "from_local", config)
     # Within the request itself: a stream of its own takes longer to begin.
     edges = _edges(rows.count, session.launcher.n)
@@ -95,7 +97,7 @@ def spread_batches(
 
 def _send_whole(session: Session, rows: _Rows, action: str, config: GcylonConfig | None) -> DistTable:
     source = _Shared(rows, session.launcher.n)
-    return _send(session, source, action, config, count=rows.count, nbytes=rows.nbytes)
+    return _send(session, source, action, config, count=rows.count, most_bytes=source.most_bytes)
 
 
 def _send(
@@ -105,12 +107,12 @@ def _send(
     config: GcylonConfig | None,
     *,
     count: int | None = None,
-    nbytes: int = 0,
+    most_bytes: int = 0,
     spread: bool = False,
 ) -> DistTable:
-    """Send the rows of a source, of which there are so many, where that is known."""
+    """Send the rows of a source, of which there are so many, and a rank gets so many bytes, where that is known."""
     with session.row_end() as end, _feeding(session, end, source, action, count) as sending:
-        arguments = (end.address, -(-nbytes // session.launcher.n), spread)
+        arguments = (end.address, most_bytes, spread)
         request = Request(action, args=arguments, kwargs={"config": config})
         return session.make(request, partial(DistTable, session), pump=sending)
 
@@ -139,10 +141,10 @@ def _feeding(
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Something that rows can be cut off: how many it has, about how many bytes, and columns of some of them."""
+    """Something that rows can be cut off: how many it has, about how many bytes some take, and columns of them."""
 
     count: int
-    nbytes: int
+    bytes_of: Callable[[int, int], int]
     columns: Callable[[int, int], Columns]
 
 
@@ -173,21 +175,23 @@ def _pieces(given: Any) -> Iterator[_Rows]:
 
 
 def _of_columns(columns: Columns) -> _Rows:
-    return _Rows(columns.rows, columns.nbytes, partial(slice_columns, columns))
+    cut = partial(slice_columns, columns)
+    return _Rows(columns.rows, lambda start, stop: cut(start, stop).nbytes, cut)
 
 
 def _of_frame(frame: Any) -> _Rows:
-    return _Rows(len(frame), _frame_bytes(frame), lambda start, stop: from_frame(frame.iloc[start:stop]))
+    return _Rows(
+        len(frame),
+        lambda start, stop: _frame_bytes(frame.iloc[start:stop]),
+        lambda start, stop: from_frame(frame.iloc[start:stop]),
+    )
 
 
 def _frame_bytes(frame: Any) -> int:
-    """About how many bytes a frame's columns take, their objects counted in some rows."""
-    objects = [place for place, dtype in enumerate(frame.dtypes) if str(dtype) == "object"]
-    nbytes = int(frame.memory_usage(index=False).sum())
-    some = min(len(frame), _FIRST_ROWS)
-    if objects and some:
-        nbytes += int(frame.iloc[:some, objects].memory_usage(index=False, deep=True).sum()) * len(frame) // some
-    return nbytes
+    """About how many bytes a frame's columns take: of objects their text, and an offset instead of the reference."""
+    objects = sum(str(dtype) == "object" for dtype in frame.dtypes)
+    nbytes = int(frame.memory_usage(index=False, deep=bool(objects)).sum())
+    return max(0, nbytes - objects * len(frame) * _OBJECT_BYTES)
 
 
 def _of_arrow(table: Any) -> _Rows:
@@ -198,7 +202,7 @@ def _of_arrow(table: Any) -> _Rows:
         return from_arrow(table.slice(start, stop - start), dtypes, nullable=True)
 
     without_rows(table.schema, dtypes)  # which says what cannot be held
-    return _Rows(table.num_rows, table.nbytes, columns)
+    return _Rows(table.num_rows, lambda start, stop: int(table.slice(start, stop - start).nbytes), columns)
 
 
 def _of_stream(source: Any) -> Iterator[_Rows]:
@@ -253,7 +257,9 @@ class _Shared:
 
     def __init__(self, rows: _Rows, size: int) -> None:
         edges = _edges(rows.count, size)
-        self._cuts = [_Cut(rows, start, stop) for start, stop in zip(edges, edges[1:], strict=False)]
+        shares = list(zip(edges, edges[1:], strict=False))
+        self._cuts = [_Cut(rows, start, stop) for start, stop in shares]
+        self.most_bytes = max(rows.bytes_of(start, stop) for start, stop in shares)
 
     def waits(self, rank: int) -> bool:
         """Every rank has a share of its own."""

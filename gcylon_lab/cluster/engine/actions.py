@@ -123,15 +123,26 @@ def _from_local(call: Call) -> Any:
     return readers.from_local(call.own, **call.request.kwargs)
 
 
-def _receive(call: Call) -> Callable[[int, int], Iterator[Columns]]:
-    """How this rank gets the rows that the notebook sends to the address that is the first argument."""
-    context, address = call.engine.context, call.request.args[0]
+class _Incoming:
+    """Rows that the notebook sends to this rank."""
 
-    def receive(window_bytes: int, piece_bytes: int) -> Iterator[Columns]:
-        with RankEnd(address, context.rank, window_bytes, context.transport.check) as end:
+    def __init__(self, call: Call) -> None:
+        self._context, self._address = call.engine.context, call.request.args[0]
+        self._asked = False
+
+    def __call__(self, window_bytes: int, piece_bytes: int) -> Iterator[Columns]:
+        self._asked = True
+        with self._connect(window_bytes) as end:
             yield from end.receive(piece_bytes)
 
-    return receive
+    def leave(self) -> None:
+        """Tell the notebook that this rank wants no rows, if it has not asked for any."""
+        if not self._asked:
+            with self._connect(1):
+                pass
+
+    def _connect(self, window_bytes: int) -> RankEnd:
+        return RankEnd(self._address, self._context.rank, window_bytes, self._context.transport.check)
 
 
 def _from_stream(call: Call) -> Any:
@@ -140,7 +151,7 @@ def _from_stream(call: Call) -> Any:
     from ...api import readers
 
     _, expected_bytes, spread = call.request.args
-    table = readers.from_pieces(_receive(call), call.request.action, expected_bytes, **call.request.kwargs)
+    table = readers.from_pieces(_Incoming(call), call.request.action, expected_bytes, **call.request.kwargs)
     if not spread:
         return table
     try:
@@ -162,7 +173,7 @@ def _empty(call: Call) -> None:
 def _append(call: Call) -> tuple[int, int]:
     """Collective: all ranks call it. Append rows that the notebook sends; this rank's rows and bytes so far."""
     appender = call.engine.appenders[call.request.table]
-    appender.append_pieces(_receive(call))
+    appender.append_pieces(_Incoming(call))
     return appender.num_rows, appender.nbytes
 
 

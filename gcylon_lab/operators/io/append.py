@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 
-from ...backends.protocol.column import shown_labels
+from ...backends.protocol.column import Column, shown_labels
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Schema, agree_schemas
 from ...config import GcylonConfig
 from ...engine.exec.invocation import Request
 from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
-from ...engine.store.chunk import hold
+from ...engine.store.chunk import Chunk
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ArgumentError, ColumnMissing
@@ -69,7 +70,9 @@ class Growing:
             raise ArgumentError("The rows that were appended are a table by now.", advice="Begin anew with empty().")
         return self._part
 
-    def append(self, make: Callable[[], Iterable[Data]]) -> None:
+    def append(
+        self, make: Callable[[], Iterable[Data]], inside: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
         """Collective: all ranks call it. Take in rows that each rank makes for itself; all of them, or none.
 
         Raises
@@ -83,13 +86,14 @@ class Growing:
         before = self._claim.nbytes
 
         def body(operation: Operation) -> Part:
-            if operation.may_stage:
-                make_room(workspace, request.part)
             ingest = Ingest(workspace, may_stage=operation.may_stage)
-            for data in make():
-                piece = self._cast(data)
-                self._claim.resize(max(0, self._claim.nbytes - piece.nbytes))
-                ingest.add(piece)
+            with inside():
+                if operation.may_stage:
+                    make_room(workspace, request.part)
+                for data in make():
+                    piece = self._cast(data)
+                    self._claim.resize(max(0, self._claim.nbytes - piece.nbytes))
+                    ingest.add(piece)
             return Part(workspace, part.schema, ingest.chunks)
 
         request = Request("append", {}, Part(workspace, part.schema, ()), config=self._config)
@@ -100,14 +104,8 @@ class Growing:
             raise
         chunks, made.chunks = made.chunks, []
         for chunk in chunks:
-            last = part.chunks[-1] if part.chunks else None
-            small = last is not None and last.is_held and chunk.is_held and last.nbytes + chunk.nbytes <= _SMALL_BYTES
-            if last is not None and small and last.schema == chunk.schema:
-                data = workspace.backend.concat([last.data, chunk.data])
-                part.chunks.pop()
-                del last
-                chunk = hold(workspace, data, "Appended rows")
-            part.chunks.append(chunk)
+            joined = self._joined(part.chunks[-1], chunk) if part.chunks else None
+            part.chunks[len(part.chunks) - (joined is not None) :] = [joined or chunk]
 
     def finish(self) -> Part:
         """Collective: all ranks call it. The part of all rows; nothing is appended afterwards."""
@@ -131,6 +129,20 @@ class Growing:
             part.release()
         self._claim.release()
 
+    def _joined(self, last: Chunk, chunk: Chunk) -> Chunk | None:
+        """Two small chunks as one; None where they are not small, or their copy has no room beside them: all ranks have
+        taken the rows in by now, and none may fail alone."""
+        workspace, nbytes = self._workspace, last.nbytes + chunk.nbytes
+        if nbytes > _SMALL_BYTES or not (last.is_held and chunk.is_held) or last.schema != chunk.schema:
+            return None
+        try:
+            claim = workspace.budget.reserve(nbytes, "Appended rows")
+            data = workspace.backend.concat([last.data, chunk.data])
+        except MemoryError:  # a budget that is exceeded is one too
+            return None
+        claim.resize(min(claim.nbytes, data.nbytes))
+        return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)
+
     def _cast(self, data: Data) -> Data:
         """To the declared dtypes; labels of categories stay, and are brought together at the end."""
         names, given = self.schema.names, data.schema.names
@@ -142,5 +154,15 @@ class Growing:
                 advice="Give the columns that empty() was given.",
                 column=(missing or more)[0],
             )
-        wanted = [data.schema[c.name] if c.kind == "category" else c for c in self.schema]
+        wanted = [self._wanted(c, data.schema[c.name]) for c in self.schema]
         return self._workspace.backend.cast(data, Schema(wanted))
+
+    def _wanted(self, declared: Column, given: Column) -> Column:
+        """What a column is cast to: one of objects, of which no values were declared, to what came first."""
+        if declared.kind == "null" and declared.pandas == given.pandas == "object":
+            return next(filter(_has_kind, (c.schema[declared.name] for c in self.part.chunks)), given)
+        return given if declared.kind == "category" else declared
+
+
+def _has_kind(column: Column) -> bool:
+    return column.kind != "null"

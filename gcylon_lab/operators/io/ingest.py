@@ -59,12 +59,23 @@ def ingest(
 
 def taken(operation: Operation, make: Callable[[], Iterable[Data]], *, only: int | None = None) -> Part:
     """Collective: all ranks call it. The body of a verb that takes rows in; see `ingest`."""
+    return agreed(operation, taken_in(operation, make), only=only)
+
+
+def taken_in(operation: Operation, make: Callable[[], Iterable[Data]]) -> Ingest:
+    """This rank's rows, in chunks."""
     workspace, request = operation.workspace, operation.request
     if operation.may_stage:
         make_room(workspace, request.part)
     ingest = Ingest(workspace, may_stage=operation.may_stage)
     for data in make():
         ingest.add(data)
+    return ingest
+
+
+def agreed(operation: Operation, ingest: Ingest, *, only: int | None = None) -> Part:
+    """Collective: all ranks call it. The part of what was taken in, with a schema that all ranks have."""
+    workspace = operation.workspace
     schema = operation.agree_result_schema(ingest.schema, ingest.rows, only=only)
     check_values(workspace, ingest.chunks, schema)
     return Part(workspace, schema, ingest.chunks)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from ...backends.protocol.data import Columns, Data
 from ...engine.exec.invocation import Request
@@ -10,10 +12,34 @@ from ...engine.exec.operation import Operation
 from ...engine.exec.running import run_verb
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
+from ...errors import GcylonError
 from ...memory.budget import MemoryBudget, exceeded
-from .ingest import piece_bytes, reserved, taken
+from .ingest import agreed, piece_bytes, reserved, taken_in
 
 _LEAST_SPARE_BYTES = 256 * 1024
+
+
+class Incoming(Protocol):
+    """Rows that this rank is sent."""
+
+    def __call__(self, window_bytes: int, piece_bytes: int) -> Iterator[Columns]:
+        """Give them, with so many bytes on their way, in pieces of about so many."""
+        ...
+
+    def leave(self) -> None:
+        """Tell whoever sends them that this rank wants none, if it has not asked for any."""
+        ...
+
+
+@contextmanager
+def leaving(incoming: Incoming) -> Iterator[None]:
+    """Where it fails inside, the sender is told: it may have rows for others only once this rank has had its own."""
+    try:
+        yield
+    except Exception:
+        with suppress(GcylonError):
+            incoming.leave()
+        raise
 
 
 def window_bytes(limit_bytes: int) -> int:
@@ -21,9 +47,7 @@ def window_bytes(limit_bytes: int) -> int:
     return max(1, piece_bytes(limit_bytes) // 2)
 
 
-def receive_rows(
-    workspace: Workspace, request: Request, receive: Callable[[int, int], Iterator[Columns]], expected_bytes: int = 0
-) -> Part:
+def receive_rows(workspace: Workspace, request: Request, incoming: Incoming, expected_bytes: int = 0) -> Part:
     """Collective: all ranks call it. Make a table of the rows that each rank is sent.
 
     Parameters
@@ -32,8 +56,8 @@ def receive_rows(
         This rank's means.
     request : Request
         The call; its part is an empty one.
-    receive : callable
-        Gives the rows, with so many bytes on their way, in pieces of about so many.
+    incoming : Incoming
+        The rows.
     expected_bytes : int, default 0
         About what the rows take; 0 where that is not known.
 
@@ -47,14 +71,14 @@ def receive_rows(
 
     def body(operation: Operation) -> Part:
         fits = None if operation.may_stage or not expected_bytes else expected_bytes
-        return taken(operation, lambda: received(workspace, receive, fits))
+        with leaving(incoming):
+            pieces = taken_in(operation, lambda: received(workspace, incoming, fits))
+        return agreed(operation, pieces)
 
     return run_verb(workspace, request, body)[0]
 
 
-def received(
-    workspace: Workspace, receive: Callable[[int, int], Iterator[Columns]], beside_bytes: int | None = None
-) -> Iterator[Data]:
+def received(workspace: Workspace, incoming: Incoming, beside_bytes: int | None = None) -> Iterator[Data]:
     """Rows that this rank is sent, piece by piece, beside so many bytes that they take in all, if those must fit."""
     budget, backend = workspace.budget, workspace.backend
     size = piece_bytes(budget.limit_bytes)
@@ -63,7 +87,7 @@ def received(
     window = max(1, size // 2)
     # What is on its way, and what becomes the next piece; `reserved` claims the piece itself.
     with budget.reserve(min(window + size, budget.remaining_bytes), "Rows on their way"):
-        yield from reserved(workspace, (backend.from_host(piece) for piece in receive(window, size)), size)
+        yield from reserved(workspace, (backend.from_host(piece) for piece in incoming(window, size)), size)
 
 
 def _size_beside(budget: MemoryBudget, expected_bytes: int) -> int:
