@@ -158,9 +158,17 @@ def on_joining_backend(*arguments: Any) -> Any:
     return exchange(*arguments)
 
 
-@pytest.mark.parametrize(("size", "layout"), [(3, layout) for layout in LAYOUTS] + [(1, "even"), (2, "one key")])
+PLACES = [(3, layout) for layout in LAYOUTS] + [(1, "even"), (2, "one key")]
+
+
+# By many rounds everywhere, by few ones and in a tight budget where one rank gets all.
 @pytest.mark.parametrize(
-    ("strategy", "config"), [("direct", None), ("direct", MANY), ("chunked", TIGHT)], ids=["direct", "many", "chunked"]
+    ("size", "layout", "strategy", "config"),
+    [
+        *(pytest.param(*place, "direct", MANY, id=f"{place[0]}-{place[1]}-many") for place in PLACES),
+        pytest.param(*PLACES[-1], "direct", None, id="one key-direct"),
+        pytest.param(*PLACES[-1], "chunked", TIGHT, id="one key-chunked"),
+    ],
 )
 def test_messages_stay_where_they_came(size: int, layout: str, strategy: str, config: GcylonConfig | None) -> None:
     for verb, arguments in VERBS:
