@@ -19,7 +19,7 @@ from ..messages import Reply, Request
 from ..rpc import deliver
 from ..stop_detector import Stop, StopDetector
 from .given_up import GivenUp
-from .interrupts import as_revoked, stopped, tell, undisturbed
+from .interrupts import as_revoked, called, stopped, tell, undisturbed
 from .request_queue import RequestQueue
 from .stall_detector import StallDetector
 from .views import OrderedView
@@ -263,7 +263,9 @@ class Channel:
         """Raise `Revoked` where a person has just interrupted, and no request was there to end."""
         cut_at, self._cut_at = self._cut_at, -_BETWEEN_S
         if time.monotonic() - cut_at < _BETWEEN_S:
-            raise Revoked(f"Interrupted between two requests: {what} was not sent.", advice="Run it again to go on.")
+            raise Revoked(
+                f"Interrupted between two requests: {called(what)} was not sent.", advice="Run it again to go on."
+            )
 
     def interrupt(self) -> None:
         """Free all ranks from what they are doing, with a signal that does not queue."""

@@ -38,6 +38,11 @@ def undisturbed() -> Iterator[None]:
             before(*came[0])
 
 
+def called(action: str) -> str:
+    """What a person calls a request's action."""
+    return _CALLED.get(action, action)
+
+
 def stopped(action: str, seconds: float) -> str:
     """What a person reads who interrupted a request.
 
@@ -48,7 +53,7 @@ def stopped(action: str, seconds: float) -> str:
     seconds : float
         How long it had run.
     """
-    name = _CALLED.get(action, action)
+    name = called(action)
     name = f"the {name}" if action in ("cell", "call") else name
     kept = "what it had done by then stays" if action in _OWN_CODE else "tables are unchanged"
     took = f"{seconds:.1f} s" if seconds < 60 else format_seconds(seconds)
@@ -57,7 +62,7 @@ def stopped(action: str, seconds: float) -> str:
 
 def not_sent(action: str) -> str:
     """What a person reads who interrupted before a request was sent."""
-    return f"{_BEGINS}{_CALLED.get(action, action)} was not sent; tables are unchanged."
+    return f"{_BEGINS}{called(action)} was not sent; tables are unchanged."
 
 
 def tell(error: KeyboardInterrupt, text: str) -> None:

@@ -11,6 +11,7 @@ from ...errors import DeadlineExceeded, GcylonError
 from ..failures import freed, name_ranks, unreadable
 from ..messages import Reply
 from ..stop_detector import Stop, StopDetector
+from .interrupts import called
 
 FREED_S = 5.0  # an interrupt was sent: all have answered by then, or are beyond help
 AGAIN_S = 1.0  # one that had not begun the request when an interrupt came did not hear of it
@@ -134,11 +135,11 @@ class Waiter:
 
     def given_up(self, stop: Stop) -> GcylonError:
         """The error where it was not waited any longer for processes that are stopped."""
-        error = stop.error("" if self._what == "recover" else self._what)
+        error = stop.error("" if self._what == "recover" else called(self._what))
         if self._timeout_s is None or not self._waited_for:
             return error
         text = stop.text[0].lower() + stop.text[1:]
-        message = f"{self._what} took longer than {self._timeout_s:g} s, and was given up: {text}."
+        message = f"{called(self._what)} took longer than {self._timeout_s:g} s, and was given up: {text}."
         late = DeadlineExceeded(message, advice=error.advice, **error.numbers)
         late.rank = error.rank
         return late
@@ -173,7 +174,7 @@ class Waiter:
         if reply.error is None or not is_late or not self._waited_for:
             return reply
         whom = f" It waited for {name_ranks(self._waited_for)}." if len(self._waited_for) < len(self._parts) else ""
-        message = f"{self._what} took longer than {self._timeout_s:g} s, and was interrupted.{whom}"
+        message = f"{called(self._what)} took longer than {self._timeout_s:g} s, and was interrupted.{whom}"
         late = {"kind": "DeadlineExceeded", "message": message, "advice": "Give a larger timeout_s."}
         return replace(reply, error={**reply.error, **late})
 
