@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def large() -> pd.DataFrame:
 
 def left(lab: gl.Cluster) -> tuple[list[str], int]:
     """Sockets in the cluster's folder, and tables on the ranks that nobody refers to."""
+    gc.collect()  # of tests before
     home = Path(lab._session.launcher.home)
     return [path.name for path in home.iterdir() if path.name.startswith("rows-")], len(lab.memory())
 
