@@ -15,6 +15,7 @@ from worlds import MPI_ENVIRONMENT, World
 
 import gcylon_lab as gl
 from gcylon_lab.errors import ArgumentError, CommError, RankLost
+from gcylon_lab.profiling import current_recorder
 from gcylon_lab.runtime.context import Context, initialize
 
 PATHS = os.pathsep.join(p for p in sys.path if p)
@@ -244,3 +245,9 @@ def test_what_an_interrupt_left_claimed_is_free_after_recovery() -> None:
         context.recover()
         assert budget.used_bytes == before
         assert table.sort_values("k").count_rows() == 100
+
+
+def test_contexts_that_are_closed_in_turn_leave_no_recorder() -> None:
+    with initialize(engine="cpu", sample_hz=0):
+        initialize(engine="cpu", sample_hz=0).close()
+    assert current_recorder() is None

@@ -20,7 +20,7 @@ from ..engine.store.workspace import Workspace
 from ..errors import ArgumentError, CommError, ConfigError, GcylonError
 from ..memory.tiers.bandwidth import CopyRates, pinned_rates
 from ..memory.user_stream import UserStream
-from ..profiling import Recorder, Sampler, set_recorder
+from ..profiling import Recorder, Sampler, current_recorder, set_recorder
 from ..profiling.clock import estimate_offset_ns
 from ..profiling.sampler import DEFAULT_HZ, Sample, checked_hz, read_rss_bytes
 from ..profiling.snapshot import RankSnapshot, take_snapshot
@@ -306,6 +306,7 @@ class Context:
             _process.remove(self)
         if getattr(_local, "context", None) is self:
             _local.context = None
+        if current_recorder() is self.recorder:
             set_recorder(_process[-1].recorder if _process else None)  # of the one that `current` now returns
 
     def __enter__(self) -> Context:
