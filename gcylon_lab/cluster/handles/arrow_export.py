@@ -171,6 +171,10 @@ class ArrowExport(Forwarding):
         raise no_item(self)
 
     def _first_batches(self, limit: int | None, verb: str) -> Iterator[pa.RecordBatch]:
+        return self._record_batches(verb, self._rows_within(limit, verb, stacklevel=4), None)
+
+    def _rows_within(self, limit: int | None, verb: str, *, stacklevel: int = 3) -> int:
+        """How many rows a limit gives, for which there is room here; warns where the default leaves some out."""
         if limit is not None:
             limit = checked_rows(limit, "limit", or_all=True)
         count = self.num_rows if limit is None else min(limit, self.num_rows)
@@ -179,9 +183,9 @@ class ArrowExport(Forwarding):
             warnings.warn(
                 f"These are the first {format_count(count)} of {format_count(self.num_rows)} rows "
                 f"({format_bytes(self.nbytes)} in all); {verb}(limit=None) gives all.",
-                stacklevel=3,
+                stacklevel=stacklevel,
             )
-        return self._record_batches(verb, count, None)
+        return count
 
     def _record_batches(self, verb: str, count: int, rows: int | None) -> Iterator[pa.RecordBatch]:
         schema = file_schema(self.schema)

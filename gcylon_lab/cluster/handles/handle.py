@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
@@ -164,18 +163,8 @@ class DistTable(HandleVerbs, ArrowExport):
         BudgetExceeded
             If the notebook's memory has no room for them.
         """
-        if limit is not None:
-            limit = checked_rows(limit, "limit", or_all=True)
-        self._check_room(self.num_rows if limit is None else limit, f"to_pandas(limit={limit})")
-        if limit is None or limit >= self.num_rows:
-            return self._fetch(together=True)[0]
-        if limit == DEFAULT_LIMIT:
-            warnings.warn(
-                f"These are the first {format_count(limit)} of {format_count(self.num_rows)} rows "
-                f"({format_bytes(self.nbytes)} in all); to_pandas(limit=None) gives all.",
-                stacklevel=2,
-            )
-        return self.head(limit)
+        count = self._rows_within(limit, "to_pandas")
+        return self._fetch(together=True)[0] if count == self.num_rows else self.head(count)
 
     def collect(self, batch_rows: int | None = None) -> Iterator[pd.DataFrame]:
         """Give all rows in global order, batch by batch; the notebook holds some tens of megabytes of them at a time.
