@@ -91,6 +91,8 @@ def unreadable(rank: int, error: BaseException) -> Reply:
         told: GcylonError = RankLost(f"Rank {rank} ended before it answered.", rank=rank)
     elif name == "KeyboardInterrupt":
         told = Revoked(f"Rank {rank} was interrupted before it began.", rank=rank)
+    elif name == RankError.__name__:  # its value cannot be read here
+        told = RankError(str(getattr(error, "evalue", error)).removeprefix(f"[rank {rank}] "), rank=rank)
     else:
         told = ClusterError(f"Rank {rank} gave no answer that can be read: {type(error).__name__}: {error}", rank=rank)
     text = str(getattr(error, "traceback", "") or "")

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import gcylon_lab as gl
 from gcylon_lab.cluster.channel import stall_detector
 from gcylon_lab.cluster.channel.views import activate
+from gcylon_lab.errors import RankError
 
 pytestmark = pytest.mark.mpi
 
@@ -111,6 +113,32 @@ def test_an_error_that_came_before_anybody_listened_is_shown_too(
     shown = capsys.readouterr().err
     assert shown.count("Traceback (most recent call last)") == 1
     assert "'too fast'" in shown and "Ranks 0-1 raised the same KeyError." in shown
+
+
+ONLY_THERE = """
+import sys, types
+sys.modules["only_there"] = types.ModuleType("only_there")
+exec("class Value: pass", sys.modules["only_there"].__dict__)
+value = sys.modules["only_there"].Value()
+"""
+
+
+def value_of_ranks() -> Any:
+    """What ranks alone can unpickle."""
+    import only_there
+
+    return only_there.Value()
+
+
+def test_a_value_that_the_notebook_cannot_read_is_an_error(lab: gl.Cluster) -> None:
+    lab.view.execute(ONLY_THERE, silent=False)
+    told = "cannot be read in the notebook: ModuleNotFoundError: No module named 'only_there'.*plain values"
+    with pytest.raises(CompositeError, match=told) as caught:  # it waited for ever
+        lab.view["value"]
+    assert "rank 0" in str(caught.value) and "rank 1" in str(caught.value)
+    with pytest.raises(RankError, match=told):
+        lab.run(value_of_ranks)
+    assert lab.run(len, "four") == [4] * lab.n
 
 
 def test_an_error_that_one_rank_catches_alone_frees_the_other(lab: gl.Cluster) -> None:

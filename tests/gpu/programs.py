@@ -28,7 +28,7 @@ def right_on_gpus(program: str, ranks: int, route: str) -> None:
     assert done.stdout.strip(), done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["kind"] == "gpu", found["reason"]
-    assert found["wrong"] == []
+    assert found["wrong"] == [], "\n".join(found["wrong"])
 
 
 def share(value: Any) -> list[Any]:

@@ -112,7 +112,7 @@ class ColumnKernel:
 
 
 def _library(value: Any) -> str:
-    return type(value).__module__.partition(".")[0] if hasattr(value, "dtype") and np.ndim(value) else ""
+    return type(value).__module__.partition(".")[0] if hasattr(value, "dtype") and value.ndim else ""
 
 
 def kernels_in(expression: Any) -> list[ColumnKernel]:

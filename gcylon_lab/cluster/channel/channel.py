@@ -18,8 +18,8 @@ from ..failures import attach_traceback, fold, name_ranks
 from ..messages import Reply, Request
 from ..rpc import deliver
 from ..stop_detector import Stop, StopDetector
-from .given_up import GivenUp
 from .interrupts import as_revoked, called, stopped, tell, undisturbed
+from .replies import Replies
 from .request_queue import RequestQueue
 from .stall_detector import StallDetector
 from .views import OrderedView
@@ -96,6 +96,7 @@ class Channel:
         self._signals: Any = None
         client._registration_callbacks.append(self._on_registration)
         client.send_signal = self._send_signal
+        self._replies = Replies(client, self.engine_ids)
         self.view = OrderedView(client, self)
         self._stalls = StallDetector(
             lambda: self.control.states(1.0),
@@ -506,7 +507,7 @@ class Channel:
         stopped_ranks = stop.ranks or range(self.size)
         for sent in waiting:
             engines = [self.engine_ids[rank] for rank in stopped_ranks]
-            GivenUp.of(self.client).give_up(sent.msg_ids, engines, stop.error("The cell"))
+            self._replies.give_up(sent.msg_ids, engines, stop.error("The cell"))
 
     def _free_stranded(self, ranks: Sequence[int], why: str, advice: str) -> None:
         if self.is_closed:
