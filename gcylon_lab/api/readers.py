@@ -381,10 +381,6 @@ class _Reading:
 
     def table(self, plan: Callable[[int], Sequence[Any]], chunks: Callable[..., Iterator[Any]]) -> Table:
         """Read."""
-
-        def read(share: Any, max_bytes: int) -> Iterator[Any]:
-            return chunks(share, columns=self.columns, max_bytes=max_bytes)
-
         workspace = self._context.workspace
 
         def planned(size: int) -> Sequence[Any]:
@@ -392,7 +388,9 @@ class _Reading:
             return plan(size)
 
         try:
-            part, made = read_files(workspace, self._request, planned, read, self.condition, self._asked)
+            part, made = read_files(
+                workspace, self._request, planned, chunks, self.columns, self.condition, self._asked
+            )
         except SchemaMismatch as error:
             _advise_reader(error, has_dtypes="dtype" in self._request.arguments)
             raise

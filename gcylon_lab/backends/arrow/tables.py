@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -60,50 +60,71 @@ def _chunked(values: Any) -> Any:
 def _column(name: str, chunked: Any, text: str, nullable: bool, share: bool = False) -> tuple[Column, Array]:
     if isinstance(chunked.type, pa.BaseExtensionType):
         chunked = pa.chunked_array([c.storage for c in chunked.chunks], type=chunked.type.storage_type)
-    of_arrow, given = text.endswith("[pyarrow]") and not text.startswith("string["), chunked.type
+    given = chunked.type
     if pa.types.is_dictionary(given):
-        if not of_arrow:
+        if not is_arrow_dtype(text):
             return _category(name, chunked)
         chunked = chunked.cast(given.value_type)
     try:
-        type_ = held_type(chunked.type)
+        held = as_type(chunked, held_type(chunked.type))
     except TypeClash:
         raise UnsupportedDtype(
             f"column {name!r} has Arrow type {chunked.type}, which cannot be distributed",
             advice="Leave it out with columns=[...], or convert it in the file.",
             column=name,
         ) from None
-    held = as_type(chunked, type_)
+    column = held_column(name, given, held.type, text, held.null_count, lambda: _exact_in_float(held), nullable)
+    if not column.fixed:
+        return column, held
+    if column.kind == "float" and pa.types.is_integer(held.type):
+        return column, as_fixed(column, held.cast(pa.float64()))
+    return column, _fixed(column, held, share)
+
+
+def is_arrow_dtype(text: str) -> bool:
+    """Whether a dtype that pandas names is one of its ArrowDtypes."""
+    return text.endswith("[pyarrow]") and not text.startswith("string[")
+
+
+def held_column(
+    name: str, given: Any, type_: Any, text: str, nulls: int, exact: Callable[[], bool], nullable: bool = False
+) -> Column:
+    """The column that values of an Arrow type make, with the dtype that pandas gives them when it reads them.
+
+    Parameters
+    ----------
+    name : str
+    given, type_ : pyarrow type
+        As the values came, and as they are held; see `held_type`. No dictionary, but for an ArrowDtype.
+    text : str
+        What pandas knows better, as of `from_arrow`; or "".
+    nulls : int
+        How many of the values are null.
+    exact : callable
+        Whether float64 holds the values; asked of ints with nulls alone.
+    nullable : bool, default False
+        See `from_arrow`.
+    """
     kind = kind_of(type_) or ""
-    if of_arrow:
+    if is_arrow_dtype(text):
         tz = (type_.tz or "") if kind == "datetime" else ""
         restore = given if given != type_ else None
-        return Column(name, kind, ARROW_DTYPE, arrow=type_, tz=tz, restore=restore), held
+        return Column(name, kind, ARROW_DTYPE, arrow=type_, tz=tz, restore=restore)
     if kind in ("datetime", "timedelta"):
-        column = fixed_column(name, type_)
-        return column, _fixed(column, held, share)
-    if kind in _NUMBERS:
-        return _numbers(name, held, text, nullable, share)
-    strings = text if text.startswith("string[") else "str"
-    return Column(name, kind, strings if kind == "str" else "object", arrow=type_), held
-
-
-def _numbers(name: str, held: Any, text: str, nullable: bool, share: bool) -> tuple[Column, Array]:
-    type_, kind = held.type, kind_of(held.type) or ""
+        return fixed_column(name, type_)
+    if kind not in _NUMBERS:
+        strings = text if text.startswith("string[") else "str"
+        return Column(name, kind, strings if kind == "str" else "object", arrow=type_)
     masked = masked_name(np.dtype(type_.to_pandas_dtype()))
-    if text == "object":
-        return Column(name, kind, "object", arrow=type_), held
-    if text == masked:
-        return Column(name, kind, masked, arrow=type_), held
-    if kind == "int" and text == "float64" or (kind == "int" and held.null_count and not nullable):
-        if text == "float64" or _exact_in_float(held):
-            column = fixed_column(name, pa.float64())
-            return column, as_fixed(column, held.cast(pa.float64()))
-        return Column(name, kind, masked, arrow=type_), held
-    if held.null_count and kind != "float":
-        return Column(name, kind, masked if nullable or kind == "int" else "object", arrow=type_), held
-    column = fixed_column(name, type_)
-    return column, _fixed(column, held, share)
+    if text in ("object", masked):
+        return Column(name, kind, text, arrow=type_)
+    if kind == "int" and (text == "float64" or (nulls and not nullable)):
+        if text == "float64" or exact():
+            return fixed_column(name, pa.float64())
+        return Column(name, kind, masked, arrow=type_)
+    if nulls and kind != "float":
+        return Column(name, kind, masked if nullable or kind == "int" else "object", arrow=type_)
+    return fixed_column(name, type_)
 
 
 def _fixed(column: Column, held: Any, share: bool) -> Array:

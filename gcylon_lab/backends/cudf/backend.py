@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import cupy
@@ -13,8 +13,9 @@ from ..host.keys.hashing import id_dtype
 from ..host.partition import Int64s
 from ..protocol.column import Label
 from ..protocol.data import Columns
+from ..protocol.row_groups import RowGroups
 from ..protocol.schema import Schema
-from . import interchange, packing
+from . import interchange, packing, parquet
 from .casting import cast
 from .columns.data import (
     DeviceColumns,
@@ -73,6 +74,9 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
 
     def from_host(self, data: Columns) -> DeviceColumns:
         return to_device(data)
+
+    def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
+        return parquet.read_row_groups(work, pass_bytes)
 
     def from_columns(self, columns: Mapping[str, Any], schema: Any) -> DeviceColumns:
         return interchange.from_columns(columns, schema)

@@ -94,19 +94,19 @@ def _taken(column: Column, series: Any) -> Array:
     if not plain.size():
         return empty_array(column)
     if not column.fixed:
-        if column.kind in ("list", "struct", "decimal"):
+        if column.kind in ("list", "struct"):
             return device_array(column, host_array(column, plain))  # nested decimals may be narrower in cuDF
         wanted = plc.DataType.from_arrow(device_type(column.arrow))
         if column.kind == "str" or plain.type() == wanted:
             return plain.copy(stream=current_stream())
-        return plc.unary.cast(plain, wanted, stream=current_stream())  # days, which cuDF holds as seconds
+        return plc.unary.cast(plain, wanted, stream=current_stream())  # days, and narrow decimals
     if column.kind == "category":
         codes = as_array(plain, plain.type().typestr)
-        return _with_null(plain, codes.astype(item_dtype(column)), -1)
-    return _with_null(plain, as_array(plain, item_dtype(column)).copy(), _NULL_TICKS)
+        return with_null(plain, codes.astype(item_dtype(column)), -1)
+    return with_null(plain, as_array(plain, item_dtype(column)).copy(), _NULL_TICKS)
 
 
-def _with_null(plain: Any, values: Any, null: int) -> Any:
+def with_null(plain: Any, values: Any, null: float) -> Any:
     """The values, with ``null`` in place of the column's nulls."""
     if plain.null_count():
         valid = as_array(plc.unary.is_valid(plain, stream=current_stream()), np.bool_)
@@ -140,7 +140,10 @@ def _to_series(column: Column, array: Array) -> Any:
 def _variable_series(column: Column, array: Any) -> Any:
     if column.kind == "null":
         return cudf.Series.from_arrow(pa.nulls(array.size(), pa.string()))
-    if column.kind in ("list", "struct", "decimal"):  # their field names and digits are not in libcudf's columns
+    if column.kind == "decimal":  # its digits are not in libcudf's columns
+        dtype = cudf.Decimal128Dtype(column.arrow.precision, column.arrow.scale)
+        return cudf.Series._from_column(ColumnBase.create(array.copy(stream=current_stream()), dtype))
+    if column.kind in ("list", "struct"):  # nor are their field names, and the digits of what is in them
         plain = plain_arrow(column, array) if array.size() else to_device_form(pa.array([], column.arrow))
         return cudf.Series.from_arrow(plain)
     if column.kind == "date":  # cuDF has no days

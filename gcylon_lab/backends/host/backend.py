@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from ..arrow.interop import from_frame, to_frame
 from ..arrow.named_arrays import from_columns
 from ..protocol.column import Label, missing_in_tensor
 from ..protocol.data import Columns, concat_columns, empty_columns, slice_columns
+from ..protocol.row_groups import RowGroups
 from ..protocol.schema import Schema
 from . import packing
 from .expressions import PandasRows
@@ -51,6 +52,9 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     def to_host(self, data: Any) -> Columns:
         held: Columns = data
         return held
+
+    def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[Columns]:
+        raise NotImplementedError("files are decoded in host memory here")
 
     def from_columns(self, columns: Mapping[str, Any], schema: Any) -> Columns:
         return from_columns(columns, schema)

@@ -10,11 +10,12 @@ nullable) travel packed, one message for all of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from .data import Columns, Data, Ids, Int64s
 from .relational import RelationalBackend
+from .row_groups import RowGroups
 from .schema import Label, Schema
 
 
@@ -62,6 +63,23 @@ class Backend(RelationalBackend, Protocol):
 
     def to_host(self, data: Data) -> Columns:
         """The same rows in host memory, dtype for dtype, as files are written from them."""
+        ...
+
+    def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[Data]:
+        """Decode row groups of a parquet file, chunk by chunk; asked of GPU backends alone.
+
+        Parameters
+        ----------
+        work : RowGroups
+            Without columns of which `decoded_by_host` says something.
+        pass_bytes : int
+            About what is taken for what is read and decompressed at a time; a chunk is at most half as large.
+
+        Raises
+        ------
+        ReadError
+            If texts are no UTF-8.
+        """
         ...
 
     def from_columns(self, columns: Mapping[str, Any], schema: Any) -> Data:

@@ -57,7 +57,7 @@ def read_parquet_chunks(
     ReadError
         If a file cannot be read, or has no such column.
     """
-    wanted = _wanted(plan, columns)
+    wanted = wanted_columns(plan, columns)
     any_rows = False
     for path, batch in _batches(plan, wanted, max_bytes, max_rows):
         with reading_parquet(path):
@@ -75,7 +75,8 @@ def _empty(plan: ParquetPlan) -> Any:
     return table
 
 
-def _wanted(plan: ParquetPlan, columns: Sequence[str] | None) -> list[str]:
+def wanted_columns(plan: ParquetPlan, columns: Sequence[str] | None) -> list[str]:
+    """The columns wanted, in order; without names all but indexes without one."""
     names = [name for name in plan.schema.names if not re.fullmatch(r"__index_level_\d+__", name)]
     names += plan.folders.types
     return require_columns(plan.first, names, columns)

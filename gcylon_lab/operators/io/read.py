@@ -18,12 +18,14 @@ from ...engine.plan.plan import Plan
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ReadError
+from ...formats.parquet.plans import ParquetPlan
 from ...formats.read_plans import RowPiece
 from ...formats.row_filters import filtered
 from ...memory.available import available_bytes
 from ...memory.budget import exceeded
 from ...profiling import span
 from ...units import format_bytes, format_count
+from .device_read import DeviceReading, kept
 from .ingest import PIECES_IN_LIMIT, piece_bytes, reserved, taken
 
 _REASON = "because each rank reads its share of the files"
@@ -44,7 +46,8 @@ def read_files(
     workspace: Workspace,
     request: Request,
     plan: Callable[[int], Sequence[Any]],
-    read: Callable[[Any, int], Iterator[Any]],
+    read: Callable[..., Iterator[Any]],
+    names: Sequence[str] | None = None,
     condition: Expression | None = None,
     columns: Sequence[str] | None = None,
 ) -> tuple[Part, Plan]:
@@ -60,7 +63,9 @@ def read_files(
         Gives every rank's share of the work, for so many ranks; each says in ``pieces`` what it reads, and in
         ``notes`` what all read together.
     read : callable
-        Gives this rank's rows of its share, in pieces of at most so many bytes.
+        Gives this rank's rows of its share in host memory, of these ``columns`` and in pieces of ``max_bytes`` at most.
+    names : sequence of str, optional
+        The columns that are read; all by default.
     condition : Expression, optional
         Only rows of which it holds are kept.
     columns : sequence of str, optional
@@ -80,6 +85,8 @@ def read_files(
         shares = plan(operation.size)
         _require_one_plan(operation, shares)
         mine = shares[operation.rank]
+        backend = workspace.backend
+        notes: list[str] = []
 
         def make() -> Iterator[Data]:
             # Asked for inside the operation: its limit, which may be the live config's, holds by then.
@@ -87,12 +94,17 @@ def read_files(
             if condition is not None:
                 max_bytes = max(1, max_bytes // 2)  # the other half is for what the condition makes of a piece
             computed = getattr(mine, "condition", condition)  # a plan may know how a format's columns are compared
-            pieces = filtered(_watched(operation, mine, read(mine, max_bytes)), computed, columns)
-            return reserved(workspace, (workspace.backend.from_host(piece) for piece in pieces), max_bytes)
+            if backend.on_gpu and isinstance(mine, ParquetPlan):
+                reading = DeviceReading(workspace, workspace.budget.limit_bytes, notes)
+                pieces = _watched(operation, mine, reading.pieces(mine, names, max_bytes))
+                return reserved(workspace, kept(backend, pieces, computed, columns), reading.pass_bytes)
+            pieces = _watched(operation, mine, read(mine, columns=names, max_bytes=max_bytes))
+            some = filtered(pieces, computed, columns)
+            return reserved(workspace, (backend.from_host(piece) for piece in some), max_bytes)
 
         with _beside(operation, mine):
             result = taken(operation, make)
-        operation.notes += [*_conditions(condition), *mine.notes, *_shares(shares)]
+        operation.notes += [*_conditions(condition), *mine.notes, *notes, *_shares(shares)]
         described = local_plan(operation, request.part, result, _REASON)
         operation.plan = ReadPlan(**{name: getattr(described, name) for name in Plan.__slots__})
         return result

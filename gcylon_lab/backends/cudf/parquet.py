@@ -1,0 +1,99 @@
+"""Row groups of parquet files, decoded by libcudf in passes of a bounded size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pylibcudf as plc
+
+from ...errors import ReadError
+from ..arrow.tables import held_column
+from ..protocol.arrow_types import held_type
+from ..protocol.column import Column
+from ..protocol.row_groups import RowGroups, within
+from ..protocol.schema import Schema
+from .columns.data import Array, DeviceColumns, as_array, concat_columns, current_stream, slice_columns
+from .columns.types import device_type, fixed_type, item_dtype
+from .frames import with_null
+from .kernels.utf8 import is_utf8
+
+_NULL_TICKS = np.iinfo(np.int64).min
+_EXACT_IN_FLOAT = 2**53
+_CHUNK_BYTES = 1 << 30  # so that no column of strings needs offsets of 64 bits
+
+
+def read_row_groups(work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
+    """Decode row groups, chunk by chunk.
+
+    Parameters
+    ----------
+    work : RowGroups
+    pass_bytes : int
+        About what is taken for what is read and decompressed at a time; a chunk is at most half as large.
+
+    Raises
+    ------
+    ReadError
+        If texts are no UTF-8.
+    """
+    source = plc.io.types.SourceInfo([work.path])
+    options = (
+        plc.io.parquet.ParquetReaderOptions.builder(source)
+        .column_names(list(work.types))
+        .use_pandas_metadata(False)  # it would read columns of an index that nobody asked for
+        .decimal_width(plc.TypeId.DECIMAL128)
+        .build()
+    )
+    options.set_row_groups([[group for group, *_ in work.groups]])
+    reader = plc.io.parquet.ChunkedParquetReader(
+        options,
+        current_stream(),
+        chunk_read_limit=max(1, min(_CHUNK_BYTES, pass_bytes // 2)),
+        pass_read_limit=max(1, pass_bytes),
+    )
+    wanted, first = work.wanted(), 0
+    while reader.has_next():
+        data = _held(work, reader.read_chunk())
+        for start, stop in within(wanted, first, first + data.rows):
+            # A copy where only some are wanted, so that the others do not stay with them.
+            yield data if stop - start == data.rows else concat_columns([slice_columns(data, start, stop)])
+        first += data.rows
+        del data
+
+
+def _held(work: RowGroups, chunk: Any) -> DeviceColumns:
+    columns = dict(zip(chunk.column_names(), chunk.columns, strict=True))
+    pairs = [_column(work, name, columns[name]) for name in work.types]
+    return DeviceColumns(Schema([c for c, _ in pairs]), chunk.tbl.num_rows(), tuple(array for _, array in pairs))
+
+
+def _column(work: RowGroups, name: str, plain: Any) -> tuple[Column, Array]:
+    given, text = work.types[name], work.dtypes.get(name, "")
+    if plain.type().id() == plc.TypeId.STRING and not is_utf8(plain):
+        raise ReadError(
+            f"{work.path}: column {name!r} holds texts that are no UTF-8",
+            advice="Leave it out with columns=[...], or write the file again.",
+            path=work.path,
+            column=name,
+        )
+    column = held_column(name, given, held_type(given), text, plain.null_count(), lambda: _exact_in_float(plain))
+    if not column.fixed:
+        return column, _as(plain, plc.DataType.from_arrow(device_type(column.arrow)))
+    plain = _as(plain, fixed_type(column))
+    missing = np.nan if column.kind == "float" else _NULL_TICKS  # others have none
+    return column, with_null(plain, as_array(plain, item_dtype(column)), missing)
+
+
+def _as(plain: Any, wanted: Any) -> Any:
+    return plain if plain.type() == wanted else plc.unary.cast(plain, wanted, stream=current_stream())
+
+
+def _exact_in_float(plain: Any) -> bool:
+    values = as_array(plain, plain.type().typestr)
+    values = values[as_array(plc.unary.is_valid(plain, stream=current_stream()), np.bool_)]
+    if not values.size:
+        return True
+    low, high = int(values.min()), int(values.max())
+    return -_EXACT_IN_FLOAT <= low and high <= _EXACT_IN_FLOAT

@@ -1,0 +1,128 @@
+"""Reading files on GPU engines: by libcudf where it makes of them what CPU engines make, else through host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...backends.protocol.backend import Backend
+from ...backends.protocol.data import Data
+from ...backends.protocol.expressions import Expression
+from ...backends.protocol.schema import Schema
+from ...engine.store.workspace import Workspace
+from ...formats.parquet.plans import ParquetPlan, reading_parquet
+from ...formats.parquet.reader import read_parquet_chunks
+from ...formats.parquet.row_groups import FileShare, file_shares
+from ...formats.row_filters import filtered
+from ...memory.out_of_memory import is_out_of_memory
+from ...units import format_bytes
+
+# Of a limit: what is read and decompressed at a time. libcudf takes up to half as much again, chunk included, and a
+# quarter of the limit stays free while rows are taken in.
+_PASSES_IN_LIMIT = 6
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """How a rank of a GPU engine reads its share of parquet files.
+
+    Parameters
+    ----------
+    workspace : Workspace
+    limit_bytes : int
+        The operation's.
+    notes : list of str
+        Is told which way the rows took, and why, in words.
+    """
+
+    workspace: Workspace
+    limit_bytes: int
+    notes: list[str]
+
+    @property
+    def pass_bytes(self) -> int:
+        """What is read and decompressed at a time."""
+        return max(1, self.limit_bytes // _PASSES_IN_LIMIT)
+
+    def pieces(self, plan: ParquetPlan, columns: Sequence[str] | None, max_bytes: int) -> Iterator[Data]:
+        """This rank's rows, piece by piece; ``max_bytes`` is the size of those that come through host memory."""
+        backend, any_file = self.workspace.backend, False
+        for share in file_shares(plan, columns):
+            any_file = True
+            if share.by_host:
+                self._tell(f"by way of host memory, as {share.by_host}")
+                yield from _through_host(backend, share.plan, columns, max_bytes)
+            else:
+                yield from self._decoded_pieces(share, max_bytes)
+        if not any_file:
+            yield from _through_host(backend, plan, columns, max_bytes)
+
+    def _decoded_pieces(self, share: FileShare, max_bytes: int) -> Iterator[Data]:
+        backend, done = self.workspace.backend, 0
+        folder_row: Data | None = None
+        if len(share.groups.types) < len(share.columns):
+            folder_row = backend.from_host(share.folder_row())
+        pieces = backend.read_row_groups(share.groups, self.pass_bytes)
+        self._tell(f"decoded on the GPU, about {format_bytes(self.pass_bytes)} at a time")
+        while True:
+            data, full = _next(share.groups.path, pieces)
+            if full:  # pieces of the host are smaller, and need nothing to be decompressed on the device
+                del pieces
+                self._tell("the rest by way of host memory, as the GPU had no room to decompress it")
+                yield from _through_host(backend, share.rest(done), share.columns, max_bytes)
+                return
+            if data is None:
+                return
+            done += data.rows
+            if folder_row is not None:
+                data = _with_folder(backend, share, data, folder_row)
+            yield data
+
+    def _tell(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+
+def _next(path: str, pieces: Iterator[Data]) -> tuple[Data | None, bool]:
+    """The next piece, None after the last one; and whether the device had no room for it."""
+    with reading_parquet(path):
+        try:
+            return next(pieces, None), False
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+    return None, True
+
+
+def _through_host(backend: Backend, plan: ParquetPlan, columns: Sequence[str] | None, max_bytes: int) -> Iterator[Data]:
+    for piece in read_parquet_chunks(plan, columns=columns, max_bytes=max_bytes):
+        yield backend.from_host(piece)
+
+
+def _with_folder(backend: Backend, share: FileShare, data: Data, row: Data) -> Data:
+    same = backend.take(row, np.zeros(data.rows, np.int32))
+    beside = backend.beside([data, same], Schema([*data.schema, *same.schema]))
+    return backend.select(beside, share.columns)
+
+
+def kept(
+    backend: Backend, pieces: Iterator[Data], condition: Expression | None, columns: Sequence[str] | None
+) -> Iterator[Data]:
+    """The rows of pieces of which a condition holds, as `gcylon_lab.formats.row_filters.filtered`.
+
+    What cuDF cannot compute is computed in host memory, where every condition can be.
+    """
+    if condition is None:
+        yield from pieces
+        return
+    for piece in pieces:
+        try:
+            some = backend.filter(piece, condition)
+        except MemoryError:
+            raise
+        except Exception:
+            yield from map(backend.from_host, filtered(iter([backend.to_host(piece)]), condition, columns))
+            continue
+        yield some if columns is None else backend.select(some, columns)
