@@ -70,6 +70,25 @@ def pricing_summary(tables: Tables) -> pd.DataFrame:
     return _all_of(groups.sort_values(["l_returnflag", "l_linestatus"]))
 
 
+def minimum_cost_supplier(tables: Tables) -> pd.DataFrame:
+    """Query 2: who in Europe sells parts of brass for least."""
+    parts = tables.read("part", "p_partkey", "p_mfgr", "p_size", "p_type")
+    parts = parts.filter((col("p_size") == 15) & col("p_type").str.endswith("BRASS")).select(["p_partkey", "p_mfgr"])
+    suppliers = tables.read(
+        "supplier", "s_suppkey", "s_name", "s_address", "s_nationkey", "s_phone", "s_acctbal", "s_comment"
+    )
+    suppliers = suppliers.join(_nations_of(tables, "EUROPE"), left_on="s_nationkey", right_on="n_nationkey")
+    costs = tables.read("partsupp", "ps_partkey", "ps_suppkey", "ps_supplycost")
+    costs = costs.join(parts, left_on="ps_partkey", right_on="p_partkey")
+    costs = costs.join(suppliers, left_on="ps_suppkey", right_on="s_suppkey")
+    least = costs.groupby("ps_partkey").agg(least=("ps_supplycost", "min"))
+    cheapest = costs.join(least, on="ps_partkey").filter(col("ps_supplycost") == col("least"))
+    order = ["s_acctbal", "n_name", "s_name", "p_partkey"]
+    first = cheapest.sort_values(order, ascending=[False, True, True, True])
+    names = ["s_acctbal", "s_name", "n_name", "p_partkey", "p_mfgr", "s_address", "s_phone", "s_comment"]
+    return _first_of(first.select(names), 100)
+
+
 def shipping_priority(tables: Tables) -> pd.DataFrame:
     """Query 3: the ten unshipped orders of most revenue."""
     day = date(1995, 3, 15)
@@ -85,11 +104,20 @@ def shipping_priority(tables: Tables) -> pd.DataFrame:
     return _first_of(first.select(["l_orderkey", "revenue", "o_orderdate", "o_shippriority"]), 10)
 
 
+def order_priorities(tables: Tables) -> pd.DataFrame:
+    """Query 4: orders of a quarter with a line that came late, by priority."""
+    orders = tables.read("orders", "o_orderkey", "o_orderdate", "o_orderpriority")
+    orders = orders.filter((col("o_orderdate") >= date(1993, 7, 1)) & (col("o_orderdate") < date(1993, 10, 1)))
+    late = tables.read("lineitem", "l_orderkey", "l_commitdate", "l_receiptdate")
+    late = late.filter(col("l_commitdate") < col("l_receiptdate")).select("l_orderkey")
+    orders = orders.join(late, how="semi", left_on="o_orderkey", right_on="l_orderkey")
+    groups = orders.groupby("o_orderpriority").agg(order_count=("o_orderkey", "size"))
+    return _all_of(groups.sort_values("o_orderpriority"))
+
+
 def local_supplier_volume(tables: Tables) -> pd.DataFrame:
     """Query 5: revenue of the nations of Asia with their own suppliers."""
-    regions = tables.read("region", "r_regionkey", "r_name").filter(col("r_name") == "ASIA")
-    nations = tables.read("nation", "n_nationkey", "n_name", "n_regionkey")
-    nations = nations.join(regions, how="semi", left_on="n_regionkey", right_on="r_regionkey").drop("n_regionkey")
+    nations = _nations_of(tables, "ASIA")
     suppliers = tables.read("supplier", "s_suppkey", "s_nationkey")
     suppliers = suppliers.join(nations, left_on="s_nationkey", right_on="n_nationkey").drop("n_nationkey")
     customers = tables.read("customer", "c_custkey", "c_nationkey")
@@ -118,6 +146,53 @@ def forecast_revenue_change(tables: Tables) -> pd.DataFrame:
     return pd.DataFrame({"revenue": [saved.sum("revenue")]})
 
 
+def volume_shipping(tables: Tables) -> pd.DataFrame:
+    """Query 7: what France and Germany shipped to each other, by year."""
+    nations = tables.read("nation", "n_nationkey", "n_name").filter(col("n_name").isin(["FRANCE", "GERMANY"]))
+    suppliers = tables.read("supplier", "s_suppkey", "s_nationkey")
+    suppliers = suppliers.join(nations, left_on="s_nationkey", right_on="n_nationkey")
+    suppliers = suppliers.select(["s_suppkey", "n_name"]).rename({"n_name": "supp_nation"})
+    customers = tables.read("customer", "c_custkey", "c_nationkey")
+    customers = customers.join(nations, left_on="c_nationkey", right_on="n_nationkey")
+    customers = customers.select(["c_custkey", "n_name"]).rename({"n_name": "cust_nation"})
+    orders = tables.read("orders", "o_orderkey", "o_custkey")
+    orders = orders.join(customers, left_on="o_custkey", right_on="c_custkey").select(["o_orderkey", "cust_nation"])
+    lines = tables.read("lineitem", "l_orderkey", "l_suppkey", "l_extendedprice", "l_discount", "l_shipdate")
+    lines = lines.filter((col("l_shipdate") >= date(1995, 1, 1)) & (col("l_shipdate") <= date(1996, 12, 31)))
+    lines = lines.assign(volume=_revenue(), l_year=col("l_shipdate").dt.year)
+    lines = lines.select(["l_orderkey", "l_suppkey", "volume", "l_year"])
+    lines = lines.join(suppliers, left_on="l_suppkey", right_on="s_suppkey")
+    lines = lines.join(orders, left_on="l_orderkey", right_on="o_orderkey")
+    lines = lines.filter(col("supp_nation") != col("cust_nation"))
+    keys = ["supp_nation", "cust_nation", "l_year"]
+    return _all_of(lines.groupby(keys).agg(revenue=("volume", "sum")).sort_values(keys))
+
+
+def national_market_share(tables: Tables) -> pd.DataFrame:
+    """Query 8: the share of Brazil in what America buys of a type of parts, by year."""
+    parts = tables.read("part", "p_partkey", "p_type").filter(col("p_type") == "ECONOMY ANODIZED STEEL")
+    lines = tables.read("lineitem", "l_orderkey", "l_partkey", "l_suppkey", "l_extendedprice", "l_discount")
+    lines = lines.join(parts.select("p_partkey"), how="semi", left_on="l_partkey", right_on="p_partkey")
+    lines = lines.assign(volume=_revenue()).select(["l_orderkey", "l_suppkey", "volume"])
+    customers = tables.read("customer", "c_custkey", "c_nationkey")
+    buyers = _nations_of(tables, "AMERICA").select("n_nationkey")
+    customers = customers.join(buyers, how="semi", left_on="c_nationkey", right_on="n_nationkey")
+    orders = tables.read("orders", "o_orderkey", "o_custkey", "o_orderdate")
+    orders = orders.filter((col("o_orderdate") >= date(1995, 1, 1)) & (col("o_orderdate") <= date(1996, 12, 31)))
+    orders = orders.join(customers.select("c_custkey"), how="semi", left_on="o_custkey", right_on="c_custkey")
+    orders = orders.assign(o_year=col("o_orderdate").dt.year).select(["o_orderkey", "o_year"])
+    lines = lines.join(orders, left_on="l_orderkey", right_on="o_orderkey")
+    suppliers = tables.read("supplier", "s_suppkey", "s_nationkey")
+    suppliers = suppliers.join(
+        tables.read("nation", "n_nationkey", "n_name"), left_on="s_nationkey", right_on="n_nationkey"
+    )
+    lines = lines.join(suppliers.select(["s_suppkey", "n_name"]), left_on="l_suppkey", right_on="s_suppkey")
+    lines = lines.assign(of_brazil=col("volume").where(col("n_name") == "BRAZIL", 0.0))
+    groups = lines.groupby("o_year").agg(of_brazil=("of_brazil", "sum"), volume=("volume", "sum"))
+    groups = groups.assign(mkt_share=col("of_brazil") / col("volume")).select(["o_year", "mkt_share"])
+    return _all_of(groups.sort_values("o_year"))
+
+
 def product_type_profit(tables: Tables) -> pd.DataFrame:
     """Query 9: profit with green parts, for each nation and year."""
     parts = tables.read("part", "p_partkey", "p_name").filter(col("p_name").str.contains("green")).select("p_partkey")
@@ -138,6 +213,37 @@ def product_type_profit(tables: Tables) -> pd.DataFrame:
     lines = lines.join(orders, left_on="l_orderkey", right_on="o_orderkey")
     groups = lines.groupby(["n_name", "o_year"]).agg(sum_profit=("amount", "sum"))
     return _all_of(groups.sort_values(["n_name", "o_year"], ascending=[True, False]))
+
+
+def returned_items(tables: Tables) -> pd.DataFrame:
+    """Query 10: the twenty customers who sent back most in a quarter."""
+    orders = tables.read("orders", "o_orderkey", "o_custkey", "o_orderdate")
+    orders = orders.filter((col("o_orderdate") >= date(1993, 10, 1)) & (col("o_orderdate") < date(1994, 1, 1)))
+    lines = tables.read("lineitem", "l_orderkey", "l_extendedprice", "l_discount", "l_returnflag")
+    lines = lines.filter(col("l_returnflag") == "R").assign(revenue=_revenue()).select(["l_orderkey", "revenue"])
+    lines = lines.join(orders.drop("o_orderdate"), left_on="l_orderkey", right_on="o_orderkey")
+    lost = lines.groupby("o_custkey").agg(revenue=("revenue", "sum"))
+    customers = tables.read(
+        "customer", "c_custkey", "c_name", "c_acctbal", "c_phone", "c_address", "c_comment", "c_nationkey"
+    )
+    customers = customers.join(lost, left_on="c_custkey", right_on="o_custkey")
+    nations = tables.read("nation", "n_nationkey", "n_name")
+    customers = customers.join(nations, left_on="c_nationkey", right_on="n_nationkey")
+    names = ["c_custkey", "c_name", "revenue", "c_acctbal", "n_name", "c_address", "c_phone", "c_comment"]
+    return _first_of(customers.sort_values("revenue", ascending=False).select(names), 20)
+
+
+def important_stock(tables: Tables) -> pd.DataFrame:
+    """Query 11: parts that are worth more of Germany's stock than a supplier's share."""
+    everybody = tables.read("supplier", "s_suppkey", "s_nationkey")
+    nations = tables.read("nation", "n_nationkey", "n_name").filter(col("n_name") == "GERMANY").select("n_nationkey")
+    suppliers = everybody.join(nations, how="semi", left_on="s_nationkey", right_on="n_nationkey")
+    stock = tables.read("partsupp", "ps_partkey", "ps_suppkey", "ps_availqty", "ps_supplycost")
+    stock = stock.join(suppliers.select("s_suppkey"), how="semi", left_on="ps_suppkey", right_on="s_suppkey")
+    stock = stock.assign(value=col("ps_supplycost").astype("float64") * col("ps_availqty"))
+    groups = stock.groupby("ps_partkey").agg(value=("value", "sum"))
+    groups = groups.filter(col("value") > stock.sum("value") / everybody.count_rows())
+    return _all_of(groups.sort_values(["value", "ps_partkey"], ascending=[False, True]))
 
 
 def shipping_modes(tables: Tables) -> pd.DataFrame:
@@ -169,6 +275,56 @@ def customer_distribution(tables: Tables) -> pd.DataFrame:
     return _all_of(groups.sort_values(["custdist", "c_count"], ascending=False))
 
 
+def promotion_effect(tables: Tables) -> pd.DataFrame:
+    """Query 14: the share of parts on promotion in a month's revenue, in percent."""
+    lines = tables.read("lineitem", "l_partkey", "l_extendedprice", "l_discount", "l_shipdate")
+    lines = lines.filter((col("l_shipdate") >= date(1995, 9, 1)) & (col("l_shipdate") < date(1995, 10, 1)))
+    lines = lines.assign(revenue=_revenue()).select(["l_partkey", "revenue"])
+    lines = lines.join(tables.read("part", "p_partkey", "p_type"), left_on="l_partkey", right_on="p_partkey")
+    lines = lines.assign(promoted=col("revenue").where(col("p_type").str.startswith("PROMO"), 0.0))
+    return pd.DataFrame({"promo_revenue": [100 * lines.sum("promoted") / lines.sum("revenue")]})
+
+
+def top_supplier(tables: Tables) -> pd.DataFrame:
+    """Query 15: who has shipped most in a quarter."""
+    lines = tables.read("lineitem", "l_suppkey", "l_extendedprice", "l_discount", "l_shipdate")
+    lines = lines.filter((col("l_shipdate") >= date(1996, 1, 1)) & (col("l_shipdate") < date(1996, 4, 1)))
+    totals = lines.assign(revenue=_revenue()).groupby("l_suppkey").agg(total_revenue=("revenue", "sum"))
+    best = totals.filter(col("total_revenue") == totals.max("total_revenue"))
+    suppliers = tables.read("supplier", "s_suppkey", "s_name", "s_address", "s_phone")
+    first = suppliers.join(best, left_on="s_suppkey", right_on="l_suppkey").sort_values("s_suppkey")
+    return _all_of(first.select(["s_suppkey", "s_name", "s_address", "s_phone", "total_revenue"]))
+
+
+def parts_and_suppliers(tables: Tables) -> pd.DataFrame:
+    """Query 16: how many suppliers without complaints there are for some kinds of parts."""
+    parts = tables.read("part", "p_partkey", "p_brand", "p_type", "p_size").filter(
+        (col("p_brand") != "Brand#45")
+        & ~col("p_type").str.startswith("MEDIUM POLISHED")
+        & col("p_size").isin([49, 14, 23, 45, 19, 3, 36, 9])
+    )
+    blamed = tables.read("supplier", "s_suppkey", "s_comment")
+    blamed = blamed.filter(col("s_comment").str.contains("Customer.*Complaints", regex=True)).select("s_suppkey")
+    offers = tables.read("partsupp", "ps_partkey", "ps_suppkey")
+    offers = offers.join(blamed, how="anti", left_on="ps_suppkey", right_on="s_suppkey")
+    offers = offers.join(parts, left_on="ps_partkey", right_on="p_partkey")
+    keys = ["p_brand", "p_type", "p_size"]
+    groups = offers.groupby(keys).agg(supplier_cnt=("ps_suppkey", "nunique"))
+    return _all_of(groups.sort_values(["supplier_cnt", *keys], ascending=[False, True, True, True]))
+
+
+def small_quantity_orders(tables: Tables) -> pd.DataFrame:
+    """Query 17: what a year would lose without small orders of some parts."""
+    parts = tables.read("part", "p_partkey", "p_brand", "p_container")
+    parts = parts.filter((col("p_brand") == "Brand#23") & (col("p_container") == "MED BOX")).select("p_partkey")
+    lines = tables.read("lineitem", "l_partkey", "l_quantity", "l_extendedprice")
+    lines = lines.join(parts, how="semi", left_on="l_partkey", right_on="p_partkey")
+    means = lines.groupby("l_partkey").agg(mean=("l_quantity", "mean"))
+    small = lines.join(means, on="l_partkey").filter(col("l_quantity").astype("float64") < 0.2 * col("mean"))
+    yearly = float(small.sum("l_extendedprice")) / 7.0 if small.count_rows() else None
+    return pd.DataFrame({"avg_yearly": [yearly]})
+
+
 def large_volume_customers(tables: Tables) -> pd.DataFrame:
     """Query 18: the hundred dearest of the orders of more than 300 pieces."""
     pieces = tables.read("lineitem", "l_orderkey", "l_quantity").groupby("l_orderkey").agg(pieces=("l_quantity", "sum"))
@@ -180,6 +336,95 @@ def large_volume_customers(tables: Tables) -> pd.DataFrame:
     first = joined.sort_values(["o_totalprice", "o_orderdate"], ascending=[False, True])
     names = ["c_name", "c_custkey", "o_orderkey", "o_orderdate", "o_totalprice", "pieces"]
     return _first_of(first.select(names), 100)
+
+
+def discounted_revenue(tables: Tables) -> pd.DataFrame:
+    """Query 19: revenue of three brands in small boxes, sent by air and handed over in person."""
+    lines = tables.read(
+        "lineitem", "l_partkey", "l_quantity", "l_extendedprice", "l_discount", "l_shipinstruct", "l_shipmode"
+    )
+    lines = lines.filter(
+        col("l_shipmode").isin(["AIR", "AIR REG"]) & (col("l_shipinstruct") == "DELIVER IN PERSON")
+    ).drop(["l_shipmode", "l_shipinstruct"])
+    parts = tables.read("part", "p_partkey", "p_brand", "p_container", "p_size")
+    lines = lines.join(parts, left_on="l_partkey", right_on="p_partkey")
+    boxes = {
+        "Brand#12": (["SM CASE", "SM BOX", "SM PACK", "SM PKG"], 1, 5),
+        "Brand#23": (["MED BAG", "MED BOX", "MED PKG", "MED PACK"], 10, 10),
+        "Brand#34": (["LG CASE", "LG BOX", "LG PACK", "LG PKG"], 20, 15),
+    }
+    of_brands = [
+        (col("p_brand") == brand)
+        & col("p_container").isin(containers)
+        & col("l_quantity").between(least, least + 10)
+        & col("p_size").between(1, largest)
+        for brand, (containers, least, largest) in boxes.items()
+    ]
+    chosen = lines.filter(of_brands[0] | of_brands[1] | of_brands[2]).assign(revenue=_revenue())
+    return pd.DataFrame({"revenue": [chosen.sum("revenue")]})
+
+
+def potential_promotion(tables: Tables) -> pd.DataFrame:
+    """Query 20: who in Canada has more of forest parts than half of what a year sold."""
+    parts = tables.read("part", "p_partkey", "p_name").filter(col("p_name").str.startswith("forest"))
+    parts = parts.select("p_partkey")
+    lines = tables.read("lineitem", "l_partkey", "l_suppkey", "l_quantity", "l_shipdate")
+    lines = lines.filter((col("l_shipdate") >= date(1994, 1, 1)) & (col("l_shipdate") < date(1995, 1, 1)))
+    lines = lines.join(parts, how="semi", left_on="l_partkey", right_on="p_partkey")
+    sold = lines.groupby(["l_partkey", "l_suppkey"]).agg(sold=("l_quantity", "sum"))
+    stock = tables.read("partsupp", "ps_partkey", "ps_suppkey", "ps_availqty")
+    stock = stock.join(sold, left_on=["ps_partkey", "ps_suppkey"], right_on=["l_partkey", "l_suppkey"])
+    stock = stock.filter(col("ps_availqty") > 0.5 * col("sold").astype("float64")).select("ps_suppkey")
+    nations = tables.read("nation", "n_nationkey", "n_name").filter(col("n_name") == "CANADA").select("n_nationkey")
+    suppliers = tables.read("supplier", "s_suppkey", "s_name", "s_address", "s_nationkey")
+    suppliers = suppliers.join(nations, how="semi", left_on="s_nationkey", right_on="n_nationkey")
+    suppliers = suppliers.join(stock, how="semi", left_on="s_suppkey", right_on="ps_suppkey")
+    return _all_of(suppliers.sort_values("s_name").select(["s_name", "s_address"]))
+
+
+def waiting_orders(tables: Tables) -> pd.DataFrame:
+    """Query 21: who in Saudi Arabia alone kept orders of several suppliers waiting.
+
+    An order has lines of several suppliers where the least and the greatest of their keys differ.
+    """
+    lines = tables.read("lineitem", "l_orderkey", "l_suppkey", "l_commitdate", "l_receiptdate")
+    lines = lines.assign(late=col("l_receiptdate") > col("l_commitdate"))
+    lines = lines.select(["l_orderkey", "l_suppkey", "late"])
+    ends = {"least": ("l_suppkey", "min"), "greatest": ("l_suppkey", "max")}
+    several = lines.groupby("l_orderkey").agg(**ends).filter(col("least") != col("greatest"))
+    late = lines.filter(col("late")).drop("late")
+    alone = late.groupby("l_orderkey").agg(**ends).filter(col("least") == col("greatest"))
+    orders = tables.read("orders", "o_orderkey", "o_orderstatus").filter(col("o_orderstatus") == "F")
+    nations = tables.read("nation", "n_nationkey", "n_name").filter(col("n_name") == "SAUDI ARABIA")
+    suppliers = tables.read("supplier", "s_suppkey", "s_name", "s_nationkey")
+    suppliers = suppliers.join(nations, how="semi", left_on="s_nationkey", right_on="n_nationkey")
+    late = late.join(suppliers.select(["s_suppkey", "s_name"]), left_on="l_suppkey", right_on="s_suppkey")
+    late = late.join(alone.select("l_orderkey"), how="semi", on="l_orderkey")
+    late = late.join(several.select("l_orderkey"), how="semi", on="l_orderkey")
+    late = late.join(orders.select("o_orderkey"), how="semi", left_on="l_orderkey", right_on="o_orderkey")
+    groups = late.groupby("s_name").agg(numwait=("l_orderkey", "size"))
+    return _first_of(groups.sort_values(["numwait", "s_name"], ascending=[False, True]), 100)
+
+
+def sales_opportunity(tables: Tables) -> pd.DataFrame:
+    """Query 22: customers of seven countries who have money and no order."""
+    customers = tables.read("customer", "c_custkey", "c_phone", "c_acctbal")
+    customers = customers.assign(cntrycode=col("c_phone").str.slice(0, 2)).drop("c_phone")
+    customers = customers.filter(col("cntrycode").isin(["13", "31", "23", "29", "30", "18", "17"]))
+    mean = customers.filter(col("c_acctbal") > 0).mean("c_acctbal")
+    customers = customers.filter(col("c_acctbal").astype("float64") > mean)
+    orders = tables.read("orders", "o_custkey")
+    customers = customers.join(orders, how="anti", left_on="c_custkey", right_on="o_custkey")
+    groups = customers.groupby("cntrycode").agg(numcust=("c_custkey", "size"), totacctbal=("c_acctbal", "sum"))
+    return _all_of(groups.sort_values("cntrycode"))
+
+
+def _nations_of(tables: Tables, region: str) -> Any:
+    """Keys and names of the nations of a region."""
+    regions = tables.read("region", "r_regionkey", "r_name").filter(col("r_name") == region).select("r_regionkey")
+    nations = tables.read("nation", "n_nationkey", "n_name", "n_regionkey")
+    nations = nations.join(regions, how="semi", left_on="n_regionkey", right_on="r_regionkey")
+    return nations.select(["n_nationkey", "n_name"])
 
 
 def _all_of(table: Any) -> pd.DataFrame:
@@ -194,11 +439,25 @@ def _first_of(table: Any, rows: int) -> pd.DataFrame:
 
 QUERIES: dict[int, Callable[[Tables], pd.DataFrame]] = {
     1: pricing_summary,
+    2: minimum_cost_supplier,
     3: shipping_priority,
+    4: order_priorities,
     5: local_supplier_volume,
     6: forecast_revenue_change,
+    7: volume_shipping,
+    8: national_market_share,
     9: product_type_profit,
+    10: returned_items,
+    11: important_stock,
     12: shipping_modes,
     13: customer_distribution,
+    14: promotion_effect,
+    15: top_supplier,
+    16: parts_and_suppliers,
+    17: small_quantity_orders,
     18: large_volume_customers,
+    19: discounted_revenue,
+    20: potential_promotion,
+    21: waiting_orders,
+    22: sales_opportunity,
 }
