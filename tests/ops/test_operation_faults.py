@@ -27,7 +27,7 @@ from faults import (
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.errors import GcylonError, Revoked
+from gcylon_lab.errors import BudgetExceeded, GcylonError, Revoked
 
 TIGHT = GcylonConfig(gpu_memory_limit="1 MiB", chunk_size_bytes=8192, min_chunk_rows=1)
 NO_SPILL = GcylonConfig(allow_disk_spill=False)
@@ -107,6 +107,8 @@ IN_AN_OPERATION = [
 # GPU ranks drop duplicates by steps of their own, and a MemoryError is the budget's there.
 NOT_CALLED_ON_GPUS = pytest.mark.cpu_alone("GPU ranks do not call this method here")
 MEMORY_ON_GPUS = pytest.mark.cpu_alone("a MemoryError says on GPU ranks that the budget is met, and is told so")
+AFTER_AGREEING_ON_GPUS = pytest.mark.cpu_alone("GPU ranks make room once a round is agreed on: the others are revoked")
+ONE_DEVICE = pytest.mark.cpu_alone("a process opens its GPU once, with the ceiling that it has then")
 STAGED_ON_GPUS = pytest.mark.cpu_alone("GPU ranks stage in page-locked memory, and on disk only where that is full")
 
 
@@ -134,6 +136,14 @@ def test_a_rank_raises_in_an_operation(
     assert "injected into" in results[0]["error"].numbers["traceback"]
 
 
+def test_memory_that_ends_after_the_last_round_is_told_by_the_closing(few: World) -> None:
+    """The others do not stage what they have received, so nor does the rank that has no memory for it."""
+    results = few.run(
+        run_with_fault, "shuffle", {"on": ["k", "s"]}, "auto", None, 1, Fault("finish", 1, BudgetExceeded)
+    )
+    check(results, "BudgetExceeded", 1, "[rank 1]", "injected into finish")
+
+
 @STAGED_ON_GPUS
 @pytest.mark.parametrize("call", [1, 3])
 @pytest.mark.parametrize("verb", ["shuffle", "gather"])
@@ -159,7 +169,10 @@ def test_the_first_rows_cannot_be_had_from_one_rank(few: World, fault: Fault) ->
     check(few.run(looking_at_rows, 1, fault), kind, 1, "[rank 1]")
 
 
-@pytest.mark.parametrize(("rank", "where"), [(0, "from_frame"), (0, "pack_variable"), (1, "allocate"), (1, "finish")])
+@pytest.mark.parametrize(
+    ("rank", "where"),
+    [(0, "from_frame"), (0, "pack_variable"), pytest.param(1, "allocate", marks=AFTER_AGREEING_ON_GPUS), (1, "finish")],
+)
 def test_a_frame_cannot_be_spread(few: World, rank: int, where: str) -> None:
     check(few.run(spreading_a_frame, rank, Fault(where)), "RankError", rank, f"[rank {rank}]", "injected")
 
@@ -279,6 +292,7 @@ def test_arguments_that_cannot_be_used(few: World, arguments: dict, kind: str, w
         check(few.run(disagreeing, {1: usual}, ("shuffle", {"on": "k"})), kind, 1, "[rank 1]", word)
 
 
+@ONE_DEVICE
 @pytest.mark.parametrize("live", [False, True], ids=["explicit", "live"])
 def test_config_above_the_ceiling_of_one_rank(few: World, live: bool) -> None:
     results = few.run(lower_ceiling, 1, live)
