@@ -17,7 +17,7 @@ from ...engine.store.workspace import Workspace
 from ...errors import BudgetExceeded
 from ...memory.budget import MemoryBudget
 from ...memory.tiers.staging_tier import StagingFile
-from ...units import format_count
+from ...units import format_bytes, format_count
 
 # A piece is in memory beside the table while it is taken in.
 PIECES_IN_LIMIT = 8
@@ -197,12 +197,23 @@ class Ingest:
                 rows = self.rows + data.rows * budget.remaining_bytes // max(1, data.nbytes)
                 error.message += f" About {format_count(rows)} of its rows would fit on this rank."
                 error.numbers["fitting_rows"] = rows
+                error.advice = _for_rows_so_far(error)
                 raise
         self._file = self._file or workspace.spill.new_file()
         count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))
         self.chunks += stage_slices(workspace, self._file, data, count)
         if not budget.has_room(budget.limit_bytes // KEPT_FREE_IN_LIMIT):
             workspace.spill.flush()  # copies on their way keep what they read, and the next piece needs the room
+
+
+def _for_rows_so_far(error: BudgetExceeded) -> str:
+    """What to change where nobody knows how many rows are to come: a limit that is enough for all cannot be told."""
+    limit, enough = error.numbers["limit_bytes"], error.numbers["would_do"]
+    return (
+        "Let what does not fit be staged, which takes any number of rows (allow_cpu_staging=True and "
+        f"allow_disk_spill=True). gpu_memory_limit is {limit} bytes now; {enough} ({format_bytes(enough)}) is enough "
+        "for the rows so far, and not for any that follow."
+    )
 
 
 def empty_part(workspace: Workspace) -> Part:
