@@ -24,8 +24,8 @@ from ..formats.reader_options import (
 from ..formats.row_filters import Filters, condition_of, read_columns
 from ..operators.exchange.repartition import repartition
 from ..operators.io.ingest import empty_part, ingest
+from ..operators.io.notebook_rows import Incoming, receive_rows
 from ..operators.io.read import read_files
-from ..operators.io.stream import Incoming, receive_rows
 from ..runtime.context import current
 from ..runtime.registry import clusters
 from .table import Table

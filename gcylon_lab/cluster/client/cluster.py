@@ -197,8 +197,9 @@ class Cluster(Readers, NamesInstead):
     def memory(self) -> pd.DataFrame:
         """The tables on the engines, one row for each rank: what it is called, id, rows, bytes, bytes by tier.
 
-        A table is called by the notebook's variables that refer to it, else by how it was made ("join of orders and
-        t5"), and by variables of ``%px``. `table` gives a handle for an id.
+        Of device_bytes, external_bytes are in memory that another library has handed over. A table is called by the
+        notebook's variables that refer to it, else by how it was made ("join of orders and t5"), and by variables of
+        ``%px``. `table` gives a handle for an id.
         """
         import pandas as pd
 
@@ -210,7 +211,8 @@ class Cluster(Readers, NamesInstead):
                     "id": ", ".join(info["ids"]),
                 }
                 row |= {"rank": reply.rank, "rows": info["rows"], "bytes": info["nbytes"]}
-                rows.append(row | {f"{tier}_bytes": nbytes for tier, nbytes in info["tiers"].items()})
+                row |= {f"{tier}_bytes": nbytes for tier, nbytes in info["tiers"].items()}
+                rows.append(row | {"external_bytes": info["external_bytes"]})
         rows.sort(key=lambda row: (made_at(row["id"]), row["table"], row["rank"]))
         return pd.DataFrame(rows, columns=None if rows else ["table", "id", "rank", "rows", "bytes"])
 

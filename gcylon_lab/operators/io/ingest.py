@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from ...backends.protocol.data import Data
 from ...backends.protocol.promotion import may_not_fit
@@ -17,7 +18,16 @@ from ...engine.store.workspace import Workspace
 from ...errors import BudgetExceeded
 from ...memory.budget import MemoryBudget
 from ...memory.tiers.staging_tier import StagingFile
+from ...profiling import span
 from ...units import format_bytes, format_count
+
+
+class _Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+T = TypeVar("T", bound=_Sized)
 
 # A piece is in memory beside the table while it is taken in.
 PIECES_IN_LIMIT = 8
@@ -124,6 +134,18 @@ def reserved(workspace: Workspace, pieces: Iterator[Data], max_bytes: int) -> It
     while True:
         with workspace.budget.reserve(min(max_bytes, workspace.budget.remaining_bytes), "Reading a piece"):
             piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+        del piece
+
+
+def recorded(pieces: Iterator[T]) -> Iterator[T]:
+    """Give what is read piece by piece, each under a span with its bytes."""
+    while True:
+        with span("read", "io") as reading:
+            piece = next(pieces, None)
+            reading.bytes = 0 if piece is None else piece.nbytes
         if piece is None:
             return
         yield piece
