@@ -62,7 +62,7 @@ class GcylonError(Exception):
     context : dict
         Where it was raised in an operation: ``operation`` (verb and number, as "shuffle #12"), ``rank`` (where it was
         raised on one, and told to the others), ``phase``, ``round`` and ``rounds``, and what was in use at that moment:
-        ``budget`` (used_bytes, limit_bytes, and by_use: bytes by what they were for, of errors of memory) and ``tiers``
+        ``budget`` (used_bytes, limit_bytes, and of errors of memory by_use, bytes by what they were for) and ``tiers``
         (bytes by tier). Plain values; empty where no operation ran.
     """
 
@@ -297,7 +297,7 @@ def describe_context(error: GcylonError) -> str:
     if context.get("rounds"):
         told.append(f"round {context['round']} of {context['rounds']}")
     if budget:
-        uses = sorted(budget["by_use"].items(), key=lambda one: -one[1])[:_SHOWN_USES]
+        uses = sorted(budget.get("by_use", {}).items(), key=lambda one: -one[1])[:_SHOWN_USES]
         by_use = f": {', '.join(f'{what} {format_bytes(n)}' for what, n in uses)}" if uses else ""
         told.append(f"{format_bytes(budget['used_bytes'])} of {format_bytes(budget['limit_bytes'])} in use{by_use}")
         below = {tier: n for tier, n in context["tiers"].items() if tier != "device" and n}

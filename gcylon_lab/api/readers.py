@@ -24,11 +24,12 @@ from ..formats.reader_options import (
 from ..formats.row_filters import Filters, condition_of, read_columns
 from ..operators.exchange.repartition import repartition
 from ..operators.io.ingest import empty_part, ingest
+from ..operators.io.notebook_rows import Incoming, receive_rows
 from ..operators.io.read import read_files
-from ..operators.io.stream import Incoming, receive_rows
 from ..runtime.context import current
 from ..runtime.registry import clusters
 from .table import Table
+from .verbs.arguments import fitted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 _told: set[str] = set()
 
 
+@fitted
 def read_parquet(
     paths: str | Sequence[str],
     columns: str | Sequence[str] | None = None,
@@ -89,6 +91,7 @@ def read_parquet(
     return read.table(lambda size: plan(size, unit), io.read_parquet_chunks)
 
 
+@fitted
 def read_csv(
     paths: str | Sequence[str],
     columns: str | Sequence[str] | None = None,
@@ -151,10 +154,11 @@ def read_csv(
     )
     hint = other_delimiter(table.columns, delimiter)
     if hint and current().rank == 0:
-        warnings.warn(hint, stacklevel=2)
+        warnings.warn(hint, stacklevel=3)
     return table
 
 
+@fitted
 def read_json(
     paths: str | Sequence[str],
     columns: str | Sequence[str] | None = None,
@@ -199,6 +203,7 @@ def read_json(
     )
 
 
+@fitted
 def read_ipc(
     paths: str | Sequence[str] | Any,
     columns: str | Sequence[str] | None = None,
@@ -369,7 +374,7 @@ class _Reading:
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self._context = current()
-        _tell_of_engines(self._context.size, verb, 4)
+        _tell_of_engines(self._context.size, verb, 5)
         self._asked = column_list("columns", columns)
         self._storage = storage
         self.condition = condition_of(filters)

@@ -13,6 +13,7 @@ from ..engine.exec.remote_write import has_missing, null_columns
 from ..engine.plan.plan import Plan, Words
 from ..engine.store.column_widths import column_row_bytes
 from ..engine.store.part import Part, Partitioning
+from ..engine.store.uses import external_bytes
 from ..errors import ArgumentError
 from ..memory.tiers.kept_copies import ALSO
 from ..operators.exchange.collect import allgather
@@ -114,13 +115,14 @@ class Table(
         -------
         dict
             columns, dtypes, rows, nbytes, tiers (bytes by tier), kept (bytes by tier of copies of rows that are on the
-            device tier), chunks, device_chunk_bytes, largest_staged_bytes, evicted (of chunks that come back when the
-            table is next used: the limit that they were staged for, bytes, slices), widest_row_bytes (of the variable
-            columns, in the row in which they take most, 0 where that is not known), partitioning, row_bytes (of the
-            fixed columns), fixed_column_bytes (of each, 0 for a variable one), column_row_bytes (mean bytes a row of
-            each column), fixed (whether no column is variable), texts (how many columns hold them), null_columns (how
-            many lack values, -1 where kernels write no rows with texts or missing values), ready (whether all chunks
-            have the table's dtypes, and are not too small to be sent one by one), and of the rank:
+            device tier), external_bytes (on the device tier, in memory that another library has handed over), chunks,
+            device_chunk_bytes, largest_staged_bytes, evicted (of chunks that come back when the table is next used: the
+            limit that they were staged for, bytes, slices), widest_row_bytes (of the variable columns, in the row in
+            which they take most, 0 where that is not known), partitioning, row_bytes (of the fixed columns),
+            fixed_column_bytes (of each, 0 for a variable one), column_row_bytes (mean bytes a row of each column),
+            fixed (whether no column is variable), texts (how many columns hold them), null_columns (how many lack
+            values, -1 where kernels write no rows with texts or missing values), ready (whether all chunks have the
+            table's dtypes, and are not too small to be sent one by one), and of the rank:
             used_bytes, limit_bytes, ceiling_bytes, free_at_start_bytes, exchange
             (how its world exchanges, for plans), index_row_bytes, match_row_bytes, pair_bytes, grouping_row_bytes and
             ordering_row_bytes (of a join's index, of looking up in it, of pairs, of what finds equal rows, and what
@@ -137,6 +139,7 @@ class Table(
             "nbytes": part.nbytes,
             "tiers": part.tiers,
             "kept": part.kept,
+            "external_bytes": min(external_bytes(part), part.device_bytes),  # claims are of whole batches
             "chunks": len(part.chunks),
             "device_chunk_bytes": [chunk.nbytes for chunk in part.chunks if chunk.tier == "device"],
             "largest_staged_bytes": part.largest_staged_bytes,

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import queue
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, wait
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -303,6 +306,66 @@ class RowSource(Protocol):
         ...
 
 
+class NotYet(Exception):
+    """The next rows of a source are still being made."""
+
+
+class ThreadedSource:
+    """A source that is read in a thread of its own, so that one that blocks holds up nobody; `close` does not wait.
+
+    Parameters
+    ----------
+    source : RowSource
+    inside : callable
+        Gives what that thread is in while it reads.
+    """
+
+    def __init__(self, source: RowSource, inside: Callable[[], AbstractContextManager[None]]) -> None:
+        self._source, self._inside = source, inside
+        self._asked: queue.SimpleQueue[tuple[int, int, Future[Columns | None]] | None] = queue.SimpleQueue()
+        self._rank = -1
+        self._answer: Future[Columns | None] | None = None
+        self._thread: threading.Thread | None = None
+
+    def waits(self, rank: int) -> bool:
+        """Whether the next rows are for another rank, one that has asked already first."""
+        return self._source.waits(rank) if self._answer is None else rank != self._rank
+
+    def next(self, rank: int, most_bytes: int) -> Columns | None:
+        """The next rows, if they are there soon.
+
+        Raises
+        ------
+        NotYet
+            If they are not: to be asked again.
+        """
+        if self._answer is None:
+            self._rank, self._answer = rank, Future()
+            self._asked.put((rank, most_bytes, self._answer))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._read, name="gcylon-rows", daemon=True)
+                self._thread.start()
+        answer = self._answer
+        if rank != self._rank or not wait([answer], _POLL_MS / 1000).done:
+            raise NotYet
+        self._answer = None
+        return answer.result()
+
+    def close(self) -> None:
+        """Read no more, once what is being read is there."""
+        self._asked.put(None)
+
+    def _read(self) -> None:
+        with self._inside():
+            while (asked := self._asked.get()) is not None:
+                rank, most_bytes, answer = asked
+                try:
+                    answer.set_result(self._source.next(rank, most_bytes))
+                except BaseException as error:  # raised where the rows are sent
+                    answer.set_exception(error)
+                del asked, answer
+
+
 class Sending:
     """The notebook sends: called again and again while the request runs on the ranks.
 
@@ -323,6 +386,7 @@ class Sending:
         self._senders = [Sender(partial(end.put, rank)) for rank in range(end.size)]
         self._message_bytes = [MESSAGE_BYTES] * end.size
         self._to_come = set(range(end.size))  # ranks that are not connected yet: they wait for an answer
+        self._last = -1  # the rank that was given rows last
         self.error: Exception | None = None
 
     @property
@@ -339,9 +403,8 @@ class Sending:
         """Send what credit allows, waiting at most so long for it; returns whether anything is left to do."""
         until = time.monotonic() + timeout_s
         while self._to_come or any(not sender.ended for sender in self._senders):
-            ready = [
-                rank for rank, sender in enumerate(self._senders) if sender.may_send and not self._source.waits(rank)
-            ]
+            ranks = [*range(self._last + 1, self._end.size), *range(self._last + 1)]  # all take turns
+            ready = [rank for rank in ranks if self._senders[rank].may_send and not self._source.waits(rank)]
             left_s = until - time.monotonic()
             for rank, kind, parts in self._end.came(0 if ready else max(0.0, left_s)):
                 self._heard(rank, kind, parts)
@@ -373,11 +436,14 @@ class Sending:
             return
         try:
             data = self._source.next(rank, self._message_bytes[rank])
+        except NotYet:
+            return
         except Exception as error:
             self.error = error
             for other in self._senders:
                 other.fail(f"{type(error).__name__}: {error}")
             return
+        self._last = rank
         if data is None:
             sender.end()
         else:

@@ -66,13 +66,16 @@ class Reservation:
             self._budget._give(self.nbytes - nbytes, self.what)
         self.nbytes = nbytes
 
-    def split(self, nbytes: int) -> Reservation:
-        """Make so many of the bytes, or as many as there are, a claim of its own; this one keeps the rest."""
+    def split(self, nbytes: int, what: str = "") -> Reservation:
+        """Make so many of the bytes, or as many as there are, a claim of its own, perhaps for something else; this one
+        keeps the rest."""
         if self._budget is None:
             raise ValueError(f"the reservation for {self.what} was released")
         own = min(nbytes, self.nbytes)
         self.nbytes -= own
-        return Reservation(self._budget, own, self.what)
+        what = what or self.what
+        self._budget._count_as(own, self.what, what)
+        return Reservation(self._budget, own, what)
 
     def __enter__(self) -> Reservation:
         return self
@@ -259,13 +262,20 @@ class MemoryBudget:
     def _give(self, nbytes: int, what: str) -> None:
         with self._lock:
             self._used -= nbytes
-            left = self._uses.get(what, 0) - nbytes
-            if left > 0:
-                self._uses[what] = left
-            else:
-                self._uses.pop(what, None)
+            self._count_as(nbytes, what, "")
         if self._log is not None and nbytes:
             self._log.write("free", nbytes, what)
+
+    def _count_as(self, nbytes: int, before: str, what: str) -> None:
+        """Count bytes that were for something as for something else, or as for nothing any more."""
+        with self._lock:
+            left = self._uses.get(before, 0) - nbytes
+            if left > 0:
+                self._uses[before] = left
+            else:
+                self._uses.pop(before, None)
+            if what:
+                self._uses[what] = self._uses.get(what, 0) + nbytes
 
 
 def advised(limit_bytes: int, would_do: int, *, staged: bool, evicted: bool = False) -> str:

@@ -40,6 +40,8 @@ def take_snapshot(
     *,
     max_events: int | None = None,
     copy_rates: Mapping[str, Mapping[str, float]] | None = None,
+    uses: Mapping[str, int] | None = None,
+    pools: Sequence[Mapping[str, Any]] = (),
 ) -> RankSnapshot:
     """Everything recorded since a time, of one rank, as JSON values.
 
@@ -56,6 +58,10 @@ def take_snapshot(
         Spans and marks, the newest, that the snapshot holds at most.
     copy_rates : mapping, optional
         By tier, the bytes a second that this machine copies ``down`` and ``up``, where that was measured.
+    uses : mapping, optional
+        Bytes of the budget by what they are for; None where that was not found out now.
+    pools : sequence of mapping, optional
+        What `Context.pools` tells.
 
     Returns
     -------
@@ -67,7 +73,7 @@ def take_snapshot(
         ``sent_to`` as a list, which is empty but for the latest `TRAFFIC_OPERATIONS`;
         spans, as [name, category, start_ns, end_ns, operation, bytes, tier], and span_threads, the
         thread of each by its position in ``threads``; marks, as [name, category, t_ns, operation,
-        bytes, tier]; progress or None; copy_rates as given; dropped_events,
+        bytes, tier]; progress or None; copy_rates, uses and pools as given; dropped_events,
         event_cost_ns, sampler_cpu_ns. All times in ns on rank 0's clock.
     """
     offset = int(recorder.clock_offset_ns)
@@ -92,6 +98,8 @@ def take_snapshot(
         **_event_lists(events, recorder, offset),
         "progress": _progress(recorder, offset),
         "copy_rates": {tier: dict(rates) for tier, rates in (copy_rates or {}).items() if rates},
+        "uses": None if uses is None else dict(uses),
+        "pools": [dict(pool) for pool in pools],
         "dropped_events": recorder.dropped,
         "event_cost_ns": event_cost_ns(),
         "sampler_cpu_ns": sampler.cpu_ns if sampler is not None else 0,
@@ -252,6 +260,7 @@ def _joined(old: RankSnapshot, new: RankSnapshot) -> RankSnapshot:
     marks = _unseen(old["marks"], new["marks"], 2)
     return new | {
         "limit_bytes": new["limit_bytes"] or old["limit_bytes"],
+        "uses": old.get("uses") if new.get("uses") is None else new["uses"],
         "samples": _joined_samples(old["samples"], new["samples"], SAMPLE_COLUMNS),
         "gpu": _joined_gpu(old.get("gpu"), new.get("gpu")),
         "operations": sorted(operations.values(), key=lambda row: int(row["start_ns"])),

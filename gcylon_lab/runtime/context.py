@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..comm.single import SingleTransport
 from ..comm.threads import ThreadsWorld
 from ..comm.transport import Transport
 from ..config import GcylonConfig, read_settings, warn_of_unread
+from ..engine.store.uses import by_use
 from ..engine.store.workspace import Workspace
 from ..errors import ArgumentError, CommError, ConfigError, GcylonError
 from ..memory.tiers.bandwidth import CopyRates, pinned_rates
@@ -78,6 +80,7 @@ class Context:
             warn_of_unread(os.environ)
         config = GcylonConfig(**read_settings(os.environ)) if config is None else config
         self.rank, self.size, self.host = transport.rank, transport.size, transport.host
+        self._thread = threading.get_ident()
         self.recorder = Recorder()
         self.recorder.rank = self.rank
         self.posts = PostRing(self.rank)
@@ -188,9 +191,13 @@ class Context:
         """Return what was recorded on this rank since a time, as plain values; see `take_snapshot`."""
         if self.recorder.active is None:
             self._copy_rates.look(self.spill)
+        uses: dict[str, int] | None = None
+        with suppress(RuntimeError):  # tables come and go meanwhile
+            uses = by_use(self.budget, self.workspace.parts)
         return take_snapshot(
-            self.recorder, self.sampler, self.rank, self.host, since_ns, copy_rates=self._copy_rates.known
-        )
+            self.recorder, self.sampler, self.rank, self.host, since_ns, copy_rates=self._copy_rates.known, uses=uses,
+            pools=self.pools(),
+        )  # fmt: skip
 
     def memory_info(self) -> dict[str, Any]:
         """Return the memory of this rank's GPU or host, beside its budget; asks no other rank.
@@ -219,10 +226,11 @@ class Context:
         Returns
         -------
         list of dict
-            rank, pool ("scratch": arrays of the calling thread's own work; on GPU engines "pinned", the page-locked
-            tier, and "device", the slab of the GPU), held_bytes, used_bytes, largest_free_bytes, fragmentation (the
-            part of what is free that is not in the largest free piece), hits and misses (requests that were there
-            already, and not), hit_rate, growths, drops (what was given back). None where a pool does not tell.
+            rank, pool ("scratch": arrays of the work of the thread that made this context; on GPU engines "pinned", the
+            page-locked tier, and "device", the slab of the GPU), held_bytes, used_bytes, largest_free_bytes,
+            fragmentation (the part of what is free that is not in the largest free piece), hits and misses (requests
+            that were there already, and not), hit_rate, growths, drops (what was given back). None where a pool does
+            not tell.
 
         Examples
         --------
@@ -230,7 +238,7 @@ class Context:
         >>> [pool["pool"] for pool in gl.current().pools()][0]
         'scratch'
         """
-        return pools_of(self.equipment)
+        return pools_of(self.equipment, self._thread)
 
     def trim(self) -> dict[str, int]:
         """Give what this rank keeps of memory and nobody uses back to the system; asks no other rank.

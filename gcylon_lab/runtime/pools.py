@@ -10,9 +10,9 @@ from ..profiling.sampler import read_rss_bytes
 from .devices import Equipment
 
 
-def pools_of(equipment: Equipment) -> list[dict[str, Any]]:
-    """As `Context.pools`."""
-    scratch = scratch_state()
+def pools_of(equipment: Equipment, thread: int | None = None) -> list[dict[str, Any]]:
+    """As `Context.pools`; ``thread`` is the one that works, this one by default."""
+    scratch = scratch_state(thread)
     found = [
         _row("scratch", scratch.held_bytes, scratch.used_bytes, scratch.largest_free_bytes, scratch.hits,
              scratch.misses, scratch.misses, scratch.drops)

@@ -146,8 +146,9 @@ class UserBudget:
         Returns
         -------
         dict of str to int
-            "tables" for all that tables hold (`Cluster.memory` has each), what claims of others are for, and on GPUs
-            "not claimed" for what was allocated beside, as frames of cuDF.
+            "tables" for all that tables hold (`Cluster.memory` has each), but "external" for what of it is in memory
+            that other libraries have handed over, what claims of others are for, and on GPUs "not claimed" for what
+            was allocated beside, as frames of cuDF.
         """
         return by_use(_own(), current().workspace.parts)
 

@@ -16,7 +16,7 @@ from .live.live_widget import close_tree
 _LATEST = "the latest operation"
 _RANKS = {"all ranks": "all", "the worst rank": "worst"}
 _OF_ONE_OPERATION = ("peaks", "peak_ranks", "traffic")
-_WITHOUT_TIME = (*_OF_ONE_OPERATION, "plan")
+_WITHOUT_TIME = (*_OF_ONE_OPERATION, "plan", "uses", "pools")
 _MOST_OPERATIONS = 20
 
 
@@ -30,7 +30,7 @@ class Panel(FollowingWidget):
     ----------
     source : Cluster or Source
         Whose ranks to show.
-    name : {"memory", "peaks", "staging", "phases", "traffic", "gpus", "peak_ranks", "plan"}
+    name : {"memory", "peaks", "staging", "phases", "traffic", "gpus", "peak_ranks", "plan", "uses", "pools"}
     operation : int, optional
         The operation whose peaks or traffic to show; by default the latest that has some.
     ranks : {"all", "worst"}, optional

@@ -19,11 +19,13 @@ from .figures.numbers import (
     html_table,
     operation_table,
     phase_table,
+    pool_table,
     rank_table,
     sent_table,
     staging_table,
     tier_table,
     traffic_table,
+    uses_table,
 )
 from .figures.panels.memory import TITLE as MEMORY_TITLE
 from .figures.series import readable
@@ -129,6 +131,8 @@ _DETAILS: dict[str, Callable[[Sequence[Snapshot]], Table]] = {
     "Who sent what to whom in the latest operation with an exchange": sent_table,
     "What each rank staged": staging_table,
     "Each rank's memory, by tier": tier_table,
+    "Who holds each rank's budget": uses_table,
+    "Memory kept for reuse": pool_table,
     "Each rank": rank_table,
     "Each phase": phase_table,
 }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import doctest
 import json
+import shutil
+import subprocess
 import weakref
 from typing import Any
 
@@ -104,6 +106,21 @@ def test_reports_hold_what_was_measured_and_escape_what_stands_in_names(tmp_path
     assert compared.unchanged == ["x<y>|&_% (rows=5, kind=<i>)"] and not compared.notes
     (tmp_path / "other.json").write_text(json.dumps(told | {"machine": {"processor": "abacus"}}))
     assert "of another machine: processor abacus there" in repr(b.compare(tmp_path / "other.json"))
+
+
+def test_latex_takes_whatever_stands_in_names(tmp_path):
+    b = gl.Benchmark(repeats=2, warmup=0, title="a <b> & 50%_|^~\\{}$# µ ± ²")
+    b.run("x", lambda: None)
+    b.run("[x] *y*", lambda: None, path="C:\\x~^", said="Zoë → \n\n日\0 ≤ ę --fast")
+    latex = b.to_latex()
+    assert "\n{}[x] *y* (path=" in latex and "Zoë → U+65E5U+0000 \\ensuremath{\\leq} e -{}-fast" in latex
+    if shutil.which("pdflatex") is None:
+        return
+    document = f"\\documentclass{{article}}\\begin{{document}}\n{latex}\n\\end{{document}}\n"
+    (tmp_path / "b.tex").write_text(document, encoding="utf-8")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "b.tex"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, errors="replace", check=False)
+    assert ran.returncode == 0, ran.stdout[-1000:]
 
 
 @pytest.mark.parametrize("text", ["nonsense", "[]", '{"measurements": []}', '{"x": [{"times_s": ["a"]}]}'])

@@ -16,13 +16,22 @@ def in_own_code(nbytes: int) -> tuple[int, bool]:
         return gl.budget.by_use()["mine"], gl.budget.fits(2**60)
 
 
+def of_the_rank(what: str) -> object:
+    return gl.budget.by_use() if what == "by_use" else gl.current().pools()
+
+
 def test_memory_pools_and_plans_of_what_is_not_loaded(lab: gl.Cluster, frame: pd.DataFrame, tmp_path: Path) -> None:
     info = lab.memory_info()
     assert list(info["rank"]) == [0, 1] and (info["free_bytes"] + info["used_bytes"] == info["total_bytes"]).all()
     assert (info["budget_used_bytes"] <= info["budget_limit_bytes"]).all() and (info["outside_bytes"] > 0).all()
     pools = lab.pools()
     assert set(pools["rank"]) == {0, 1} and "scratch" in set(pools["pool"])
+    assert "MiB" in repr(info) and "free_<wbr>bytes" in info._repr_html_() and "…" not in repr(info)
+    assert f"{gl.units.format_bytes(int(info['free_bytes'][0]))}" in info[["free_bytes"]]._repr_html_()
     table = lab.from_pandas(frame)
+    told = lab.snapshots()  # of a thread that does not work
+    assert [one["uses"] for one in told] == lab.run(of_the_rank, "by_use")
+    assert [one["pools"] for one in told] == lab.run(of_the_rank, "pools")
     tight = lab.config.with_values(gpu_memory_limit=16 * 1024, min_chunk_rows=1)
     table.shuffle("k", config=tight).release()
     table.unstage()

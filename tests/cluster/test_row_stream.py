@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import gc
 import threading
 import time
@@ -189,6 +190,31 @@ def test_an_interrupt_while_rows_are_sent(hurt: gl.Cluster, large: pd.DataFrame)
     assert time.monotonic() - began < 10
     assert left(hurt) == before
     assert hurt.from_pandas(large).num_rows == ROWS
+
+
+def test_a_source_that_blocks_holds_up_neither_cancel_nor_restart(hurt: gl.Cluster, large: pd.DataFrame) -> None:
+    given, goes_on = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[Any]:
+        yield large
+        given.set()
+        goes_on.wait(120)
+        yield large
+
+    began, future = time.monotonic(), hurt.scatter_async(pieces())
+    assert given.wait(20)
+    assert future.cancel()
+    with pytest.raises(concurrent.futures.CancelledError):
+        future.result(20)
+    assert hurt.from_pandas(large).num_rows == ROWS
+    given.clear()
+    future = hurt.scatter_async(pieces())
+    assert given.wait(20)
+    hurt.restart()
+    assert isinstance(future.exception(20), gl.errors.ClusterError)
+    assert hurt.scatter_async(iter([large, large])).result(20).num_rows == 2 * ROWS
+    assert time.monotonic() - began < 100
+    goes_on.set()
 
 
 def test_a_rank_that_dies_while_rows_are_sent(hurt: gl.Cluster, large: pd.DataFrame) -> None:

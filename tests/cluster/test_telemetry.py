@@ -197,15 +197,23 @@ def test_prometheus_scrapes_the_page(lab: gl.Cluster, tmp_path: Path) -> None:
         read(export.url)
 
 
-def test_it_ends_with_its_cluster_also_where_nobody_receives(runtime_dir: str) -> None:
+def test_it_ends_with_its_cluster_also_where_nobody_receives(
+    runtime_dir: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with gl.Cluster(1, name="told", progress=False) as lab:
-        export = lab.export_metrics(f"http://127.0.0.1:{free_port()}", prometheus=0)
+        other = lab.export_metrics(f"http://127.0.0.1:{free_port()}", every_s=60)
+        lab.from_pandas(pd.DataFrame({"k": range(9)})).shuffle("k").release()
+        began = time.monotonic()
+        other.close()  # its first message is its last one
+        assert time.monotonic() - began < 2
+        export = lab.export_metrics(f"http://127.0.0.1:{free_port()}", prometheus=0, every_s=0.2)
         lab.from_pandas(pd.DataFrame({"k": range(9)})).shuffle("k").release()
         export.flush()
+        export.flush()
         assert "gcylon_operation_duration_seconds" in read(export.url)
-        began = time.monotonic()
         lab.close()
-        assert time.monotonic() - began < 20
+    said = [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"]
+    assert len(said) == 2 and all("is not received at http://127.0.0.1" in text for text in said), said
     with pytest.raises(OSError):
         read(export.url)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("Otel")]

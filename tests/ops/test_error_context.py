@@ -94,6 +94,7 @@ def a_function_of_ones_own_fails() -> str:
     try:
         table().map_parts(work)
     except GcylonError as error:
+        assert "by_use" not in error.context["budget"] and error.context["budget"]["used_bytes"] > 0
         assert error.context["phase"] == "my step" and error.context["operation"].startswith("map_parts #")
         return str(error)
     raise AssertionError("it did not fail")

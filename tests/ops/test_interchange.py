@@ -451,3 +451,26 @@ def test_the_examples_are_right() -> None:
 
     with initialize(engine="cpu", sample_hz=0):
         assert doctest.testmod(sources).failed == 0 < doctest.testmod(sources).attempted
+
+
+def held_of_others() -> dict[str, Any]:
+    given = pa.table({"k": np.arange(1000), "x": pa.array([1, None] * 500), "s": pa.array(["text"] * 1000)})
+    nbytes = given.select(["k"]).nbytes
+    before = gl.budget.by_use()
+    table = gl.from_arrow(given.select(["k", "s"]))
+    copied = gl.from_local(pd.DataFrame({"k": np.arange(10)}))
+    seen = {"use": gl.budget.by_use(), "used": gl.budget.used_bytes, "info": table.info(), "nbytes": nbytes}
+    current().budget.recount()
+    seen["recounted"] = gl.budget.by_use()
+    table.release()
+    copied.release()
+    return seen | {"before": before, "after": gl.budget.by_use()}
+
+
+def test_memory_of_others_is_counted_apart() -> None:
+    for seen in World("threads", 2).run(held_of_others):
+        external, tables = seen["use"]["external"], seen["use"]["tables"]
+        assert external + tables == seen["used"] and seen["recounted"] == seen["use"]
+        assert seen["nbytes"] <= external < seen["info"]["nbytes"]  # offsets of 32 bits became ones of 64
+        assert seen["info"]["external_bytes"] == external and tables == seen["info"]["nbytes"] - external + 80
+        assert seen["before"] == seen["after"] == {}

@@ -52,6 +52,7 @@ def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, inste
         (lambda t: t.where(t), AttributeError, r"gl.col\('x'\).where\(condition, other\)"),
         (lambda t: t.select_dtypes("number"), AttributeError, r"use select\(columns\)"),
         (lambda t: t.describ, AttributeError, r"did you mean 'describe'\?"),
+        (lambda t: gl.read_csv("x", parse_date=["t"]), TypeError, r"read_csv\(\) .*: did you mean 'parse_dates'\?"),
         (lambda t: t.describe([0.1, 0.9]), ArgumentError, r"Give percentiles=\[0.1, 0.9\]"),
         (lambda t: t.rename(str.upper), ArgumentError, r"as \{'x': 'y'\}"),
         (lambda t: t.__delitem__("x"), TypeError, r"or t = t.drop\('x'\)"),

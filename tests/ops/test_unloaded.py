@@ -147,6 +147,11 @@ def read_without_a_tier() -> tuple[int, int]:
     with pytest.raises(BudgetExceeded) as caught:
         gl.from_local(iter(frames), config=config)
     rows = caught.value.numbers["fitting_rows"]
+    assert "is enough for the rows so far" in caught.value.advice
+    with pytest.raises(BudgetExceeded, match="is enough for the rows so far"):
+        gl.from_local(iter(frames), config=config.with_values(gpu_memory_limit=caught.value.numbers["would_do"]))
+    staging = config.with_values(allow_cpu_staging=True, allow_disk_spill=True)  # as it advises
+    assert gl.from_local(iter(frames), config=staging).num_rows == 200_000
     whole = pd.concat(frames, ignore_index=True)[: rows * 95 // 100]
     parts = (whole[at : at + 10_000] for at in range(0, len(whole), 10_000))
     return rows, gl.from_local(parts, config=config).num_rows

@@ -28,7 +28,7 @@ from gcylon_lab.profiling import (
 
 KEYS = {
     "version", "rank", "host", "pid", "clock_offset_ns", "now_ns", "limit_bytes", "samples", "gpu", "operations",
-    "spans", "span_threads", "threads", "marks", "progress", "copy_rates", "dropped_events",
+    "spans", "span_threads", "threads", "marks", "progress", "copy_rates", "uses", "pools", "dropped_events",
     "event_cost_ns", "sampler_cpu_ns",
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ def address(array: np.ndarray) -> int:
 @pytest.fixture(autouse=True)
 def own_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tests before have left is not looked at first."""
-    monkeypatch.setattr(scratch_pool, "_pool", scratch_pool._Pool())
+    monkeypatch.setattr(scratch_pool, "_local", scratch_pool._Local())
 
 
 def test_free_memory_is_used_again() -> None:
@@ -37,18 +37,18 @@ def test_views_and_memoryviews_keep_it() -> None:
         del array
         assert address(scratch(20_000, INT64)) != place
         del kept
-        assert place in {address(buffer) for buffer in scratch_pool._pool.buffers}
+        assert place in {address(buffer) for buffer in scratch_pool._local.pool.buffers}
 
 
 def test_what_stays_is_bounded() -> None:
     held = [scratch(KEPT_BYTES // 40, np.dtype(np.uint8)) for _ in range(100)]
-    assert sum(buffer.nbytes for buffer in scratch_pool._pool.buffers) <= KEPT_BYTES
+    assert sum(buffer.nbytes for buffer in scratch_pool._local.pool.buffers) <= KEPT_BYTES
     del held
     large = scratch(KEPT_BYTES, INT64)
-    assert all(not np.shares_memory(large, buffer) for buffer in scratch_pool._pool.buffers)
+    assert all(not np.shares_memory(large, buffer) for buffer in scratch_pool._local.pool.buffers)
     for size in range(1000, 200_000, 997):
         scratch(size, INT64)
-    assert sum(buffer.nbytes for buffer in scratch_pool._pool.buffers) <= KEPT_BYTES
+    assert sum(buffer.nbytes for buffer in scratch_pool._local.pool.buffers) <= KEPT_BYTES
 
 
 def test_threads_do_not_share() -> None:

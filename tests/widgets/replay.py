@@ -126,9 +126,32 @@ class Replay:
             "spans": spans, "span_threads": [0] * len(spans), "threads": ["main"], "marks": [],
             "progress": self._progress(rank, running[0], now) if running else None,
             "copy_rates": {"disk": {"down": 1.9e9, "up": 3.1e9}}, "dropped_events": 0,
+            "uses": self._uses(rank, samples["used_bytes"][-1] if samples["used_bytes"] else 0, bool(running)),
+            "pools": self._pools(rank),
             "event_cost_ns": 900, "sampler_cpu_ns": 1000,
         }  # fmt: skip
         return made
+
+    @staticmethod
+    def _uses(rank: int, used: int, running: bool) -> dict[str, int]:
+        """Who holds what is in use: tables, a part of it handed over by others on rank 0, and while it works claims."""
+        external = used // 4 if rank == 0 else 0
+        claims = {"Received rows": used // 5, "Reading a staged chunk": used // 8} if running else {}
+        found = {"tables": used - external - sum(claims.values()), "external": external, **claims}
+        return {what: nbytes for what, nbytes in found.items() if nbytes}
+
+    def _pools(self, rank: int) -> list[dict[str, Any]]:
+        """16 MiB of scratch memory, and on GPUs 300 MiB that is page-locked."""
+
+        def pool(name: str, held: int, used: int, hits: int, misses: int) -> dict[str, Any]:
+            free, rate = held - used, hits / (hits + misses)
+            return {
+                "rank": rank, "pool": name, "held_bytes": held, "used_bytes": used, "largest_free_bytes": free // 2,
+                "fragmentation": 0.5, "hits": hits, "misses": misses, "hit_rate": rate, "growths": misses, "drops": 0,
+            }  # fmt: skip
+
+        pinned = [pool("pinned", 300 * MIB, (40 + 10 * rank) * MIB, 90, 10)] if self.gpus else []
+        return [pool("scratch", 16 * MIB, (3 + rank) * MIB, 970, 30), *pinned]
 
     def _samples(self, rank: int) -> dict[str, list[int]]:
         if rank not in self._sampled:

@@ -25,7 +25,7 @@ from gcylon_lab.ui.figures.theme import DARK, LIGHT
 from gcylon_lab.ui.figures.view import make_view
 from gcylon_lab.units import GIB, MIB
 
-BESIDE_TIME = ("peak", "plan", "traffic", "moved", "brush")
+BESIDE_TIME = ("peak", "plan", "traffic", "moved", "brush", "use")
 
 
 @pytest.mark.parametrize("more", [{"ranks": 4}, {"ranks": 12, "gpus": 4}])

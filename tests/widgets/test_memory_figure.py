@@ -183,6 +183,14 @@ def test_samples_above_ninety_percent_are_marked_and_named() -> None:
     assert near["marker"]["symbol"] == "triangle-up"
     note = next(a for a in figure["layout"]["annotations"] if "over 90%: raise limit" in a["text"])
     assert note["xref"] == "x domain" and 0 <= note["x"] <= 1 - 0.02 * len(note["text"]), "it stays in its panel"
+    snapshots = Replay(2).at(12.0)
+    for s in snapshots:
+        count = len(s["samples"]["t_ns"])
+        s["samples"]["limit_bytes"] = [64 * MIB] * (count - 9) + [4 * MIB] * 9
+        s["samples"]["used_bytes"] = [30 * MIB] * (count - 9) + [int(3.9 * MIB)] * 9
+    low = figure_dict(make_view(snapshots), LIGHT)
+    note = next(a for a in low["layout"]["annotations"] if "over 90%: raise limit" in a["text"])
+    assert note["yanchor"] == "bottom" and note["yshift"] > 0, "not over the time axis"
     quiet = Replay(2).at(0.5)
     assert near_budget(make_view(quiet)) == []
     quiet[1]["samples"]["used_bytes"][-1] = 63 * MIB

@@ -13,8 +13,8 @@ from ...backends.protocol.schema import Schema
 from ...config import GcylonConfig
 from ...formats.file_columns import ipc_dtypes
 from ...operators.io.append import Growing
-from ...operators.io.arrow_stream import stream_data
-from ...operators.io.stream import Incoming, leaving, received
+from ...operators.io.foreign_arrow import stream_data
+from ...operators.io.notebook_rows import Incoming, leaving, received
 from ...operators.rowwise.head_tail import checked_rows
 from ...runtime.context import Context, current
 from ..table import Table

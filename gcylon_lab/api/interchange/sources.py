@@ -8,7 +8,7 @@ from typing import Any
 from ...backends.protocol.data import Data
 from ...config import GcylonConfig
 from ...engine.exec.invocation import Request
-from ...operators.io.arrow_stream import ingest_stream
+from ...operators.io.foreign_arrow import ingest_stream
 from ...operators.io.ingest import empty_part, ingest
 from ...runtime.context import current
 from ..table import Table

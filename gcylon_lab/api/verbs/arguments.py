@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from numbers import Integral, Real
 from typing import Any, TypeVar, cast
 
@@ -354,14 +354,7 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
     ArgumentError, ConfigError
         If one is what it cannot be; with its name, what was given, and what is allowed.
     """
-    try:
-        bound = signature.bind(*args, **kwargs)
-    except TypeError as error:
-        unknown = next((given for given in kwargs if given not in signature.parameters), "")
-        meant = nearest(unknown, [own for own in signature.parameters if own != "self"]) if unknown else ""
-        instead = other_argument(name, unknown)
-        hint = f": {instead}" if instead else f": did you mean {meant!r}?" if meant else ""
-        raise TypeError(f"{name}() {error}{hint}") from None
+    bound = _fitted(name, signature, args, kwargs, lambda unknown: other_argument(name, unknown))
     verb = "join" if name in ("merge", "plan_join") else name.removeprefix("plan_")
     kind: type | None = getattr(args[0], "_table_kind", None)
     for place, given in list(bound.arguments.items())[1:]:
@@ -375,6 +368,35 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
         if rule is not None:
             bound.arguments[place] = rule(place, given)
     return bound
+
+
+def _fitted(
+    name: str,
+    signature: inspect.Signature,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    other: Callable[[str], str] = lambda unknown: "",
+) -> inspect.BoundArguments:
+    try:
+        return signature.bind(*args, **kwargs)
+    except TypeError as error:
+        unknown = next((given for given in kwargs if given not in signature.parameters), "")
+        meant = nearest(unknown, [own for own in signature.parameters if own != "self"]) if unknown else ""
+        instead = other(unknown)
+        hint = f": {instead}" if instead else f": did you mean {meant!r}?" if meant else ""
+        raise TypeError(f"{name}() {error}{hint}") from None
+
+
+def fitted(function: F) -> F:
+    """A function that says of a mistyped argument which one was probably meant."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        _fitted(function.__name__, signature, args, kwargs)
+        return function(*args, **kwargs)
+
+    return cast(F, call)
 
 
 def check_table(verb: str, given: Any, kind: type) -> None:

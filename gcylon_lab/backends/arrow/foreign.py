@@ -134,3 +134,20 @@ def plain_bytes(batch: Any) -> tuple[int, int]:
     """Bytes of a batch's rows, and those of labels, which stand beside the rows however few of them there are."""
     labels = sum(c.dictionary.nbytes for c in batch.columns if pa.types.is_dictionary(c.type))
     return max(0, batch.nbytes - labels), labels
+
+
+def shared_bytes(data: Columns, batch: Any) -> int:
+    """Bytes of columns made of a batch that are in its own memory."""
+    spans = [(b.address, b.address + b.size) for column in batch.columns for b in column.buffers() if b is not None]
+
+    def is_shared(address: int) -> bool:
+        return any(start <= address < stop for start, stop in spans)
+
+    found = 0
+    for column, array in zip(data.schema, data.arrays, strict=True):
+        if column.fixed:
+            found += array.nbytes if is_shared(array.__array_interface__["data"][0]) else 0
+            continue
+        buffers = [b for chunk in array.chunks for b in chunk.buffers() if b is not None and is_shared(b.address)]
+        found += min(int(array.nbytes), sum(b.size for b in buffers))
+    return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..protocol.column import Column, Label, listed_labels
@@ -15,7 +16,7 @@ from ..protocol.schema import Schema
 
 Bools = npt.NDArray[np.bool_]
 
-_NESTED = ("list", "struct", "map")
+_LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 
 
 def first_difference(left: Columns, right: Columns) -> tuple[int, Label] | None:
@@ -48,26 +49,48 @@ def _unlike(column: Column, a: Array, b: Array) -> Bools:
         if column.dtype.kind in "fc":
             unlike &= ~(np.isnan(a) & np.isnan(b))
         return unlike
-    one, other = one_array(a), one_array(b)
-    if column.kind in _NESTED:
-        pairs = zip(one.to_pylist(), other.to_pylist(), strict=True)
-        return np.fromiter((not _alike(x, y) for x, y in pairs), np.bool_, len(one))
-    absent = [
-        pc.is_null(array, nan_is_null=column.kind == "float").to_numpy(zero_copy_only=False) for array in (one, other)
-    ]
-    unequal = pc.fill_null(pc.not_equal(one, other), False).to_numpy(zero_copy_only=False)
-    unlike = (unequal & ~absent[0] & ~absent[1]) | (absent[0] != absent[1])
+    return _unlike_arrays(one_array(a), one_array(b))
+
+
+def _unlike_arrays(a: Any, b: Any) -> Bools:
+    """The same of two Arrow arrays of one type."""
+    if pa.types.is_null(a.type):
+        return np.zeros(len(a), np.bool_)
+    if pa.types.is_map(a.type):
+        a, b = _as_lists(a), _as_lists(b)
+    if pa.types.is_dictionary(a.type):
+        a, b = a.dictionary_decode(), b.dictionary_decode()
+    floats = pa.types.is_floating(a.type)
+    absent = [pc.is_null(array, nan_is_null=floats).to_numpy(zero_copy_only=False) for array in (a, b)]
+    unlike: Bools = absent[0] != absent[1]
+    if pa.types.is_struct(a.type):
+        for mine, others in zip(a.flatten(), b.flatten(), strict=True):
+            unlike |= _unlike_arrays(mine, others)
+    elif any(is_list(a.type) for is_list in _LISTS):
+        unlike |= _unlike_lists(a, b)
+    else:
+        unlike |= pc.fill_null(pc.not_equal(a, b), False).to_numpy(zero_copy_only=False) & ~absent[0]
     return unlike
 
 
-def _alike(x: Any, y: Any) -> bool:
-    """Whether two plain values are equal, NaN and None too."""
-    x, y = (None if isinstance(value, float) and value != value else value for value in (x, y))
-    if isinstance(x, (list, tuple)) and isinstance(y, (list, tuple)):
-        return len(x) == len(y) and all(map(_alike, x, y))
-    if isinstance(x, dict) and isinstance(y, dict):
-        return list(x) == list(y) and all(_alike(x[key], y[key]) for key in x)
-    return bool(x == y)
+def _as_lists(array: Any) -> Any:
+    """The entries of maps, in order."""
+    key, item = array.type.key_type, array.type.item_type
+    return array.cast(pa.list_(pa.struct([("key", key), ("value", item)])))
+
+
+def _unlike_lists(a: Any, b: Any) -> Bools:
+    """The rows in which lists differ that both are there."""
+    lengths = [pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False) for array in (a, b)]
+    unlike: Bools = lengths[0] != lengths[1]
+    if unlike.any():  # of these no two values stand beside each other
+        alike = pa.array(~unlike)
+        below = _unlike_lists(a.filter(alike), b.filter(alike))
+        unlike[np.flatnonzero(~unlike)[below]] = True
+        return unlike
+    values = np.flatnonzero(_unlike_arrays(a.flatten(), b.flatten()))
+    unlike[np.searchsorted(np.cumsum(lengths[0]), values, side="right")] = True
+    return unlike
 
 
 def unlike_columns(left: Schema, right: Schema, *, dtypes: bool) -> str:

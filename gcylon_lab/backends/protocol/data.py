@@ -47,11 +47,14 @@ class Columns:
     arrays : tuple
         In schema order: for a fixed column a contiguous ndarray of shape (rows,), for a variable one a
         pyarrow ChunkedArray of the schema's Arrow type.
+    external_bytes : int
+        How many of its bytes are in memory that another library has handed over; of slices it is not told.
     """
 
     schema: Schema
     rows: int
     arrays: tuple[Array, ...]
+    external_bytes: int = 0
     _nbytes: int = field(default=-1, init=False, repr=False)
     _views: tuple[tuple[memoryview, int], ...] | None = field(default=None, init=False, repr=False)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 from ...profiling.report import format_table
 
+# Beside ASCII, what LaTeX sets without a package.
+_SET = set(map(chr, range(0xA1, 0x180))) - set("«»ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ") | set("–—‘’“”…€→←•†‡™‰")
 _LATEX = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "µ": r"\ensuremath{\mu}",
     "±": r"\ensuremath{\pm}", "²": r"\ensuremath{^2}", "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "≤": r"\ensuremath{\leq}", "≥": r"\ensuremath{\geq}", "≈": r"\ensuremath{\approx}", "−": "-",
     **{sign: f"\\{sign}" for sign in "&%$#_{}"},
 }  # fmt: skip
 _SPECIAL = re.compile("|".join(map(re.escape, _LATEX)))
@@ -72,7 +76,9 @@ def as_latex(table: Cells) -> str:
     """A ``tabular`` in a ``table``; it needs no package."""
 
     def line(cells: Sequence[str]) -> str:
-        return f"{' & '.join(map(_escaped, cells))} \\\\"
+        text = " & ".join(map(_escaped, cells))
+        # After the end of a row these would be its arguments.
+        return f"{'{}' if text[:1] in ('[', '*') else ''}{text} \\\\"
 
     return "\n".join(
         [
@@ -91,7 +97,15 @@ def as_latex(table: Cells) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(lambda found: _LATEX[found[0]], text)
+    known = (c if " " <= c <= "~" or c in _SET or c in _LATEX else _instead(c) for c in " ".join(text.split()))
+    made = _SPECIAL.sub(lambda found: _LATEX[found[0]], "".join(known))
+    return re.sub("-(?=-)", "-{}", made)  # no dash, as in --baseline
+
+
+def _instead(sign: str) -> str:
+    """The same letter without its accent, or the number of a sign that has none."""
+    plain = unicodedata.normalize("NFKD", sign).encode("ascii", "ignore").decode()
+    return plain if plain and plain.isprintable() else f"U+{ord(sign):04X}"
 
 
 FORMATS: dict[str, Callable[[Cells], str]] = {

@@ -197,10 +197,11 @@ class Cluster(Readers, NamesInstead):
     def memory(self) -> pd.DataFrame:
         """The tables on the engines, one row for each rank: what it is called, id, rows, bytes, bytes by tier.
 
-        A table is called by the notebook's variables that refer to it, else by how it was made ("join of orders and
-        t5"), and by variables of ``%px``. `table` gives a handle for an id.
+        Of device_bytes, external_bytes are in memory that another library has handed over. A table is called by the
+        notebook's variables that refer to it, else by how it was made ("join of orders and t5"), and by variables of
+        ``%px``. `table` gives a handle for an id.
         """
-        import pandas as pd
+        from .byte_frame import ByteFrame
 
         rows = []
         for reply in self._session.call(Request("memory")):
@@ -210,9 +211,10 @@ class Cluster(Readers, NamesInstead):
                     "id": ", ".join(info["ids"]),
                 }
                 row |= {"rank": reply.rank, "rows": info["rows"], "bytes": info["nbytes"]}
-                rows.append(row | {f"{tier}_bytes": nbytes for tier, nbytes in info["tiers"].items()})
+                row |= {f"{tier}_bytes": nbytes for tier, nbytes in info["tiers"].items()}
+                rows.append(row | {"external_bytes": info["external_bytes"]})
         rows.sort(key=lambda row: (made_at(row["id"]), row["table"], row["rank"]))
-        return pd.DataFrame(rows, columns=None if rows else ["table", "id", "rank", "rows", "bytes"])
+        return ByteFrame(rows, columns=None if rows else ["table", "id", "rank", "rows", "bytes"])
 
     def memory_info(self) -> pd.DataFrame:
         """The memory of each rank's GPU or host beside its budget, a row a rank; columns as of `Context.memory_info`.
@@ -221,9 +223,9 @@ class Cluster(Readers, NamesInstead):
         --------
         >>> lab.memory_info()[["rank", "device", "free_bytes", "budget_used_bytes", "outside_bytes"]]  # doctest: +SKIP
         """
-        import pandas as pd
+        from .byte_frame import ByteFrame
 
-        return pd.DataFrame([reply.value for reply in self._session.call(Request("memory_info"))])
+        return ByteFrame([reply.value for reply in self._session.call(Request("memory_info"))])
 
     def pools(self) -> pd.DataFrame:
         """What the ranks keep of memory to use it again, a row a rank and pool; columns as of `Context.pools`.
@@ -232,9 +234,9 @@ class Cluster(Readers, NamesInstead):
         --------
         >>> lab.pools()[["rank", "pool", "held_bytes", "used_bytes", "hit_rate"]]  # doctest: +SKIP
         """
-        import pandas as pd
+        from .byte_frame import ByteFrame
 
-        return pd.DataFrame([row for reply in self._session.call(Request("pools")) for row in reply.value])
+        return ByteFrame([row for reply in self._session.call(Request("pools")) for row in reply.value])
 
     def trim(self) -> pd.DataFrame:
         """Give what the ranks keep of memory and do not use back to the system; a row a rank, as of `Context.trim`.
@@ -243,9 +245,9 @@ class Cluster(Readers, NamesInstead):
         --------
         >>> lab.trim()[["rank", "kept_bytes", "pinned_bytes", "resident_bytes"]]  # doctest: +SKIP
         """
-        import pandas as pd
+        from .byte_frame import ByteFrame
 
-        return pd.DataFrame([reply.value for reply in self._session.call(Request("trim"))])
+        return ByteFrame([reply.value for reply in self._session.call(Request("trim"))])
 
     def run(self, function: Callable[..., T], *args: Any, timeout_s: float | None = None) -> list[T]:
         """Call a function on every rank; return what the ranks return, in rank order.

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ...api.verbs.arguments import fitted
 from ...config import GcylonConfig
 from ...errors import ReadError
 from ..handles.forwarding import absolute
@@ -31,6 +32,7 @@ class Readers:
 
     _session: Session
 
+    @fitted
     def read_parquet(
         self,
         paths: str | Sequence[str],
@@ -58,6 +60,7 @@ class Readers:
         """
         return self._read("read_parquet", paths, columns, filters, storage_options, config)
 
+    @fitted
     def plan_read_parquet(
         self,
         paths: str | Sequence[str],
@@ -119,6 +122,7 @@ class Readers:
         on_gpus = session.ranks[0].device != "cpu"
         return estimate_read(shares, looked, session.memory, limits, may_stage=chosen.may_stage(pinned_tier=on_gpus))
 
+    @fitted
     def read_csv(
         self,
         paths: str | Sequence[str],
@@ -168,9 +172,10 @@ class Readers:
         table = self._read("read_csv", paths, columns, filters, storage_options, config, options)
         hint = other_delimiter(table.columns, delimiter)
         if hint:
-            warnings.warn(hint, stacklevel=2)
+            warnings.warn(hint, stacklevel=3)
         return table
 
+    @fitted
     def read_json(
         self,
         paths: str | Sequence[str],
@@ -188,6 +193,7 @@ class Readers:
         options = text_options(dtype=dtype, parse_dates=parse_dates)
         return self._read("read_json", paths, columns, filters, storage_options, config, options)
 
+    @fitted
     def read_ipc(
         self,
         paths: str | Sequence[str] | Any,
@@ -216,6 +222,7 @@ class Readers:
             return self._read_bytes(given, columns, filters, config)
         return self._read("read_ipc", paths, columns, filters, storage_options, config)
 
+    @fitted
     def from_pandas(self, frame: pd.DataFrame, *, config: GcylonConfig | None = None) -> DistTable:
         """Spread a frame of the notebook evenly over the ranks, in order. Its index is not carried.
 
@@ -227,6 +234,7 @@ class Readers:
         check_frame(frame)
         return spread_frame(self._session, frame, config)
 
+    @fitted
     def scatter(self, rows: Any, by: str | Sequence[str] = "rows", *, config: GcylonConfig | None = None) -> DistTable:
         """Send rows of the notebook to the ranks, piece by piece; neither side holds more than some pieces of them.
 
@@ -265,6 +273,7 @@ class Readers:
         finally:
             spread.release()
 
+    @fitted
     def from_arrow(self, source: Any, *, config: GcylonConfig | None = None) -> DistTable:
         """Spread Arrow data of the notebook evenly over the ranks, in order, batch by batch.
 
@@ -293,6 +302,7 @@ class Readers:
 
         return spread_arrow(self._session, source, config)
 
+    @fitted
     def from_columns(
         self, columns: Mapping[str, Any], *, schema: Any = None, config: GcylonConfig | None = None
     ) -> DistTable:
@@ -317,6 +327,7 @@ class Readers:
 
         return spread_columns(self._session, from_columns(columns, schema), config)
 
+    @fitted
     def empty(self, schema: Any, capacity: int = 0, *, config: GcylonConfig | None = None) -> DistAppender:
         """Begin a table to which rows are appended as they come; as `gcylon_lab.empty`.
 

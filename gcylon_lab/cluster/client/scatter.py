@@ -22,7 +22,7 @@ from ..channel.progress import moved
 from ..handles.display_name import spoken
 from ..handles.handle import DistTable
 from ..messages import Reply, Request
-from ..row_stream import MESSAGE_BYTES, NotebookEnd, RowSource, Sending
+from ..row_stream import MESSAGE_BYTES, NotebookEnd, RowSource, Sending, ThreadedSource
 from .session import Session
 
 _FIRST_ROWS = 1_000  # of which it is seen how many bytes a row takes
@@ -121,8 +121,14 @@ def _send(
 def _feeding(
     session: Session, end: NotebookEnd, source: RowSource, action: str, count: int | None
 ) -> Iterator[Sending]:
-    """Inside, a request may send the rows of a source; what that raised is raised here."""
-    sending = Sending(end, source)
+    """Inside, a request may send the rows of a source; what that raised is raised here.
+
+    In the caller's own thread they are made there, where an interrupt strikes what makes them, and what belongs to a
+    thread, as connections of sqlite3 do, can be read. A future's rows belong to no thread: what blocks is left to one
+    of its own, so that the future can be cancelled.
+    """
+    threaded = ThreadedSource(source, session.alone) if session.is_later else None
+    sending = Sending(end, threaded or source)
     session.waiting.told = lambda elapsed_s: moved(
         spoken(action), sending.sent_bytes, sending.sent_rows, count, elapsed_s
     )
@@ -134,6 +140,8 @@ def _feeding(
         raise
     finally:
         session.waiting.told = None
+        if threaded is not None:
+            threaded.close()
 
 
 # ---- what has rows

@@ -255,16 +255,20 @@ class Session:
             return made
 
     def _alone(self, pump: Callable[[float], bool]) -> Callable[[float], bool]:
-        """Inside, this thread sends no request: the ranks are busy with the one that waits for it."""
-
         def pumped(timeout_s: float) -> bool:
-            self._here.pumps = True
-            try:
+            with self.alone():
                 return pump(timeout_s)
-            finally:
-                self._here.pumps = False
 
         return pumped
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Inside, this thread sends no request: the ranks are busy with the one that waits for it."""
+        self._here.pumps = True
+        try:
+            yield
+        finally:
+            self._here.pumps = False
 
     def row_end(self) -> NotebookEnd:
         """An end for rows that one request moves between here and the ranks."""
@@ -301,9 +305,13 @@ class Session:
         finally:
             self._here.future = None
 
+    @property
+    def is_later(self) -> bool:
+        """Whether this thread is at work on a future."""
+        return getattr(self._here, "future", None) is not None
+
     def _is_unwanted(self) -> bool:
-        future = getattr(self._here, "future", None)
-        return future is not None and future.cancelled()
+        return self.is_later and bool(self._here.future.cancelled())
 
     def drop_later(self, table: str) -> None:
         """Forget a table on the engines with the next request; safe in finalizers."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import re
 import secrets
 import threading
@@ -21,13 +22,84 @@ if TYPE_CHECKING:
 
     from .feed import Feed
 
+log = logging.getLogger(__name__)
+
 _TIMEOUT_S = 3.0
+_REASON = re.compile(r"(?:\[Errno -?\d+\]|reason:) ([\w ]+)")
 _SERVICE = "gcylon_lab"
 _COUNTS = (
     "rounds", "rows_in", "rows_out", "bytes_in", "bytes_out", "sent_bytes", "received_bytes", "staged_bytes",
     "unstaged_bytes", "budget_bytes", "predicted_peak_bytes", "measured_peak_bytes",
 )  # fmt: skip
 _TIERS = {"device": "used_bytes", "pinned": "pinned_bytes", "disk": "disk_bytes"}
+
+
+class _Delivery:
+    """Whether what is sent is received: told once where it is not, and not at each try as OpenTelemetry does.
+
+    Parameters
+    ----------
+    endpoint : str
+        What a person may see of it.
+    every_s : float
+        Seconds between two tries.
+    """
+
+    def __init__(self, endpoint: str, every_s: float) -> None:
+        self._endpoint, self._every_s = endpoint, every_s
+        self._here = threading.local()
+        self._exporters: list[Any] = []
+        self._loggers: list[logging.Logger] = []
+        self._missed = False
+
+    def exporter(self, kind: type[Any], **how: Any) -> Any:
+        """Make an exporter of a class of OpenTelemetry's that tells here how it goes."""
+        delivery = self
+
+        class Watched(kind):  # type: ignore[misc]
+            def export(self, *args: Any, **kwargs: Any) -> Any:
+                delivery._here.said = said = []
+                try:
+                    result = super().export(*args, **kwargs)
+                finally:
+                    delivery._here.said = None
+                delivery._note(result.name == "SUCCESS", said)
+                return result
+
+        self._exporters.append(Watched(**how))
+        self._loggers.append(logging.getLogger(kind.__module__))
+        self._loggers[-1].addFilter(self._is_of_others)
+        return self._exporters[-1]
+
+    def _is_of_others(self, record: logging.LogRecord) -> bool:
+        said = getattr(self._here, "said", None)
+        if said is not None:
+            said.append(record.getMessage())
+        return said is None
+
+    def _note(self, received: bool, said: Sequence[str]) -> None:
+        if not received and not self._missed:
+            why = next((found[1] for text in said if (found := _REASON.search(text))), said[0][:200] if said else "")
+            log.warning(
+                "What the ranks record is not received at %s%s. It is tried again every %g s, and what was sent "
+                "until then is lost. This is said once.",
+                self._endpoint, f" ({why})" if why else "", self._every_s,
+            )  # fmt: skip
+        self._missed = not received
+        self.try_again(received)
+
+    def try_again(self, again: bool) -> None:
+        """Whether what is not received is tried again soon, which is waited for, or only at the next time."""
+        for exporter in self._exporters:
+            # What ends OpenTelemetry's wait between two tries; without it, it takes its time-out.
+            event = getattr(getattr(exporter, "_client", None), "_shutdown_event", None)
+            if event is not None:
+                (event.clear if again else event.set)()
+
+    def close(self) -> None:
+        """Let OpenTelemetry's own messages pass."""
+        for logger in self._loggers:
+            logger.removeFilter(self._is_of_others)
 
 
 class MetricsExport:
@@ -65,6 +137,7 @@ class MetricsExport:
         self._tracers: dict[tuple[int, int], tuple[Tracer, Any]] = {}
         self._throughput: dict[tuple[int, str], float] = {}
         self._server: Any = None
+        self._delivery: _Delivery | None = None
         self.url = ""
         try:
             self._open(prometheus, prometheus_host, every_s)
@@ -100,9 +173,10 @@ class MetricsExport:
         self._processor: Any = None
         if self._endpoint is not None:
             base = self._endpoint.rstrip("/")
-            exporter = OTLPMetricExporter(endpoint=f"{base}/v1/metrics", timeout=_TIMEOUT_S)
+            self._delivery = delivery = _Delivery(without_secrets(self._endpoint), every_s)
+            exporter = delivery.exporter(OTLPMetricExporter, endpoint=f"{base}/v1/metrics", timeout=_TIMEOUT_S)
             readers.append(PeriodicExportingMetricReader(exporter, export_interval_millis=1000 * every_s))
-            spans = OTLPSpanExporter(endpoint=f"{base}/v1/traces", timeout=_TIMEOUT_S)
+            spans = delivery.exporter(OTLPSpanExporter, endpoint=f"{base}/v1/traces", timeout=_TIMEOUT_S)
             self._processor = BatchSpanProcessor(spans, schedule_delay_millis=1000 * every_s)
         resource = Resource.create({"service.name": _SERVICE, "service.instance.id": self._name})
         self._meters = MeterProvider(readers, resource, shutdown_on_exit=False)
@@ -233,9 +307,13 @@ class MetricsExport:
         try:
             self._record(self._feed.snapshots())
         finally:
+            if self._delivery is not None:
+                self._delivery.try_again(False)
             if self._processor is not None:
                 self._processor.shutdown()
             self._meters.shutdown(1000 * _TIMEOUT_S)
+            if self._delivery is not None:
+                self._delivery.close()
             if self._server is not None:
                 self._server.shutdown()
                 self._server.server_close()

@@ -185,7 +185,7 @@ def _appended(call: Call) -> Any:
 def _to_stream(call: Call) -> None:
     """Collective: all ranks call it. Send the notebook rows [start, stop) in global order, over the address given."""
     from ...engine.exec.invocation import Request as Invocation
-    from ...operators.io.stream import send_rows
+    from ...operators.io.notebook_rows import send_rows
 
     context, (address, start, stop) = call.engine.context, call.request.args
     part = call.table()._live()

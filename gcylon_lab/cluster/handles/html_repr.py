@@ -53,7 +53,9 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", 
     )
     if spread:
         head += f" · equal {escape(shown_labels(spread['keys']))} on one rank"
-    below = staged_html(infos, variable)
+    external = sum(i.get("external_bytes", 0) for i in infos)
+    told = [staged_html(infos, variable), f"{format_bytes(external)} in memory of another library" if external else ""]
+    below = "<br>".join(filter(None, told))
     below = f'<div style="font-size:12px">{below}</div>' if below else ""
     return f'<div style="{CARD_STYLE}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}{below}</div>'
 

@@ -39,16 +39,16 @@ def give_context(error: Exception, workspace: Workspace, record: OperationRecord
 def _context(workspace: Workspace, record: OperationRecord, cause: Exception) -> dict[str, Any]:
     notes, budget, tiers = notes_of(cause), workspace.budget, workspace.spill
     claims = notes.get("claims", [])  # given back on the error's way out
-    uses: dict[str, int] = {}
-    if isinstance(cause, _OF_MEMORY):  # of others nobody asks who holds how much
-        uses = by_use(budget, workspace.parts)
-        for what, nbytes in claims:
-            uses[what] = uses.get(what, 0) + nbytes
     left = sum(nbytes for _, nbytes in claims)
     limit = record.budget_bytes or budget.limit_bytes  # a lower one, of this operation, holds no longer
+    held: dict[str, Any] = {"used_bytes": budget.used_bytes + left, "limit_bytes": limit}
+    if isinstance(cause, _OF_MEMORY):  # of others nobody asks who holds how much
+        held["by_use"] = uses = by_use(budget, workspace.parts)
+        for what, nbytes in claims:
+            uses[what] = uses.get(what, 0) + nbytes
     context: dict[str, Any] = {
         "operation": f"{record.verb} #{record.number}",
-        "budget": {"used_bytes": budget.used_bytes + left, "limit_bytes": limit, "by_use": uses},
+        "budget": held,
         "tiers": {
             "device": budget.allocated_bytes, "pinned": tiers.pinned_bytes, "disk": tiers.disk_bytes,
         },

@@ -15,6 +15,7 @@ from ...backends.protocol.schema import Label, Schema
 from ...memory.tiers.kept_copies import KeptCopy
 from ...memory.tiers.staging_tier import StagingFile, StagingRegion
 from ...profiling import span
+from .uses import EXTERNAL
 
 if TYPE_CHECKING:
     from .workspace import Workspace
@@ -231,8 +232,11 @@ def hold(workspace: Workspace, data: Data, what: str) -> Chunk:
     BudgetExceeded
         If they do not fit.
     """
-    reservation = workspace.budget.reserve(data.nbytes, what)
-    return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=reservation)
+    claim: Any = workspace.budget.reserve(data.nbytes, what)
+    external = data.external_bytes if isinstance(data, Columns) else 0
+    if external:
+        claim = (claim.split(external, EXTERNAL), claim)
+    return Chunk(data.schema, data.rows, data.nbytes, data=data, reservation=claim)
 
 
 def stage(workspace: Workspace, file: StagingFile, data: Data, held: object = None) -> Chunk:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 from ...backends.protocol.data import Data
 from ...backends.protocol.promotion import may_not_fit
@@ -18,7 +19,16 @@ from ...errors import BudgetExceeded
 from ...memory.budget import MemoryBudget
 from ...memory.out_of_memory import as_budget_exceeded
 from ...memory.tiers.staging_tier import StagingFile
-from ...units import format_count
+from ...profiling import span
+from ...units import format_bytes, format_count
+
+
+class _Sized(Protocol):
+    @property
+    def nbytes(self) -> int: ...
+
+
+T = TypeVar("T", bound=_Sized)
 
 # A piece is in memory beside the table while it is taken in.
 PIECES_IN_LIMIT = 8
@@ -85,6 +95,7 @@ def _with_what_fits(error: BudgetExceeded, rows: int) -> BudgetExceeded:
     if "fitting_rows" not in error.numbers:
         error.message += f" About {format_count(rows)} of its rows would fit on this rank."
         error.numbers["fitting_rows"] = rows
+        error.advice = _for_rows_so_far(error)
     return error
 
 
@@ -139,6 +150,18 @@ def reserved(workspace: Workspace, pieces: Iterator[Data], max_bytes: int) -> It
     while True:
         with workspace.budget.reserve(min(max_bytes, workspace.budget.remaining_bytes), "Reading a piece"):
             piece = next(pieces, None)
+        if piece is None:
+            return
+        yield piece
+        del piece
+
+
+def recorded(pieces: Iterator[T]) -> Iterator[T]:
+    """Give what is read piece by piece, each under a span with its bytes."""
+    while True:
+        with span("read", "io") as reading:
+            piece = next(pieces, None)
+            reading.bytes = 0 if piece is None else piece.nbytes
         if piece is None:
             return
         yield piece
@@ -216,6 +239,16 @@ class Ingest:
         self.chunks += stage_slices(workspace, self._file, data, count)
         if not budget.has_room(budget.limit_bytes // KEPT_FREE_IN_LIMIT):
             workspace.spill.flush()  # copies on their way keep what they read, and the next piece needs the room
+
+
+def _for_rows_so_far(error: BudgetExceeded) -> str:
+    """What to change where nobody knows how many rows are to come: a limit that is enough for all cannot be told."""
+    limit, enough = error.numbers["limit_bytes"], error.numbers["would_do"]
+    return (
+        "Let what does not fit be staged, which takes any number of rows (allow_cpu_staging=True and "
+        f"allow_disk_spill=True). gpu_memory_limit is {limit} bytes now; {enough} ({format_bytes(enough)}) is enough "
+        "for the rows so far, and not for any that follow."
+    )
 
 
 def empty_part(workspace: Workspace) -> Part:

@@ -23,10 +23,9 @@ from ...formats.read_plans import RowPiece
 from ...formats.row_filters import filtered
 from ...memory.available import available_bytes
 from ...memory.budget import exceeded
-from ...profiling import span
 from ...units import format_bytes, format_count
 from .device_read import DeviceReading, kept
-from .ingest import PIECES_IN_LIMIT, piece_bytes, reserved, taken
+from .ingest import PIECES_IN_LIMIT, piece_bytes, recorded, reserved, taken
 
 _REASON = "because each rank reads its share of the files"
 
@@ -168,12 +167,7 @@ def _watched(operation: Operation, share: Any, pieces: Iterator[Any]) -> Iterato
     by_rows = any(isinstance(one, RowPiece) for one in share.pieces)
     record.rounds = 100
     try:
-        while True:
-            with span("read", "io") as reading:
-                piece = next(pieces, None)
-                reading.bytes = 0 if piece is None else piece.nbytes
-            if piece is None:
-                return
+        for piece in recorded(pieces):
             done += piece.rows if by_rows else piece.nbytes
             record.rounds_done = min(99, 100 * done // max(1, total))
             yield piece

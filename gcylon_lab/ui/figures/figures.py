@@ -22,6 +22,7 @@ from .panels.phases import lanes_height, phases_panel
 from .panels.staged_ranks import staged_ranks_panel
 from .panels.staging import staging_panel
 from .panels.traffic import traffic_panel
+from .panels.uses import pools_panel, uses_panel
 from .theme import NEUTRAL, Theme
 from .view import Snapshot, View, make_view
 
@@ -38,6 +39,8 @@ PANELS: dict[str, Callable[[View, Theme], Panel]] = {
     "staged_ranks": staged_ranks_panel,
     "peak_ranks": peak_ranks_panel,
     "plan": plan_panel,
+    "uses": uses_panel,
+    "pools": pools_panel,
     "traffic": traffic_panel,
 }
 
@@ -51,11 +54,13 @@ PAGES: dict[str, tuple[str, ...]] = {
     "gpus": ("gpus",),
     "peak_ranks": ("peak_ranks",),
     "plan": ("plan",),
+    "uses": ("uses",),
+    "pools": ("pools",),
 }
 _MEMORY_KEYS = ("memory", "memory_ranks", "brush")
 _TIME_KEYS = ("phases", "staging", "gpus", "staged_ranks")
 _LEFT_KEYS = (*_MEMORY_KEYS, *_TIME_KEYS)
-_RIGHT_KEYS = ("peak_ranks", "plan", "traffic")
+_RIGHT_KEYS = ("uses", "peak_ranks", "plan", "traffic")
 _WHOLE, _BESIDE_BAR, _NARROW = (0.0, 1.0), (0.0, 0.94), (0.0, 0.5)
 _ALONE_HEIGHT = 300
 
@@ -86,7 +91,8 @@ def panel_figure(
     operation: int | None = None,
     ranks: str = "all",
 ) -> Figure:
-    """Return a figure with one panel: memory, peaks, staging, phases, traffic, gpus, peak_ranks or plan.
+    """Return a figure with one panel: memory, peaks, staging, phases, traffic, gpus, peak_ranks,
+    plan, uses or pools.
 
     Parameters
     ----------

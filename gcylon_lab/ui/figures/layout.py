@@ -42,6 +42,8 @@ PLACES = {
     "staged_ranks": Place("x5", "y10", "legend10", 84, 70, 38, grows=0.5),
     "peak_ranks": Place("x2", "y4", "legend4", 40, 120, 38),
     "plan": Place("x3", "y5", "legend5", 40, 110, 52),
+    "uses": Place("x7", "y12", "legend12", 54, 100, 38),
+    "pools": Place("x8", "y13", "legend13", 68, 84, 38),
     "traffic": Place("x6", "y11", "legend11", 68, 190, 38, grows=2.0),
 }
 # A slider is drawn so far below the plot it belongs to, which itself is a pixel high (with less plotly clips nothing).

@@ -127,6 +127,29 @@ def tier_table(snapshots: Sequence[Snapshot]) -> Table:
     return head, rows
 
 
+def uses_table(snapshots: Sequence[Snapshot]) -> Table:
+    """Return head and rows, one a rank: what holds its budget now."""
+    uses = {int(s["rank"]): s.get("uses") or {} for s in snapshots}
+    names = dict.fromkeys(what for by in uses.values() for what in by)
+    rows = [[f"rank {rank}", *(readable(by.get(what, 0)) for what in names)] for rank, by in sorted(uses.items())]
+    return ["rank", *names], rows if names else []
+
+
+def pool_table(snapshots: Sequence[Snapshot]) -> Table:
+    """Return head and rows, one a rank and pool of memory that is kept to be used again."""
+    head = ["rank", "pool", "held", "in use", "largest free", "fragmentation", "hit rate", "growths", "drops"]
+    rows = [
+        [
+            f"rank {s['rank']}", pool["pool"], readable(pool["held_bytes"]), readable(pool["used_bytes"]),
+            _known_bytes(pool["largest_free_bytes"]), _share(pool["fragmentation"]), _share(pool["hit_rate"]),
+            format_count(pool["growths"]), format_count(pool["drops"]),
+        ]
+        for s in sorted(snapshots, key=lambda s: int(s["rank"]))
+        for pool in s.get("pools") or ()
+    ]  # fmt: skip
+    return head, rows
+
+
 def gpu_table(snapshots: Sequence[Snapshot]) -> Table:
     """Return head and rows, one a GPU, however many ranks share it: what NVML tells of it."""
     head = [
@@ -173,7 +196,7 @@ def _operation_cells(row: Row) -> list[str]:
         percent(peak / predicted) if predicted and peak else "",
         readable(budget) + (f", {percent(peak / budget)}" if peak else "") if budget else "",
         readable(row["staged_bytes"]) if row["staged_bytes"] else "nothing",
-        _hidden(row["hidden"]),
+        _share(row["hidden"]),
         f"rank {row['slowest_rank']}",
         f"{row['skew']:.2f} ×" if row["skew"] is not None else "",
     ]
@@ -188,10 +211,10 @@ def _heaviest(row: Row) -> str:
 def _transfer_cells(row: Row) -> list[str]:
     if row["hidden"] is None:
         return [_UNKNOWN] * 3
-    return [format_seconds(row["transfer_s"]), format_seconds(row["transfer_wait_s"]), _hidden(row["hidden"])]
+    return [format_seconds(row["transfer_s"]), format_seconds(row["transfer_wait_s"]), _share(row["hidden"])]
 
 
-def _hidden(share: float | None) -> str:
+def _share(share: float | None) -> str:
     return _UNKNOWN if share is None else percent(share)
 
 

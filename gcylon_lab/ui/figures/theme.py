@@ -44,6 +44,13 @@ PHASES: dict[str, PhaseStyle] = {
 }
 OTHER_PHASE = PhaseStyle("#A0743C", "-", 0)
 
+# What holds the budget: tables, what other libraries have handed over, what nobody claimed, and claims of others.
+USE_STYLES = {
+    "tables": ("#4477AA", ""), "external": ("#EE8866", "/"), "not claimed": ("#9A9A9A", "."),
+    "use 0": ("#AA4499", "\\"), "use 1": ("#44AA99", "x"), "more": ("#A0743C", "-"),
+}  # fmt: skip
+POOL_COLOURS = {"scratch": "#44AA99", "pinned": "#6699CC", "device": "#CC79A7"}
+
 TIER_COLOURS = {"pinned": "#6699CC", "disk": "#997700"}
 TIER_DASHES = {"pinned": "dot", "disk": "solid"}
 

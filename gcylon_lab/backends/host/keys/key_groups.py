@@ -167,6 +167,8 @@ def _codes_of(data: Columns, keys: Sequence[Label], *, dropna: bool) -> _Codes:
         lacks = bool(codes.min(initial=0) < 0)
         if len(keys) == 1 and not lacks:  # no number is needed for a missing value
             return one
+        if one.begin_in_order and one.count == data.rows and not dropna:  # no two rows are alike, whatever follows
+            return one
         if dropna and lacks:
             dropped = codes < 0 if dropped is None else dropped | (codes < 0)
         if size * (count + 1) > _MOST:

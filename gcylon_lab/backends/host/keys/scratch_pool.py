@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +31,19 @@ def _references(buffers: list[npt.NDArray[np.uint8]], place: int) -> int:
 _UNUSED = _references([np.empty(1, np.uint8)], 0)  # what the interpreter reports for a buffer held by its list alone
 
 
-class _Pool(threading.local):
+class _Pool:
     def __init__(self) -> None:
         self.buffers: list[npt.NDArray[np.uint8]] = []
         self.nbytes = 0
         self.next = 0  # the buffer that is looked at first
         self.hits = self.misses = self.drops = 0
+
+
+class _Local(threading.local):
+    """Each thread's own pool, which others only look at."""
+
+    def __init__(self) -> None:
+        self.pool = _of_threads[threading.get_ident()] = _Pool()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,8 @@ class ScratchState:
     drops: int
 
 
-_pool = _Pool()
+_of_threads: weakref.WeakValueDictionary[int, _Pool] = weakref.WeakValueDictionary()
+_local = _Local()
 
 
 def scratch(rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
@@ -62,54 +72,60 @@ def scratch(rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     needed = rows * dtype.itemsize
     if not _LEAST <= needed <= _LARGEST:
         return np.empty(rows, dtype)
-    buffer = _unused(needed)
-    _pool.hits += buffer is not None
+    pool = _local.pool
+    buffer = _unused(pool, needed)
+    pool.hits += buffer is not None
     if buffer is None:
-        _pool.misses += 1
+        pool.misses += 1
         buffer = np.empty(-(-needed // _PAGE) * _PAGE, np.uint8)
-        _keep(buffer)
+        _keep(pool, buffer)
     return buffer[:needed].view(dtype)
 
 
-def _unused(needed: int) -> npt.NDArray[np.uint8] | None:
-    buffers = _pool.buffers
+def _unused(pool: _Pool, needed: int) -> npt.NDArray[np.uint8] | None:
+    buffers = pool.buffers
     for _ in range(min(_LOOKS, len(buffers))):
-        place = _pool.next = (_pool.next + 1) % len(buffers)
+        place = pool.next = (pool.next + 1) % len(buffers)
         # Twice the need at most, so that small arrays do not sit on large buffers.
         if needed <= buffers[place].nbytes <= 2 * needed + _PAGE and _references(buffers, place) == _UNUSED:
             return buffers[place]
     return None
 
 
-def _keep(buffer: npt.NDArray[np.uint8]) -> None:
+def _keep(pool: _Pool, buffer: npt.NDArray[np.uint8]) -> None:
     """Take a buffer up; what is unused makes room for it, oldest first."""
-    buffers = _pool.buffers
+    buffers = pool.buffers
     place = 0
-    while _pool.nbytes + buffer.nbytes > KEPT_BYTES and place < min(_LOOKS, len(buffers)):
+    while pool.nbytes + buffer.nbytes > KEPT_BYTES and place < min(_LOOKS, len(buffers)):
         if _references(buffers, place) == _UNUSED:
-            _pool.nbytes -= buffers.pop(place).nbytes
-            _pool.drops += 1
+            pool.nbytes -= buffers.pop(place).nbytes
+            pool.drops += 1
         else:
             place += 1
-    if _pool.nbytes + buffer.nbytes <= KEPT_BYTES:
+    if pool.nbytes + buffer.nbytes <= KEPT_BYTES:
         buffers.append(buffer)
-        _pool.nbytes += buffer.nbytes
+        pool.nbytes += buffer.nbytes
 
 
-def scratch_state() -> ScratchState:
-    """What this thread has kept."""
-    buffers = _pool.buffers
-    free = [buffers[place].nbytes for place in range(len(buffers)) if _references(buffers, place) == _UNUSED]
-    used = _pool.nbytes - sum(free)
-    return ScratchState(_pool.nbytes, used, max(free, default=0), _pool.hits, _pool.misses, _pool.drops)
+def scratch_state(thread: int | None = None) -> ScratchState:
+    """What this thread has kept, or that of a number; while that one works, about."""
+    pool = _local.pool if thread is None else _of_threads.get(thread, _Pool())
+    free, held = [], pool.nbytes
+    with suppress(IndexError):  # another thread gives buffers up meanwhile
+        for place in range(len(pool.buffers)):
+            if _references(pool.buffers, place) == _UNUSED:
+                free.append(pool.buffers[place].nbytes)
+    used = max(0, held - sum(free))
+    return ScratchState(held, used, max(free, default=0), pool.hits, pool.misses, pool.drops)
 
 
 def trim_scratch() -> int:
     """Give up what this thread has kept and nothing refers to; returns its bytes."""
-    buffers, before = _pool.buffers, _pool.nbytes
+    pool = _local.pool
+    buffers, before = pool.buffers, pool.nbytes
     for place in reversed(range(len(buffers))):
         if _references(buffers, place) == _UNUSED:
-            _pool.nbytes -= buffers.pop(place).nbytes
-            _pool.drops += 1
-    _pool.next = 0
-    return before - _pool.nbytes
+            pool.nbytes -= buffers.pop(place).nbytes
+            pool.drops += 1
+    pool.next = 0
+    return before - pool.nbytes

@@ -18,6 +18,8 @@ NEAR = 0.9
 _EMPTY = "Each rank's memory appears here, live,<br>as soon as the ranks report: run any cell with %%px."
 _MOST_SHADED = 40
 _NEAR_NOTE = "▲ over 90%: raise limit or lower chunk size"
+# Below this part of the height there is no room for a text between a mark and the time axis.
+_LOW = 0.25
 # How much of the height the strip of phases takes.
 _STRIP = 0.045
 # From here on the legend has room for numbers only, and then for none.
@@ -46,7 +48,9 @@ def memory_panel(view: View, theme: Theme) -> Panel:
         *_outside_line(view, unit, theme),
     ]
     traces = [*lines, *_phase_strip(view, top / unit), *budget]
-    annotations = [*_operation_names(view, theme), *_near_note(view, near, theme), *_outside_note(view, top, theme)]
+    annotations = [
+        *_operation_names(view, theme), *_near_note(view, near, top / unit, theme), *_outside_note(view, top, theme)
+    ]  # fmt: skip
     if view.empty:
         annotations.append(empty_note(_EMPTY, theme))
     elif limit > 0:
@@ -235,8 +239,11 @@ def _near_marks(view: View, unit: float) -> Trace:
     return marks | {"mode": "markers", "marker": marker}
 
 
-def _near_note(view: View, marks: Trace, theme: Theme) -> list[dict[str, Any]]:
-    """Say below the highest mark what helps; where that would leave the panel, beside it."""
+def _near_note(view: View, marks: Trace, top: float, theme: Theme) -> list[dict[str, Any]]:
+    """Say below the highest mark what helps, or above it where that is low: there it would lie over the time axis.
+
+    Where it would leave the panel at the right, it begins as far left as it needs.
+    """
     if not marks["x"]:
         return []
     at = marks["y"].index(max(marks["y"]))
@@ -244,7 +251,9 @@ def _near_note(view: View, marks: Trace, theme: Theme) -> list[dict[str, Any]]:
     left = max(min(share, 1.0 - _CHARACTER * len(_NEAR_NOTE)), 0.0)
     note = corner_note(_NEAR_NOTE, theme, colour=theme.budget, x=round(left, 4))
     place = {"xanchor": "left", "xshift": 2, "yref": "y", "y": marks["y"][at]}
-    return [note | place | {"yanchor": "top", "yshift": -8}]
+    # Above a low mark the note on the budget comes first.
+    low = marks["y"][at] < _LOW * top
+    return [note | place | ({"yanchor": "bottom", "yshift": 22} if low else {"yanchor": "top", "yshift": -8})]
 
 
 def _budget_note(
@@ -280,7 +289,7 @@ def _percent_axis(limit: float, top: float, hidden: bool) -> dict[str, Any]:
     share = 100 * top / limit if limit > 0 else 100.0
     return {
         "title": "% of budget", "range": [0.0, round(share, 4)], "visible": limit > 0 and not hidden,
-        "tickvals": [0, 25, 50, 75, 100],
+        "tickvals": [0, 25, 50, 75, 100] if limit > _LOW * top else [0, 100],
     }  # fmt: skip
 
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from ...backends.arrow.foreign import is_of_pyarrow, name_of, open_stream, plain_bytes, read_batches, without_rows
+from ...backends.arrow.foreign import (
+    is_of_pyarrow,
+    name_of,
+    open_stream,
+    plain_bytes,
+    read_batches,
+    shared_bytes,
+    without_rows,
+)
 from ...backends.arrow.tables import from_arrow, owned_array, table_of
 from ...backends.protocol.data import Data
 from ...engine.exec.invocation import Request
@@ -13,8 +22,7 @@ from ...engine.exec.running import run_verb
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...formats.file_columns import ipc_dtypes
-from ...profiling import span
-from .ingest import has_room, piece_bytes, taken
+from .ingest import has_room, piece_bytes, recorded, taken
 
 
 def ingest_stream(workspace: Workspace, request: Request, source: Any) -> Part:
@@ -61,7 +69,7 @@ def stream_data(workspace: Workspace, reader: Any, name: str, *, may_stage: bool
     dtypes = ipc_dtypes(schema)
     backend, budget = workspace.backend, workspace.budget
     yield backend.from_host(without_rows(schema, dtypes))
-    for batch in _recorded(read_batches(reader, name)):
+    for batch in recorded(read_batches(reader, name)):
         rows, (nbytes, labels) = batch.num_rows, plain_bytes(batch)
         nbytes += labels
         whole = not backend.on_gpu and has_room(budget, nbytes, may_stage=may_stage)
@@ -70,8 +78,11 @@ def stream_data(workspace: Workspace, reader: Any, name: str, *, may_stage: bool
             start, stop = rows * i // count, rows * (i + 1) // count
             with budget.reserve(min(nbytes // count, budget.remaining_bytes), "Reading a piece"):
                 part = batch if whole else _owned(batch, start, stop)
-                data = backend.from_host(from_arrow(part, dtypes, nullable=True, share=True))
-                del part
+                made = from_arrow(part, dtypes, nullable=True, share=True)
+                if whole:
+                    made = replace(made, external_bytes=shared_bytes(made, batch))
+                data = backend.from_host(made)
+                del part, made
             yield data
             del data
         del batch
@@ -80,14 +91,3 @@ def stream_data(workspace: Workspace, reader: Any, name: str, *, may_stage: bool
 def _owned(batch: Any, start: int, stop: int) -> Any:
     arrays = [owned_array(column.slice(start, stop - start)) for column in batch.columns]
     return table_of(arrays, batch.schema.names, stop - start)
-
-
-def _recorded(batches: Iterator[Any]) -> Iterator[Any]:
-    while True:
-        with span("read", "io") as reading:
-            batch = next(batches, None)
-            reading.bytes = 0 if batch is None else batch.nbytes
-        if batch is None:
-            return
-        yield batch
-        del batch
