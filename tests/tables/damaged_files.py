@@ -152,6 +152,15 @@ def _long_codes() -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
+def _page_that_says(field: int, value: int) -> bytes:
+    """A parquet file with a page whose header has another size: 2 unpacked, 3 packed."""
+
+    def change(header: Value, _: random.Random) -> None:
+        dict(header[1])[field][1] = value
+
+    return damaged_page(next(_parquet()), random.Random(0), change)
+
+
 # Whole files of a few KiB to a MiB in which little stands for hundreds of MiB: how each is made, and how it ends.
 BOMBS: dict[str, tuple[Callable[[], bytes], str, Callable[[str], object], str]] = {
     "a csv line": (lambda: _line(b"a,b\n1,", b"\n"), ".csv.zst", gl.read_csv, "told"),
@@ -169,6 +178,8 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, Callable[[str], object], str]] 
     "no values": (lambda: _one_batch(pa.table({"z": pa.nulls(1 << 28)}), None), ".arrow", gl.read_ipc, "rows"),
     "views": (lambda: _one_batch(_long_views(), None), ".arrow", gl.read_ipc, "rows"),
     "codes": (_long_codes, ".parquet", gl.read_parquet, "rows"),
+    "a page": (lambda: _page_that_says(3, 2**31 - 1), ".parquet", gl.read_parquet, "told"),
+    "a page, unpacked": (lambda: _page_that_says(2, 2**31 - 1), ".parquet", gl.read_parquet, "told"),
 }  # fmt: skip
 
 
@@ -215,7 +226,7 @@ def damaged_footer(whole: bytes, rng: random.Random) -> bytes:
     return _with_footer(whole[:at], tree)
 
 
-def damaged_page(whole: bytes, rng: random.Random) -> bytes:
+def damaged_page(whole: bytes, rng: random.Random, change: Callable[[Value, random.Random], None] = mutate) -> bytes:
     """Some values of a page's header changed; the footer fits the bytes that are more or less."""
     end, footer = _footer(whole)
     groups = dict(footer[1])[4][1][1]
@@ -230,7 +241,7 @@ def damaged_page(whole: bytes, rng: random.Random) -> bytes:
         reader.at += dict(header[1])[3][1]
     start, stop, header = rng.choice(pages)
     for _ in range(rng.choice([1, 1, 2])):
-        mutate(header, rng)
+        change(header, rng)
     new = written(header)
     more = len(new) - (stop - start)
     for other in chunks:

@@ -13,7 +13,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -26,9 +26,14 @@ from ...units import format_bytes
 from ..filesystems import Storage
 
 _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 3, 7, 8, 9, 10, 12
+_DICTIONARY = 2  # of pages
 _TAIL_BYTES = 1 << 16
 _MAGIC = b"PAR1"
 _HEADER_BYTES = (128, 1 << 16, 1 << 24)  # of a page: most; with long texts in statistics; the most that Arrow takes
+
+
+_NUMBER = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
+_PAGE = re.compile(rb"\x15(%b)" * 3 % (_NUMBER, _NUMBER, _NUMBER))  # how its header begins: fields 1 to 3
 
 
 def _fields_in_a_row() -> re.Pattern[bytes]:
@@ -40,7 +45,7 @@ def _fields_in_a_row() -> re.Pattern[bytes]:
     def items(kind: int, item: bytes, most: int) -> Iterator[bytes]:
         return (b"\\x%02x(?:%b){%d}" % (n << 4 | kind, item, n) for n in range(most + 1))
 
-    number = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
+    number = _NUMBER
     text = b"(?:" + b"|".join(b"\\x%02x.{%d}" % (n, n) for n in range(33)) + b")"
     numbers = b"|".join(one for kind in (4, 5, 6) for one in items(kind, number, 8))
     flat = [begin(1, 2), begin(4, 5, 6) + number, begin(_BYTE) + b".", begin(_DOUBLE) + b".{8}", begin(_BINARY) + text]
@@ -152,7 +157,6 @@ class Chunk(NamedTuple):
     nbytes: int  # unpacked
     packed: int
     begin: int  # of its pages in the file
-    statistics: Statistics | None
 
 
 class RowGroup:
@@ -167,6 +171,10 @@ class RowGroup:
     def chunk(self, leaf: int) -> Chunk:
         """One of its columns, by place."""
         return self._footer.chunk(self._chunks[leaf], leaf)
+
+    def statistics(self, leaf: int) -> Statistics | None:
+        """Those of one of its columns; None where there are none."""
+        return self._footer.statistics(self._chunks[leaf], leaf)
 
 
 class Footer:
@@ -240,30 +248,34 @@ class Footer:
         return [place for place, leaf in enumerate(self.leaves) if leaf.path.split(".")[0] in columns]
 
     def chunk(self, at: int, leaf: int) -> Chunk:
-        """The column of a row group at a place in the bytes.
-
-        Raises
-        ------
-        pa.ArrowInvalid
-            If it is damaged or encrypted.
-        """
-        try:
-            numbers, _, _, structs = _fields(self._data, _fields(self._data, at, 3).structs[3], 12)
-            known = structs.get(12)
-            statistics = None if known is None else self._statistics(_fields(self._data, known, 6), leaf)
+        """The column of a row group at a place in the bytes."""
+        with self._reading(leaf):
+            numbers = _fields(self._data, _fields(self._data, at, 3).structs[3], 11).numbers
             begin, dictionary = numbers[9], numbers.get(11, 0)
             begin = dictionary if 0 < dictionary < begin else begin
-            return Chunk(numbers[5], numbers[6], numbers[7], begin, statistics)
-        except (IndexError, KeyError):
-            path = self.leaves[leaf].path
-            raise pa.ArrowInvalid(f"what its footer says of {path!r} is damaged or encrypted") from None
+            return Chunk(numbers[5], numbers[6], numbers[7], begin)
 
-    def _statistics(self, known: _Fields, leaf: int) -> Statistics:
-        nulls, texts, column = known.numbers.get(3), known.texts, self.leaves[leaf]
+    def statistics(self, at: int, leaf: int) -> Statistics | None:
+        """Those of the column of a row group at a place in the bytes."""
+        with self._reading(leaf):
+            place = _fields(self._data, _fields(self._data, at, 3).structs[3], 12).structs.get(12)
+            if place is None:
+                return None
+            numbers, texts, _, _ = _fields(self._data, place, 6)
+        column = self.leaves[leaf]
         high, low = (5, 6) if self._defined else (1, 2)
         # Fields 1 and 2 are older: values were compared as signed numbers, whatever they are.
         believed = self._defined or (column.physical_type in _SIGNED and not column.converted_type.startswith("UINT"))
-        return Statistics(nulls, (texts[low], texts[high]) if believed and low in texts and high in texts else None)
+        known = believed and low in texts and high in texts
+        return Statistics(numbers.get(3), (texts[low], texts[high]) if known else None)
+
+    @contextmanager
+    def _reading(self, leaf: int) -> Iterator[None]:
+        try:
+            yield
+        except (IndexError, KeyError):
+            path = self.leaves[leaf].path
+            raise pa.ArrowInvalid(f"what its footer says of {path!r} is damaged or encrypted") from None
 
 
 _SIGNED = ("INT32", "INT64", "FLOAT", "DOUBLE")
@@ -355,27 +367,33 @@ def look_at_pages(file: int, chunk: Chunk, limit_bytes: int) -> int:
     at, dictionary = chunk.begin, 0
     stop = at + chunk.packed
     while at < stop:
-        (numbers, _, _, structs), header, data = _page_header(file, at)
-        kind, unpacked, packed = numbers.get(1), numbers.get(2, 0), numbers.get(3, 0)
-        at += header + packed
+        kind, unpacked, packed, values, length = _page(file, at)
+        at += length + packed
         if packed < 0 or at > stop:
             raise pa.ArrowInvalid(f"a page says that it has {packed} bytes, and {stop - at + packed} follow")
         if unpacked > limit_bytes:
             raise pa.ArrowInvalid(
                 f"a page says that it unpacks to {format_bytes(unpacked)}, and {format_bytes(limit_bytes)} are allowed"
             )
-        if kind == 2 and 7 in structs:
+        if kind == _DICTIONARY:
             dictionary = unpacked
-            values = _fields(data, structs[7], 1).numbers.get(1, 0)
             if not 0 <= values <= unpacked:
                 raise pa.ArrowInvalid(f"a dictionary says that it has {values} values, in {unpacked} bytes")
     return dictionary
 
 
-def _page_header(file: int, at: int) -> tuple[_Fields, int, bytes]:
-    """A page's header, how many bytes it has, and these."""
+def _page(file: int, at: int) -> tuple[int, int, int, int, int]:
+    """A page's kind, bytes unpacked and packed, values of a dictionary, and the length of its header."""
     for most in _HEADER_BYTES:
+        data = os.pread(file, most, at)
+        begin = _PAGE.match(data)
         with suppress(IndexError):
-            data = os.pread(file, most, at)
-            return _fields(data, 0, 7), _end(data, 0, _STRUCT), data
+            if begin is None:
+                break
+            kind, unpacked, packed = (value >> 1 ^ -(value & 1) for value, _ in (_number(n, 0) for n in begin.groups()))
+            values = 0
+            if kind == _DICTIONARY:
+                header = _fields(data, begin.end(), 7, 3).structs.get(7)
+                values = 0 if header is None else _fields(data, header, 1).numbers.get(1, 0)
+            return kind, unpacked, packed, values, _end(data, begin.end(), _STRUCT)
     raise pa.ArrowInvalid("the header of a page is damaged")

@@ -91,7 +91,7 @@ class _File:
     def bounds(self, group: RowGroup, name: str) -> Bounds | None:
         """What the statistics say of a column's values in a row group; None where they may mislead."""
         leaf = self.footer.leaf_of.get(name, -1)
-        known = None if leaf < 0 else group.chunk(leaf).statistics
+        known = None if leaf < 0 else group.statistics(leaf)
         if known is None:
             return None
         if known.bounds is None:
@@ -278,7 +278,7 @@ def _statistics(files: Sequence[_File], name: str) -> Iterator[tuple[_File, int,
         leaf = file.footer.leaf_of.get(name, -1)
         for group in file.footer.groups:
             if group.rows:
-                yield file, leaf, None if leaf < 0 else group.chunk(leaf).statistics
+                yield file, leaf, None if leaf < 0 else group.statistics(leaf)
 
 
 def _bounds(low: Any, high: Any, type_: Any, *, missing: bool) -> Bounds | None:
