@@ -46,21 +46,29 @@ def copy_tutorials(folder: str | Path) -> list[Path]:
     copies = []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        owner = folder.stat().st_uid
-        if hasattr(os, "geteuid") and owner not in (os.geteuid(), 0):
-            raise WriteError(
-                f"The folder {folder} for the tutorials belongs to user {owner}: what stands there may be theirs.",
-                advice="Set --dir to a folder of your own.",
-            )
+        _require_own(folder, os.stat(folder))
         for notebook in sorted(tutorials_folder().glob("*.ipynb")):
             copies.append(folder / notebook.name)
-            if not os.path.lexists(copies[-1]):
+            if os.path.lexists(copies[-1]):
+                _require_own(copies[-1], os.lstat(copies[-1]))
+            else:
                 with os.fdopen(create_exclusively(copies[-1], 0o644), "wb") as copy:
                     copy.write(notebook.read_bytes())
+    except WriteError:  # an OSError, too
+        raise
     except OSError as error:
         message = f"The tutorials cannot be copied to {folder}: {error.strerror}."
         raise WriteError(message, advice="Set --dir to a folder that can be written.") from error
     return copies
+
+
+def _require_own(path: Path, status: os.stat_result) -> None:
+    """Refuse what another user has put there: notebooks are run."""
+    if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
+        raise WriteError(
+            f"{path}, for the tutorials, belongs to user {status.st_uid}: what stands there may be theirs.",
+            advice="Set --dir to a folder of your own.",
+        )
 
 
 def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:

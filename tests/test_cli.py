@@ -18,6 +18,7 @@ from ports import free_port
 
 from gcylon_lab import __version__, tutorials
 from gcylon_lab.cli.main import main
+from gcylon_lab.errors import WriteError
 
 
 def test_version(capsys):
@@ -71,6 +72,12 @@ def test_tutorials_are_copied_and_what_stands_there_is_kept(tmp_path):
     first[0].symlink_to(tmp_path / "elsewhere.ipynb")
     tutorials.copy_tutorials(tmp_path / "work")
     assert not (tmp_path / "elsewhere.ipynb").exists(), "a planted link is not followed"
+    if os.geteuid() == 0:
+        (tmp_path / "work").chmod(0o1777)  # where others can add
+        for theirs in (first[0], tmp_path / "work"):
+            os.chown(theirs, 54321, -1, follow_symlinks=False)
+            with pytest.raises(WriteError, match=rf"{theirs}, for the tutorials, belongs to user 54321"):
+                tutorials.copy_tutorials(tmp_path / "work")
 
 
 def test_lab_serves_the_tutorials_by_the_template_for_slurm(tmp_path):

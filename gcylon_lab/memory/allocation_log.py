@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 from time import time
 
@@ -33,9 +34,10 @@ class AllocationLog:
     def __init__(self, path: str) -> None:
         # One call a line: a claim may be given back by the collector while another one is written down.
         self.path = path
-        self._fd = os.open(
-            path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600
-        )
+        # A file that another user has put there could be read by them, or be one more name of a file of ours.
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
         os.write(self._fd, (",".join(COLUMNS) + "\n").encode())
 
     def write(self, action: str, nbytes: int, what: str) -> None:

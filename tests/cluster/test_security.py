@@ -136,6 +136,22 @@ def listening(processes: list[psutil.Process]) -> dict[psutil.Process, set[tuple
     return found
 
 
+def takes_a_long_message(port: int) -> bool:
+    """Whether a port takes 32 MiB of a message of 8 GiB, from somebody who has not said who they are."""
+    greeting = b"\xff" + bytes(8) + b"\x7f\3\0" + b"CURVE".ljust(52, b"\0")
+    with socket.create_connection(("127.0.0.1", port), 10) as caller:
+        caller.sendall(greeting)
+        heard = 0
+        while heard < len(greeting):
+            heard += len(caller.recv(64))
+        with contextlib.suppress(ConnectionError):
+            caller.sendall(b"\6" + (8 << 30).to_bytes(8, "big"))
+            for _ in range(32):
+                caller.sendall(bytes(1 << 20))
+            return True
+    return False
+
+
 @pytest.mark.mpi
 @pytest.mark.timeout(300)
 def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
@@ -175,6 +191,12 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
                     caller.settimeout(0.3)
                     with pytest.raises(TimeoutError):
                         caller.connect(("::1" if ":" in ip else "127.0.0.1", port))
+
+        # Nobody fills a rank's memory; the controller's may be.
+        ranks = {process for process in places if any("nanny" in word for word in process.cmdline())}
+        ranks |= {process for process in places if process.pid in {rank.pid for rank in lab.ranks}}
+        own = [port for process in ranks for ip, port in places[process]]
+        assert len(ranks) == 4 and len(own) >= 4 and not any(map(takes_a_long_message, own))
 
         # No key stands where others can read it.
         files = list(home.glob("security/ipcontroller-*.json"))
@@ -249,6 +271,7 @@ def test_an_engine_has_keys_for_its_nanny_in_any_case(monkeypatch: pytest.Monkey
     given: dict[str, bytes] = {}
     monkeypatch.setattr(IPEngine, "launch_instance", lambda **keys: given.update(keys))
     monkeypatch.setattr("ipyparallel.engine.nanny.__name__", "")
+    monkeypatch.setattr(zmq.Socket, "bind_to_random_port", zmq.Socket.bind_to_random_port)  # which is changed, too
     monkeypatch.setenv("GCYLON_LAB_HOME", "")
     run_engine()
     assert {name: len(key) for name, key in given.items()} == {"curve_publickey": 40, "curve_secretkey": 40}

@@ -103,7 +103,11 @@ def test_what_is_no_size_is_refused(call: Any, said: str) -> None:
 
 
 def test_claims_are_written_down_in_order_with_what_they_are_for(tmp_path: Path) -> None:
+    # What another user has put there: it would be theirs, or another file of ours.
+    (tmp_path / "kept").write_text("kept")
+    (tmp_path / "log.csv").hardlink_to(tmp_path / "kept")
     log = AllocationLog(str(tmp_path / "log.csv"))
+    assert (tmp_path / "kept").read_text() == "kept"
     budget = MemoryBudget(1000, log=log)
     claim = budget.reserve(100, 'so-called "rows", and more')
     claim.resize(150)

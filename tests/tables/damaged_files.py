@@ -29,6 +29,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
+from thrift_trees import Reader, Value, mutate, written
 
 import gcylon_lab as gl
 from gcylon_lab.errors import GcylonError, RankError
@@ -86,6 +87,14 @@ def _parquet() -> Iterator[bytes]:
             yield sink.getvalue().to_pybytes()
 
 
+def _read_parquet(path: str) -> gl.Table:
+    """Read all of it, and then what its statistics let through."""
+    table = gl.read_parquet(path)
+    for name in table.columns:
+        gl.read_parquet(path, [name], filters=gl.col(name).isna())
+    return table
+
+
 def _csv() -> Iterator[bytes]:
     for table in (next(tables()), pa.table({"q": ['a "quoted" one', "two\nlines", "three, four", ""] * 50})):
         sink = pa.BufferOutputStream()
@@ -108,6 +117,8 @@ FORMATS: dict[str, tuple[Callable[[], Iterator[bytes]], str, Callable[[str], obj
     "ipc": (lambda: _ipc(pa.ipc.new_file), ".arrow", lambda path: gl.read_ipc(path)),
     "ipc-stream": (lambda: _ipc(pa.ipc.new_stream), ".arrows", lambda path: gl.read_ipc(path)),
     "parquet": (_parquet, ".parquet", lambda path: gl.read_parquet(path)),
+    "parquet-footer": (_parquet, ".parquet", _read_parquet),
+    "parquet-pages": (_parquet, ".parquet", _read_parquet),
     "csv": (_csv, ".csv", lambda path: gl.read_csv(path)),
     "csv-gz": (lambda: map(gzip.compress, _csv()), ".csv.gz", lambda path: gl.read_csv(path)),
     "csv-zst": (lambda: map(_zstd, _csv()), ".csv.zst", lambda path: gl.read_csv(path)),
@@ -141,6 +152,15 @@ def _long_codes() -> bytes:
     return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
 
 
+def _page_that_says(field: int, value: int) -> bytes:
+    """A parquet file with a page whose header has another size: 2 unpacked, 3 packed."""
+
+    def change(header: Value, _: random.Random) -> None:
+        dict(header[1])[field][1] = value
+
+    return damaged_page(next(_parquet()), random.Random(0), change)
+
+
 # Whole files of a few KiB to a MiB in which little stands for hundreds of MiB: how each is made, and how it ends.
 BOMBS: dict[str, tuple[Callable[[], bytes], str, Callable[[str], object], str]] = {
     "a csv line": (lambda: _line(b"a,b\n1,", b"\n"), ".csv.zst", gl.read_csv, "told"),
@@ -158,6 +178,8 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, Callable[[str], object], str]] 
     "no values": (lambda: _one_batch(pa.table({"z": pa.nulls(1 << 28)}), None), ".arrow", gl.read_ipc, "rows"),
     "views": (lambda: _one_batch(_long_views(), None), ".arrow", gl.read_ipc, "rows"),
     "codes": (_long_codes, ".parquet", gl.read_parquet, "rows"),
+    "a page": (lambda: _page_that_says(3, 2**31 - 1), ".parquet", gl.read_parquet, "told"),
+    "a page, unpacked": (lambda: _page_that_says(2, 2**31 - 1), ".parquet", gl.read_parquet, "told"),
 }  # fmt: skip
 
 
@@ -183,6 +205,59 @@ def damaged(whole: bytes, rng: random.Random) -> bytes:
         if not data:
             return b""
     return bytes(data)
+
+
+def _footer(whole: bytes) -> tuple[int, Value]:
+    """Where that of a parquet file begins, and its tree."""
+    at = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    return at, Reader(whole, at).value()
+
+
+def _with_footer(rows: bytes, tree: Value) -> bytes:
+    footer = written(tree)
+    return rows + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
+def damaged_footer(whole: bytes, rng: random.Random) -> bytes:
+    """Some values of a parquet file's footer changed, which stays well formed but for kinds of items."""
+    at, tree = _footer(whole)
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        mutate(tree, rng)
+    return _with_footer(whole[:at], tree)
+
+
+def damaged_page(whole: bytes, rng: random.Random, change: Callable[[Value, random.Random], None] = mutate) -> bytes:
+    """Some values of a page's header changed; the footer fits the bytes that are more or less."""
+    end, footer = _footer(whole)
+    groups = dict(footer[1])[4][1][1]
+    chunks = [dict(dict(chunk[1])[3][1]) for group in groups for chunk in dict(group[1])[1][1][1]]
+    chunk = rng.choice(chunks)
+    begin = min(chunk[field][1] for field in (9, 11) if field in chunk)
+    reader, pages = Reader(whole, begin), []
+    while reader.at < begin + chunk[7][1]:
+        at = reader.at
+        header = reader.value()
+        pages.append((at, reader.at, header))
+        reader.at += dict(header[1])[3][1]
+    start, stop, header = rng.choice(pages)
+    for _ in range(rng.choice([1, 1, 2])):
+        change(header, rng)
+    new = written(header)
+    more = len(new) - (stop - start)
+    for other in chunks:
+        for field in (9, 11):
+            if field in other and other[field][1] > start:
+                other[field][1] += more
+    for field in (6, 7):
+        chunk[field][1] += more
+    return _with_footer(whole[:start] + new + whole[stop:end], footer)
+
+
+# How the files of a format are damaged, where not as any.
+DAMAGE: dict[str, Callable[[bytes, random.Random], bytes]] = {
+    "parquet-footer": damaged_footer,
+    "parquet-pages": damaged_page,
+}
 
 
 def _peaks_mib() -> list[int]:
@@ -261,7 +336,7 @@ def main(name: str, start: int, count: int) -> None:
     with _file(suffix, whole[0], read) as path:
         for seed in range(start, start + count):
             rng = random.Random(f"{name} {seed}")
-            path.write_bytes(damaged(rng.choice(whole), rng))
+            path.write_bytes(DAMAGE.get(name, damaged)(rng.choice(whole), rng))
             said = outcome(read, str(path))
             if said not in ("rows", "told"):
                 print(name, seed, said, flush=True)

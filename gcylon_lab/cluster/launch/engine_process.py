@@ -19,6 +19,9 @@ def main() -> None:
     import zmq
     from ipyparallel.engine import app, nanny
 
+    from .nanny import limit_what_is_heard
+
+    limit_what_is_heard()
     nanny.__name__ = "gcylon_lab.cluster.launch.nanny"  # it starts the module of this name
     # As all processes of a cluster: nothing is imported from the folder in which they start, where others may have put
     # a package of this name.

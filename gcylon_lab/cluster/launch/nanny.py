@@ -12,10 +12,27 @@ import pickle
 import sys
 from typing import Any
 
+import zmq
 from ipyparallel.engine.nanny import KernelNanny
 
 from ..messages import LOOK_REQUEST
 from ..processes import is_stopped
+
+_MOST_BYTES = 16 << 20
+
+
+def limit_what_is_heard() -> None:
+    """Let the ports of engines and nannies, which hear pings and answers of the control channel, hear no long messages.
+
+    Before it knows who speaks, ZeroMQ keeps what has come of a message, which may say that it is of any length.
+    """
+    bind = zmq.Socket.bind_to_random_port
+
+    def bind_limited(self: Any, *arguments: Any, **options: Any) -> int:
+        self.maxmsgsize = _MOST_BYTES
+        return bind(self, *arguments, **options)
+
+    zmq.Socket.bind_to_random_port = bind_limited  # type: ignore[method-assign]
 
 
 class Nanny(KernelNanny):  # type: ignore[misc]
@@ -31,6 +48,7 @@ class Nanny(KernelNanny):  # type: ignore[misc]
 
 def main() -> None:
     """Read from the engine what to do, and do it."""
+    limit_what_is_heard()
     with os.fdopen(sys.stdin.fileno(), mode="rb") as file:
         options = pickle.load(file)
     Nanny.main(**options, pipe=sys.stdout)

@@ -31,11 +31,10 @@ from ..filesystems import Storage, is_url, reading
 from ..hive import FolderColumns, folder_columns
 from ..read_plans import Paths, RowPiece, find_files, spread_rows
 from ..row_filters import Bounds, may_hold
+from .footer import Footer, RowGroup, Statistics, value_of
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _EXACT_IN_FLOAT = 2**53
-_CODE_BYTES = 4  # at the most of a row, where it refers to one of some texts
-_HEADER_BYTES = 4096
 _NO_FOLDERS = FolderColumns({}, {}, {})
 
 
@@ -81,15 +80,28 @@ class ParquetPlan:
 class _File:
     """A file's footer."""
 
-    def __init__(self, path: str, footer: Any, storage: Storage, int96_unit: str) -> None:
+    def __init__(self, path: str, footer: Footer, storage: Storage, int96_unit: str) -> None:
         self.path = path
         self.footer = footer
-        self.rows = footer.num_rows
-        self.schema = footer.schema.to_arrow_schema()  # where INT96 is ns
+        self.rows = footer.rows
+        self.schema = footer.metadata.schema.to_arrow_schema()  # where INT96 is ns
         if int96_unit != "ns" and int96_columns(footer):
-            self.schema = open_parquet(path, storage, int96_unit).schema_arrow
-        self.groups = [footer.row_group(place) for place in range(footer.num_row_groups)]
-        self.leaves = {footer.schema.column(i).path: i for i in range(footer.num_columns)}
+            self.schema = open_parquet(path, storage, footer, int96_unit).schema_arrow
+
+    def bounds(self, group: RowGroup, name: str) -> Bounds | None:
+        """What the statistics say of a column's values in a row group; None where they may mislead."""
+        leaf = self.footer.leaf_of.get(name, -1)
+        known = None if leaf < 0 else group.statistics(leaf)
+        if known is None:
+            return None
+        if known.bounds is None:
+            return Bounds(None, None) if known.nulls == group.rows else None
+        type_ = self.schema.field(name).type
+        try:
+            low, high = (value_of(raw, self.footer.leaves[leaf], type_) for raw in known.bounds)
+            return _bounds(low, high, type_, missing=known.nulls != 0)
+        except (TypeError, ValueError, OverflowError, pa.ArrowException):
+            return None
 
 
 def plan_parquet(
@@ -134,7 +146,10 @@ def plan_parquet(
     """
     storage = storage or Storage()
     found = find_files(paths, PARQUET_SUFFIXES, storage)
-    files = [_File(file.path, _footer(file.path, storage), storage, int96_unit) for file in found]
+    files = []
+    for path in (file.path for file in found):
+        with reading_parquet(path):
+            files.append(_File(path, Footer(path, storage), storage, int96_unit))
     indexes = indexes_in_metadata(files)
     for file in files:
         file.schema = with_indexes(file.schema, indexes[file.path])
@@ -143,14 +158,12 @@ def plan_parquet(
     schema = files[0].schema
     folders = folder_columns(found, schema)
     condition = folders.by_number(condition)
-    weighed = [
-        (file.path, place, group.num_rows, _bytes_of(group, columns))
-        for file in files
-        for place, group in enumerate(file.groups)
-        if condition is None or _may_hold(file, group, condition, folders)
-    ]
+    weighed: list[tuple[str, int, int, int]] = []
+    for file in files:
+        with reading_parquet(file.path):
+            weighed += _weighed(file, columns, condition, folders)
     with reading_parquet(files[0].path):
-        dtypes = _dtypes(files) | dict(folders.dtypes)
+        dtypes = _dtypes(files, columns) | dict(folders.dtypes)
     notes = _notes(files, weighed, condition)
     return [
         ParquetPlan(
@@ -169,25 +182,28 @@ def plan_parquet(
     ]
 
 
-def _may_hold(file: _File, group: Any, condition: Expression, folders: FolderColumns) -> bool:
+def _weighed(
+    file: _File, columns: Sequence[str] | None, condition: Expression | None, folders: FolderColumns
+) -> Iterator[tuple[str, int, int, int]]:
+    """The row groups of which a condition may hold: the place, the rows and the bytes of each."""
+    leaves = None if columns is None else file.footer.leaves_of(columns)
+    for place, group in enumerate(file.footer.groups):
+        if condition is None or _may_hold(file, group, condition, folders):
+            nbytes = group.nbytes if leaves is None else sum(group.chunk(leaf).nbytes for leaf in leaves)
+            yield file.path, place, group.rows, nbytes
+
+
+def _may_hold(file: _File, group: RowGroup, condition: Expression, folders: FolderColumns) -> bool:
     def bounds(name: Label) -> Bounds | None:
         if name in folders.types:
             return bounds_of_value(folders.value(file.path, str(name)))
-        leaf = file.leaves.get(str(name))
-        return None if leaf is None else bounds_of(group, leaf, file.schema.field(name).type)
+        return file.bounds(group, str(name))
 
-    return group.num_rows > 0 and may_hold(condition, bounds)
-
-
-def _bytes_of(group: Any, columns: Sequence[str] | None) -> int:
-    if columns is None:
-        return int(group.total_byte_size)
-    chunks = (group.column(i) for i in range(group.num_columns))
-    return sum(c.total_uncompressed_size for c in chunks if c.path_in_schema.split(".")[0] in columns)
+    return group.rows > 0 and may_hold(condition, bounds)
 
 
 def _notes(files: Sequence[_File], kept: Sequence[tuple[Any, ...]], condition: Expression | None) -> tuple[str, ...]:
-    groups = sum(len(file.groups) for file in files)
+    groups = sum(len(file.footer.groups) for file in files)
     if condition is None:
         return (f"{_count(groups, 'row group')} in {_count(len(files), 'file')}",)
     unread = len({file.path for file in files} - {path for path, *_ in kept})
@@ -201,15 +217,9 @@ def _count(n: int, what: str) -> str:
     return f"{format_count(n)} {what}{'s' * (n != 1)}"
 
 
-def _footer(path: str, storage: Storage) -> Any:
-    with reading_parquet(path), storage.open(path) as file:
-        return pq.read_metadata(file)
-
-
-def int96_columns(footer: Any) -> list[str]:
+def int96_columns(footer: Footer) -> list[str]:
     """The columns with such times, in lists and structs too."""
-    columns = (footer.schema.column(place) for place in range(footer.num_columns))
-    return list(dict.fromkeys(c.path.split(".")[0] for c in columns if c.physical_type == "INT96"))
+    return list(dict.fromkeys(c.path.split(".")[0] for c in footer.leaves if c.physical_type == "INT96"))
 
 
 def reading_parquet(path: str) -> Any:
@@ -217,12 +227,13 @@ def reading_parquet(path: str) -> Any:
     return reading(path, "Is it a whole parquet file?")
 
 
-def open_parquet(path: str, storage: Storage, int96_unit: str, coded: Sequence[str] = ()) -> Any:
+def open_parquet(path: str, storage: Storage, footer: Footer, int96_unit: str, coded: Sequence[str] = ()) -> Any:
     """Open a file; its times in INT96 are read in a unit, and some columns as the dictionaries that it holds."""
     source = storage.open(path) if is_url(path) else path
     # Without buffering ahead, a column chunk is read as it is decoded: memory stays bounded in large row groups.
     return pq.ParquetFile(
         source,
+        metadata=footer.metadata,
         pre_buffer=False,
         buffer_size=1 << 20,
         coerce_int96_timestamp_unit=int96_unit,
@@ -230,94 +241,44 @@ def open_parquet(path: str, storage: Storage, int96_unit: str, coded: Sequence[s
     )
 
 
-def dictionary_bytes(path: str, chunk: Any) -> int:
-    """Bytes of the texts of a column chunk whose rows refer to them; 0 where there are others too, or none is known.
-
-    The footer does not say it: the header of their page does, which is Thrift's compact form (fields 1 and 2, each a
-    byte for its type and a number).
-    """
-    if is_url(path) or not chunk.has_dictionary_page or not chunk.dictionary_page_offset:
-        return 0
-    with open(path, "rb") as file:
-        file.seek(chunk.dictionary_page_offset)
-        head = file.read(16)
-    numbers, at = [], 0
-    for _ in range(2):
-        if head[at : at + 1] != b"\x15":
-            return 0
-        value, shift, at = 0, 0, at + 1
-        while at < len(head):
-            value |= (head[at] & 0x7F) << shift
-            shift, at = shift + 7, at + 1
-            if head[at - 1] < 0x80:
-                break
-        numbers.append(value >> 1)
-    kind, nbytes = numbers
-    of_rows = chunk.total_uncompressed_size - nbytes
-    return nbytes if kind == 2 and of_rows <= _CODE_BYTES * chunk.num_values + _HEADER_BYTES else 0
-
-
-def _dtypes(files: Sequence[_File]) -> dict[str, str]:
+def _dtypes(files: Sequence[_File], columns: Sequence[str] | None) -> dict[str, str]:
     schema = files[0].schema
     dtypes = pandas_dtypes(schema)
-    for name in schema.names:
-        type_ = schema.field(name).type
-        if name not in dtypes and (pa.types.is_integer(type_) or pa.types.is_boolean(type_)):
-            dtypes[name] = _dtype_with_nulls(files, name, type_)
+    wanted = set(schema.names if columns is None else columns) - dtypes.keys()
+    for column in schema:
+        if column.name in wanted and (pa.types.is_integer(column.type) or pa.types.is_boolean(column.type)):
+            dtypes[column.name] = _dtype_with_nulls(files, column.name, column.type)
     return dtypes
 
 
 def _dtype_with_nulls(files: Sequence[_File], name: str, type_: Any) -> str:
     """What ints and bools with nulls become, as in pandas; "" where there are none, nullable ints where not exact."""
-    nulls = False
-    low: float = 0
-    high: float = 0
-    for statistics in _statistics(files, name):
-        if statistics is None or not statistics.has_null_count:
+    known = []
+    for file, leaf, one in _statistics(files, name):
+        if one is None or one.nulls is None:
             return ""  # unknown: decided chunk by chunk
-        nulls |= statistics.null_count > 0
-        if statistics.has_min_max:
-            if not isinstance(statistics.min, (int, float)):
-                return ""  # another file holds something else under this name; it is not read, or refused
-            low, high = min(low, statistics.min), max(high, statistics.max)
-    if not nulls:
+        known.append((file, leaf, one))
+    if not any(one.nulls for _, _, one in known):
         return ""
     if pa.types.is_boolean(type_):
         return "object"
-    exact = -_EXACT_IN_FLOAT <= low and high <= _EXACT_IN_FLOAT
-    return "float64" if exact else masked_name(np.dtype(type_.to_pandas_dtype()))
+    for file, leaf, one in known:
+        for raw in one.bounds or ():
+            value = value_of(raw, file.footer.leaves[leaf], file.schema.field(name).type)
+            if not isinstance(value, (int, float)):
+                return ""  # another file holds something else under this name; it is not read, or refused
+            if not -_EXACT_IN_FLOAT <= value <= _EXACT_IN_FLOAT:
+                return masked_name(np.dtype(type_.to_pandas_dtype()))
+    return "float64"
 
 
-def _statistics(files: Sequence[_File], name: str) -> Iterator[Any]:
+def _statistics(files: Sequence[_File], name: str) -> Iterator[tuple[_File, int, Statistics | None]]:
+    """Of a column in each row group, and where it is in a file."""
     for file in files:
-        leaf = file.leaves.get(name)
-        for group in file.groups:
-            if group.num_rows:
-                yield None if leaf is None else group.column(leaf).statistics
-
-
-def bounds_of(group: Any, leaf: int, type_: Any) -> Bounds | None:
-    """Bounds of one flat column.
-
-    Parameters
-    ----------
-    group : pyarrow.parquet.RowGroupMetaData
-    leaf : int
-        The column's place in it.
-    type_ : pyarrow.DataType
-        Of the column as it is read.
-    """
-    statistics = group.column(leaf).statistics
-    if statistics is None:
-        return None
-    missing = not statistics.has_null_count or statistics.null_count > 0
-    if not statistics.has_min_max:
-        nothing = statistics.has_null_count and statistics.null_count == group.num_rows
-        return Bounds(None, None) if nothing else None
-    try:
-        return _bounds(statistics.min, statistics.max, type_, missing=missing)
-    except (TypeError, ValueError, OverflowError, pa.ArrowException):
-        return None
+        leaf = file.footer.leaf_of.get(name, -1)
+        for group in file.footer.groups:
+            if group.rows:
+                yield file, leaf, None if leaf < 0 else group.statistics(leaf)
 
 
 def _bounds(low: Any, high: Any, type_: Any, *, missing: bool) -> Bounds | None:

@@ -21,9 +21,14 @@ from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns, bounded, cut_rows
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
-from .plans import ParquetPlan, dictionary_bytes, int96_columns, open_parquet, reading_parquet
+from ..filesystems import is_url
+from .footer import Footer, RowGroup, look_at_pages
+from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 
 _READ_ROWS = 1 << 16
+_CODE_BYTES = 4  # at the most of a row, where it refers to one of some texts
+_SLACK = 4096  # headers of pages
+_LEAST_LIMIT = 64 << 20  # of a page: files with smaller ones are read in any budget
 _CHECKED_WITH = {"ns": ("ms",), "us": ("ms", "ns")}
 
 
@@ -127,22 +132,24 @@ class _OpenFile:
         self._names = [n for n in wanted if n not in plan.folders.types and n not in self._indexes]
         self._unit = plan.int96_unit
         self._storage = plan.storage
-        self._file = open_parquet(path, plan.storage, self._unit)
+        self._footer = footer = Footer(path, plan.storage)
+        self._leaves = footer.leaves_of(self._names)
+        self._pages = None if is_url(path) else open(path, "rb", 0)  # noqa: SIM115 -- as long as this is read
+        self._most_bytes = max(_LEAST_LIMIT, (plan.storage.limit_bytes or 0) // 4)
+        self._file = open_parquet(path, plan.storage, footer, self._unit)
         self._coded: dict[tuple[str, ...], Any] = {(): self._file}
-        footer = self._file.metadata
         self._times = [name for name in int96_columns(footer) if name in self._names]
         units = _CHECKED_WITH[self._unit] if self._times else ()
-        self._checks = [open_parquet(path, plan.storage, unit) for unit in units]
-        groups = [footer.row_group(place).num_rows for place in range(footer.num_row_groups)]
-        self.first_rows = [0, *accumulate(groups)]
+        self._checks = [open_parquet(path, plan.storage, footer, unit) for unit in units]
+        self.first_rows = [0, *accumulate(group.rows for group in footer.groups)]
 
     def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
         """Batches of a row group, and the row in it at which each begins."""
-        footer = self._file.metadata.row_group(group)
-        rows = _rows_of(footer, max_bytes)
-        coded = self._long_texts(footer, max_bytes // max(1, min(rows, footer.num_rows)))
+        known = self._footer.groups[group]
+        rows = _rows_of(known, max_bytes)
+        coded = self._long_texts(known, max_bytes // max(1, min(rows, known.rows)))
         if coded not in self._coded:
-            self._coded[coded] = open_parquet(self.path, self._storage, self._unit, coded)
+            self._coded[coded] = open_parquet(self.path, self._storage, self._footer, self._unit, coded)
         how: dict[str, Any] = {"batch_size": rows, "row_groups": [group], "use_threads": False}
         checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
         start = 0
@@ -153,13 +160,20 @@ class _OpenFile:
                 yield start, part
                 start += part.num_rows
 
-    def _long_texts(self, group: Any, most_bytes: int) -> tuple[str, ...]:
+    def _long_texts(self, group: RowGroup, most_bytes: int) -> tuple[str, ...]:
         """Columns of texts that rows refer to, and that may be long: a few bytes in the file may be much in memory."""
+        if self._pages is None:
+            return ()
         known = self._file.schema_arrow
         texts = {n for n in self._names if known.field(n).type in (pa.string(), pa.large_string(), pa.binary())}
-        chunks = (group.column(place) for place in range(group.num_columns))
-        few = ((c.path_in_schema, c) for c in chunks if c.path_in_schema in texts)
-        return tuple(name for name, chunk in few if dictionary_bytes(self.path, chunk) > most_bytes)
+        long = []
+        for leaf in self._leaves:
+            path, chunk = self._footer.leaves[leaf].path, group.chunk(leaf)
+            nbytes = look_at_pages(self._pages.fileno(), chunk, self._most_bytes)
+            # Texts in other pages are not referred to.
+            if path in texts and nbytes > most_bytes and chunk.nbytes - nbytes <= _CODE_BYTES * chunk.values + _SLACK:
+                long.append(path)
+        return tuple(long)
 
     def completed(self, batch: Any, first: int) -> Any:
         """Rows of the file from a row on, with the columns that folders and metadata name."""
@@ -193,9 +207,9 @@ def _spelled_out(batch: Any, coded: tuple[str, ...], schema: Any, max_bytes: int
         yield pa.RecordBatch.from_arrays(arrays, names=some.schema.names)
 
 
-def _rows_of(group: Any, max_bytes: int) -> int:
+def _rows_of(group: RowGroup, max_bytes: int) -> int:
     """Rows to decode at a time: decoded rows are taken to be up to four times their size in the file."""
-    row_bytes = max(1, 4 * group.total_byte_size // max(1, group.num_rows))
+    row_bytes = max(1, 4 * group.nbytes // max(1, group.rows))
     return int(min(max(1, max_bytes // 2 // row_bytes), _READ_ROWS))
 
 
