@@ -58,7 +58,8 @@ class _Delivery:
 
         class Watched(kind):  # type: ignore[misc]
             def export(self, *args: Any, **kwargs: Any) -> Any:
-                delivery._here.said = said = []
+                said: list[Any] = []
+                delivery._here.said = said
                 try:
                     result = super().export(*args, **kwargs)
                 finally:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
-from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +13,8 @@ from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns
 from ...backends.protocol.row_groups import RowGroups, decoded_by_host
 from ..filesystems import is_url
-from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
+from .footer import Footer
+from .plans import ParquetPlan, int96_columns, reading_parquet
 from .reader import wanted_columns
 
 
@@ -68,15 +68,15 @@ def file_shares(plan: ParquetPlan, columns: Sequence[str] | None) -> Iterator[Fi
     for path, pieces in groupby(plan.pieces, attrgetter("path")):
         some = replace(plan, pieces=tuple(pieces))
         with reading_parquet(path):
-            footer = open_parquet(path, plan.storage, plan.int96_unit).metadata
-            schema = footer.schema.to_arrow_schema()
+            footer = Footer(path, plan.storage)
+            schema = footer.metadata.schema.to_arrow_schema()
         known = {name: schema.field(name).type for name in wanted if name in schema.names}
-        rows = [(p.group, footer.row_group(p.group).num_rows, p.start, p.stop) for p in some.pieces]
+        rows = [(p.group, footer.groups[p.group].rows, p.start, p.stop) for p in some.pieces]
         groups = RowGroups(path, tuple(rows), known, plan.dtypes)
         yield FileShare(some, wanted, groups, _by_host(some, wanted, groups, footer))
 
 
-def _by_host(plan: ParquetPlan, wanted: Sequence[str], groups: RowGroups, footer: Any) -> str:
+def _by_host(plan: ParquetPlan, wanted: Sequence[str], groups: RowGroups, footer: Footer) -> str:
     if is_url(groups.path):
         return "the file is remote"
     if plan.indexes.get(groups.path):
