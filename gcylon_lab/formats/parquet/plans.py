@@ -63,6 +63,8 @@ class ParquetPlan:
         By path and name: indexes of pandas that are columns, and stand in a file's metadata alone.
     int96_unit : {"ns", "us"}
         In which times are read that files hold as INT96.
+    footers : dict
+        By path: what the files say of themselves, as it was planned with.
     """
 
     pieces: tuple[RowPiece, ...]
@@ -75,6 +77,11 @@ class ParquetPlan:
     condition: Expression | None = None
     indexes: Mapping[str, Mapping[str, range]] = field(default_factory=dict)
     int96_unit: str = "ns"
+    footers: Mapping[str, Footer] = field(default_factory=dict, repr=False, compare=False)
+
+    def footer(self, path: str) -> Footer:
+        """That of a file."""
+        return self.footers.get(path) or Footer(path, self.storage)
 
 
 class _File:
@@ -165,6 +172,7 @@ def plan_parquet(
     with reading_parquet(files[0].path):
         dtypes = _dtypes(files, columns) | dict(folders.dtypes)
     notes = _notes(files, weighed, condition)
+    footers = {file.path: file.footer for file in files}
     return [
         ParquetPlan(
             tuple(share),
@@ -177,6 +185,7 @@ def plan_parquet(
             condition,
             {path: indexes[path] for path in dict.fromkeys(p.path for p in share) if indexes[path]},
             int96_unit,
+            {path: footers[path] for path in dict.fromkeys(p.path for p in share)},
         )
         for share in spread_rows(weighed, size)
     ]

@@ -22,7 +22,7 @@ from ...backends.protocol.data import Columns, bounded, cut_rows
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
 from ..filesystems import is_url
-from .footer import Footer, RowGroup, look_at_pages
+from .footer import RowGroup, look_at_pages
 from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 
 _READ_ROWS = 1 << 16
@@ -132,7 +132,7 @@ class _OpenFile:
         self._names = [n for n in wanted if n not in plan.folders.types and n not in self._indexes]
         self._unit = plan.int96_unit
         self._storage = plan.storage
-        self._footer = footer = Footer(path, plan.storage)
+        self._footer = footer = plan.footer(path)
         self._leaves = footer.leaves_of(self._names)
         self._pages = None if is_url(path) else open(path, "rb", 0)  # noqa: SIM115 -- as long as this is read
         self._most_bytes = max(_LEAST_LIMIT, (plan.storage.limit_bytes or 0) // 4)

@@ -68,7 +68,7 @@ def file_shares(plan: ParquetPlan, columns: Sequence[str] | None) -> Iterator[Fi
     for path, pieces in groupby(plan.pieces, attrgetter("path")):
         some = replace(plan, pieces=tuple(pieces))
         with reading_parquet(path):
-            footer = Footer(path, plan.storage)
+            footer = plan.footer(path)
             schema = footer.metadata.schema.to_arrow_schema()
         known = {name: schema.field(name).type for name in wanted if name in schema.names}
         rows = [(p.group, footer.groups[p.group].rows, p.start, p.stop) for p in some.pieces]
