@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import pickle
+import re
+import reprlib
 import subprocess
 import sys
 import tempfile
@@ -33,7 +36,14 @@ MPI_ENVIRONMENT = {
 
 
 LEAST_GPU_LIMIT = 4 * 2**20  # below it, tests of small budgets are those of CPU engines alone
+GPU_POOL = 4  # so many GPU ranks are started at once, and serve smaller worlds too: each takes half a GiB of a GPU
+# Several pools share a GPU and a host, so a rank is given what tests need, and not what it finds free.
+GPU_LIMIT = 2 * 2**30
+GPU_ENVIRONMENT = {
+    "GCYLON_GPU_MEMORY_LIMIT": str(GPU_LIMIT), "GCYLON_HOST_MEMORY_LIMIT": "1GiB", "GCYLON_PINNED_AHEAD": "32MiB",
+}  # fmt: skip
 ENGINE = "cpu"  # what worlds work with; see `engines`
+RANKS: Any = None  # in a process of MPI: the communicator of the ranks that run a body
 
 
 class Outcome:
@@ -48,8 +58,19 @@ def attempt(function: Callable[..., Any], args: tuple[Any, ...]) -> Outcome:
     try:
         return Outcome(function(*args), None)
     except Exception as error:
+        if isinstance(error, AssertionError) and not error.args:
+            error.args = (_asserted(error),)
         error.__traceback__ = None if isinstance(error, GcylonError) else error.__traceback__
         return Outcome(None, error)
+
+
+def _asserted(error: AssertionError) -> str:
+    """Where a bare assertion stands, and the names in it: in the process of a rank pytest does not tell them."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    line = place.line or ""
+    values = {name: value for name, value in frame.f_locals.items() if re.search(rf"\b{name}\b", line)}
+    return f"{Path(place.filename).name}:{place.lineno}: {line} with {reprlib.repr(values)}"
 
 
 class World:
@@ -67,7 +88,7 @@ class World:
         if ENGINE == "gpu":
             return on_gpu_ranks(self.size, function, args, config)
         if self.kind == "mpi":
-            return mpi_pool(self.size).run(function, args, config)
+            return mpi_pool(self.size).run(self.size, function, args, config)
         if self.kind == "single":
             context = initialize(config, sample_hz=0, engine="cpu")
             try:
@@ -127,17 +148,21 @@ class MpiPool:
             [str(mpiexec), "--with-ft", "ulfm", "-n", str(size), sys.executable, __file__, address],
             env=os.environ
             | MPI_ENVIRONMENT
+            | (GPU_ENVIRONMENT if engine == "gpu" else {})
             | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "GCYLON_ENGINE": engine},
             stdin=subprocess.DEVNULL,
         )
         self._link: Connection = listener.accept()
         listener.close()
 
-    def run(self, function: Callable[..., Any], args: tuple[Any, ...], config: GcylonConfig | None) -> list[Outcome]:
+    def run(
+        self, size: int, function: Callable[..., Any], args: tuple[Any, ...], config: GcylonConfig | None
+    ) -> list[Outcome]:
+        """Run a function on the first ranks."""
         try:
-            self._link.send((function, args, config))
+            self._link.send((size, function, args, config))
             if not self._link.poll(300):
-                raise TimeoutError(f"{function.__name__} on {self.size} MPI ranks did not end in 300 s")
+                raise TimeoutError(f"{function.__name__} on {size} MPI ranks did not end in 300 s")
             return self._link.recv()
         except BaseException:  # pytest's own time limit too: the next test must not be given what this one asked for
             self.stop()
@@ -175,7 +200,7 @@ def on_gpu_ranks(
         pickle.dumps((function, args, config))
     except Exception as error:
         pytest.skip(f"the body cannot be sent to another process: {error}")
-    outcomes = mpi_pool(size, "gpu").run(function, args, config)
+    outcomes = mpi_pool(max(size, GPU_POOL), "gpu").run(size, function, args, config)
     for outcome in outcomes:
         if outcome.error is not None and is_refused_on_gpus(outcome.error):
             pytest.skip(str(outcome.error))
@@ -188,10 +213,12 @@ def serve(address: str) -> None:
     """Be one rank of a pool: take a function from rank 0's link, run it, send all outcomes back."""
     from mpi4py import MPI
 
+    global RANKS
     world = MPI.COMM_WORLD
     if os.environ["GCYLON_ENGINE"] == "gpu":
         gl.Table.local = _local_by_host
     link = Client(address, family="AF_UNIX") if world.rank == 0 else None
+    parts = {world.size: world}
     while True:
         try:
             order = link.recv() if link is not None else None
@@ -201,18 +228,36 @@ def serve(address: str) -> None:
         if order is None:
             world.Barrier()
             return
-        function, args, config = order
-        context: Context | None = None
-        try:
-            context = initialize(config, sample_hz=0)
-            outcome = attempt(function, args)
-        finally:
-            if context is not None:
-                context.close()
-                set_current(None)
-        outcomes = world.gather(picklable(outcome))
+        size, function, args, config = order
+        if size not in parts:
+            parts[size] = world.Split(0 if world.rank < size else MPI.UNDEFINED)
+        if world.rank >= size:
+            continue
+        RANKS = parts[size]
+        outcomes = RANKS.gather(picklable(_served(RANKS, function, args, config)))
         if link is not None:
             link.send(outcomes)
+
+
+def _served(ranks: Any, function: Callable[..., Any], args: tuple[Any, ...], config: GcylonConfig | None) -> Outcome:
+    """What a function did on this rank, with a fresh context of the ranks that run it."""
+    on_gpu = os.environ["GCYLON_ENGINE"] == "gpu"
+    try:
+        if on_gpu and config is not None and not config.gpu_memory_limit:
+            context = initialize(config.with_values(gpu_memory_limit=GPU_LIMIT), comm=ranks, sample_hz=0)
+            context.set_config(config)
+        else:
+            context = initialize(config, comm=ranks, sample_hz=0)
+    except GcylonError as error:  # the same on all ranks
+        return Outcome(None, error)
+    try:
+        outcome = attempt(function, args)
+        return outcome if not on_gpu or outcome.error is None else picklable(outcome)
+    finally:
+        if on_gpu:
+            gc.collect()
+        context.close()
+        set_current(None)
 
 
 def _local_by_host(table: gl.Table) -> Any:

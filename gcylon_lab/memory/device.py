@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +28,7 @@ _RENEWED_FROM, _RENEWED_PART = 4 * MIB, 16
 _LIBRARIES = ("cupy", "rmm", "pylibcudf", "cudf")
 
 _open: Device | None = None
-_kept: list[Any] = []
+_kept: list[tuple[Any, int]] = []  # of closed devices: what is still allocated is freed through it; used before
 
 
 class _Nothing(NamedTuple):
@@ -163,6 +164,7 @@ def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHE
     global _open
     if _open is not None:
         raise RuntimeError(f"the device is open already, with a limit of {format_bytes(_open.limit_bytes)}")
+    _give_back_slabs()
     if limit_bytes < _ALIGN:
         raise ValueError(f"a device of {limit_bytes} bytes holds nothing")
     if reason := why_unavailable():
@@ -331,10 +333,11 @@ class Device:
         cupy.cuda.set_allocator(self._allocator_before)
         if self._log is not None:
             self._log.flush()
+        _forget_scalars()
         with self._lock:
-            if self._used():
-                _kept.append(self._statistics)  # what is still allocated will be freed through it
+            _kept.append((self._statistics, self._used_before))
             self._statistics = self._limiter = self._log = self._pool = None
+        _give_back_slabs()
 
     def _counts(self) -> Any:
         return _NOTHING if self._statistics is None else self._statistics.allocation_counts
@@ -351,6 +354,18 @@ class Device:
         self._count_before += ended.total_count
         # What the outer counters say at this instant, and not what the window ended with: others allocate meanwhile.
         self._used_before = self._statistics.push_counters().current_bytes
+
+
+def _give_back_slabs() -> None:
+    """Let go of closed devices whose last allocation has been freed since."""
+    _kept[:] = [(one, before) for one, before in _kept if before + one.allocation_counts.current_bytes]
+
+
+def _forget_scalars() -> None:
+    """Free the scalars that cuDF keeps for its next calls: the last of them would keep a whole slab."""
+    made = getattr(sys.modules.get("cudf.utils.scalar"), "pa_scalar_to_plc_scalar", None)
+    if made is not None and hasattr(made, "cache_clear"):
+        made.cache_clear()
 
 
 def _memory_info() -> tuple[int, int]:

@@ -107,6 +107,8 @@ IN_AN_OPERATION = [
 # GPU ranks drop duplicates by steps of their own, and a MemoryError is the budget's there.
 NOT_CALLED_ON_GPUS = pytest.mark.cpu_alone("GPU ranks do not call this method here")
 MEMORY_ON_GPUS = pytest.mark.cpu_alone("a MemoryError says on GPU ranks that the budget is met, and is told so")
+AFTER_AGREEING_ON_GPUS = pytest.mark.cpu_alone("GPU ranks make room once a round is agreed on: the others are revoked")
+ONE_DEVICE = pytest.mark.cpu_alone("a process opens its GPU once, with the ceiling that it has then")
 STAGED_ON_GPUS = pytest.mark.cpu_alone("GPU ranks stage in page-locked memory, and on disk only where that is full")
 
 
@@ -159,7 +161,10 @@ def test_the_first_rows_cannot_be_had_from_one_rank(few: World, fault: Fault) ->
     check(few.run(looking_at_rows, 1, fault), kind, 1, "[rank 1]")
 
 
-@pytest.mark.parametrize(("rank", "where"), [(0, "from_frame"), (0, "pack_variable"), (1, "allocate"), (1, "finish")])
+@pytest.mark.parametrize(
+    ("rank", "where"),
+    [(0, "from_frame"), (0, "pack_variable"), pytest.param(1, "allocate", marks=AFTER_AGREEING_ON_GPUS), (1, "finish")],
+)
 def test_a_frame_cannot_be_spread(few: World, rank: int, where: str) -> None:
     check(few.run(spreading_a_frame, rank, Fault(where)), "RankError", rank, f"[rank {rank}]", "injected")
 
@@ -279,6 +284,7 @@ def test_arguments_that_cannot_be_used(few: World, arguments: dict, kind: str, w
         check(few.run(disagreeing, {1: usual}, ("shuffle", {"on": "k"})), kind, 1, "[rank 1]", word)
 
 
+@ONE_DEVICE
 @pytest.mark.parametrize("live", [False, True], ids=["explicit", "live"])
 def test_config_above_the_ceiling_of_one_rank(few: World, live: bool) -> None:
     results = few.run(lower_ceiling, 1, live)

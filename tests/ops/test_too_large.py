@@ -119,6 +119,7 @@ def test_ranks_that_read_different_numbers(monkeypatch: pytest.MonkeyPatch) -> N
     check(World("threads", 3).run(join, *tables, {"how": "cross"}, "auto", TIGHT), answer(*tables, how="cross"))
 
 
+@pytest.mark.cpu_alone("GPU ranks stage in page-locked memory, and on disk only where that is full")
 def test_a_disk_that_cannot_be_asked() -> None:
     config = TIGHT.with_spill_dir("/nowhere")
     outcomes = World("threads", 2).outcomes(join, *sides(1_000_000, 2), {"how": "cross"}, "auto", config)

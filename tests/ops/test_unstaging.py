@@ -18,6 +18,7 @@ from gcylon_lab.errors import BudgetExceeded, SpillError
 from gcylon_lab.runtime.context import current
 
 KEPT = World("threads", 3)
+TO_THE_BYTE = pytest.mark.cpu_alone("a GPU's allocator pads, and so does the tier below: nothing is equal to the byte")
 
 
 def staged_table(layout: str = "even", rows: int = 300) -> gl.Table:
@@ -56,6 +57,7 @@ def there_and_back(layout: str) -> dict[str, Any]:
     return seen | {"left": (context.budget.used_bytes - before, context.spill.used_bytes)}
 
 
+@TO_THE_BYTE
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_all_of_a_table_comes_back_and_to_stage_it_again_writes_nothing(layout: str) -> None:
     for seen in KEPT.run(there_and_back, layout):
@@ -104,6 +106,7 @@ def within(spare: int, beside: bool) -> dict[str, Any]:
     return seen | {"most": most}
 
 
+@TO_THE_BYTE
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside"])
 def test_what_fits_to_the_byte_comes_back_and_what_does_not_is_refused_on_all_ranks(beside: bool) -> None:
     for seen in KEPT.run(within, 0, beside):
@@ -148,7 +151,14 @@ def unreadable(rank: int, fault: Fault) -> dict[str, Any]:
     return seen | {"again": table.unstage().tiers}
 
 
-@pytest.mark.parametrize("fault", [Fault("preadv", 2), Fault("unpack", 2)], ids=str)
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Fault("preadv", 2), marks=pytest.mark.cpu_alone("GPU ranks read page-locked memory, not a file")),
+        Fault("unpack", 2),
+    ],
+    ids=str,
+)
 def test_where_one_rank_cannot_read_all_ranks_keep_what_they_had(fault: Fault) -> None:
     for seen in KEPT.run(unreadable, 1, fault):
         error, (before, after) = seen["error"], seen["left"]
@@ -173,6 +183,7 @@ def some_columns(columns: list[str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@TO_THE_BYTE
 @pytest.mark.parametrize(("columns", "known"), [(["g", "x"], True), (["s"], False)], ids=["fixed", "text"])
 def test_some_columns_of_a_wide_table_take_no_more_than_they_are(columns: list[str], known: bool) -> None:
     for seen in World("threads", 2).run(some_columns, columns):
@@ -267,6 +278,7 @@ def texts_of_one_chunk() -> tuple[int, list[tuple[int, int]], list[dict[str, int
     return whole, held, [table.tiers, *tiers]
 
 
+@TO_THE_BYTE
 def test_texts_are_kept_with_the_rest_of_their_chunk_where_a_copy_does_not_fit_beside_it() -> None:
     for whole, ((tight, peak), (roomy, _)), (table, *tiers) in World("threads", 2).run(texts_of_one_chunk):
         assert tight == peak == table["disk"] <= whole and roomy == tiers[1]["device"] < tight / 2
