@@ -246,11 +246,27 @@ def test_opening_and_closing() -> None:
 def test_bytes_that_outlive_the_device() -> None:
     import cupy
 
-    device = open_device(LIMIT)
+    device, before = open_device(LIMIT), len(devices._kept)
     array = cupy.full(MIB, 7, dtype=cupy.uint8)
     device.close()
     assert int(array.sum()) == 7 * MIB
+    assert len(devices._kept) == before + 1
     del array
+    open_device(LIMIT).close()
+    assert len(devices._kept) == before, "its slab is given back once nothing is in it"
+
+
+@gpu
+def test_scalars_that_cudf_keeps_do_not_keep_a_slab() -> None:
+    import cudf
+
+    device, before = open_device(LIMIT), len(devices._kept)
+    series = cudf.Series([1, None, 3])
+    assert series.fillna(0.5).sum() > 0 and (series + 7).sum() > 0
+    del series
+    gc.collect()
+    device.close()
+    assert len(devices._kept) == before
 
 
 @gpu

@@ -104,6 +104,34 @@ def test_too_many_characters_are_packed(monkeypatch: pytest.MonkeyPatch) -> None
         assert found["written"] and found["left"]
 
 
+class Allocating(WritingPandas):
+    """As on GPUs, whose allocator raises a MemoryError where a limit is met: here on rank 1, in the midst of rounds."""
+
+    on_gpu = True
+
+    def fixed_views(self, data: Any, start: int, stop: int) -> list[Any]:
+        self.looked = getattr(self, "looked", 0) + 1
+        if current().rank == 1 and self.looked == 2:
+            raise MemoryError("planted")
+        return super().fixed_views(data, start, stop)
+
+
+def moved_after_all() -> tuple[list[int], str, int]:
+    context = current()
+    table = gl.from_local(pd.DataFrame({"g": np.arange(2000) + 2000 * context.rank}))
+    config = GcylonConfig(gpu_memory_limit="256 KiB", chunk_size_bytes=4096, min_chunk_rows=1)
+    result = table.repartition([1000, 3000], config=config)
+    strategy, rows = context.recorder.operations[-1].strategy, result.local()["g"].tolist()
+    result.release()
+    table.release()
+    return rows, strategy, context.budget.used_bytes
+
+
+def test_where_the_allocator_of_one_rank_says_no_in_a_round_all_ranks_stage() -> None:
+    first, second = run_mapped(2, moved_after_all, backend=Allocating)
+    assert first == (list(range(1000)), "staged", 0) and second == (list(range(1000, 4000)), "staged", 0)
+
+
 @pytest.mark.parametrize("columns", [["g", "k", "x", "s", "n", "o"], ["k", "s"], ["k", "n"]], ids=len)
 def test_no_copy_is_planned_or_made(columns: list[str]) -> None:
     """Input, result, its ids and counts, and a byte for each row of a column in which values are missing."""

@@ -300,6 +300,9 @@ class CudfJoining:
     def pair_bytes(self) -> int:
         return 2 * _MAP_BYTES
 
+    def held_pair_bytes(self) -> int:
+        return _MAP_BYTES
+
 
 def _widened(schema: Schema) -> int:
     """How many keys are copied to be compared."""

@@ -250,6 +250,9 @@ class PandasJoining:
     def pair_bytes(self) -> int:
         return _PAIR_BYTES
 
+    def held_pair_bytes(self) -> int:
+        return 0  # numbers of rows are made with the block
+
 
 def _is_encoded(schema: Schema) -> bool:
     return len(schema) > 1 or any(not c.fixed or c.kind in ("category", "float", "datetime") for c in schema)

@@ -140,3 +140,7 @@ class JoiningBackend(Protocol):
     def pair_bytes(self) -> int:
         """Bytes a pair of its numbers of rows."""
         ...
+
+    def held_pair_bytes(self) -> int:
+        """Bytes of each pair of a piece that are held while rows are made of all of them, block by block."""
+        ...

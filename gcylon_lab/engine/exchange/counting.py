@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import numpy as np
 
 from ...backends.host.column_buffers import MOST_CHARS, string_places
-from ...errors import BudgetExceeded
+from ...errors import BudgetExceeded, CommError
 from ...memory.out_of_memory import memory_errors
 from ..exec.agreement import AgreementKind, agreement_room
 from ..exec.operation import Int64s, Operation
@@ -98,8 +98,18 @@ def go_on(operation: Operation, error: BudgetExceeded) -> BudgetExceeded:
     -------
     BudgetExceeded
         The same on all ranks, for one that cannot go on.
+
+    Raises
+    ------
+    BudgetExceeded
+        The same error, where the others have ended the exchange already, or cannot be told: they do not go on with it.
     """
-    told = error if error.agreed else operation.tell(error)
+    if operation.exchanged and not error.agreed:
+        raise error
+    try:
+        told = error if error.agreed else operation.tell(error)
+    except CommError as revoked:
+        raise error from revoked
     if not isinstance(told, BudgetExceeded):
         raise told from None
     return told.with_traceback(None)  # whose frames would hold what the failed work has made

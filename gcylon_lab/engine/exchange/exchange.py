@@ -42,6 +42,7 @@ def exchange_table(
     Part
         This rank's part of the result.
     """
+    operation.exchanged = False
     plan = operation.make_plan(stats, compare=False)
     counted: tuple[int, ...] | None = None
     written: RemoteWrite | None = None
@@ -59,10 +60,10 @@ def exchange_table(
         plan = operation.make_plan(stats, counted)
     if plan.strategy != "staged":
         try:
-            with memory_named(operation):  # until all ranks have met: an error after that is told by an agreement
+            with memory_named(operation):
                 route.prepare(operation, part, plan.chunk_rows)
                 sink = _placed(operation, rows, written)
-            return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
+                return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
         except BudgetExceeded as error:
             # Strings longer than their mean, for example.
             if operation.request.strategy != "auto" or not operation.may_stage:
@@ -108,9 +109,11 @@ def exchange_counted(tables: Sequence[Counted]) -> list[Part]:
     Raises
     ------
     BudgetExceeded
-        If they do not fit; `go_on` lets all ranks know.
+        If they do not fit; `go_on` lets all ranks know, given the operation of the last one.
     """
     sinks: list[Sink] = []
+    for one in tables:
+        one.operation.exchanged = False
     for one in tables:
         one.route.prepare(one.operation, one.part, one.chunk_rows)
         sinks.append(_placed(one.operation, one.rows))

@@ -120,6 +120,7 @@ def exchange_rounds(
         )  # the last round is complete only now
         if addressed is not None:  # each has done its own
             operation.record.rounds = operation.record.rounds_done = int(answers[:, 0].max())
+        operation.exchanged = True
         sink.close()
 
 
@@ -254,6 +255,7 @@ def _round(operation: Operation, sink: Sink, pending: list[SendBatch], remaining
         if packed_bytes or (outgoing.sends and outgoing.reservation is None and not outgoing.stays):
             operation.settle()  # what was sent is not held beyond this round
     if not operation.overlaps:
+        operation.exchanged = operation.rounds_left == 0 and len(pending) == 1
         sink.close()
         operation.workspace.spill.flush()  # what is leaving would be in the next round's way, which plans do not count
     operation.count_round()

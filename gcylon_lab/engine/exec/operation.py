@@ -46,6 +46,7 @@ class Operation:
         self.rank = workspace.transport.rank
         self.size = workspace.transport.size
         self.rounds_left = 0
+        self.exchanged = False  # whether the last agreement of an exchange is made, so that none tells its errors
         self._agreements = Agreements(workspace.transport, record.number, request.text)
         self.schema: Schema = request.part.schema
         self.config: GcylonConfig = workspace.config

@@ -16,6 +16,7 @@ from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import BudgetExceeded
 from ...memory.budget import MemoryBudget
+from ...memory.out_of_memory import as_budget_exceeded
 from ...memory.tiers.staging_tier import StagingFile
 from ...units import format_count
 
@@ -68,9 +69,23 @@ def taken_in(operation: Operation, make: Callable[[], Iterable[Data]]) -> Ingest
     if operation.may_stage:
         make_room(workspace, request.part)
     ingest = Ingest(workspace, may_stage=operation.may_stage)
-    for data in make():
-        ingest.add(data)
+    try:
+        for data in make():
+            ingest.add(data)
+    except workspace.out_of_memory as error:
+        if operation.may_stage or not ingest.rows:
+            raise
+        known = as_budget_exceeded(error, workspace.budget, operation.verb)
+        raise _with_what_fits(known, ingest.rows) from (None if known is error else error)
     return ingest
+
+
+def _with_what_fits(error: BudgetExceeded, rows: int) -> BudgetExceeded:
+    """Let an error say how many rows were taken in, unless it says more than that already."""
+    if "fitting_rows" not in error.numbers:
+        error.message += f" About {format_count(rows)} of its rows would fit on this rank."
+        error.numbers["fitting_rows"] = rows
+    return error
 
 
 def agreed(operation: Operation, ingest: Ingest, *, only: int | None = None) -> Part:
@@ -194,9 +209,7 @@ class Ingest:
             try:
                 hold(workspace, data, "A table")  # raises with the numbers
             except BudgetExceeded as error:
-                rows = self.rows + data.rows * budget.remaining_bytes // max(1, data.nbytes)
-                error.message += f" About {format_count(rows)} of its rows would fit on this rank."
-                error.numbers["fitting_rows"] = rows
+                _with_what_fits(error, self.rows + data.rows * budget.remaining_bytes // max(1, data.nbytes))
                 raise
         self._file = self._file or workspace.spill.new_file()
         count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))

@@ -152,7 +152,8 @@ class LocalJoin:
         """A limit under which a result of so many bytes and rows is held, with so much in use beside both sides."""
         build, probe = (left, right) if self.build == "left" else (right, left)
         looking_up = probe.rows * (self.work.backend.match_row_bytes(self.key_schemas[self.probe]) + _loading(probe))
-        fixed = used_bytes + self.build_bytes(build) + result_bytes + self.block_bytes(rows)
+        held = 0 if self.spec.filters or self.spec.how == "cross" else rows * self.work.backend.held_pair_bytes()
+        fixed = used_bytes + self.build_bytes(build) + result_bytes + self.block_bytes(rows) + held
         longest = left.widest_row_bytes(self.work.workspace) + right.widest_row_bytes(self.work.workspace)
         return int(fixed + min(looking_up, fixed / (PIECE_SHARE - 1)) + 2 * longest) + 1
 

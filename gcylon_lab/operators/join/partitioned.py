@@ -136,6 +136,11 @@ class PartitionExchange:
         least: Numbers = np.max([np.zeros((self.buckets, self._operation.size)), *rows], axis=0)
         return least
 
+    @property
+    def last_step(self) -> Step:
+        """The exchange that a pass ends with."""
+        return self._sides[SIDES[-1]].step
+
     def receive(self, first: int, last: int, costs: JoinCosts, used: Numbers) -> dict[str, Part]:
         """Collective: all ranks call it. Bring rows of buckets [first, last) of both sides to where they meet.
 
@@ -271,7 +276,7 @@ class PartitionedJoin:
         except BudgetExceeded as error:
             if self._operation.request.strategy != "auto" or not self._operation.may_stage:
                 raise
-            go_on(self._operation, error)
+            go_on(self._exchange.last_step, error)
         return None
 
 
