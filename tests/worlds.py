@@ -213,9 +213,9 @@ def serve(address: str) -> None:
     """Be one rank of a pool: take a function from rank 0's link, run it, send all outcomes back."""
     from mpi4py import MPI
 
-    global RANKS
-    world = MPI.COMM_WORLD
-    if os.environ["GCYLON_ENGINE"] == "gpu":
+    global RANKS, ENGINE
+    world, ENGINE = MPI.COMM_WORLD, os.environ["GCYLON_ENGINE"]
+    if ENGINE == "gpu":
         gl.Table.local = _local_by_host
     link = Client(address, family="AF_UNIX") if world.rank == 0 else None
     parts = {world.size: world}
@@ -241,7 +241,7 @@ def serve(address: str) -> None:
 
 def _served(ranks: Any, function: Callable[..., Any], args: tuple[Any, ...], config: GcylonConfig | None) -> Outcome:
     """What a function did on this rank, with a fresh context of the ranks that run it."""
-    on_gpu = os.environ["GCYLON_ENGINE"] == "gpu"
+    on_gpu = ENGINE == "gpu"
     try:
         if on_gpu and config is not None and not config.gpu_memory_limit:
             context = initialize(config.with_values(gpu_memory_limit=GPU_LIMIT), comm=ranks, sample_hz=0)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from exchanges import held, more_held
 from same_frames import assert_frames_equal
 
 import gcylon_lab as gl
@@ -92,12 +93,13 @@ def more_than_the_limit(verb: str, allow: bool, strategy: str) -> dict[str, Any]
         gpu_memory_limit="4 MiB", chunk_size_bytes="512 KiB", allow_cpu_staging=allow, allow_disk_spill=allow
     )
     seen: dict[str, Any] = {"limit": config.gpu_memory_limit}
-    before = (context.budget.used_bytes, context.spill.used_bytes)
+    before = held(context)
     try:
         result = getattr(table, verb)(**({"on": "k"} if verb == "shuffle" else {}), strategy=strategy, config=config)
     except GcylonError as error:
         seen["error"] = error
-        assert (context.budget.used_bytes, context.spill.used_bytes) == before
+        more = more_held(context, before)
+        assert more == (0, 0), f"the error keeps {more} bytes in memory and below"
     else:
         record = context.recorder.operations[-1]
         frame = result.local()

@@ -80,7 +80,7 @@ def _beyond() -> list[Any]:
             count += 1
     last = small.table()
     assert count > 5 and last.tensor("x").tolist() == [float(i) for i in range(count) for _ in range(5000)]
-    return [table.tiers["disk"] > 0, table.sum("x"), kept, context.budget.used_bytes <= limit]
+    return [table._part.staged_bytes > 0, table.sum("x"), kept, context.budget.used_bytes <= limit]
 
 
 def test_beyond_the_budget_rows_are_staged_or_refused(several: World) -> None:

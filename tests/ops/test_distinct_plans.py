@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import worlds
+from exchanges import held, more_held
 from relations import on_ranks
 from worlds import World
 
@@ -45,9 +47,10 @@ def foreseen_and_done(kind: str, spread: bool) -> list[dict[str, Any]]:
                 before, table = table, table.shuffle("k")
                 before.release()
             options = how | {"strategy": strategy, "config": config}
-            used = context.budget.used_bytes
+            before = held(context)
             plan = getattr(table, f"plan_{verb}")(columns, **options)
-            assert context.budget.used_bytes == used
+            more = more_held(context, before)[0]
+            assert more == 0, f"a plan of {verb} keeps {more} bytes"
             result = getattr(table, verb)(columns, **options)
             record = context.recorder.operations[-1]
             seen.append(
@@ -74,7 +77,10 @@ def test_a_plan_of_rows_that_are_all_different_is_what_is_done(size: int, spread
             alike = plan.strategy == done.strategy and plan.reason == done.reason
             alike &= (plan.rounds > 0) == (done.rounds > 0) == (size > 1 and not spread)
             ratio = found["estimated"] / found["measured"]
-            if found["factor"] > 2:
+            if worlds.ENGINE == "gpu":  # what libcudf takes beside is estimated from above
+                near = ratio > 0.9 and found["predicted"] > 0.9 * found["measured"]
+                alike |= found["factor"] < 2
+            elif found["factor"] > 2:
                 near = abs(ratio - 1) < 0.1 and abs(found["predicted"] - found["measured"]) < 0.1 * found["measured"]
                 alike &= abs(plan.rounds - done.rounds) <= 1
             elif found["view"] and found["factor"] < 1:  # texts are read back together
@@ -94,8 +100,10 @@ def test_few_different_rows_take_less_than_their_plan_and_what_was_predicted_onc
         for found in rank_saw:
             assert found["measured"] <= found["limit"], found["what"]
             if found["factor"] > 2:
-                assert found["measured"] < 1.05 * found["estimated"], found["what"]
-                assert found["predicted"] == pytest.approx(found["measured"], rel=0.1), found["what"]
+                assert found["measured"] < 1.05 * found["estimated"], found
+                predicted, measured = found["predicted"], found["measured"]
+                high = 1.1 * measured if worlds.ENGINE == "cpu" else found["limit"]
+                assert 0.9 * measured <= predicted <= high, (found["what"], predicted, measured)
 
 
 def described(table: Any) -> list[str]:
@@ -116,7 +124,8 @@ def test_a_plan_says_what_is_sent_and_whether_the_table_is_partitioned_already()
         whole, survivors, keys, together, apart, rows = result["value"]
         partial = "where few different rows stand in many"
         assert whole.startswith("drop_duplicates: direct, 1 round") and partial in whole
-        assert "found by their keys and positions first" in survivors and partial not in survivors
+        if worlds.ENGINE == "cpu":  # GPU ranks drop duplicates without
+            assert "found by their keys and positions first" in survivors and partial not in survivors
         assert keys.startswith("unique: direct, 1 round of at most 156 KiB")
         for text in (together, rows):
             assert "nothing is exchanged" in text and "equal keys are on one rank already" in text

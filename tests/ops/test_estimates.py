@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import worlds
+from exchanges import held, more_held
 from worlds import World
 
 import gcylon_lab as gl
@@ -84,7 +86,10 @@ def test_foreseen_as_done(verb: str, how: str) -> None:
             if verb != "shuffle" and how != "many chunks":  # no keys decide, and chunks are of one size
                 assert found["rounds"][0] == found["rounds"][1], found
             for name in ("estimated", "predicted"):
-                assert found[name] == pytest.approx(found["measured"], rel=0.1), found
+                if worlds.ENGINE == "cpu":
+                    assert found[name] == pytest.approx(found["measured"], rel=0.1), found
+                else:  # what libcudf takes beside is estimated from above
+                    assert 0.9 * found["measured"] <= found[name] <= max(found["limit"], found["measured"]), found
     assert refused <= 3 * 2  # at most the tightest ones
 
 
@@ -93,17 +98,19 @@ def what_was_advised(verb: str, strategy: str, allow: bool, start: int) -> tuple
     context = current()
     whole = frame(context.rank).iloc[:20_000].assign(s=[f"text {i % 1000}" for i in range(20_000)])
     table = gl.from_local(whole)
-    before = context.budget.used_bytes
+    before = held(context)
     options = ARGUMENTS.get(verb, {}) | {"strategy": strategy}
     config = GcylonConfig(gpu_memory_limit=start, allow_disk_spill=allow)
     with pytest.raises(BudgetExceeded) as caught:
         getattr(table, verb)(**options, config=config)
     numbers = caught.value.numbers
-    assert context.budget.used_bytes <= before
+    more = more_held(context, before)[0]
+    assert more <= 0, f"the error keeps {more} bytes beside the {before[0]} of before"
     advised = config.with_values(**{numbers["knob"]: numbers["would_do"]})
     result = getattr(table, verb)(**options, config=advised)
     record = context.recorder.operations[-1]
-    assert record.measured_peak_bytes <= numbers["would_do"]
+    peak, enough = record.measured_peak_bytes, numbers["would_do"]
+    assert peak <= enough, f"a peak of {peak} bytes, where {enough} were said to be enough"
     return result.num_rows, record.rounds_done
 
 

@@ -96,7 +96,7 @@ def beside_views(used: str, limit: int) -> tuple[str, dict[str, bool], int, int]
     before = context.budget.used_bytes
     result = tables[used].shuffle("k", config=GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1))
     said = result.explain()
-    staged = {name: table.tiers["disk"] > 0 for name, table in tables.items()}
+    staged = {name: table._live().staged_bytes > 0 for name, table in tables.items()}
     return said, staged, before, context.budget.used_bytes - result.tiers["device"]
 
 

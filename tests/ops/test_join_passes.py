@@ -26,6 +26,9 @@ from gcylon_lab.operators.join.passes import JoinCosts, JoinSizes, peaks_of, pla
 from gcylon_lab.runtime.context import current
 
 TWO = World("threads", 2)
+LIMITS_OF_CPUS = pytest.mark.cpu_alone(
+    "a limit that asks for passes is one that CPU engines need; random budgets, and tests/gpu, have GPU ranks"
+)
 Frames = list[pd.DataFrame]
 
 
@@ -93,6 +96,7 @@ def test_passes_of_every_kind_of_column(how: str) -> None:
     assert all(" passes, " in result["explain"] for result in results)
 
 
+@LIMITS_OF_CPUS
 @pytest.mark.parametrize("before", [(["k"], ["k"]), (["k"], None), (None, ["k"])], ids=str)
 def test_passes_of_sides_that_are_spread_by_the_keys(before: Any) -> None:
     """What becomes of a row does not depend on how it came to its rank."""
@@ -108,6 +112,7 @@ def test_passes_of_sides_that_are_spread_by_the_keys(before: Any) -> None:
         assert sorted(one["frame"]["k"]) == sorted(other["frame"]["k"])  # on the same rank
 
 
+@LIMITS_OF_CPUS
 @pytest.mark.parametrize("how", ["inner", "left", "outer", "semi"])
 def test_the_plan_says_passes_and_the_peak(how: str) -> None:
     sides = numbers(2, 40_000, 10**9)
@@ -123,6 +128,7 @@ def test_the_plan_says_passes_and_the_peak(how: str) -> None:
             assert not staged
 
 
+@LIMITS_OF_CPUS
 @pytest.mark.parametrize(
     ("size", "hot", "factor", "how"), [(2, 0.7, 6.0, "inner"), (3, 0.6, 5.0, "anti"), (3, 0.7, 8.0, "left")]
 )
@@ -158,6 +164,7 @@ def dear(lefts: Frames, rights: Frames, config: GcylonConfig, strategy: str) -> 
     return before, after, context.recorder.operations[-1].staged_bytes
 
 
+@LIMITS_OF_CPUS
 def test_many_passes_give_way_to_staging_unless_they_are_asked_for() -> None:
     """Each pass looks at all rows: near twice the input, where most of the memory is the result's, there are many."""
     sides = numbers(2, 20_000, 10**9)
@@ -189,6 +196,7 @@ def test_a_key_with_most_rows_is_staged() -> None:
     assert len({result["record"]["strategy"] for result in results}) == 1
 
 
+@LIMITS_OF_CPUS
 def test_more_pairs_than_foreseen_are_staged() -> None:
     """The first pass tells: what is left does not fit any more."""
     sides = numbers(2, 4000, 700)
@@ -210,6 +218,7 @@ def test_rows_that_meet_nobody_are_staged_where_they_do_not_fit(how: str, empty:
     assert all(result["record"]["strategy"] == "staged" for result in results)
 
 
+@LIMITS_OF_CPUS
 def test_validate_looks_at_every_pass() -> None:
     sides = numbers(2, 6000, 10**9)
     twice = [sides[1][0], pd.concat([sides[1][1], sides[1][0][:1]], ignore_index=True)]

