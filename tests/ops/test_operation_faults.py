@@ -27,7 +27,7 @@ from faults import (
 from worlds import World
 
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.errors import GcylonError, Revoked
+from gcylon_lab.errors import BudgetExceeded, GcylonError, Revoked
 
 TIGHT = GcylonConfig(gpu_memory_limit="1 MiB", chunk_size_bytes=8192, min_chunk_rows=1)
 NO_SPILL = GcylonConfig(allow_disk_spill=False)
@@ -134,6 +134,14 @@ def test_a_rank_raises_in_an_operation(
     results = ranks.run(run_with_fault, verb, arguments, strategy, config, rank, fault)
     check(results, "RankError", rank, f"[rank {rank}]", fault.kind.__name__, "injected into")
     assert "injected into" in results[0]["error"].numbers["traceback"]
+
+
+def test_memory_that_ends_after_the_last_round_is_told_by_the_closing(few: World) -> None:
+    """The others do not stage what they have received, so nor does the rank that has no memory for it."""
+    results = few.run(
+        run_with_fault, "shuffle", {"on": ["k", "s"]}, "auto", None, 1, Fault("finish", 1, BudgetExceeded)
+    )
+    check(results, "BudgetExceeded", 1, "[rank 1]", "injected into finish")
 
 
 @STAGED_ON_GPUS
