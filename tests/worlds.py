@@ -262,7 +262,9 @@ def _served(ranks: Any, function: Callable[..., Any], args: tuple[Any, ...], con
 
 def _local_by_host(table: gl.Table) -> Any:
     """A GPU rank's rows as a CPU rank has them: the dtypes that tests compare, some of which cuDF has not."""
-    return to_frame(table._context.workspace.backend.to_host(table._whole()))
+    workspace = table._context.workspace
+    with workspace.memory_named("A frame of a table's rows", staged=True):
+        return to_frame(workspace.backend.to_host(table._whole()))
 
 
 def _told(world: Any, order: Any) -> Any:

@@ -185,7 +185,9 @@ class Table(
         pandas.DataFrame or cudf.DataFrame
             What the engine works with.
         """
-        return self._context.workspace.backend.to_frame(self._whole())
+        workspace = self._context.workspace
+        with workspace.memory_named("A frame of a table's rows", staged=True):
+            return workspace.backend.to_frame(self._whole())
 
     def _whole(self) -> Any:
         part, workspace = self._live(), self._context.workspace
@@ -217,7 +219,8 @@ class Table(
             if head is not part:
                 head.release()  # an error that is kept would hold it
         try:
-            return pandas_frame(workspace.backend.to_host(gathered._whole()))
+            with workspace.memory_named("A frame of a table's rows", staged=True):
+                return pandas_frame(workspace.backend.to_host(gathered._whole()))
         finally:
             gathered.release()
 

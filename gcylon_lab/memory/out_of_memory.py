@@ -29,7 +29,13 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def as_budget_exceeded(
-    error: BaseException, budget: MemoryBudget, what: str, needed_bytes: int = 0, limit_bytes: int = 0
+    error: BaseException,
+    budget: MemoryBudget,
+    what: str,
+    needed_bytes: int = 0,
+    limit_bytes: int = 0,
+    *,
+    staged: bool = False,
 ) -> BudgetExceeded:
     """Make the error with numbers and the option to change out of a library's.
 
@@ -45,6 +51,8 @@ def as_budget_exceeded(
         What was asked for, where known; what the library's text says otherwise.
     limit_bytes : int, optional
         The limit that held, where that is not the budget's own of now.
+    staged : bool, default False
+        Whether staging would not help.
     """
     if isinstance(error, BudgetExceeded):
         return error
@@ -52,15 +60,15 @@ def as_budget_exceeded(
     used = budget.used_bytes if device is None else device.used_bytes
     needed = needed_bytes or _asked_bytes(str(error)) or max(1, limit - used + 1)
     if used + needed > limit:
-        return exceeded(what, needed, used, limit)
+        return exceeded(what, needed, used, limit, staged=staged)
     # Within the limit, so the slab has that much, but in pieces; or the GPU has it no longer.
-    made = exceeded(what, needed, used, limit, would_do=limit + max(needed, limit // _LEEWAY))
+    made = exceeded(what, needed, used, limit, would_do=limit + max(needed, limit // _LEEWAY), staged=staged)
     made.message += " What is free is in pieces that are too small."
     return made
 
 
 @contextmanager
-def memory_errors(budget: MemoryBudget, what: str, needed_bytes: int = 0) -> Iterator[None]:
+def memory_errors(budget: MemoryBudget, what: str, needed_bytes: int = 0, *, staged: bool = False) -> Iterator[None]:
     """Let a block raise `BudgetExceeded` where a library in it runs out of device memory.
 
     Raises
@@ -75,7 +83,7 @@ def memory_errors(budget: MemoryBudget, what: str, needed_bytes: int = 0) -> Ite
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
-        raise as_budget_exceeded(error, budget, what, needed_bytes) from error
+        raise as_budget_exceeded(error, budget, what, needed_bytes, staged=staged) from error
 
 
 def _asked_bytes(text: str) -> int:

@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import worlds
@@ -170,6 +171,25 @@ def not_shown() -> tuple[int, int]:
 
 def test_rows_that_could_not_be_shown_go() -> None:
     assert World("threads", 2).run(not_shown) == [(0, 0)] * 2
+
+
+def looked_at() -> tuple[Any, tuple[int, int]]:
+    """A frame of all rows, for whose copy a GPU has no room; the error, and what is in use once it is raised."""
+    context = current()
+    table = gl.from_local([pd.DataFrame({"g": np.arange(10**6)})] * 6, config=gl.GcylonConfig(allow_cpu_staging=False))
+    before = held(context)
+    try:
+        assert len(table.local()) == 6 * 10**6
+    except GcylonError as caught:
+        return caught, more_held(context, before, SCALARS_OF_CUDF)
+    return None, (0, 0)
+
+
+def test_a_frame_that_does_not_fit_is_refused_with_numbers() -> None:
+    """CPU engines make it outside their budget."""
+    for error, more in World("threads", 2).run(looked_at, config=gl.GcylonConfig(gpu_memory_limit="64 MiB")):
+        assert more == (0, 0) and (error is None) == (worlds.ENGINE == "cpu")
+        assert error is None or error.numbers["limit_bytes"] == 2**26 and "staging" not in error.advice
 
 
 def staged_after_all() -> tuple[str, int, int]:

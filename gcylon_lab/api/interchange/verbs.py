@@ -178,7 +178,8 @@ class InterchangeVerbs(Verbs):
         return self._device_array
 
     def _device_array(self, requested_schema: Any = None, **kwargs: Any) -> tuple[Any, Any]:
-        return self._workspace.backend.to_device_arrow(self._whole())
+        with self._workspace.memory_named("An Arrow array of a table's rows", staged=True):
+            return self._workspace.backend.to_device_arrow(self._whole())
 
     def _whole(self) -> Any:
         """All rows of this rank as one piece."""

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 
 from ...backends.host.column_buffers import MOST_CHARS, string_places
 from ...errors import BudgetExceeded, CommError
-from ...memory.out_of_memory import memory_errors
 from ..exec.agreement import AgreementKind, agreement_room
 from ..exec.operation import Int64s, Operation
 from ..exec.remote_write import RemoteWrite
@@ -83,12 +81,6 @@ def _announced(operation: Operation, numbers: Int64s) -> Int64s:
         # What was exposed for it shall be kept: nothing is complete yet.
         found.append(operation.agree(AgreementKind.COUNT, some, completes=False)[:, : len(some)])
     return np.concatenate(found, axis=1)
-
-
-def memory_named(operation: Operation) -> AbstractContextManager[None]:
-    """On GPUs the allocator says what does not fit; elsewhere a MemoryError is the machine's, not the budget's."""
-    on_gpu = operation.workspace.backend.on_gpu
-    return memory_errors(operation.workspace.budget, operation.verb) if on_gpu else nullcontext()
 
 
 def go_on(operation: Operation, error: BudgetExceeded) -> BudgetExceeded:

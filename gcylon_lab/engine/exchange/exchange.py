@@ -10,7 +10,7 @@ from ..exec.operation import Operation
 from ..exec.remote_write import RemoteWrite
 from ..plan.table_stats import TableStats
 from ..store.part import Part, Partitioning
-from .counting import agree_on_remote_write, count_rows, go_on, meet, memory_named, written_chars
+from .counting import agree_on_remote_write, count_rows, go_on, meet, written_chars
 from .placement import Int64s, PreallocatedSink, Sink
 from .remote_write_batches import WrittenTurns, turns_for
 from .remote_write_sink import RemoteWriteSink
@@ -60,7 +60,7 @@ def exchange_table(
         plan = operation.make_plan(stats, counted)
     if plan.strategy != "staged":
         try:
-            with memory_named(operation):
+            with operation.workspace.memory_named(operation.verb):
                 route.prepare(operation, part, plan.chunk_rows)
                 sink = _placed(operation, rows, written)
                 return _run(operation, part, route, sink, plan.chunk_rows, partitioning)

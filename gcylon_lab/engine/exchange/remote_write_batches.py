@@ -19,7 +19,7 @@ from ..plan.table_stats import TableStats, id_bytes
 from ..store.chunk import Chunk, stage
 from ..store.part import Part
 from ..store.workspace import Workspace
-from .counting import agree_on_remote_write, count_rows, go_on, meet, memory_named, written_chars
+from .counting import agree_on_remote_write, count_rows, go_on, meet, written_chars
 from .remote_write_sink import RemoteWriteSink
 from .round_sinks import StagingSink
 from .rounds import Route, exchange_rounds
@@ -128,7 +128,7 @@ class WrittenTurns:
         operation, sink = self._operation, None
         self._settle()
         try:
-            with memory_named(operation):
+            with operation.workspace.memory_named(operation.verb):
                 sink = RemoteWriteSink(operation.workspace, operation.schema, rows, operation.rank, written)
             meet(operation, [sink])
             return sink
@@ -161,7 +161,7 @@ class WrittenTurns:
 
     def _stage(self, sink: RemoteWriteSink) -> None:
         workspace = self._operation.workspace
-        with memory_named(self._operation):
+        with self._operation.workspace.memory_named(self._operation.verb):
             self._down(workspace, sink)
 
     def _down(self, workspace: Workspace, sink: RemoteWriteSink) -> None:

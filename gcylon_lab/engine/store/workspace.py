@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from ...comm.transport import Transport, WritableWindows
 from ...config import GcylonConfig
 from ...errors import BudgetExceeded, ConfigError
 from ...memory.budget import MemoryBudget
+from ...memory.out_of_memory import memory_errors
 from ...memory.tiers.staging_tier import StagingTiers
 from ...profiling import Recorder
 from ..plan.table_stats import DEVICE_CHUNK_BYTES, stage_slice_bytes
@@ -79,6 +81,11 @@ class Workspace:
     def out_of_memory(self) -> tuple[type[Exception], ...]:
         """What says that a piece does not fit the budget: on GPUs the allocator does too."""
         return (BudgetExceeded, MemoryError) if self.backend.on_gpu else (BudgetExceeded,)
+
+    def memory_named(self, what: str, *, staged: bool = False) -> AbstractContextManager[None]:
+        """Around work of which on GPUs the allocator says what does not fit; elsewhere a MemoryError is the machine's,
+        not the budget's. ``staged``: whether staging would not help."""
+        return memory_errors(self.budget, what, staged=staged) if self.backend.on_gpu else nullcontext()
 
     @property
     def scatters(self) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from ...backends.protocol.join_columns import JoinSpec
 from ...backends.protocol.schema import Label
 from ...engine.exchange.buckets import MASK_ROW_BYTES, BucketRoute
-from ...engine.exchange.counting import go_on, memory_named
+from ...engine.exchange.counting import go_on
 from ...engine.exchange.exchange import Counted, exchange_counted, exchange_table
 from ...engine.exchange.steps import Step
 from ...engine.exec.agreement import AgreementKind
@@ -101,7 +101,7 @@ class PartitionExchange:
         fits = True
         try:
             for side in self._sides.values():
-                with memory_named(self._operation):
+                with self._operation.workspace.memory_named(self._operation.verb):
                     side.route.learn(side.step, side.part, max(1, _piece_rows(side.part, chunk_bytes)))
         except BudgetExceeded:
             fits = False
@@ -270,7 +270,7 @@ class PartitionedJoin:
 
     def _received(self, first: int) -> dict[str, Part] | None:
         try:
-            with memory_named(self._operation):
+            with self._operation.workspace.memory_named(self._operation.verb):
                 parts = self._exchange.receive(first, self._next.last, self._costs, self._used)
             return {name: self._work.adopt(part) for name, part in parts.items()}
         except BudgetExceeded as error:
