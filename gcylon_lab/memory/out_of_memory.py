@@ -17,6 +17,7 @@ _ASKED = (
     re.compile(r"failed to allocate ([0-9.]+ ?[KMGT]?i?B)", re.IGNORECASE),
     re.compile(r"allocating ([0-9,]+) bytes"),
 )
+_REFUSED = re.compile(r"memory limit ([0-9]+); Allocated bytes ([0-9]+)", re.IGNORECASE)
 _LEEWAY = 4  # such a part more of a limit: how much is lost to pieces nobody knows
 _SIGNS = ("out of memory", "out_of_memory", "bad_alloc", "cudaErrorMemoryAllocation")
 
@@ -61,8 +62,12 @@ def as_budget_exceeded(
     needed = needed_bytes or _asked_bytes(str(error)) or max(1, limit - used + 1)
     if used + needed > limit:
         return exceeded(what, needed, used, limit, staged=staged)
+    enough = limit + max(needed, limit // _LEEWAY)
+    if refused := _REFUSED.search(str(error)):  # what was in use then, in whole 256 bytes, and is given back by now
+        used = max(used, limit - max(0, int(refused[1]) - int(refused[2])))
+        return exceeded(what, needed, used, limit, would_do=enough, staged=staged)
     # Within the limit, so the slab has that much, but in pieces; or the GPU has it no longer.
-    made = exceeded(what, needed, used, limit, would_do=limit + max(needed, limit // _LEEWAY), staged=staged)
+    made = exceeded(what, needed, used, limit, would_do=enough, staged=staged)
     made.message += " What is free is in pieces that are too small."
     return made
 

@@ -32,6 +32,14 @@ def test_what_fits_but_is_in_pieces_says_so() -> None:
     assert made.numbers["would_do"] == 125 * MIB  # a few bytes more would be in pieces as well
 
 
+def test_what_was_given_back_on_the_way_of_the_error_counts() -> None:
+    """The allocator's text has what was in use when it refused, of a limit of its own that began later."""
+    text = f"Exceeded memory limit {90 * MIB}; Allocated bytes {80 * MIB}; Requested bytes {20 * MIB}"
+    made = as_budget_exceeded(MemoryError(text), MemoryBudget(100 * MIB), "Taking a frame in")
+    assert (made.numbers["needed_bytes"], made.numbers["used_bytes"]) == (20 * MIB, 90 * MIB)
+    assert made.numbers["would_do"] == 125 * MIB and "pieces" not in str(made)
+
+
 def test_without_numbers_it_needs_more_than_is_free() -> None:
     made = as_budget_exceeded(MemoryError("std::bad_alloc"), MemoryBudget(1000), "Sorting")
     assert made.numbers["needed_bytes"] == 1001
