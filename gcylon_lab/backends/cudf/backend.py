@@ -13,7 +13,7 @@ from ..host.keys.hashing import id_dtype
 from ..host.partition import Int64s
 from ..protocol.column import Label
 from ..protocol.data import Columns
-from ..protocol.row_groups import RowGroups, RowGroupWriter
+from ..protocol.row_groups import RowGroups
 from ..protocol.schema import Schema
 from . import interchange, packing, parquet
 from .casting import cast
@@ -77,11 +77,6 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
 
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
         return parquet.read_row_groups(work, pass_bytes)
-
-    def row_group_writer(
-        self, path: str, schema: Schema, notes: Mapping[str, str], compression: str
-    ) -> RowGroupWriter:
-        return parquet.FileWriter(path, schema, notes, compression)
 
     def from_columns(self, columns: Mapping[str, Any], schema: Any) -> DeviceColumns:
         return interchange.from_columns(columns, schema)

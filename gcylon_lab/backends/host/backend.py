@@ -13,7 +13,7 @@ from ..arrow.interop import from_frame, to_frame
 from ..arrow.named_arrays import from_columns
 from ..protocol.column import Label, missing_in_tensor
 from ..protocol.data import Columns, concat_columns, empty_columns, slice_columns
-from ..protocol.row_groups import RowGroups, RowGroupWriter
+from ..protocol.row_groups import RowGroups
 from ..protocol.schema import Schema
 from . import packing
 from .expressions import PandasRows
@@ -55,9 +55,6 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
 
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[Columns]:
         raise NotImplementedError("files are decoded in host memory here")
-
-    def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:
-        raise NotImplementedError("files are encoded in host memory here")
 
     def from_columns(self, columns: Mapping[str, Any], schema: Any) -> Columns:
         return from_columns(columns, schema)

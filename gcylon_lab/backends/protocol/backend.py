@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from .data import Columns, Data, Ids, Int64s
 from .relational import RelationalBackend
-from .row_groups import RowGroups, RowGroupWriter
+from .row_groups import RowGroups
 from .schema import Label, Schema
 
 
@@ -79,20 +79,6 @@ class Backend(RelationalBackend, Protocol):
         ------
         ReadError
             If texts are no UTF-8.
-        """
-        ...
-
-    def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:
-        """Begin a parquet file of columns of which `encoded_by_host` says nothing; asked of GPU backends alone.
-
-        Parameters
-        ----------
-        path : str
-            In the local file system.
-        schema : Schema
-        notes : mapping of str to str
-            What the file keeps beside its columns, such as pandas' dtypes.
-        compression : str
         """
         ...
 

@@ -1,14 +1,12 @@
-"""Row groups of a parquet file, as a backend is asked for them that decodes or encodes them itself."""
+"""Row groups of a parquet file, as a backend is asked for them that decodes them itself."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from .arrow_types import kind_of
-from .data import Data
-from .schema import Schema
 
 # Of these kinds GPU engines make of a file what CPU engines make of it.
 _KINDS = ("bool", "int", "float", "str", "date", "datetime", "decimal")
@@ -65,36 +63,3 @@ def decoded_by_host(name: str, type_: Any) -> str:
     if kind == "decimal" and type_.precision > _MOST_DIGITS:
         return f"column {name!r} is {type_}"
     return f"the name {name!r} has a dot" if "." in name else ""
-
-
-# libcudf writes what pyarrow reads as the same type; the zone of times and their seconds it does not.
-_ENCODED_KINDS = ("bool", "int", "float", "str", "date", "decimal")
-_ENCODED_UNITS = ("ms", "us", "ns")
-_COMPRESSIONS = ("snappy", "zstd", "none")
-
-
-def encoded_by_host(schema: Schema, compression: str) -> str:
-    """Why rows are encoded in host memory also on GPU engines, in words; "" where they are not."""
-    if compression not in _COMPRESSIONS:
-        return f"the compression is {compression}"
-    if not len(schema):
-        return "there is no column"
-    for column in schema:
-        plain_time = column.kind == "datetime" and column.fixed and not column.tz and column.unit in _ENCODED_UNITS
-        if column.kind not in _ENCODED_KINDS and not plain_time:
-            return f"column {column.name!r} is {column.describe()}"
-        if column.restore is not None:
-            return f"column {column.name!r} is {column.describe()}"
-    return ""
-
-
-class RowGroupWriter(Protocol):
-    """Encodes rows into a file."""
-
-    def write(self, data: Data) -> None:
-        """Write some rows, as row groups of their own."""
-        ...
-
-    def close(self) -> None:
-        """Write what the file says of itself."""
-        ...

@@ -13,9 +13,7 @@ from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...formats import io
 from ...profiling import span
-from .ingest import PIECES_IN_LIMIT, piece_bytes
-
-_DEVICE_PIECE_BYTES = 1 << 30
+from .ingest import piece_bytes
 
 
 def write_files(
@@ -75,14 +73,9 @@ def write_files(
 
 
 def _write(operation: Operation, files: io.PartFiles, form: io.Format) -> None:
-    backend, writer, why = operation.workspace.backend, None, ""
-    if backend.on_gpu and form.by_device is not None:
-        writer, why = form.by_device(files, operation.schema, backend)
-        operation.notes.append(f"encoded {f'in host memory, as {why}' if why else 'on the GPU'}")
-    on_host = writer is None
-    writer = writer or form.open(files, operation.schema, not any(operation.rows))
+    writer = form.open(files, operation.schema, not any(operation.rows))
     try:
-        for piece in _pieces(operation, on_host=on_host):
+        for piece in _pieces(operation):
             with span("write", "io", bytes=piece.nbytes):
                 writer.write(piece)
         writer.close()
@@ -91,12 +84,11 @@ def _write(operation: Operation, files: io.PartFiles, form: io.Format) -> None:
         raise
 
 
-def _pieces(operation: Operation, *, on_host: bool) -> Iterator[Any]:
-    """This rank's rows, in pieces that leave room for what a format makes of them."""
+def _pieces(operation: Operation) -> Iterator[Any]:
+    """This rank's rows on the host, in pieces that leave room for what a format makes of them."""
     workspace, part, record = operation.workspace, operation.request.part, operation.record
     budget = workspace.budget
-    limit = budget.limit_bytes
-    most_bytes = piece_bytes(limit) if on_host else max(1, min(_DEVICE_PIECE_BYTES, limit // PIECES_IN_LIMIT))
+    most_bytes = piece_bytes(budget.limit_bytes)
     rows = max(1, int(part.rows * most_bytes / max(1, part.nbytes)))
     done, record.rounds = 0, 100  # percent, for those who watch
     try:
@@ -105,7 +97,7 @@ def _pieces(operation: Operation, *, on_host: bool) -> Iterator[Any]:
                 operation.cast(data) as cast,
                 budget.reserve(min(2 * cast.nbytes, budget.remaining_bytes), "Writing a piece"),
             ):
-                yield workspace.backend.to_host(cast) if on_host else cast
+                yield workspace.backend.to_host(cast)
             done += data.rows
             record.rounds_done = min(99, 100 * done // max(1, part.rows))
     finally:
