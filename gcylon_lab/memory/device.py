@@ -213,6 +213,7 @@ class Device:
         self._used_before = self._count_before = self._peak = 0
         self._lower: int | None = None
         self._lowered: Any = None
+        self._kept = 0
         self._statistics.push_counters()
 
     @property
@@ -297,7 +298,7 @@ class Device:
 
     def renew_limit(self) -> None:
         """Let a lower limit leave what is free below it now: after what was allocated before it has been freed."""
-        if self._lower is None:
+        if self._lower is None or self._kept:
             return
         import rmm
 
@@ -310,10 +311,22 @@ class Device:
                 break  # else another thread allocated through the one before in between
         self._lowered = lowered
 
+    @contextmanager
+    def one_limit(self) -> Iterator[None]:
+        """Renew no limit for a while: what keeps the resource that it began with, such as a reader of libcudf, would
+        have the room that it leaves there a second time."""
+        self.renew_limit()
+        self._kept += 1
+        try:
+            yield
+        finally:
+            self._kept -= 1
+            self.renew_limit()
+
     def keep_limit_true(self) -> None:
         """Renew a lower limit where enough of what was allocated before it has been freed since."""
         lower, lowered = self._lower, self._lowered
-        if lower is None or lowered is None:
+        if lower is None or lowered is None or self._kept:
             return
         room = lowered.get_allocation_limit() - lowered.get_allocated_bytes()
         if lower - self.used_bytes - room >= min(_RENEWED_FROM, lower // _RENEWED_PART):

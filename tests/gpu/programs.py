@@ -25,8 +25,9 @@ def right_on_gpus(program: str, ranks: int, route: str) -> None:
     path = os.pathsep.join([str(HERE.parents[1]), str(HERE.parent / "ops"), str(HERE.parent)])
     environment = os.environ | mpi.environment | {"GCYLON_TRANSPORT": route, "PYTHONPATH": path}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
-    assert done.stdout.strip(), done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
+    lines = done.stdout.splitlines()
+    assert lines and lines[-1].startswith("{"), done.stdout[-2000:] + done.stderr[-2000:]
+    found = json.loads(lines[-1])
     assert found["kind"] == "gpu", found["reason"]
     assert found["wrong"] == [], "\n".join(found["wrong"])
 

@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from gcylon_lab.backends.protocol.row_groups import RowGroups, decoded_by_host, within
+from gcylon_lab.backends.protocol.arrow_types import decoded_by_host
+from gcylon_lab.backends.protocol.backend import RowGroups, within
 from gcylon_lab.formats import io
 from gcylon_lab.formats.parquet.row_groups import file_shares
 

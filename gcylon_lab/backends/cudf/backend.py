@@ -11,9 +11,9 @@ import pandas as pd
 
 from ..host.keys.hashing import id_dtype
 from ..host.partition import Int64s
+from ..protocol.backend import RowGroups
 from ..protocol.column import Label
 from ..protocol.data import Columns
-from ..protocol.row_groups import RowGroups
 from ..protocol.schema import Schema
 from . import interchange, packing, parquet
 from .casting import cast

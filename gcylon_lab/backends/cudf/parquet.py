@@ -11,8 +11,8 @@ import pylibcudf as plc
 from ...errors import ReadError
 from ..arrow.tables import held_column
 from ..protocol.arrow_types import held_type
+from ..protocol.backend import RowGroups, within
 from ..protocol.column import Column
-from ..protocol.row_groups import RowGroups, within
 from ..protocol.schema import Schema
 from .columns.data import Array, DeviceColumns, as_array, concat_columns, current_stream, slice_columns
 from .columns.types import device_type, fixed_type, item_dtype

@@ -11,9 +11,9 @@ from ..arrow.casting import cast_columns
 from ..arrow.exported import view_with_owner
 from ..arrow.interop import from_frame, to_frame
 from ..arrow.named_arrays import from_columns
+from ..protocol.backend import RowGroups
 from ..protocol.column import Label, missing_in_tensor
 from ..protocol.data import Columns, concat_columns, empty_columns, slice_columns
-from ..protocol.row_groups import RowGroups
 from ..protocol.schema import Schema
 from . import packing
 from .expressions import PandasRows

@@ -167,3 +167,18 @@ def _map_as_type(array: Any, type_: Any) -> Any:
         offsets = pa.array(offsets.to_numpy(), offsets.type, mask=missing)
     keys, items = array.keys.cast(type_.key_type), array.items.cast(type_.item_type)
     return pa.MapArray.from_arrays(offsets, keys, items, type_)
+
+
+# Of these kinds GPU engines make of a file what CPU engines make of it.
+_DECODED_KINDS = ("bool", "int", "float", "str", "date", "datetime", "decimal")
+_MOST_DIGITS = 38
+
+
+def decoded_by_host(name: str, type_: Any) -> str:
+    """Why a column is decoded in host memory also on GPU engines, in words; "" where it is not."""
+    kind = kind_of(type_)
+    if kind not in _DECODED_KINDS or str(type_) in ("halffloat", "date64[ms]"):
+        return f"column {name!r} is {type_}"
+    if kind == "decimal" and type_.precision > _MOST_DIGITS:
+        return f"column {name!r} is {type_}"
+    return f"the name {name!r} has a dot" if "." in name else ""

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from decimal import Decimal
@@ -23,14 +24,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...units import format_bytes
-from ..filesystems import Storage
+from ..filesystems import Storage, is_url
 
 _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT = 3, 7, 8, 9, 10, 12
 _DICTIONARY = 2  # of pages
 _TAIL_BYTES = 1 << 16
 _MAGIC = b"PAR1"
+_KEPT_BYTES = 1 << 24  # of footers that are kept for the next time, as read; parsed they are some times that
+_MOST_KEPT = 1 << 16  # columns of row groups of one footer whose numbers are kept
 _HEADER_BYTES = (128, 1 << 16, 1 << 24)  # of a page: most; with long texts in statistics; the most that Arrow takes
 
+_footers: dict[tuple[Any, ...], Footer] = {}
+_lock = threading.Lock()
 
 _NUMBER = rb"[\x80-\xff]{0,9}+[\x00-\x7f]"
 _PAGE = re.compile(rb"\x15(%b)" * 3 % (_NUMBER, _NUMBER, _NUMBER))  # how its header begins: fields 1 to 3
@@ -202,6 +207,8 @@ class Footer:
 
     def __init__(self, path: str, storage: Storage) -> None:
         self._data = _bytes(path, storage)
+        self._chunks: dict[int, Chunk] = {}
+        self._statistics: dict[int, Statistics | None] = {}
         tail = len(self._data).to_bytes(4, "little") + _MAGIC
         self.metadata: Any = pq.read_metadata(pa.BufferReader(self._data + tail))
         self.rows: int = self.metadata.num_rows
@@ -243,20 +250,39 @@ class Footer:
         """Places of columns by path."""
         return {leaf.path: place for place, leaf in enumerate(self.leaves)}
 
+    @property
+    def nbytes(self) -> int:
+        """Of the bytes that it was read from."""
+        return len(self._data)
+
     def leaves_of(self, columns: Any) -> list[int]:
         """Places of what columns consist of."""
         return [place for place, leaf in enumerate(self.leaves) if leaf.path.split(".")[0] in columns]
 
     def chunk(self, at: int, leaf: int) -> Chunk:
         """The column of a row group at a place in the bytes."""
+        known = self._chunks.get(at)
+        if known is not None:
+            return known
         with self._reading(leaf):
             numbers = _fields(self._data, _fields(self._data, at, 3).structs[3], 11).numbers
             begin, dictionary = numbers[9], numbers.get(11, 0)
             begin = dictionary if 0 < dictionary < begin else begin
-            return Chunk(numbers[5], numbers[6], numbers[7], begin)
+            found = Chunk(numbers[5], numbers[6], numbers[7], begin)
+        if len(self._chunks) < _MOST_KEPT:
+            self._chunks[at] = found
+        return found
 
     def statistics(self, at: int, leaf: int) -> Statistics | None:
         """Those of the column of a row group at a place in the bytes."""
+        if at not in self._statistics:
+            found = self._read_statistics(at, leaf)
+            if len(self._statistics) >= _MOST_KEPT:
+                return found
+            self._statistics[at] = found
+        return self._statistics[at]
+
+    def _read_statistics(self, at: int, leaf: int) -> Statistics | None:
         with self._reading(leaf):
             place = _fields(self._data, _fields(self._data, at, 3).structs[3], 12).structs.get(12)
             if place is None:
@@ -281,6 +307,28 @@ class Footer:
 _SIGNED = ("INT32", "INT64", "FLOAT", "DOUBLE")
 _NUMBERS = {"INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8}
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+
+
+def footer_of(path: str, storage: Storage) -> Footer:
+    """A file's footer, which is read once as long as the file stays the same.
+
+    Raises
+    ------
+    OSError, pa.ArrowException
+        If it cannot be read.
+    """
+    if is_url(path):
+        return Footer(path, storage)
+    known = os.stat(path)
+    key = path, known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
+    with _lock:
+        found = _footers.pop(key, None)
+    found = found or Footer(path, storage)
+    with _lock:
+        _footers[key] = found  # the last one used is the last to go
+        while len(_footers) > 1 and sum(one.nbytes for one in _footers.values()) > _KEPT_BYTES:
+            del _footers[next(iter(_footers))]
+    return found
 
 
 def value_of(raw: bytes, column: Any, type_: Any) -> Any:

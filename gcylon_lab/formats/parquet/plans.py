@@ -31,7 +31,7 @@ from ..filesystems import Storage, is_url, reading
 from ..hive import FolderColumns, folder_columns
 from ..read_plans import Paths, RowPiece, find_files, spread_rows
 from ..row_filters import Bounds, may_hold
-from .footer import Footer, RowGroup, Statistics, value_of
+from .footer import Footer, RowGroup, Statistics, footer_of, value_of
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _EXACT_IN_FLOAT = 2**53
@@ -81,7 +81,7 @@ class ParquetPlan:
 
     def footer(self, path: str) -> Footer:
         """That of a file."""
-        return self.footers.get(path) or Footer(path, self.storage)
+        return self.footers.get(path) or footer_of(path, self.storage)
 
 
 class _File:
@@ -156,7 +156,7 @@ def plan_parquet(
     files = []
     for path in (file.path for file in found):
         with reading_parquet(path):
-            files.append(_File(path, Footer(path, storage), storage, int96_unit))
+            files.append(_File(path, footer_of(path, storage), storage, int96_unit))
     indexes = indexes_in_metadata(files)
     for file in files:
         file.schema = with_indexes(file.schema, indexes[file.path])

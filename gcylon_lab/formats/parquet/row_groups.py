@@ -10,8 +10,9 @@ from operator import attrgetter
 import pyarrow as pa
 
 from ...backends.arrow.tables import from_arrow
+from ...backends.protocol.arrow_types import decoded_by_host
+from ...backends.protocol.backend import RowGroups
 from ...backends.protocol.data import Columns
-from ...backends.protocol.row_groups import RowGroups, decoded_by_host
 from ..filesystems import is_url
 from .footer import Footer
 from .plans import ParquetPlan, int96_columns, reading_parquet

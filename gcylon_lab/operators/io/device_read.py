@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,12 +17,13 @@ from ...formats.parquet.plans import ParquetPlan, reading_parquet
 from ...formats.parquet.reader import read_parquet_chunks
 from ...formats.parquet.row_groups import FileShare, file_shares
 from ...formats.row_filters import filtered
+from ...memory.device import current_device
 from ...memory.out_of_memory import is_out_of_memory
 from ...units import format_bytes
 
-# Of a limit: what is read and decompressed at a time. libcudf takes up to half as much again, chunk included, and a
-# quarter of the limit stays free while rows are taken in.
-_PASSES_IN_LIMIT = 6
+# Of a limit: what is read and decompressed at a time. libcudf takes up to half as much again, and keeps it while a
+# chunk, which is half as large, is taken in or staged; a quarter of the limit is free for that.
+_PASSES_IN_LIMIT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +62,16 @@ class DeviceReading:
             yield from _through_host(backend, plan, columns, max_bytes)
 
     def _decoded_pieces(self, share: FileShare, max_bytes: int) -> Iterator[Data]:
-        backend, done = self.workspace.backend, 0
+        backend = self.workspace.backend
         folder_row: Data | None = None
         if len(share.groups.types) < len(share.columns):
             folder_row = backend.from_host(share.folder_row())
+        device = current_device()
+        with nullcontext() if device is None else device.one_limit():
+            yield from self._passes(share, max_bytes, folder_row)
+
+    def _passes(self, share: FileShare, max_bytes: int, folder_row: Data | None) -> Iterator[Data]:
+        backend, done = self.workspace.backend, 0
         pieces = backend.read_row_groups(share.groups, self.pass_bytes)
         self._tell(f"decoded on the GPU, about {format_bytes(self.pass_bytes)} at a time")
         while True:
