@@ -41,7 +41,7 @@ def take_snapshot(
     max_events: int | None = None,
     copy_rates: Mapping[str, Mapping[str, float]] | None = None,
     uses: Mapping[str, int] | None = None,
-    pools: Sequence[Mapping[str, Any]] = (),
+    pools: Sequence[Mapping[str, Any]] | None = None,
 ) -> RankSnapshot:
     """Everything recorded since a time, of one rank, as JSON values.
 
@@ -61,7 +61,7 @@ def take_snapshot(
     uses : mapping, optional
         Bytes of the budget by what they are for; None where that was not found out now.
     pools : sequence of mapping, optional
-        What `Context.pools` tells.
+        What `Context.pools` tells; None as for ``uses``.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def take_snapshot(
         "progress": _progress(recorder, offset),
         "copy_rates": {tier: dict(rates) for tier, rates in (copy_rates or {}).items() if rates},
         "uses": None if uses is None else dict(uses),
-        "pools": [dict(pool) for pool in pools],
+        "pools": None if pools is None else [dict(pool) for pool in pools],
         "dropped_events": recorder.dropped,
         "event_cost_ns": event_cost_ns(),
         "sampler_cpu_ns": sampler.cpu_ns if sampler is not None else 0,
@@ -260,7 +260,7 @@ def _joined(old: RankSnapshot, new: RankSnapshot) -> RankSnapshot:
     marks = _unseen(old["marks"], new["marks"], 2)
     return new | {
         "limit_bytes": new["limit_bytes"] or old["limit_bytes"],
-        "uses": old.get("uses") if new.get("uses") is None else new["uses"],
+        **{name: old.get(name) if new.get(name) is None else new[name] for name in ("uses", "pools")},
         "samples": _joined_samples(old["samples"], new["samples"], SAMPLE_COLUMNS),
         "gpu": _joined_gpu(old.get("gpu"), new.get("gpu")),
         "operations": sorted(operations.values(), key=lambda row: int(row["start_ns"])),

@@ -189,14 +189,17 @@ class Context:
 
     def snapshot(self, since_ns: int = 0) -> RankSnapshot:
         """Return what was recorded on this rank since a time, as plain values; see `take_snapshot`."""
-        if self.recorder.active is None:
+        idle = self.recorder.active is None
+        if idle:
             self._copy_rates.look(self.spill)
-        uses: dict[str, int] | None = None
+        uses = pools = None
         with suppress(RuntimeError):  # tables come and go meanwhile
             uses = by_use(self.budget, self.workspace.parts)
+        if idle or self.equipment.pool is None:  # whoever page-locks memory holds its pool for long
+            pools = self.pools()
         return take_snapshot(
             self.recorder, self.sampler, self.rank, self.host, since_ns, copy_rates=self._copy_rates.known, uses=uses,
-            pools=self.pools(),
+            pools=pools,
         )  # fmt: skip
 
     def memory_info(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from .controls.cluster_box import ClusterBox
 from .controls.tuner import TunerBox
 from .figures.figures import memory_dict, rest_dict, time_dict
 from .figures.finalize_dead_ranks import with_dead_ended
-from .figures.numbers import html_table, operation_table
+from .figures.numbers import html_table, operation_table, pool_table
 from .figures.panels.memory import near_budget
 from .figures.theme import Theme
 from .figures.view import View
@@ -124,6 +124,8 @@ class Dashboard(FollowingWidget):
         if self.all_due:
             table = operation_table(self._snapshots, last=_SHOWN_OPERATIONS)
             text = html_table(table, caption="The latest operations") if table[1] else ""
+            pools = pool_table(self._snapshots)
+            text += html_table(pools, caption="Memory that is kept to be used again, now") if text and pools[1] else ""
             set_html(self.numbers, f'<div class="gcylon-scroll">{text}</div>')
             self.tuner.refresh()
 

@@ -40,7 +40,8 @@ class SortingVerbs(Verbs):
         na_position : {"last", "first"}
             Where NaN and nulls go, whatever the direction.
         strategy : {"auto", "direct", "chunked", "staged"}
-            All give the same rows on the same rank.
+            All give the same rows on the same rank. A staged result is sorted in as much memory as is free, so its peak
+            may be above that of direct where there is room, and falls with the limit.
         config : GcylonConfig, optional
             The same on all ranks; rank 0's live one by default.
         timeout_s : float, optional

@@ -55,21 +55,24 @@ def as_html(table: Cells) -> str:
     from ...cluster.handles.html_repr import CARD_STYLE
 
     def row(cells: Sequence[str], tag: str) -> str:
-        # Figures stay with their units: a card that is too narrow scrolls.
-        figure = "text-align:right" + ";white-space:nowrap" * (tag == "td")
-        styles = ("text-align:left", *(figure,) * (len(cells) - 1))
+        sides = ("left", *("right",) * (len(cells) - 1))
         inner = (
-            f'<{tag} style="{style};padding:1px 8px">{escape(cell)}</{tag}>'
-            for cell, style in zip(cells, styles, strict=True)
+            f'<{tag} style="text-align:{side};padding:1px 6px">{_glued(escape(cell))}</{tag}>'
+            for cell, side in zip(cells, sides, strict=True)
         )
         return f"<tr>{''.join(inner)}</tr>"
 
-    body = "".join(row(cells, "td") for cells in table.rows)
+    head, body = row(table.head, "th"), "".join(row(cells, "td") for cells in table.rows)
     notes = "".join(f'<div style="opacity:0.75">{escape(note)}</div>' for note in table.notes)
     return (
         f'<div style="{CARD_STYLE}"><div><b>{escape(table.title)}</b></div>'
-        f"<table><thead>{row(table.head, 'th')}</thead><tbody>{body}</tbody></table>{notes}</div>"
+        f'<table style="font-size:12px"><thead>{head}</thead><tbody>{body}</tbody></table>{notes}</div>'
     )
+
+
+def _glued(text: str) -> str:
+    """Figures stay with their units; between two of them a narrow page may begin a new line."""
+    return re.sub(r"(?<=[\d±]) (?!to )|(?<=\bto) ", "\N{NO-BREAK SPACE}", text)
 
 
 def as_latex(table: Cells) -> str:
