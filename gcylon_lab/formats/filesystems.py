@@ -46,8 +46,10 @@ class Storage:
     Notes
     -----
     Paths are those of `plain_path`. What a library raises for a URL arrives as an OSError. ``limit_bytes`` is the
-    budget of whoever reads, where there is one.
+    budget of whoever reads, where there is one; ``copies`` says whether what is read takes memory of its own.
     """
+
+    copies = True
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options = dict(options or {})
@@ -128,8 +130,8 @@ class Storage:
             return cast(BinaryIO, _Remote(file, path))
 
     def arrow_file(self, path: str) -> Any:
-        """As `open`, as a file of Arrow's: a local one is mapped, and in memory only as far as it is looked at."""
-        return pa.PythonFile(self.open(path), "r") if is_url(path) else pa.memory_map(path)
+        """As `open`, as a file of Arrow's. None is mapped: where a mapped file is cut, who looks at it is killed."""
+        return pa.PythonFile(self.open(path), "r") if is_url(path) else pa.OSFile(path)
 
     def create(self, path: str) -> Any:
         """Open a new file for writing, in a folder that is there; what stands there already is an error."""

@@ -20,6 +20,8 @@ class InMemory(Storage):
     data : pyarrow.Buffer
     """
 
+    copies = False
+
     def __init__(self, data: Any) -> None:
         super().__init__()
         self._data = data

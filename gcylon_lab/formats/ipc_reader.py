@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -209,7 +210,6 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
     pa.ArrowInvalid
         If sizes in it cannot be.
     """
-    remote = is_url(path)
     file = storage.arrow_file(path)
     size = storage.size(path)
     wanted = [place for place, name in enumerate(schema.names) if columns is None or name in columns]
@@ -219,15 +219,11 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
         file.seek(at)
         return bytes(file.read(count))
 
-    whole = None if remote else np.frombuffer(file.read_buffer(), np.uint8)
-
     def prefixes(places: Int64s) -> Int64s:
-        if whole is None:
-            return np.array([int.from_bytes(read(at, 8), "little", signed=True) for at in places.tolist()], np.int64)
-        found: Int64s = whole[places[:, None] + np.arange(8)].view("<i8")[:, 0]
-        return found
+        return np.array([int.from_bytes(read(at, 8), "little", signed=True) for at in places.tolist()], np.int64)
 
     fields = [field.type for field in schema]
+    flat = _may_be_cut(path, storage, [fields[place] for place in wanted]) and _is_native(read, size)
     counts = np.array([_buffers_of(type_, iter(())) for type_ in fields], np.int64)
     rows, labels, most = [], 0, 0
     for header, body, stop in _messages(read, size):
@@ -237,7 +233,8 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
             record = record.table(1)
         if record is None:
             raise pa.ArrowInvalid("its metadata are damaged")
-        taken = _taken(record, body, stop, prefixes, fetched=remote)
+        cut = flat and not is_dictionary and record.table(3) is None
+        taken = _taken(record, body, stop, prefixes, fetched=storage.copies and not cut)
         if is_dictionary:
             labels += int(taken.sum())
             continue
@@ -251,6 +248,23 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
     return tuple(rows), labels + most
 
 
+def _is_native(read: Callable[[int, int], bytes], size: int) -> bool:
+    """Whether the numbers of a file or a stream are those of this machine."""
+    if read(0, len(_MAGIC)) == _MAGIC:
+        schema = _footer(read, size).table(1)
+    else:
+        first = _message(read, size, 0)
+        schema = first.header.table(2) if first else None
+    return schema is not None and bool(schema.number(0, "<h")) == (sys.byteorder == "big")
+
+
+def _footer(read: Callable[[int, int], bytes], size: int) -> _Metadata:
+    length = int.from_bytes(read(size - 10, 4), "little", signed=True)
+    if not 0 < length <= size - 10:
+        raise pa.ArrowInvalid("its metadata are damaged")
+    return _Metadata(read(size - 10 - length, length))
+
+
 def _messages(read: Callable[[int, int], bytes], size: int) -> Iterator[_Message]:
     """Those of a file, where its footer says that they are, or of a stream, one after the other."""
     if read(0, len(_MAGIC)) != _MAGIC:
@@ -260,10 +274,7 @@ def _messages(read: Callable[[int, int], bytes], size: int) -> Iterator[_Message
             if message.header.number(1, "<B") in (2, 3):
                 yield message
         return
-    length = int.from_bytes(read(size - 10, 4), "little", signed=True)
-    if not 0 < length <= size - 10:
-        raise pa.ArrowInvalid("its metadata are damaged")
-    footer = _Metadata(read(size - 10 - length, length))
+    footer = _footer(read, size)
     for slot in (2, 3):
         for at in footer.structs(slot, "<i8, <i8, <i8")["f0"].tolist():
             message = _message(read, size, at) if 0 <= at < size else None
@@ -293,7 +304,7 @@ def _message(read: Callable[[int, int], bytes], size: int, at: int) -> _Message 
 
 
 def _taken(record: _Metadata, body: int, stop: int, prefixes: Callable[[Int64s], Int64s], *, fetched: bool) -> Int64s:
-    """Memory that each buffer takes: where it is unpacked, or all of it where it is not mapped."""
+    """Memory that each buffer takes: where it is unpacked, and where it is fetched whole."""
     compression = record.table(3)
     buffers = record.structs(2, "<i8, <i8")
     starts, lengths = buffers["f0"], buffers["f1"]
@@ -344,8 +355,87 @@ def _buffers_of(type_: Any, views: Iterator[int]) -> int:
         return 2 + _buffers_of(type_.value_type, views)
     if is_.is_run_end_encoded(type_):
         return _buffers_of(type_.run_end_type, views) + _buffers_of(type_.value_type, views)
-    texts = is_.is_string(type_) or is_.is_large_string(type_) or is_.is_binary(type_) or is_.is_large_binary(type_)
-    return 3 if texts else 2
+    return 3 if _is_text(type_) else 2
+
+
+# ---- rows that are read from a local file piece by piece: a record batch may be larger than the budget
+
+
+def _may_be_cut(path: str, storage: Storage, types: Sequence[Any]) -> bool:
+    """Whether rows of some types lie side by side in a local file."""
+    is_ = pa.types
+    return (
+        storage.copies
+        and not is_url(path)
+        and all(_is_text(t) or is_.is_primitive(t) or is_.is_decimal(t) or is_.is_fixed_size_binary(t) for t in types)
+    )
+
+
+def _is_text(type_: Any) -> bool:
+    is_ = pa.types
+    return bool(
+        is_.is_string(type_) or is_.is_large_string(type_) or is_.is_binary(type_) or is_.is_large_binary(type_)
+    )
+
+
+class _FlatRows:
+    """Some columns of a file's record batches, of which any rows can be read."""
+
+    def __init__(self, path: str, storage: Storage, schema: Any, names: Sequence[str]) -> None:
+        self._file = storage.arrow_file(path)
+        size = storage.size(path)
+        self._messages = [m for m in _messages(self._bytes, size) if m.header.number(1, "<B") == 3]
+        self._native = _is_native(self._bytes, size)
+        self._types = [field.type for field in schema]
+        self._places = [schema.get_field_index(name) for name in names]
+        self._schema = pa.schema([schema.field(place) for place in self._places])
+
+    def _bytes(self, at: int, count: int) -> bytes:
+        self._file.seek(at)
+        return bytes(self._file.read(count))
+
+    def read(self, group: int, start: int, stop: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
+        """Rows of a record batch, in parts of about so many bytes, and where each begins; none where that cannot be."""
+        message = self._messages[group]
+        record = message.header.table(2)
+        if record is None or record.table(3) is not None or not self._native:
+            return
+        views = iter(record.structs(4, "<i8").tolist())
+        firsts = np.cumsum([0, *(_buffers_of(type_, views) for type_ in self._types)]).tolist()
+        buffers = [(at, size) for at, size in record.structs(2, "<i8, <i8").tolist()]
+        own = [buffers[firsts[place] : firsts[place + 1]] for place in self._places]
+        each = sum(size for some in own for _, size in some) // max(1, record.number(0, "<q"))
+        rows = max(8, max_bytes // max(1, each)) & ~7  # bits are cut at whole bytes
+        while start < stop:
+            begin, end = start & ~7, min(stop, (start & ~7) + rows)
+            types = [self._types[place] for place in self._places]
+            arrays = [
+                self._array(type_, message.body, some, begin, end) for type_, some in zip(types, own, strict=True)
+            ]
+            yield start, pa.RecordBatch.from_arrays(arrays, schema=self._schema).slice(start - begin)
+            start = end
+
+    def _array(self, type_: Any, body: int, buffers: list[tuple[int, int]], begin: int, end: int) -> Any:
+        def part(which: int, low: int, high: int) -> Any:
+            at, size = buffers[which]
+            self._file.seek(body + at + low)
+            data = self._file.read_buffer(high - low) if 0 <= low <= high <= size else pa.py_buffer(b"")
+            if data.size != high - low:
+                raise pa.ArrowInvalid(f"a buffer ends before row {end} does")
+            return data
+
+        def bits(which: int) -> Any:
+            return part(which, begin // 8, (end + 7) // 8)
+
+        valid = bits(0) if buffers[0][1] else None
+        if not _is_text(type_):
+            width = type_.bit_width
+            values = bits(1) if width == 1 else part(1, begin * width // 8, end * width // 8)
+            return pa.Array.from_buffers(type_, end - begin, [valid, values])
+        dtype = np.dtype("<i8" if pa.types.is_large_string(type_) or pa.types.is_large_binary(type_) else "<i4")
+        offsets = np.frombuffer(part(1, begin * dtype.itemsize, (end + 1) * dtype.itemsize), dtype)
+        texts = part(2, int(offsets[0]), int(offsets[-1]))
+        return pa.Array.from_buffers(type_, end - begin, [valid, pa.py_buffer(offsets - offsets[0]), texts])
 
 
 def read_ipc_chunks(
@@ -381,7 +471,7 @@ def read_ipc_chunks(
     """
     wanted = require_columns(plan.first, plan.schema.names, columns)
     any_rows = False
-    for path, first, batch in _batches(plan, wanted):
+    for path, first, batch in _batches(plan, wanted, max(1, max_bytes // 2)):
         indexes = plan.indexes.get(path, {})
         for start, stop in _pieces(batch, len(wanted), max(1, max_bytes // 2)):
             with _reading(path):
@@ -452,25 +542,43 @@ def _pieces(batch: Any, columns: int, max_bytes: int) -> Iterator[tuple[int, int
         yield from ((first + low, first + high) for low, high in cut_rows(each, max_bytes))
 
 
-def _batches(plan: IpcPlan, wanted: list[str]) -> Iterator[tuple[str, int, Any]]:
+def _batches(plan: IpcPlan, wanted: list[str], max_bytes: int = 0) -> Iterator[tuple[str, int, Any]]:
     """Rows of the files, the path of each, and the row in it at which they begin where it has an index as a range."""
     path, at = "", 0
     batches: Iterator[Any] = iter(())
     batch: Any = None
+    flat: _FlatRows | None = None
     for piece in plan.pieces:
         with _reading(piece.path):
             if piece.path != path or piece.group < at:
                 schema = _open(piece.path, plan.storage).schema
                 names = [name for name in wanted if name not in plan.indexes.get(piece.path, {})]
+                flat = None
+                if names and _may_be_cut(piece.path, plan.storage, [schema.field(name).type for name in names]):
+                    flat = _FlatRows(piece.path, plan.storage, schema, names)
                 reader = _open(piece.path, plan.storage, [schema.get_field_index(name) for name in names] or None)
                 path, at, batches = piece.path, -1, _each(reader)
                 if hasattr(reader, "get_batch"):
                     batches = map(reader.get_batch, range(piece.group, reader.num_record_batches))
                     at = piece.group - 1
+        before = sum(plan.batches.get(piece.path, ())[: piece.group])
+        cut = iter(()) if flat is None else flat.read(piece.group, piece.start, piece.stop, max_bytes)
+        some = False
+        while True:
+            with _reading(piece.path):
+                start, batch = next(cut, (0, None))
+                if batch is None:
+                    break
+                batch.validate(full=True)
+            some = True
+            yield piece.path, before + start, batch
+            batch = None  # before more is read
+        if some:
+            continue
+        with _reading(piece.path):
             while at < piece.group:
                 batch = None
                 batch, at = next(batches), at + 1
                 # Before anything uses it: what offsets and indices of a damaged file point to may be anywhere.
                 batch.validate(full=True)
-        first = sum(plan.batches.get(piece.path, ())[: piece.group]) + piece.start
-        yield piece.path, first, batch.slice(piece.start, piece.stop - piece.start)
+        yield piece.path, before + piece.start, batch.slice(piece.start, piece.stop - piece.start)

@@ -207,28 +207,28 @@ def damaged(whole: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def _footer(whole: bytes) -> tuple[int, Value]:
+def footer_tree(whole: bytes) -> tuple[int, Value]:
     """Where that of a parquet file begins, and its tree."""
     at = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     return at, Reader(whole, at).value()
 
 
-def _with_footer(rows: bytes, tree: Value) -> bytes:
+def with_footer(rows: bytes, tree: Value) -> bytes:
     footer = written(tree)
     return rows + footer + len(footer).to_bytes(4, "little") + b"PAR1"
 
 
 def damaged_footer(whole: bytes, rng: random.Random) -> bytes:
     """Some values of a parquet file's footer changed, which stays well formed but for kinds of items."""
-    at, tree = _footer(whole)
+    at, tree = footer_tree(whole)
     for _ in range(rng.choice([1, 1, 2, 4])):
         mutate(tree, rng)
-    return _with_footer(whole[:at], tree)
+    return with_footer(whole[:at], tree)
 
 
 def damaged_page(whole: bytes, rng: random.Random, change: Callable[[Value, random.Random], None] = mutate) -> bytes:
     """Some values of a page's header changed; the footer fits the bytes that are more or less."""
-    end, footer = _footer(whole)
+    end, footer = footer_tree(whole)
     groups = dict(footer[1])[4][1][1]
     chunks = [dict(dict(chunk[1])[3][1]) for group in groups for chunk in dict(group[1])[1][1][1]]
     chunk = rng.choice(chunks)
@@ -250,7 +250,7 @@ def damaged_page(whole: bytes, rng: random.Random, change: Callable[[Value, rand
                 other[field][1] += more
     for field in (6, 7):
         chunk[field][1] += more
-    return _with_footer(whole[:start] + new + whole[stop:end], footer)
+    return with_footer(whole[:start] + new + whole[stop:end], footer)
 
 
 # How the files of a format are damaged, where not as any.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,7 +16,9 @@ import pytest
 from damaged_files import FORMATS
 
 import gcylon_lab as gl
+from gcylon_lab.backends.arrow.tables import to_arrow
 from gcylon_lab.errors import ReadError
+from gcylon_lab.formats.ipc_reader import plan_ipc, read_ipc_chunks
 from gcylon_lab.runtime.context import current, run_threads
 
 PROGRAM = Path(__file__).with_name("damaged_files.py")
@@ -49,6 +53,49 @@ def test_a_buffer_that_cannot_unpack_to_what_it_says_is_refused(tmp_path: Path, 
     where = f"simplecache::file://{path}" if remote else str(path)
     with pytest.raises(ReadError, match=r"lies.arrows? cannot be read: \d+ compressed bytes cannot be the 17179869184"):
         run_threads(1, lambda: gl.read_ipc(where))
+
+
+@pytest.mark.parametrize("kind, make", [("arrow", pa.ipc.new_file), ("arrows", pa.ipc.new_stream)])
+@pytest.mark.parametrize("values", [pa.array(range(100_000)), pa.array([["x"], None] * 50_000)], ids=["flat", "nested"])
+def test_a_file_that_is_cut_while_it_is_read_ends_in_an_error(
+    tmp_path: Path, kind: str, make: Any, values: pa.Array
+) -> None:
+    path, table = tmp_path / f"cut.{kind}", pa.table({"v": values, "s": pa.array(map(str, range(100_000)))})
+    with make(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=20_000)
+    (plan,) = plan_ipc(str(path), 1)
+    pieces = read_ipc_chunks(plan, max_bytes=1 << 18)
+    assert next(pieces).rows
+    os.truncate(path, 5000)  # where it is mapped, this process would end by SIGBUS
+    with pytest.raises(ReadError, match=rf"cut.{kind} cannot be read: "):
+        list(pieces)
+
+
+def test_rows_are_read_as_arrow_reads_them(tmp_path: Path) -> None:
+    numbers = np.arange(1000)
+    some = [None if i % 7 == 3 else i for i in range(1000)]
+    columns = {
+        str(type_): pa.array(some, pa.int64()).cast(type_)
+        for type_ in (pa.uint16(), pa.int64(), pa.float64(), pa.decimal128(21, 2), pa.string(), pa.timestamp("us"))
+    }
+    columns |= {
+        "b": pa.array([None if i % 5 == 0 else i % 3 == 0 for i in range(1000)]),
+        "large": pa.array(["é" * (i % 9) for i in range(1000)], pa.large_string()),
+        "bytes": pa.array([b"x" * (i % 4) for i in range(1000)], pa.binary()),
+        "fixed": pa.array([b"abc"] * 1000, pa.binary(3)),
+        "day": pa.array(numbers, pa.int32()).cast(pa.date32()),
+        "plain": pa.array(numbers),
+    }
+    table = pa.table(columns)
+    for start, size in ((0, 1000), (0, 333), (5, 100)):  # batches that begin within a byte of bits
+        path = tmp_path / f"{start}-{size}.arrow"
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table.slice(start), max_chunksize=size)
+        for plan in (plans := plan_ipc(str(path), 3)):
+            assert plan.beside_bytes == 0
+        got = [one for plan in plans for one in read_ipc_chunks(plan, max_bytes=3000)]
+        assert len(got) > 20
+        assert [row for one in got for row in to_arrow(one).to_pylist()] == table.slice(start).to_pylist()
 
 
 def test_what_a_record_batch_unpacks_to_is_claimed_while_it_is_read(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import datetime as dt
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +10,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from damaged_files import FORMATS, footer_tree, with_footer
 from every_dtype import EVERY_DTYPE
 from full_disk import fill_the_disk_for
 from reading import backend, read_all
 from test_round_trip import mixed_frame, same
 
+import gcylon_lab as gl
 from gcylon_lab.errors import ReadError, SchemaMismatch, UnsupportedDtype, WriteError
 from gcylon_lab.formats.io import (
     PartFiles,
@@ -22,6 +25,8 @@ from gcylon_lab.formats.io import (
     plan_parquet,
     read_parquet_chunks,
 )
+from gcylon_lab.formats.parquet.footer import Footer, value_of
+from gcylon_lab.runtime.context import run_threads
 
 
 def read(path: object, size: int, **how: object) -> pd.DataFrame:
@@ -278,3 +283,56 @@ def test_arrow_types_of_other_writers(tmp_path: Path) -> None:
     got = read(tmp_path, 1)
     assert got.dtypes.astype(str).tolist() == ["str", "category", "object", "object"]
     assert got["day"].tolist() == [dt.date(2020, 1, 1), None] and got["fixed"].tolist() == [b"ab", None]
+
+
+def test_footers_say_what_pyarrow_says_of_them(tmp_path: Path) -> None:
+    """Of good files: those of the fuzz, and one with long texts in statistics, many pages and sorting columns."""
+    rng = np.random.default_rng(3)
+    long = pa.array([None if i % 9 == 0 else chr(97 + i % 26) * int(rng.integers(1, 300)) for i in range(3000)])
+    more = pa.table({
+        "long": long, "u": pa.array(rng.integers(0, 2**63, 3000).astype("uint64") * 2),
+        "d": pa.array(range(3000), pa.date32()), "ns": pa.array(range(3000), pa.timestamp("ns")),
+        "f32": pa.array(rng.random(3000).astype("float32")),
+        "dec": pa.array([Decimal(f"-{i}.25") for i in range(3000)], pa.decimal128(38, 2)), "null": pa.nulls(3000),
+    })  # fmt: skip
+    sink = pa.BufferOutputStream()
+    pq.write_table(more, sink, row_group_size=700, data_page_size=256, write_page_index=True, store_schema=False,
+                   sorting_columns=[pq.SortingColumn(2)])  # fmt: skip
+    path, seen = tmp_path / "x.parquet", 0
+    for whole in [*FORMATS["parquet"][0](), sink.getvalue().to_pybytes()]:
+        path.write_bytes(whole)
+        footer, theirs = Footer(str(path), Storage()), pq.read_metadata(path)
+        schema = theirs.schema.to_arrow_schema()
+        assert footer.rows == theirs.num_rows and len(footer.groups) == theirs.num_row_groups
+        for place, group in enumerate(footer.groups):
+            known = theirs.row_group(place)
+            assert (group.rows, group.nbytes) == (known.num_rows, known.total_byte_size)
+            for leaf, column in enumerate(footer.leaves):
+                chunk, says = group.chunk(leaf), known.column(leaf)
+                begin = says.dictionary_page_offset or says.data_page_offset
+                assert chunk == (says.num_values, says.total_uncompressed_size, says.total_compressed_size, begin)
+                mine, statistics = group.statistics(leaf), says.statistics
+                assert (mine is None) == (statistics is None)
+                if mine and statistics:
+                    assert mine.nulls == statistics.null_count and (mine.bounds is not None) == statistics.has_min_max
+                if mine and mine.bounds and "." not in column.path:
+                    low, high = (value_of(raw, column, schema.field(column.path).type) for raw in mine.bounds)
+                    if low is not None:
+                        said = (statistics.min, statistics.max)
+                        said = tuple(v.replace(tzinfo=None) if isinstance(v, dt.datetime) else v for v in said)
+                        assert (low, high) == said, column.path
+                        seen += 1
+    assert seen > 60
+
+
+def test_statistics_of_older_files_are_believed_where_they_are_in_order(tmp_path: Path) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"i": [3, -1], "s": ["é", "a"], "u": pa.array([1, 2**63], pa.uint64())}), sink)
+    at, tree = footer_tree(sink.getvalue().to_pybytes())
+    tree[1][:] = [field for field in tree[1] if field[0] != 7]  # the order of values
+    path = tmp_path / "x.parquet"
+    path.write_bytes(with_footer(sink.getvalue().to_pybytes()[:at], tree))
+    (group,) = Footer(str(path), Storage()).groups
+    known = [group.statistics(leaf) for leaf in range(3)]
+    assert [one is not None and one.bounds is not None for one in known] == [True, False, False]
+    assert run_threads(1, lambda: gl.read_parquet(str(path), filters=gl.col("s") == "é").num_rows) == [1]
