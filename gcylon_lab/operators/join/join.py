@@ -204,7 +204,7 @@ class _Join:
         operation.notes += self.memory.notes
         if not operation.stages:  # then all of it has to be there at once
             answers = operation.agree(AgreementKind.COUNT, (self._held_bytes(local, distribution),))
-            operation.at_least = int(answers[:, 0].max())
+            operation.need(int(answers[:, 0].max()))
 
     def _held_bytes(self, local: LocalJoin, distribution: JoinDistribution) -> int:
         """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
