@@ -40,22 +40,34 @@ def long_tailed(rank: int) -> pd.DataFrame:
     return pd.DataFrame({"k": random.integers(0, 10_000, 10_000), "s": ["x" * n for n in lengths.tolist()]})
 
 
-FRAMES = {"wide_rows": wide_rows, "one_long_row": one_long_row, "numbers": numbers, "long_tailed": long_tailed}
+def one_key(rank: int) -> pd.DataFrame:
+    return numbers(rank).assign(k=7)
+
+
+FRAMES = {
+    "wide_rows": wide_rows,
+    "one_long_row": one_long_row,
+    "numbers": numbers,
+    "one_key": one_key,
+    "long_tailed": long_tailed,
+}
 # Limits that are refused, with what may be staged, and without.
-LIMITS = {"wide_rows": 600_000, "one_long_row": 600_000, "numbers": 100_000, "long_tailed": 30_000}
+LIMITS = {"wide_rows": 600_000, "one_long_row": 600_000, "numbers": 100_000, "one_key": 480_000, "long_tailed": 30_000}
 
 
-def run(verb: str, kind: str, how: dict[str, Any]) -> tuple[int, str]:
-    """Run a verb on tables made anew: the limit that would do where it is refused, and what the error says."""
-    rank = current().rank
+def tables(kind: str) -> tuple[gl.Table, gl.Table]:
+    frame = FRAMES[kind](current().rank)
+    return gl.from_local(frame), gl.from_local(frame.drop_duplicates("k").rename(columns={"s": "t"}))
+
+
+def run(verb: str, kind: str, table: gl.Table, right: gl.Table, how: dict[str, Any]) -> tuple[int, str]:
+    """Run a verb: the limit that would do where it is refused, and what the error says."""
     with_limit = how["config"]
-    table = gl.from_local(FRAMES[kind](rank))
     try:
         if verb == "join":
-            right = gl.from_local(FRAMES[kind](rank).drop_duplicates("k").rename(columns={"s": "t"}))
             table.join(right, on="k", **how)
         elif verb == "groupby":
-            table.groupby("k").agg({"s": "max" if kind != "numbers" else "sum"}, **how)
+            table.groupby("k").agg({"s": "sum" if kind in ("numbers", "one_key") else "max"}, **how)
         else:
             getattr(table, verb)("k", **how)
     except BudgetExceeded as error:
@@ -69,14 +81,20 @@ def follow(verb: str, kind: str, stage: bool, strategy: str) -> list[str]:
     """What is wrong with the first advice."""
     how: dict[str, Any] = {"strategy": strategy}
     config = GcylonConfig(gpu_memory_limit=LIMITS[kind], allow_cpu_staging=stage, min_chunk_rows=1)
-    advised, said = run(verb, kind, how | {"config": config})
+    both = tables(kind)
+    advised, said = run(verb, kind, *both, how | {"config": config})
     if not advised:
         return []
     wrong = []
-    again, why = run(verb, kind, how | {"config": config.with_values(gpu_memory_limit=advised)})
-    if again:
-        wrong.append(f"{advised} is enough, then {again}: {said} Then: {why}")
-    less, _ = run(verb, kind, how | {"config": config.with_values(gpu_memory_limit=advised // TOO_HIGH)})
+    for made_anew in (False, True):
+        if made_anew:
+            for table in both:
+                table.release()
+            both = tables(kind)
+        again, why = run(verb, kind, *both, how | {"config": config.with_values(gpu_memory_limit=advised)})
+        if again:
+            wrong.append(f"{advised} is enough, then {again}: {said} Then: {why}")
+    less, _ = run(verb, kind, *both, how | {"config": config.with_values(gpu_memory_limit=advised // TOO_HIGH)})
     if not less:
         wrong.append(f"{advised} is far too much: {said}")
     if stage and strategy != "direct" and "let it stage" in said:

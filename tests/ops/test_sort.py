@@ -36,7 +36,7 @@ from gcylon_lab.errors import (
 )
 from gcylon_lab.memory.tiers.disk_tier import SpillFile
 from gcylon_lab.operators.sort.costs import SortCosts
-from gcylon_lab.runtime.context import run_threads
+from gcylon_lab.runtime.context import current, run_threads
 
 TIGHT = GcylonConfig(gpu_memory_limit="400 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)]
@@ -311,3 +311,17 @@ def test_a_sort_far_beyond_its_budget_stages_runs_not_the_buckets_of_each(monkey
     assert frame["k"].is_monotonic_increasing and (frame["x"] * 2 == frame["k"]).all()
     # Slices of a sixteenth of the limit, for a few passes; with a write for each bucket of each run there were 5,134.
     assert len(writes) < 6 * 16 * times
+
+
+def wide_rows_of_one_key(columns: int) -> tuple[int, int]:
+    """Rows, and the peak over the limit in percent, of a sort of staged rows that are larger than its budget."""
+    frame = pd.DataFrame({f"v{n}": np.arange(2000.0) for n in range(columns)})
+    table = gl.from_local(frame.assign(k=1))
+    config = GcylonConfig(gpu_memory_limit=table.nbytes // 2)
+    made = table.sort_values("k", config=config)
+    return made.num_rows, 100 * current().recorder.operations[-1].measured_peak_bytes // (table.nbytes // 2)
+
+
+def test_rows_of_one_key_that_are_staged_again_are_let_go_one_chunk_after_the_other() -> None:
+    found = World("threads", 2).run(wide_rows_of_one_key, 200)
+    assert sum(rows for rows, _ in found) == 4000 and all(percent <= 100 for _, percent in found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..protocol.data import Columns, one_array
+from ..protocol.schema import Schema
 from .keys.hashing import BLOCK_ROWS
-from .keys.scratch_pool import scratch
+from .keys.scratch_pool import LEAST_KEPT_BYTES, scratch
 
 Int64s = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]
@@ -53,9 +56,14 @@ def partition(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
 
 def _by_blocks(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
     """Gather block by block: the indices of a block stay in the cache and are never added up or stored."""
+    arrays = _places(data.schema, data.rows)
+    if data.rows <= _ORDER_ROWS:
+        order, offsets = _order(ids, n)
+        for column, out in zip(data.arrays, arrays, strict=True):
+            column.take(order, out=out, mode="clip")
+        return Columns(data.schema, data.rows, arrays), offsets
     offsets = np.zeros(n + 1, np.int64)
     offsets[1:] = np.cumsum(count_ids(ids, n))
-    arrays = tuple(scratch(data.rows, column.dtype) for column in data.schema.columns if column.dtype is not None)
     heads = offsets[:-1].tolist()
     for start in range(0, data.rows, _ORDER_ROWS):
         block = ids[start : start + _ORDER_ROWS]
@@ -66,6 +74,20 @@ def _by_blocks(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
             for column, out in zip(columns, arrays, strict=True):
                 column.take(rows, out=out[head:end], mode="clip")
     return Columns(data.schema, data.rows, arrays), offsets
+
+
+def _places(schema: Schema, rows: int) -> tuple[npt.NDArray[Any], ...]:
+    """Memory for the columns of a piece. That of many small ones of one dtype is one array: it is got at once, and in
+    large pages."""
+    dtypes = [column.dtype for column in schema.columns if column.dtype is not None]
+    planes = {dtype: iter(_equal_places(rows, dtype, count)) for dtype, count in Counter(dtypes).items()}
+    return tuple(next(planes[dtype]) for dtype in dtypes)
+
+
+def _equal_places(rows: int, dtype: np.dtype[Any], count: int) -> Iterable[npt.NDArray[Any]]:
+    if rows * dtype.itemsize < LEAST_KEPT_BYTES:
+        return scratch(rows * count, dtype).reshape(count, rows)
+    return [scratch(rows, dtype) for _ in range(count)]
 
 
 def count_ids(ids: Ids, n: int) -> Int64s:

@@ -42,12 +42,13 @@ class _Rank:
         self._kind = ""
         self._tables: list[gl.Table] = []
         self._small: list[gl.Table] = []
+        self._sliced_for = 0
 
     def load(self, kind: str, skew: str, part_bytes: int) -> Answer:
         """Make the tables, and small ones of the same kind for warm-ups."""
         for table in (*self._tables, *self._small):
             table.release()
-        self._kind = kind
+        self._kind, self._sliced_for = kind, self._context.budget.limit_bytes
         self._tables = self._made(kind, skew, part_bytes)
         # One long string would make a warm-up as large as what it warms up for.
         small = "str" if kind == "bigstr" else kind
@@ -67,8 +68,7 @@ class _Rank:
     def run(self, verb: str, limit_bytes: int, strategy: str, *, stage: bool, warm: bool) -> Answer:
         """Run a verb under a limit, 0 for none, and measure what it took."""
         if stage:
-            for table in self._tables:
-                self._stage(table, limit_bytes)
+            self._stage_all(limit_bytes)
         config = gl.GcylonConfig(gpu_memory_limit=limit_bytes)
         how: dict[str, Any] = {"strategy": strategy, "config": config}
         if warm:
@@ -76,6 +76,17 @@ class _Rank:
         answer: Answer = {"planned": self._planned(verb, how), "held": self._context.budget.used_bytes}
         answer |= self._measured(verb, how)
         return answer
+
+    def _stage_all(self, limit_bytes: int) -> None:
+        """Put the tables on disk; slices of a larger limit may be larger than this one, and so are made anew."""
+        if limit_bytes < self._sliced_for:
+            self._sliced_for = limit_bytes
+            for place, table in enumerate(self._tables):
+                rows = table.local()
+                table.release()
+                self._tables[place] = gl.from_local(rows)
+        for table in self._tables:
+            self._stage(table, limit_bytes)
 
     def _stage(self, table: gl.Table, limit_bytes: int) -> None:
         """Put a table on disk, in slices as a limit wants them, or where it is 0 none does."""

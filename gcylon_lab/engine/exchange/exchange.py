@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ...errors import BudgetExceeded
 from ..exec.operation import Operation
 from ..exec.remote_write import RemoteWrite
+from ..plan.plan import Plan
 from ..plan.table_stats import TableStats
 from ..store.part import Part, Partitioning
 from .counting import agree_on_remote_write, count_rows, go_on, meet, written_chars
@@ -17,6 +18,8 @@ from .remote_write_sink import RemoteWriteSink
 from .round_sinks import ChunkSink, StagingSink
 from .rounds import Route, exchange_rounds
 from .routes import HashRoute
+
+_COUNTED_IN_LIMIT = 32
 
 
 def exchange_table(
@@ -43,14 +46,14 @@ def exchange_table(
         This rank's part of the result.
     """
     operation.exchanged = False
-    plan = operation.make_plan(stats, compare=False)
+    plan = _plan_uncounted(operation, part, route, stats)
     counted: tuple[int, ...] | None = None
     written: RemoteWrite | None = None
     if plan.strategy == "staged":
         plan = operation.make_plan(stats)
     else:
         rows, variable = count_rows(operation, part, route, plan.chunk_rows)
-        counted = tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
+        counted = _result_bytes(operation, rows, variable)
         if operation.writes_variable:
             assert isinstance(route, HashRoute)
             written = agree_on_remote_write(operation, written_chars(part, route, operation))
@@ -80,6 +83,35 @@ def exchange_table(
         return Part(operation.workspace, operation.schema, chunks, partitioning)
     sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order)
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
+
+
+def _plan_uncounted(operation: Operation, part: Part, route: Route, stats: TableStats) -> Plan:
+    """Collective: all ranks call it. Plan before rows are counted; what is refused then is told with a limit that is
+    enough for the keys as they are."""
+    try:
+        return operation.make_plan(stats, compare=False)
+    except BudgetExceeded as error:
+        if stats.verb != "shuffle" or operation.stages:
+            raise
+        try:
+            counts = count_rows(operation, part, route, _rows_that_fit(stats))
+        except BudgetExceeded as uncounted:
+            go_on(operation, uncounted)
+            operation.need_results(stats, (sum(stats.nbytes),) * stats.size)  # wherever they belong
+            operation.advise(error)
+        else:
+            operation.make_plan(stats, _result_bytes(operation, *counts), compare=False)
+        raise error from None
+
+
+def _rows_that_fit(stats: TableStats) -> int:
+    """Rows that are counted at a time where memory is short."""
+    return max(1, int(min(stats.limits) / _COUNTED_IN_LIMIT / max(stats.bytes_per_row, 1)))
+
+
+def _result_bytes(operation: Operation, rows: Int64s, variable: Int64s) -> tuple[int, ...]:
+    """What each rank receives, where it is counted."""
+    return tuple(int(n) for n in rows.sum(axis=0) * operation.schema.row_bytes + variable.sum(axis=0))
 
 
 @dataclass(frozen=True, slots=True)

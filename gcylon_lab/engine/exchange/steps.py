@@ -94,6 +94,10 @@ class Step(Operation):
         cast = max(chunk.rows for chunk in chunks if chunk.schema != self.schema)
         return int(min(plan.chunk_rows, cast) * self.schema.row_bytes - less)
 
+    def need(self, limit: int) -> None:
+        """As the whole operation does."""
+        self._outer.need(limit)
+
     def advise(self, error: BudgetExceeded) -> None:
         """As the whole operation does."""
         self._outer.advise(error)

@@ -32,7 +32,8 @@ from .remote_write import ColumnsSeen, columns_seen, columns_told, null_columns
 
 Int64s = npt.NDArray[np.int64]
 
-SHUFFLING = ("drop_duplicates", "join")  # verbs, beside those of `TableStats`, of which whole rows travel
+# Verbs, beside those of `TableStats`, of which whole rows travel, or what is as wide.
+SHUFFLING = ("drop_duplicates", "groupby", "join")
 
 
 class Operation:
@@ -56,6 +57,7 @@ class Operation:
         self._memory: Int64s = np.zeros((self.size, 4), dtype=np.int64)
         self._columns = ColumnsSeen(writable=False, nulls=0, ready=False)
         self.lacking: list[bool] | None = None  # see `has_missing`
+        self._held: tuple[int, ...] = ()  # bytes of each rank's input that a larger limit would let stay in memory
         self._in_vain = False  # whether nothing was staged, as the plan will be refused whatever is evicted
         self.plan: Plan | None = None
         self._planned: TableStats | None = None
@@ -145,6 +147,7 @@ class Operation:
         workspace.spill.follow(self.config)
         self.schema = self._agree_schema(part.schema, answers[:, 1], answers[:, 3])
         self._sizes, self._widest = answers[:, 3:8], tuple(answers[:, 10].tolist())
+        self._held = tuple((self._sizes[:, 1] - self._sizes[:, 2]).tolist())
         self._columns = columns_seen(self.schema, self._sizes[:, 0] > 0, answers[:, 8], answers[:, 9], answers[:, 1])
 
     def _widest_row_bytes(self) -> int:
@@ -199,9 +202,10 @@ class Operation:
         used = max(0, used + workspace.budget.used_bytes)
         # Ceilings may differ from rank to rank, and so does what could be staged.
         chunks = (part.staged_bytes, part.largest_staged_bytes, len(part.chunks))
-        answers = self.agree(AgreementKind.OPENING, (limit, used, *chunks))
+        held = part.device_bytes + sum(chunk.nbytes for slices in part.evictions.values() for chunk in slices)
+        answers = self.agree(AgreementKind.OPENING, (limit, used, *chunks, held))
         self.limits = tuple(answers[:, 0].tolist())
-        self._memory = answers[:, 1:5]
+        self._memory, self._held = answers[:, 1:5], tuple(answers[:, 5].tolist())
 
     def _never_fits(self, stats: TableStats) -> bool:
         """Collective: all ranks call it. Whether some rank would refuse, whatever gave way: then nothing does."""
@@ -269,6 +273,8 @@ class Operation:
             plan = make_plan(stats, self.config, strategy, counted_results=counted, pinned_tier=pinned, **how)
         except GcylonError as error:
             if isinstance(error, BudgetExceeded):
+                if counted is not None:
+                    self.need_results(stats, counted)
                 self.advise(error)
             raise agreed(error) from None
         self.plan, self._planned = plan, stats
@@ -326,13 +332,29 @@ class Operation:
         exchanges = list(self.exchanges.values())
         if (self.verb in SHUFFLING or not self.stages) and self._sizes.any():
             limits = (self.workspace.limit_for(self.config),) * self.size
-            held = (self._sizes[:, 1] - self._sizes[:, 2]).tolist()
-            used = (0,) * self.size if self.stages else tuple(held)
+            used = (0,) * self.size if self.stages else self._held
             stats = self._stats(used, limits, {"verb": "shuffle"})
             exchanges.append((stats, "staged" if self.stages else "direct", expected_results(stats)))
         how = {"may_stage": self.may_stage, "least": self.stages}
         enough = (minimum_limit(stats, self.config, kind, sizes, **how) for stats, kind, sizes in exchanges)
         return max(enough, default=0)
+
+    def need(self, limit: int) -> None:
+        """Note a limit that the operation needs at least: the same on all ranks."""
+        self.at_least = max(self.at_least, limit)
+
+    def need_results(self, stats: TableStats, results: tuple[int, ...]) -> None:
+        """Note the limit that results of an exchange need which are held, however large they were expected: what is
+        evicted is decided before rows are counted, and an input may stay where it was expected that all fits."""
+        if self.stages:
+            return
+        strategy, config = "direct" if self.request.strategy == "direct" else "chunked", self.config
+        enough = minimum_limit(stats, config, strategy, results, may_stage=self.may_stage)
+        beside = self._stats(self._held, (enough,) * self.size, {"verb": stats.verb})
+        rooms = zip(self._held, room_wanted(beside, config, strategy), strict=True)
+        if any(held + room.here <= enough for held, room in rooms):
+            enough = minimum_limit(beside, config, strategy, results, may_stage=False)
+        self.need(enough)
 
     def predict(self, peak: int) -> None:
         """Note what this rank will have in use at the most."""

@@ -354,7 +354,7 @@ def room_wanted(stats: TableStats, config: GcylonConfig, strategy: str) -> tuple
     worth = min(config.min_chunk_rows, rows)
     placed, limits = costs_of(stats, "direct"), np.array(stats.limits)
     result = np.array(expected_results(stats)) + placed.kept
-    everything = result + placed.work(rows)
+    everything = result + placed.most(rows)
     # Inputs that are evicted are read back: that takes room as well.
     below = all_staged(stats)
     if strategy in ("staged", "auto"):
@@ -366,8 +366,8 @@ def room_wanted(stats: TableStats, config: GcylonConfig, strategy: str) -> tuple
     else:
         # Smaller chunks do as well, so the inputs are evicted for `chunked` only where not even those would fit.
         some = worth if strategy == "chunked" else rows
-        least = np.minimum(result + np.maximum(placed.work(some), costs_of(below, "direct").work(some)), limits)
-        here = np.minimum(result + placed.work(some), limits)
+        least = np.minimum(result + np.maximum(placed.most(some), costs_of(below, "direct").most(some)), limits)
+        here = np.minimum(result + placed.most(some), limits)
         wanted = np.minimum(everything, limits) if strategy == "chunked" else least
     rooms = zip(wanted.tolist(), least.tolist(), here.tolist(), strict=True)
     return tuple(MemoryTarget(int(one), int(two), int(three)) for one, two, three in rooms)
@@ -380,7 +380,7 @@ def _room_staged(
     quarter = max(rows // 4, worth) if stats.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
     staged, staged_below = costs_of(stats, "staged"), costs_of(below, "staged")
     # On GPUs chunks of a quarter are nearly as fast: the inputs are not evicted for more.
-    good, fair, enough = (np.maximum(staged.work(n), staged_below.work(n)) for n in (rows, quarter, worth))
+    good, fair, enough = (np.maximum(staged.most(n), staged_below.most(n)) for n in (rows, quarter, worth))
     limits = np.array(stats.limits)
     return good, np.minimum(np.maximum(np.minimum(fair, limits // 2), enough), limits)
 

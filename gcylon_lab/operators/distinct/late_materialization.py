@@ -20,6 +20,7 @@ from ...engine.exchange.routes import HashRoute
 from ...engine.exchange.steps import Step, is_together, local_plan, partitioned_by
 from ...engine.exec.agreement import AgreementKind
 from ...engine.exec.align_schemas import new_label
+from ...engine.exec.iter_chunks import pieces_ahead
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
 from ...engine.plan.table_stats import stage_slice_bytes
@@ -229,6 +230,10 @@ class _RowBitmap:
             for _, claim in work.apply(piece, lambda data: _MARKING_BYTES * data.rows, mark):
                 claim.release()
 
+    def count(self, start: int, stop: int) -> int:
+        """How many of rows [start, stop) stay."""
+        return int(self.of(start, stop).sum())
+
     def of(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Whether rows [start, stop) stay."""
         bits = np.unpackbits(self._bits[start // 8 : -(-stop // 8)], bitorder="little")
@@ -240,13 +245,30 @@ def _picked(work: LocalExecutor, part: Part, marks: _RowBitmap) -> Part:
     schema, row_bytes = work.operation.schema, part.nbytes / max(part.rows, 1)
     picking = _GatherBuffer(work)
     rows = work.piece_rows(row_bytes, row_bytes + PLACE_BYTES, share=PIECE_IN_LIMIT)
-    work.expect_pieces(part, schema, rows, row_bytes + PLACE_BYTES)
+    work.expect_now(_picking_bytes(work, part, rows, marks))
     start = 0
     for piece in work.pieces(part, schema, rows):
         picking.add(piece, marks.of(start, start + piece.rows))
         start += piece.rows
     picking.put_down()
     return picking.made
+
+
+def _picking_bytes(work: LocalExecutor, part: Part, rows: int, marks: _RowBitmap) -> float:
+    """What it takes to copy the rows that are marked, from pieces of so many rows: beside each piece and what is copied
+    of it stands what was copied before, as far as it is held."""
+    schema, row_bytes = work.operation.schema, part.nbytes / max(part.rows, 1)
+    variable = max(0.0, row_bytes - schema.row_bytes)
+    held = max(work.kept_bytes(marks.count(0, part.rows) * row_bytes), work.room() // _WAITING_IN_ROOM)
+    most, picked, start = 0.0, 0.0, 0
+    for ahead in pieces_ahead(part, schema, rows):
+        most = max(most, ahead.joining + min(picked, held))
+        for _ in range(ahead.pieces):
+            count = marks.count(start, start + ahead.rows)
+            copied = count * schema.row_bytes + (ahead.rows * (variable + PLACE_BYTES) if count else 0.0)
+            most = max(most, ahead.kept + copied + min(picked, held))
+            picked, start = picked + count * row_bytes, start + ahead.rows
+    return most
 
 
 class _GatherBuffer:

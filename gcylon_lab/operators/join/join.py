@@ -204,7 +204,7 @@ class _Join:
         operation.notes += self.memory.notes
         if not operation.stages:  # then all of it has to be there at once
             answers = operation.agree(AgreementKind.COUNT, (self._held_bytes(local, distribution),))
-            operation.at_least = int(answers[:, 0].max())
+            operation.need(int(answers[:, 0].max()))
 
     def _held_bytes(self, local: LocalJoin, distribution: JoinDistribution) -> int:
         """A limit under which both sides are exchanged at once, and the result is held, as it is expected."""
@@ -424,7 +424,8 @@ class _Join:
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
-        if buckets > 1 and not far_larger and kept <= result and operation.request.strategy != "staged":
+        makes = pairs or all(part.rows for part in self.parts.values())
+        if buckets > 1 and makes and not far_larger and kept <= result and operation.request.strategy != "staged":
             staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]

@@ -143,6 +143,7 @@ class Sorter:
         for chunk in part:
             with self._together([chunk]) as (box, claim):
                 chunks += self._staged(box[0], claim)
+            del box, claim  # else they are held until the next ones are there
         return chunks
 
     def _expect_buckets(self, pieces: list[Chunk], buckets: Buckets, sample: Columns) -> None:
@@ -222,6 +223,7 @@ class Sorter:
         workspace, pieces = self._workspace, as_one(pieces)
         once = self._reads_once(pieces[0])
         nbytes = sum(piece.loaded_bytes() if once else piece.nbytes for piece in pieces)
+        self._fits(nbytes)
         claim = workspace.budget.reserve(nbytes, "Joining sorted rows")
         try:
             if once and fill_together(pieces, self._schema.names):

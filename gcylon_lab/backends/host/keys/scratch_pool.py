@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 KEPT_BYTES = 16 * 1024**2  # at most so much a thread stays allocated
 _LARGEST = KEPT_BYTES // 4  # larger arrays are too rare to keep
-_LEAST = 64 * 1024  # smaller ones come from memory that the process has already
+LEAST_KEPT_BYTES = 64 * 1024  # smaller ones come from memory that the process has already
 _LOOKS = 16  # buffers that one call looks at: a table of thousands of columns has as many arrays in use at a time
 _PAGE = 4096
 
@@ -70,7 +70,7 @@ def scratch(rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     memoryviews are gone.
     """
     needed = rows * dtype.itemsize
-    if not _LEAST <= needed <= _LARGEST:
+    if not LEAST_KEPT_BYTES <= needed <= _LARGEST:
         return np.empty(rows, dtype)
     pool = _local.pool
     buffer = _unused(pool, needed)
