@@ -94,7 +94,8 @@ def _plan_uncounted(operation: Operation, part: Part, route: Route, stats: Table
         if stats.verb != "shuffle" or operation.stages:
             raise
         try:
-            counts = count_rows(operation, part, route, _rows_that_fit(stats))
+            with operation.workspace.memory_named(operation.verb):
+                counts = count_rows(operation, part, route, _rows_that_fit(stats))
         except BudgetExceeded as uncounted:
             go_on(operation, uncounted)
             operation.need_results(stats, (sum(stats.nbytes),) * stats.size)  # wherever they belong
