@@ -353,6 +353,7 @@ class _Join:
         """Make the result; where it is to be held, its size is known to all ranks first."""
         left, right = self.parts["left"], self.parts["right"]
         used = self.workspace.budget.used_bytes
+        meets = bool(left.rows and right.rows)  # before they are split, which uses them up
         work = local.run(left, right, buckets)
         with self._counted_where_too_large(local, used):
             first = next(work, ProbeBatch(0, 0))
@@ -365,7 +366,7 @@ class _Join:
             pairs *= build.rows / first.indexed
         least = 0 if self.spec.filters else least_bytes(first.pairs, local.result.schema)  # the first pairs' alone
         exact = first.rows == probe.rows and first.indexed in (0, build.rows)
-        if not self._plan(local, int(pairs), exact=exact, buckets=buckets, least=least):
+        if not self._plan(local, int(pairs), exact=exact, buckets=buckets, least=least, meets=meets):
             del work  # with its index
             self._refuse(local, local.count(left, right), used)
             work = local.run(left, right, buckets)
@@ -406,7 +407,7 @@ class _Join:
             enough += result // _UNEVEN  # rows with many partners may be long ones
         return exceeded("The result of a join", result, used, limit, would_do=enough)
 
-    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int, least: int) -> bool:
+    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int, least: int, meets: bool) -> bool:
         """Collective: all ranks call it. Agree on what the result will be, and plan with it; whether it fits where it
         has to be held, as far as it is known."""
         operation, budget = self.operation, self.workspace.budget
@@ -424,8 +425,7 @@ class _Join:
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
-        makes = pairs or all(part.rows for part in self.parts.values())
-        if buckets > 1 and makes and not far_larger and kept <= result and operation.request.strategy != "staged":
+        if buckets > 1 and meets and not far_larger and kept <= result and operation.request.strategy != "staged":
             staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
