@@ -391,7 +391,7 @@ def _bytes(path: str, storage: Storage) -> bytes:
         return bytes(tail[-8 - length : -8])
 
 
-def look_at_pages(file: int, chunk: Chunk, limit_bytes: int) -> int:
+def look_at_pages(file: int, chunk: Chunk, limit_bytes: int) -> tuple[int, int]:
     """Look at the headers of a column chunk's pages, before Arrow takes memory for what they say.
 
     Parameters
@@ -404,15 +404,15 @@ def look_at_pages(file: int, chunk: Chunk, limit_bytes: int) -> int:
 
     Returns
     -------
-    int
-        Bytes of its dictionary, unpacked; 0 where it has none.
+    int, int
+        Bytes of its dictionary, unpacked, and values in it; 0 where it has none.
 
     Raises
     ------
     pa.ArrowInvalid
         If sizes cannot be, or are too large.
     """
-    at, dictionary = chunk.begin, 0
+    at, dictionary = chunk.begin, (0, 0)
     stop = at + chunk.packed
     while at < stop:
         kind, unpacked, packed, values, length = _page(file, at)
@@ -424,7 +424,7 @@ def look_at_pages(file: int, chunk: Chunk, limit_bytes: int) -> int:
                 f"a page says that it unpacks to {format_bytes(unpacked)}, and {format_bytes(limit_bytes)} are allowed"
             )
         if kind == _DICTIONARY:
-            dictionary = unpacked
+            dictionary = unpacked, values
             if not 0 <= values <= unpacked:
                 raise pa.ArrowInvalid(f"a dictionary says that it has {values} values, in {unpacked} bytes")
     return dictionary

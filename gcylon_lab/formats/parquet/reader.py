@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...backends.arrow.tables import from_arrow
+from ...backends.protocol.arrow_types import held_type
 from ...backends.protocol.data import Columns, bounded, cut_rows
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
@@ -26,6 +27,8 @@ from .footer import RowGroup, look_at_pages
 from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 
 _READ_ROWS = 1 << 16
+_TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary())
+_REPEATED = 4  # times a text stands in a row group, from which on it is decoded once
 _CODE_BYTES = 4  # at the most of a row, where it refers to one of some texts
 _SLACK = 4096  # headers of pages
 _LEAST_LIMIT = 64 << 20  # of a page: files with smaller ones are read in any budget
@@ -113,7 +116,6 @@ def _raw_batches(plan: ParquetPlan, wanted: list[str], max_bytes: int) -> Iterat
                 file = _OpenFile(plan, piece.path, wanted)
             for start, batch in file.batches(piece.group, max_bytes):
                 low, high = max(piece.start - start, 0), min(piece.stop - start, batch.num_rows)
-                batch.validate(full=True)  # pyarrow takes bytes that are no UTF-8 for text
                 if low < high:
                     first = file.first_rows[piece.group] + start
                     yield piece.path, file.completed(batch.slice(low, high - low), first + low)
@@ -147,33 +149,39 @@ class _OpenFile:
         """Batches of a row group, and the row in it at which each begins."""
         known = self._footer.groups[group]
         rows = _rows_of(known, max_bytes)
-        coded = self._long_texts(known, max_bytes // max(1, min(rows, known.rows)))
+        coded, long = self._coded_texts(known, max_bytes // max(1, min(rows, known.rows)))
         if coded not in self._coded:
             self._coded[coded] = open_parquet(self.path, self._storage, self._footer, self._unit, coded)
         how: dict[str, Any] = {"batch_size": rows, "row_groups": [group], "use_threads": False}
         checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
         start = 0
         for batch in self._coded[coded].iter_batches(columns=self._names, **how):
+            batch.validate(full=True)  # pyarrow takes bytes that are no UTF-8 for text, and any number for a place
             if checks:
                 _require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
-            for part in _spelled_out(batch, coded, self._file.schema_arrow, max_bytes // 2):
+            for part in _spelled_out(batch, coded, long, max_bytes // 2):
                 yield start, part
                 start += part.num_rows
 
-    def _long_texts(self, group: RowGroup, most_bytes: int) -> tuple[str, ...]:
-        """Columns of texts that rows refer to, and that may be long: a few bytes in the file may be much in memory."""
+    def _coded_texts(self, group: RowGroup, most_bytes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Columns of texts that all rows refer to, of which few different ones are checked and decoded once; and those
+        of them that may be long: a few bytes in the file may be much in memory."""
         if self._pages is None:
-            return ()
+            return (), ()
         known = self._file.schema_arrow
-        texts = {n for n in self._names if known.field(n).type in (pa.string(), pa.large_string(), pa.binary())}
-        long = []
+        texts = {n for n in self._names if known.field(n).type in _TEXTS}
+        coded, long = [], []
         for leaf in self._leaves:
             path, chunk = self._footer.leaves[leaf].path, group.chunk(leaf)
-            nbytes = look_at_pages(self._pages.fileno(), chunk, self._most_bytes)
+            nbytes, different = look_at_pages(self._pages.fileno(), chunk, self._most_bytes)
             # Texts in other pages are not referred to.
-            if path in texts and nbytes > most_bytes and chunk.nbytes - nbytes <= _CODE_BYTES * chunk.values + _SLACK:
+            if path not in texts or chunk.nbytes - nbytes > _CODE_BYTES * chunk.values + _SLACK:
+                continue
+            if nbytes > most_bytes:
                 long.append(path)
-        return tuple(long)
+            if nbytes > most_bytes or 0 < different * _REPEATED <= chunk.values:
+                coded.append(path)
+        return tuple(coded), tuple(long)
 
     def completed(self, batch: Any, first: int) -> Any:
         """Rows of the file from a row on, with the columns that folders and metadata name."""
@@ -186,25 +194,29 @@ class _OpenFile:
         return pa.RecordBatch.from_arrays(arrays, names=self._wanted)
 
 
-def _spelled_out(batch: Any, coded: tuple[str, ...], schema: Any, max_bytes: int) -> Iterator[Any]:
-    """A batch, in parts of about so many bytes, with the texts in place of what refers to them."""
+def _spelled_out(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_bytes: int) -> Iterator[Any]:
+    """A batch with the texts in place of what refers to them; in parts of about so many bytes where some are long."""
     if not coded:
         yield batch
         return
-    batch.validate(full=True)  # before places in a list of texts are looked up
-    each = np.full(batch.num_rows, -(-batch.nbytes // max(1, batch.num_rows)), np.int64)
-    for name in coded:
-        array = batch.column(name)
-        lengths = np.append(pc.binary_length(array.dictionary).to_numpy(zero_copy_only=False), 0).astype(np.int64)
-        each += lengths[pc.fill_null(array.indices, len(lengths) - 1).to_numpy()]
-    types = [schema.field(name).type for name in batch.schema.names]
-    for start, stop in cut_rows(each, max_bytes):
+    cuts: Iterable[tuple[int, int]] = [(0, batch.num_rows)]
+    if long:
+        each = np.full(batch.num_rows, -(-batch.nbytes // max(1, batch.num_rows)), np.int64)
+        for name in long:
+            array = batch.column(name)
+            lengths = np.append(pc.binary_length(array.dictionary).to_numpy(zero_copy_only=False), 0).astype(np.int64)
+            each += lengths[pc.fill_null(array.indices, len(lengths) - 1).to_numpy()]
+        cuts = cut_rows(each, max_bytes)
+    for start, stop in cuts:
         some = batch.slice(start, stop - start)
-        arrays = [
-            array.dictionary_decode().cast(type_) if name in coded else array
-            for name, array, type_ in zip(some.schema.names, some.columns, types, strict=True)
-        ]
+        arrays = [_decoded(a) if n in coded else a for n, a in zip(some.schema.names, some.columns, strict=True)]
         yield pa.RecordBatch.from_arrays(arrays, names=some.schema.names)
+
+
+def _decoded(array: Any) -> Any:
+    """Texts in place of what refers to them, in the type in which they are held."""
+    texts = array.dictionary.cast(held_type(array.type.value_type))
+    return pa.DictionaryArray.from_arrays(array.indices, texts).dictionary_decode()
 
 
 def _rows_of(group: RowGroup, max_bytes: int) -> int:
