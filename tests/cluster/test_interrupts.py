@@ -304,6 +304,7 @@ def test_no_timer_or_thread_of_a_closed_channel_strikes() -> None:
 
         def __init__(self) -> None:
             self._registration_callbacks: list[Any] = []
+            self._queue_handlers = dict.fromkeys(("apply_reply", "execute_reply"), self.send_signal)
             self._engines = {0: "a", 1: "b"}
             self.later: list[Callable[[], None]] = []
             self._io_loop = self
