@@ -77,7 +77,9 @@ def refuse_and_follow(verb: str, strategy: str) -> tuple[bool, int, dict[str, li
 def test_what_can_never_fit_leaves_tables_where_they_are(verb: str, strategy: str) -> None:
     for stayed, staged, said, peak, limit in run_threads(2, refuse_and_follow, verb, strategy):
         assert stayed and not staged
-        assert all(plan == run for plan, run in said.values()), said
+        # A plan takes keys to be spread evenly; they are counted before a shuffle is refused.
+        near = 0.01 if verb == "shuffle" else 0
+        assert all(plan == pytest.approx(run, rel=near, abs=0) for plan, run in said.values()), said
         assert peak <= limit < 2_500_000
 
 
