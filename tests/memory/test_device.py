@@ -243,10 +243,10 @@ def test_opening_and_closing() -> None:
 
 
 @gpu
-def test_bytes_that_outlive_the_device() -> None:
+def test_bytes_that_outlive_the_device(device: Device) -> None:
     import cupy
 
-    device, before = open_device(LIMIT), len(devices._kept)
+    before = len(devices._kept)
     array = cupy.full(MIB, 7, dtype=cupy.uint8)
     device.close()
     assert int(array.sum()) == 7 * MIB
@@ -257,11 +257,11 @@ def test_bytes_that_outlive_the_device() -> None:
 
 
 @gpu
-def test_scalars_that_cudf_keeps_do_not_keep_a_slab() -> None:
+def test_scalars_that_cudf_keeps_do_not_keep_a_slab(device: Device) -> None:
     import cudf
 
-    device, before = open_device(LIMIT), len(devices._kept)
-    series = cudf.Series([1, None, 3])
+    before = len(devices._kept)
+    series = cudf.Series([1.0, None, 3.0])
     assert series.fillna(0.5).sum() > 0 and (series + 7).sum() > 0
     del series
     gc.collect()
