@@ -316,7 +316,7 @@ class Operation:
             return
         costs = costs_of(stats, plan.strategy, self._results)
         result = 0 if plan.strategy == "staged" else self._results[rank] + costs.kept[rank]
-        peak = stats.used[rank] + result + costs.of_pieces(rank, self._pieces, incoming_bytes)
+        peak = stats.used[rank] + result + costs.of_pieces(rank, self._pieces, plan.rounds, incoming_bytes)
         self.predict(min(peak, self.limits[rank]))
 
     @property
