@@ -13,19 +13,13 @@ import pytest
 import worlds
 from exchanges import held, make_frame, more_held
 from faults import SCALARS_OF_CUDF, Fault, broken
+from mapped import Mapped
 from worlds import World
 
 import gcylon_lab as gl
-from gcylon_lab.comm.device_overlay import Overlay
 from gcylon_lab.errors import GcylonError, RankError
 from gcylon_lab.memory.budget import exceeded
 from gcylon_lab.runtime.context import current
-
-
-class Late(Overlay):
-    """Rounds are complete after the next agreement, as those of GPU ranks are."""
-
-    completes_in_finish = True
 
 
 def fail_in_a_round(strategy: str, fault: Fault) -> tuple[int, int]:
@@ -48,7 +42,7 @@ def test_memory_goes_although_the_error_is_kept(strategy: str) -> None:
     assert World("threads", 3).run(fail_in_a_round, strategy, Fault("pack_variable", 5)) == [(0, 0)] * 3
     if worlds.ENGINE == "cpu":
         in_flight = Fault("partition_ids" if strategy == "staged" else "partition", 3)
-        assert worlds.run_over(3, Late, fail_in_a_round, strategy, in_flight) == [(0, 0)] * 3
+        assert worlds.run_over(3, Mapped, fail_in_a_round, strategy, in_flight) == [(0, 0)] * 3
 
 
 def fail_again_and_again(what: str) -> list[int]:
