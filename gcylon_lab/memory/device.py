@@ -299,7 +299,7 @@ class Device:
     @contextmanager
     def lifted(self) -> Iterator[None]:
         """Let only the ceiling hold for a while: for what makes room under a lower limit that is passed already."""
-        lower = self._lower
+        lower, lowered = self._lower, self._lowered
         if lower is None:
             yield
             return
@@ -310,7 +310,8 @@ class Device:
         try:
             yield
         finally:
-            self._lower = lower
+            self._lower, self._lowered = lower, lowered
+            rmm.mr.set_current_device_resource(lowered)
             self.renew_limit()
 
     def renew_limit(self) -> None:
