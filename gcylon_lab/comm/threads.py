@@ -78,10 +78,12 @@ class ThreadsTransport(PlainWindows):
         mail[self.rank] = sends
         self._meet()
         for source in range(self.size):
-            sent = [p for s in mail[source] if s.rank == self.rank for p in split_view(s.view, limit)]
-            room = [p for r in receives if r.rank == source for p in split_view(r.view, limit)]
-            copy_to_self(sent, room)
+            copy_to_self(  # of views that nobody names: each would keep the sender's memory
+                [p for s in mail[source] if s.rank == self.rank for p in split_view(s.view, limit)],
+                [p for r in receives if r.rank == source for p in split_view(r.view, limit)],
+            )
         self._meet()  # senders may change their views only after every receiver has copied
+        mail[self.rank] = ()
 
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""

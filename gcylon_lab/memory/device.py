@@ -296,6 +296,24 @@ class Device:
             else:
                 self.renew_limit()
 
+    @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Let only the ceiling hold for a while: for what makes room under a lower limit that is passed already."""
+        lower, lowered = self._lower, self._lowered
+        if lower is None:
+            yield
+            return
+        import rmm
+
+        self._lower = self._lowered = None
+        rmm.mr.set_current_device_resource(self._statistics)
+        try:
+            yield
+        finally:
+            self._lower, self._lowered = lower, lowered
+            rmm.mr.set_current_device_resource(lowered)
+            self.renew_limit()
+
     def renew_limit(self) -> None:
         """Let a lower limit leave what is free below it now: after what was allocated before it has been freed."""
         if self._lower is None or self._kept:

@@ -82,6 +82,12 @@ class DeviceBudget(MemoryBudget):
         self._device.renew_limit()
 
     @contextmanager
+    def lifted(self) -> Iterator[None]:
+        """Let allocations pass a lower limit for a while; claims do not."""
+        with self._device.lifted():
+            yield
+
+    @contextmanager
     def limited(self, limit_bytes: int) -> Iterator[None]:
         """Hold a lower limit for a while, in the allocator too.
 

@@ -171,6 +171,25 @@ def test_a_lower_limit_holds_and_is_no_use(device: Device) -> None:
 
 
 @gpu
+def test_a_lower_limit_that_is_passed_is_lifted_to_make_room_under_it(device: Device) -> None:
+    import cupy
+
+    held = cupy.empty(8 * MIB, dtype=cupy.uint8)
+    with device.limited(4 * MIB):
+        with pytest.raises(MemoryError):
+            cupy.empty(8, dtype=cupy.uint8)
+        with device.lifted():
+            packed = cupy.full(MIB, 7, dtype=cupy.uint8)
+            del held
+        assert 2 * MIB < device.room_bytes <= 3 * MIB and int(packed[0]) == 7
+        with pytest.raises(MemoryError):
+            cupy.empty(4 * MIB, dtype=cupy.uint8)
+        del packed
+    with device.lifted():  # no lower limit holds
+        assert device.room_bytes == LIMIT
+
+
+@gpu
 def test_what_was_held_before_an_operation_and_is_given_back_in_it_can_be_claimed(device: Device) -> None:
     import cupy
 
@@ -243,10 +262,10 @@ def test_opening_and_closing() -> None:
 
 
 @gpu
-def test_bytes_that_outlive_the_device() -> None:
+def test_bytes_that_outlive_the_device(device: Device) -> None:
     import cupy
 
-    device, before = open_device(LIMIT), len(devices._kept)
+    before = len(devices._kept)
     array = cupy.full(MIB, 7, dtype=cupy.uint8)
     device.close()
     assert int(array.sum()) == 7 * MIB
@@ -257,11 +276,11 @@ def test_bytes_that_outlive_the_device() -> None:
 
 
 @gpu
-def test_scalars_that_cudf_keeps_do_not_keep_a_slab() -> None:
+def test_scalars_that_cudf_keeps_do_not_keep_a_slab(device: Device) -> None:
     import cudf
 
-    device, before = open_device(LIMIT), len(devices._kept)
-    series = cudf.Series([1, None, 3])
+    before = len(devices._kept)
+    series = cudf.Series([1.0, None, 3.0])
     assert series.fillna(0.5).sum() > 0 and (series + 7).sum() > 0
     del series
     gc.collect()

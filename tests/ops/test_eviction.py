@@ -100,6 +100,7 @@ def beside_views(used: str, limit: int) -> tuple[str, dict[str, bool], int, int]
     return said, staged, before, context.budget.used_bytes - result.tiers["device"]
 
 
+@pytest.mark.cpu_alone("GPU ranks copy no rows to send them, so that nothing has to give way under this limit")
 def test_a_view_of_a_table_that_is_used_stays_as_it_would_free_nothing() -> None:
     for used in ("table", "view"):
         for said, staged, before, held in RANKS.run(beside_views, used, 200_000):

@@ -13,6 +13,7 @@ import pytest
 import worlds
 from exchanges import held, make_frame, more_held
 from faults import SCALARS_OF_CUDF, Fault, broken
+from mapped import Mapped
 from worlds import World
 
 import gcylon_lab as gl
@@ -21,13 +22,13 @@ from gcylon_lab.memory.budget import exceeded
 from gcylon_lab.runtime.context import current
 
 
-def fail_in_a_round(strategy: str) -> tuple[int, int]:
+def fail_in_a_round(strategy: str, fault: Fault) -> tuple[int, int]:
     context = current()
     table = gl.from_local(make_frame("even", context.rank, context.size))
     before = held(context)
     config = gl.GcylonConfig(chunk_size_bytes=4096, min_chunk_rows=1)
     with (
-        broken(context, 1, Fault("pack_variable", 5)),
+        broken(context, 1, fault),
         pytest.raises(RankError, match=r"\[rank 1\] ValueError: injected") as caught,
     ):
         table.shuffle("k", strategy=strategy, config=config)
@@ -38,7 +39,10 @@ def fail_in_a_round(strategy: str) -> tuple[int, int]:
 
 @pytest.mark.parametrize("strategy", ["direct", "staged"])
 def test_memory_goes_although_the_error_is_kept(strategy: str) -> None:
-    assert World("threads", 3).run(fail_in_a_round, strategy) == [(0, 0)] * 3
+    assert World("threads", 3).run(fail_in_a_round, strategy, Fault("pack_variable", 5)) == [(0, 0)] * 3
+    if worlds.ENGINE == "cpu":
+        in_flight = Fault("partition_ids" if strategy == "staged" else "partition", 3)
+        assert worlds.run_over(3, Mapped, fail_in_a_round, strategy, in_flight) == [(0, 0)] * 3
 
 
 def fail_again_and_again(what: str) -> list[int]:

@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import worlds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import KERNELS, NUMBA, WAYS, assert_answers, expected, way
@@ -164,6 +165,8 @@ def check_on_ranks(results: list[dict[str, Any]], *, numba: bool) -> None:
         lines = [line for line in seen["explained"].splitlines() if "kernel looped: " in line]
         if not len(frame):
             assert lines == ["  kernel looped: not called: this rank has no rows"]
+        elif worlds.ENGINE == "gpu":  # which always compile
+            assert "on the GPU, as this is a GPU engine: compiled by numba-cuda" in lines[0]
         elif numba:
             assert "on the CPU, as this is a CPU engine: compiled by numba" in lines[0]
         else:
@@ -192,6 +195,7 @@ def test_ranks_whose_kernels_differ_are_told() -> None:
         World("threads", 2).run(kernels.another_source_on_rank_1)
 
 
+@pytest.mark.cpu_alone("GPU ranks always compile, and a compiler finds one dtype for all answers")
 def test_an_answer_that_the_dtype_cannot_hold_is_an_error_on_all_ranks() -> None:
     with way(False):
         outcomes = World("threads", 2).outcomes(kernels.answers_that_were_not_expected)

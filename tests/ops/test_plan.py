@@ -382,6 +382,18 @@ def test_texts_that_kernels_write_take_no_copy() -> None:
     assert not limited(300 * MB, **GPU_TABLE, **GPU_WORLD, **one_staged).scatters_rows
 
 
+def test_what_comes_is_there_twice_on_ranks_that_send_nothing() -> None:
+    """One round is staged while the next one comes, on GPUs: so it was measured there, in 6 rounds."""
+    each, table = 100_000, 3_200_000
+    stats = TableStats(
+        "broadcast", (each,) * 3, (table,) * 3, (0,) * 3, (0,) * 3, (1,) * 3, (table,) * 3, (4_480_000,) * 3, 32,
+        root=1, columns=4, fixed=True, **GPU_WORLD,
+    )  # fmt: skip
+    plan = make_plan(stats, AUTO)
+    assert (plan.strategy, plan.rounds) == ("staged", 6)
+    assert plan.predicted_peaks[0] == pytest.approx(4_266_656, rel=0.01)
+
+
 @pytest.mark.parametrize("staged", [False, True], ids=["held", "staged"])
 @pytest.mark.parametrize("strategy", ["auto", "chunked", "staged"])
 def test_a_sort_that_just_fits_takes_no_rounds_of_single_rows(strategy: str, staged: bool) -> None:

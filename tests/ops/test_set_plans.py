@@ -74,7 +74,7 @@ def predicted_and_measured(kind: str, staged: bool) -> list[tuple[str, int, int,
 def test_what_is_predicted_is_measured(kind: str, staged: bool, size: int) -> None:
     wrong = []
     for rank_saw in World("threads", size).run(predicted_and_measured, kind, staged):
-        assert len(rank_saw) > 35
+        assert len(rank_saw) > (35 if worlds.ENGINE == "cpu" else 30)  # in small budgets libcudf has no room for some
         for what, predicted, measured, limit in rank_saw:
             assert measured <= limit, what
             high = 1.1 * measured if worlds.ENGINE == "cpu" else limit  # what libcudf takes is estimated from above

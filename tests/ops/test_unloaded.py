@@ -57,7 +57,8 @@ def test_the_plan_of_a_table_that_is_not_loaded_is_near_that_of_one_that_is(verb
         for there, ahead in World("threads", 2).run(planned, verb, limit, "auto", text):
             near = worlds.ENGINE == "gpu" and abs(there.predicted_peak_bytes - limit) < 0.15 * limit
             assert (ahead.strategy == there.strategy or near) and ahead.budget_bytes == limit, (there, ahead)
-            assert ahead.predicted_peak_bytes == pytest.approx(there.predicted_peak_bytes, rel=0.15)
+            less = near and ahead.predicted_peak_bytes <= there.predicted_peak_bytes  # than all that the limit has
+            assert less or ahead.predicted_peak_bytes == pytest.approx(there.predicted_peak_bytes, rel=0.15)
 
 
 def test_sizes_and_arguments_that_cannot_be_used_are_refused() -> None:
@@ -168,14 +169,14 @@ def test_a_reader_that_may_not_stage_says_how_many_rows_fit() -> None:
 class Lab(Readers):
     """What `plan_read_parquet` knows of a cluster: no rank is asked."""
 
-    def __init__(self, ranks: int, limit: int, used: int = 0, **config: Any) -> None:
+    def __init__(self, ranks: int, limit: int, used: int = 0, device: str = "", **config: Any) -> None:
         memory = [{"used_bytes": used, "ceiling_bytes": limit, "free_at_start_bytes": limit}] * ranks
         config = GcylonConfig(gpu_memory_limit=limit, **config)
         self._session: Any = SimpleNamespace(
             launcher=SimpleNamespace(n=ranks),
             memory=memory,
             config=config,
-            ranks=[SimpleNamespace(device=worlds.ENGINE)],
+            ranks=[SimpleNamespace(device=device or worlds.ENGINE)],
         )
 
 
@@ -200,6 +201,10 @@ def test_files_are_as_large_as_was_said(files: str, columns: list[str] | None) -
     found = World("threads", 2).run(sizes_of, files, columns)
     assert said.rows == tuple(rows for rows, _ in found) and said.num_rows == 30_000 and said.fits
     assert said.nbytes == pytest.approx([nbytes for _, nbytes in found], rel=0.02)
+    on_gpus = Lab(2, 64 * MIB, device="gpu").plan_read_parquet(files, columns)
+    if worlds.ENGINE == "cpu":  # of a text its offset takes 4 bytes less, and that it is there no bit
+        less = 4.125 * 15_000 if "s" in said.schema.names else 0
+        assert np.subtract(said.nbytes, on_gpus.nbytes) == pytest.approx([less, less], rel=0.001)
     assert list(said.schema.names) == (columns or ["k", "v", "s", "n", "c"])
     assert "30,000 rows of" in repr(said) and "it fits" in repr(said)
     assert gl.estimate(said.schema, said.num_rows, nbytes=said.total_bytes, verb="allgather", ranks=2).rounds

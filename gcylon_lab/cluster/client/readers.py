@@ -120,7 +120,8 @@ class Readers:
         chosen = config or session.config
         limits = [chosen.limit_bytes(one["ceiling_bytes"], one["free_at_start_bytes"]) for one in session.memory]
         on_gpus = session.ranks[0].device != "cpu"
-        return estimate_read(shares, looked, session.memory, limits, may_stage=chosen.may_stage(pinned_tier=on_gpus))
+        may_stage = chosen.may_stage(pinned_tier=on_gpus)
+        return estimate_read(shares, looked, session.memory, limits, may_stage=may_stage, on_gpus=on_gpus)
 
     @fitted
     def read_csv(

@@ -153,6 +153,7 @@ def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[Se
         _exchange(operation, sink, outgoing, [memoryview(b"")] * operation.size, None, False)
         if outgoing.reservation is None and not outgoing.stays:
             operation.settle()  # what was sent is not held beyond this round
+        del outgoing  # before the next piece is read back
         operation.count_round()
     return copied
 

@@ -109,6 +109,10 @@ class Operation:
     def settle(self) -> None:
         """Wait until what this rank has sent may be changed, and release the claims on it."""
         self.workspace.transport.drain()
+        self.release_sent()
+
+    def release_sent(self) -> None:
+        """Release the claims on what the last round sent: sent, or failed, whoever still refers to this operation."""
         for reservation in self.in_flight:
             reservation.release()
         self.in_flight.clear()
@@ -312,7 +316,7 @@ class Operation:
             return
         costs = costs_of(stats, plan.strategy, self._results)
         result = 0 if plan.strategy == "staged" else self._results[rank] + costs.kept[rank]
-        peak = stats.used[rank] + result + costs.of_pieces(rank, self._pieces, incoming_bytes)
+        peak = stats.used[rank] + result + costs.of_pieces(rank, self._pieces, plan.rounds, incoming_bytes)
         self.predict(min(peak, self.limits[rank]))
 
     @property

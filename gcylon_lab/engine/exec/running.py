@@ -74,6 +74,7 @@ def run_verb(
         except BaseException:
             # The frames of functions inside functions refer to what they share even when they are cleared.
             eviction.let_go_of_made()
+            operation.release_sent()
             raise
         finally:
             record.measured_peak_bytes = max(record.measured_peak_bytes, workspace.budget.window_peak_bytes)

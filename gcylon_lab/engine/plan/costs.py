@@ -151,13 +151,15 @@ class Costs:
         """As `work`, in the round in which a chunk has the longest row; shape (size,)."""
         return self._work(chunk_rows, self._longer) if self._longer.any() else self.work(chunk_rows)
 
-    def of_pieces(self, rank: int, pieces: Pieces, incoming_bytes: float | None = None) -> int:
+    def of_pieces(self, rank: int, pieces: Pieces, rounds: int, incoming_bytes: float | None = None) -> int:
         """Bytes in use at the most on a rank within rounds of these pieces of its rows.
 
         Parameters
         ----------
         rank : int
         pieces : Pieces
+        rounds : int
+            Of all ranks, of which this one may have fewer pieces.
         incoming_bytes : float, optional
             What a round brings to the rank at the most, where it is known.
         """
@@ -171,7 +173,9 @@ class Costs:
             incoming += self._incoming(np.minimum(pieces.rows.max(), self._sent))[rank] if known is None else known
         alone = np.full(len(variable), len(variable) == 1)
         return int(
-            self._round(pieces.rows, pieces.nbytes, variable, incoming, pieces.read, pieces.joining, alone).max()
+            self._round(
+                pieces.rows, pieces.nbytes, variable, incoming, pieces.read, pieces.joining, alone, rounds == 1
+            ).max()
         )
 
     def _work(self, chunk_rows: int, longer: Numbers | float = 0.0) -> Numbers:
@@ -183,7 +187,8 @@ class Costs:
             incoming = self._incoming(piece) + 2 * np.max(longer)
         nbytes, variable = piece * self._row + longer, piece * self._variable + longer
         read, joining = read + joined * longer, joining + 2 * joined * longer
-        return self._round(piece, nbytes, variable, incoming, read, joining, piece >= self._sent)
+        alone = piece >= self._sent
+        return self._round(piece, nbytes, variable, incoming, read, joining, alone, bool(alone.all()))
 
     def _round(
         self,
@@ -194,15 +199,17 @@ class Costs:
         read: Numbers,
         joining: Numbers,
         alone: npt.NDArray[np.bool_],
+        once: bool,
     ) -> Numbers:
         """What rounds take.
 
         Each has a piece of so many rows and bytes, some of them of variable columns; what it brings; what it takes to
-        have the piece, and to make it; and whether the piece is a rank's only one.
+        have the piece, and to make it; and whether the piece is a rank's only one. ``once``: there is one round.
         """
         packed = variable if self._packs else rows * self._valid
         several = ~alone if self._stats.overlaps else np.zeros(len(rows), dtype=bool)
-        incoming = incoming * np.where(several, 2, 1)  # one is on its way down while the next one comes
+        # One is on its way down while the next one comes, also to a rank that sends nothing itself.
+        incoming = incoming * (2 if self._stats.overlaps and not once else 1)
         exchanging = packed + incoming
         if self._copies:
             # The copy is claimed together with what follows it, so that it never leaves too little for that.

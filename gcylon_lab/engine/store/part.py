@@ -166,7 +166,8 @@ class Part:
                 file = file or workspace.spill.new_file()
                 with chunk.load(workspace) as data:
                     slices = list(stage_slices(workspace, file, data, count))
-                    workspace.spill.flush()  # before the next one is read
+                    workspace.spill.flush()
+                del data  # before the next one is read
             except (SpillError, MemoryError):
                 return
             for one in slices:

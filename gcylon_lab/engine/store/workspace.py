@@ -171,7 +171,9 @@ class Workspace:
                 missing = self._missing(wanted_bytes, limit_bytes)
                 if missing <= 0:
                     return
-                part.stage(self, missing, self.slice_bytes(limit_bytes, part.schema), one_limit=one_limit)
+                # Texts are packed to leave, and no allocation is granted while more than the limit is in use.
+                with self.budget.lifted() if self._missing(0, limit_bytes) > 0 else nullcontext():
+                    part.stage(self, missing, self.slice_bytes(limit_bytes, part.schema), one_limit=one_limit)
 
     def _missing(self, wanted_bytes: int, limit_bytes: int) -> int:
         return self.budget.used_bytes + wanted_bytes - limit_bytes

@@ -155,10 +155,12 @@ def _narrowed(work: LocalExecutor, part: Part, keys: Sequence[Label], keep: str,
         both = backend.beside([piece, placed], schema)
         for some, claim in work.apply(both, lambda data: 2 * data.nbytes + data.rows * scratch, distinct):
             work.keep(made, some, claim)
+            del some
         if not done:  # now it is known how many are equal
             held = work.kept_bytes(part.rows * row_bytes * made.rows / piece.rows)
             work.expect_now(piece.rows * work_row_bytes + held)
         done += piece.rows
+        del piece, placed, both  # before the next one is read back
     return made
 
 
@@ -229,6 +231,7 @@ class _RowBitmap:
         for piece in work.pieces(where, schema, rows, using_up=True):
             for _, claim in work.apply(piece, lambda data: _MARKING_BYTES * data.rows, mark):
                 claim.release()
+            del piece  # before the next one is read back
 
     def count(self, start: int, stop: int) -> int:
         """How many of rows [start, stop) stay."""
@@ -250,6 +253,7 @@ def _picked(work: LocalExecutor, part: Part, marks: _RowBitmap) -> Part:
     for piece in work.pieces(part, schema, rows):
         picking.add(piece, marks.of(start, start + piece.rows))
         start += piece.rows
+        del piece  # before the next one is read back
     picking.put_down()
     return picking.made
 

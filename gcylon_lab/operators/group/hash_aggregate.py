@@ -310,6 +310,7 @@ class HashAggregate:
         rows = self.work.piece_rows(_row_bytes(partial), self.result_schema.row_bytes)
         for piece in self.work.pieces(partial, self.partial_schema, rows, using_up=True):
             self._finish(piece, result)
+            del piece  # before the next one is read back
 
     def finish(self, made: Data, claim: Reservation, result: Part) -> None:
         """The last step on whole groups that were made under a claim."""

@@ -241,3 +241,4 @@ class _ColumnWords:
             for one in sorted(lists):
                 with work.claim(piece.rows * _WORD_ROW_BYTES), span("select", "algorithm", bytes=piece.nbytes):
                     yield one, work.backend.order_words(piece, self._schema.names[one])
+            del piece  # before the next one is read back

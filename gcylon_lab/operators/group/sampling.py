@@ -105,4 +105,5 @@ def _taken(operation: Operation, part: Part, first: int, seed: int, last: int) -
             claim = work.claim(needed)
             data, offsets = backend.partition(piece, left.astype(ids), 2)
             work.keep(result, backend.concat([backend.slice(data, 0, int(offsets[1]))]), claim)
+            del piece, data  # before the next one is read back
     return result

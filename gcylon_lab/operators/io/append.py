@@ -94,6 +94,7 @@ class Growing:
                     piece = self._cast(data)
                     self._claim.resize(max(0, self._claim.nbytes - piece.nbytes))
                     ingest.add(piece)
+                    del data, piece  # before the next rows are made
             return Part(workspace, part.schema, ingest.chunks)
 
         request = Request("append", {}, Part(workspace, part.schema, ()), config=self._config)

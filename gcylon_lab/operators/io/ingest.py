@@ -82,6 +82,7 @@ def taken_in(operation: Operation, make: Callable[[], Iterable[Data]]) -> Ingest
     try:
         for data in make():
             ingest.add(data)
+            del data  # before the next rows are made
     except workspace.out_of_memory as error:
         if operation.may_stage or not ingest.rows:
             raise

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
+import pyarrow.compute as pc
+
+from ...backends.host.column_buffers import OFFSET_BYTES, string_places
+from ...backends.protocol.data import Columns
 from ...backends.protocol.schema import Schema
 from ...engine.plan.plan import lines_html
 from ...engine.plan.table_stats import KEPT_FREE_IN_LIMIT
@@ -90,6 +95,7 @@ def estimate_read(
     limits: Sequence[int],
     *,
     may_stage: bool,
+    on_gpus: bool,
 ) -> ReadEstimate:
     """Estimate a table from what each rank would read.
 
@@ -102,14 +108,25 @@ def estimate_read(
     memory : sequence of dict
         ``used_bytes`` of each rank.
     limits : sequence of int
-    may_stage : bool
+    may_stage, on_gpus : bool
     """
     rows = tuple(sum(piece.stop - piece.start for piece in share.pieces) for share in shares)
     seen, schema = sum(data.rows for data in looked), looked[0].schema
-    width = sum(data.nbytes for data in looked) / seen if seen else schema.row_bytes
+    nbytes_of = _device_bytes if on_gpus else attrgetter("nbytes")
+    width = sum(map(nbytes_of, looked)) / seen if seen else schema.row_bytes
     notes = list(shares[0].notes)
     if schema.variable and seen:
         notes.append(f"texts and other variable columns are counted as wide as in {format_count(seen)} rows of them")
     free = tuple(max(0, limit - one["used_bytes"]) for limit, one in zip(limits, memory, strict=True))
     nbytes = tuple(int(n * width) for n in rows)
     return ReadEstimate(schema, rows, nbytes, free, tuple(limits), may_stage, tuple(notes))
+
+
+def _device_bytes(data: Columns) -> float:
+    """Bytes of rows as a GPU holds them: of texts offsets are half as wide there, and there is no bitmap of nothing."""
+    total = float(data.nbytes)
+    for place in string_places(data.schema):
+        texts = data.arrays[place]
+        chars = pc.sum(pc.binary_length(texts)).as_py() or 0
+        total += chars + data.rows * (OFFSET_BYTES + (1 / 8 if texts.null_count else 0)) - texts.nbytes
+    return total

@@ -78,6 +78,7 @@ def _write(operation: Operation, files: io.PartFiles, form: io.Format) -> None:
         for piece in _pieces(operation):
             with span("write", "io", bytes=piece.nbytes):
                 writer.write(piece)
+            del piece
         writer.close()
     except BaseException:
         writer.abandon()
@@ -99,6 +100,7 @@ def _pieces(operation: Operation) -> Iterator[Any]:
             ):
                 yield workspace.backend.to_host(cast)
             done += data.rows
+            del data, cast  # before the next one is read back
             record.rounds_done = min(99, 100 * done // max(1, part.rows))
     finally:
         record.rounds = record.rounds_done = 0  # nothing was exchanged

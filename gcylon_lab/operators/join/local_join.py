@@ -328,6 +328,7 @@ class LocalJoin:
                 self._emit_filtered(piece, mask)
             else:
                 self._emit_alone(self.probe, piece, backend.places(~mask))
+            del piece  # before the next one is read back
 
     def _emit_alone(self, side: str, data: Data, rows: Any) -> None:
         other = "left" if side == "right" else "right"
@@ -438,6 +439,8 @@ class LocalJoin:
                 matches = index.match(backend.select(rest, names), keep=False, mark=False)
                 if matches.pairs:
                     return matches.pairs
+                del rest, matches
+            del piece  # before the next one is read back
         return 0
 
 

@@ -34,3 +34,5 @@ def _widen(work: LocalExecutor, chunk: Chunk, result: Part) -> None:
             lambda data: work.backend.concat([work.backend.cast(data, schema)]),
         ):
             work.keep(result, data, claim)
+            del data
+        del piece  # before the next one is read back

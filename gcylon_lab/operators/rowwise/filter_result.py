@@ -30,7 +30,9 @@ def chosen_rows(
         for made, claim in work.apply(piece, lambda data: 3 * data.nbytes + data.rows * scratch, filtered):
             found += made.rows
             yield made, claim
+            del made
         looked_at += piece.rows
         if looked_at == piece.rows < total:  # the first piece says about how many there will be
             more = work.kept_bytes(found / looked_at * (total - looked_at) * row_bytes)
             work.expect_now(more + piece.rows * (3 * row_bytes + scratch))
+        del piece  # before the next one is read back

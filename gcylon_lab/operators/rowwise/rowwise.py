@@ -229,6 +229,8 @@ def _each_piece(
                     work.keep(result, made, claim, own_bytes=own.nbytes, shared=held)
                 else:
                     work.keep(result, made, claim)
+                del made
+            del piece  # before the next one is read back
     if schema is None:
         if not schemas:
             none = operation.workspace.backend.empty(operation.schema)
@@ -256,6 +258,7 @@ def _pieces_with_claims(
         work.workspace.parts.discard(some)
         for piece in work.pieces(some, schema, rows):
             yield piece, held
+            del piece
 
 
 def _is_viewed(chunk: Chunk, schema: Schema) -> bool:
@@ -329,8 +332,9 @@ def mapped(
                 data = _given(workspace, part, [some] if isinstance(some, Chunk) else part.chunks, held)
                 frame = function(backend.to_frame(data))
                 made = backend.from_frame(frame)
-                del frame
+                del data, frame
             yield made
+            del made  # before the next rows are read back
 
     name = getattr(function, "__qualname__", type(function).__name__)
     request = Request("map_parts", {"f": name, "by_chunk": by_chunk}, part, "auto", config, timeout_s, check)

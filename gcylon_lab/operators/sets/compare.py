@@ -160,6 +160,7 @@ def _first_here(work: LocalExecutor, left: Part, right: Part, schema: Schema) ->
         if found is not None:
             return first + found[0], _in_words(work.operation, a, b, *found)
         first += a.rows
+        del a, b  # before the next rows are read back
     return None
 
 
@@ -179,6 +180,7 @@ def _side_by_side(
             if done == other.rows:
                 other, done = None, 0
                 other = next(others, None)
+        del piece
 
 
 def _in_words(operation: Operation, a: Data, b: Data, row: int, column: Label) -> str:

@@ -255,6 +255,7 @@ def _repeated(
                 _expect_blocks(work, count, total / piece.rows, row_bytes, row_bytes - counts)
             done += piece.rows
             yield from _blocks(work, backend.select(piece, schema.names), ends, count, row_bytes)
+        del piece, ends  # before the next one is read back
 
 
 def _expect_blocks(work: LocalExecutor, count: int, pieces: float, row_bytes: float, made_row_bytes: float) -> None:

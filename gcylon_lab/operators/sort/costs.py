@@ -62,12 +62,12 @@ class SortCosts(Costs):
         work: Numbers = np.maximum(exchanging, self._sorting - np.array(self.kept, dtype=np.float64))
         return work
 
-    def of_pieces(self, rank: int, pieces: Pieces, incoming_bytes: float | None = None) -> int:
+    def of_pieces(self, rank: int, pieces: Pieces, rounds: int, incoming_bytes: float | None = None) -> int:
         """As for a shuffle, and of the sorting that follows; where that is of staged rows, it is seen to once they are
         there."""
         if self._staged:
-            return super().of_pieces(rank, pieces, incoming_bytes)
-        return max(super().of_pieces(rank, pieces, incoming_bytes), int(self._sorting[rank] - self.kept[rank]))
+            return super().of_pieces(rank, pieces, rounds, incoming_bytes)
+        return max(super().of_pieces(rank, pieces, rounds, incoming_bytes), int(self._sorting[rank] - self.kept[rank]))
 
     def _round_bytes(self, chunk_rows: int) -> Numbers:
         """Smaller chunks would not make the sort that follows smaller."""

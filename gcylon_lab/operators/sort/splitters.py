@@ -120,6 +120,7 @@ def take_sample(workspace: Workspace, chunks: Sequence[Chunk], schema: Schema, r
         if len(here):
             with chunk.load(workspace, schema.names) as keys:
                 some = backend.take(keys, here)
+            del keys  # before the next chunk is read back
             taken.append(backend.to_host(backend.cast(some, schema)))
     return concat_columns(taken) if taken else empty_columns(schema)
 
