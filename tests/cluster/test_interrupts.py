@@ -25,7 +25,7 @@ from gcylon_lab.cluster.channel.channel import Channel
 from gcylon_lab.cluster.channel.interrupts import undisturbed
 from gcylon_lab.cluster.channel.waiting import Waiter
 from gcylon_lab.cluster.handles.handle import DistTable
-from gcylon_lab.errors import ClusterDegraded, ColumnMissing, DeadlineExceeded, Revoked
+from gcylon_lab.errors import ClusterDegraded, ColumnMissing, DeadlineExceeded, RankLost, Revoked
 
 SOON_S = 20.0
 FRAME = pd.DataFrame({"k": range(1000), "v": [i % 7 for i in range(1000)]})
@@ -350,6 +350,8 @@ def test_no_timer_or_thread_of_a_closed_channel_strikes() -> None:
     client = Client()
     channel = channel_of(client)
     channel._on_registration({"event": "unregister", "id": 1})
+    with pytest.raises(RankLost), channel.sending():
+        raise KeyError(1)  # as ipyparallel says of an engine that went after the last look
     strike(channel, client)
     assert client.struck, "they strike while it is open"
     client.struck.clear()

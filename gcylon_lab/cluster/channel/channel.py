@@ -6,8 +6,9 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -166,7 +167,8 @@ class Channel:
             self._unclaimed[request.result] = None
         request = replace(request, drop=(*request.drop, *self._dropping))
         try:
-            sent = self.view.send(deliver, request, function, each=each)
+            with self.sending():
+                sent = self.view.send(deliver, request, function, each=each)
         except BaseException:  # what cannot be pickled
             if each is not None:
                 self.interrupt()  # ranks before it were sent their part
@@ -226,6 +228,18 @@ class Channel:
         """Raise `RankLost` if a rank is gone; what others raised then follows from that."""
         if self.lost:
             raise self._loss([])
+
+    @contextmanager
+    def sending(self) -> Iterator[None]:
+        """Let a rank that has gone since the last look be told as that: ipyparallel no longer knows its engine."""
+        try:
+            yield
+        except KeyError:
+            deadline = time.monotonic() + _NEWS_S
+            while not self.lost and time.monotonic() < deadline:  # its client's thread tells it a moment later
+                time.sleep(0.01)
+            self.raise_if_lost()
+            raise
 
     def track(self, sent: Any) -> None:
         """Watch a request that others sent through the view: a failure in it calls for recovery."""

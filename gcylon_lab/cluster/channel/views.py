@@ -6,7 +6,7 @@ import itertools
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol
 
 from ipyparallel import AsyncResult, DirectView
@@ -35,6 +35,10 @@ class Queue(Cut, Protocol):
 
     def prepare(self) -> None:
         """See to it that the engines can be asked."""
+        ...
+
+    def sending(self) -> AbstractContextManager[None]:
+        """Let a rank that has gone meanwhile be told as that."""
         ...
 
     def track(self, sent: Any) -> None:
@@ -100,7 +104,7 @@ class OrderedView(DirectView):  # type: ignore[misc]
             with self._channel.lock:
                 self._channel.refuse_cut("the call")
                 self._channel.prepare()
-                with undisturbed():
+                with undisturbed(), self._channel.sending():
                     sent = super()._really_apply(f, args, kwargs, block=False, **options)
                     request.sent = sent
                     self._channel.track(sent)
@@ -116,7 +120,7 @@ class OrderedView(DirectView):  # type: ignore[misc]
             with self._channel.lock:
                 self._channel.refuse_cut("the cell")
                 self._channel.prepare()
-                with undisturbed():
+                with undisturbed(), self._channel.sending():
                     sent = super().execute(code, silent=silent, targets=targets, block=False, label=label)
                     request.sent = sent
                     fold_cell(sent, self._channel)
