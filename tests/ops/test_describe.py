@@ -101,7 +101,7 @@ def many_dtypes() -> pd.DataFrame:
 
 
 @pytest.mark.parametrize("config", [None, TIGHT, GcylonConfig(gpu_memory_limit="64 KiB")], ids=["", "tight", "tiny"])
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 3])
 def test_dtypes_are_those_of_pandas(size: int, config: GcylonConfig | None) -> None:
     frame = many_dtypes()
     parts = [frame.iloc[len(frame) * r // size : len(frame) * (r + 1) // size] for r in range(size)]

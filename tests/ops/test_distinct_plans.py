@@ -67,7 +67,7 @@ def foreseen_and_done(kind: str, spread: bool) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("spread", [False, True], ids=["", "spread"])
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("size", [1, 3])
 def test_a_plan_of_rows_that_are_all_different_is_what_is_done(size: int, spread: bool) -> None:
     wrong = []
     for rank_saw in World("threads", size).run(foreseen_and_done, "many", spread):
@@ -94,7 +94,7 @@ def test_a_plan_of_rows_that_are_all_different_is_what_is_done(size: int, spread
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 3])
 def test_few_different_rows_take_less_than_their_plan_and_what_was_predicted_once_they_were_seen(size: int) -> None:
     for rank_saw in World("threads", size).run(foreseen_and_done, "few", False):
         for found in rank_saw:

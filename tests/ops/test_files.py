@@ -20,7 +20,7 @@ from gcylon_lab.errors import ArgumentError, ColumnMissing, ReadError, Unsupport
 from gcylon_lab.formats.part_files import PartFiles
 from gcylon_lab.runtime.context import current, run_threads
 
-WORLDS = [*(World("threads", n) for n in (1, 2, 3, 4)), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)]
+WORLDS = [*(World("threads", n) for n in (1, 3)), pytest.param(World("mpi", 2), marks=pytest.mark.mpi)]
 FORMATS: dict[str, tuple[str, dict[str, Any], str]] = {
     "parquet": ("parquet", {}, ".parquet"),
     "folders": ("parquet", {"partition_on": ["g", "day"]}, ".parquet"),

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.arrow_types import decoded_by_host
 from gcylon_lab.backends.protocol.backend import RowGroups, within
+from gcylon_lab.backends.protocol.data import Columns
 from gcylon_lab.formats import io
 from gcylon_lab.formats.parquet.row_groups import file_shares
+from gcylon_lab.operators.io.device_read import gathered
 
 
 def test_rows_that_are_wanted_of_groups_are_ranges_of_all_their_rows() -> None:
@@ -45,6 +50,26 @@ def test_shares_of_ranks_are_their_rows_file_by_file(tmp_path: Path, size: int) 
                 read = [x for piece in io.read_parquet_chunks(share.rest(done), columns=["x"]) for x in piece.arrays[0]]
                 assert read == rows[done:]
     assert seen == list(range(3000))
+
+
+def test_small_pieces_are_put_together_and_large_ones_left() -> None:
+    backend = PandasBackend()
+
+    def piece(first: int, rows: int, name: str = "x") -> Columns:
+        return backend.from_frame(pd.DataFrame({name: np.arange(first, first + rows)}))
+
+    given = [
+        piece(0, 10),
+        piece(10, 10),
+        piece(20, 500),
+        piece(520, 1),
+        piece(521, 2),
+        piece(523, 4, "y"),
+        piece(0, 0, "y"),
+    ]
+    made = list(gathered(backend, iter(given), 800))
+    assert [(one.rows, one.schema.names) for one in made] == [(20, ("x",)), (500, ("x",)), (3, ("x",)), (4, ("y",))]
+    assert made[1] is given[2] and np.concatenate([one.arrays[0] for one in made[:3]]).tolist() == list(range(523))
 
 
 def test_what_goes_by_way_of_host_memory_says_why(tmp_path: Path) -> None:

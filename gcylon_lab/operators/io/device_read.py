@@ -50,6 +50,9 @@ class DeviceReading:
 
     def pieces(self, plan: ParquetPlan, columns: Sequence[str] | None, max_bytes: int) -> Iterator[Data]:
         """This rank's rows, piece by piece; ``max_bytes`` is the size of those that come through host memory."""
+        return gathered(self.workspace.backend, self._pieces(plan, columns, max_bytes), max_bytes // 2)
+
+    def _pieces(self, plan: ParquetPlan, columns: Sequence[str] | None, max_bytes: int) -> Iterator[Data]:
         backend, any_file = self.workspace.backend, False
         for share in file_shares(plan, columns):
             any_file = True
@@ -91,6 +94,24 @@ class DeviceReading:
     def _tell(self, note: str) -> None:
         if note not in self.notes:
             self.notes.append(note)
+
+
+def gathered(backend: Backend, pieces: Iterator[Data], most_bytes: int) -> Iterator[Data]:
+    """Pieces of which small ones, as of many small files, are put together while they are of so many bytes at most."""
+    small: list[Data] = []
+    nbytes = 0
+    for piece in pieces:
+        if small and (piece.schema != small[0].schema or nbytes + piece.nbytes > most_bytes):
+            yield small[0] if len(small) == 1 else backend.concat(small)
+            small, nbytes = [], 0
+        if piece.nbytes > most_bytes:
+            yield piece  # at once: it would be in memory beside the next
+        else:
+            small.append(piece)
+            nbytes += piece.nbytes
+        del piece
+    if small:
+        yield small[0] if len(small) == 1 else backend.concat(small)
 
 
 def _next(path: str, pieces: Iterator[Data]) -> tuple[Data | None, bool]:
