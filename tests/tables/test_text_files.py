@@ -279,13 +279,14 @@ def test_very_many_columns_are_refused_and_many_take_time_in_proportion(tmp_path
         path.write_text("".join(",".join(f"{kind}{i}" for i in range(columns)) + "\n" for kind in ("c", 9 * 10**17)))
         return path
 
-    with pytest.raises(ReadError, match="has 100,001 columns; at most 100,000 are read"):
-        gl.read_csv(many(100_001))
     seconds = []
-    for columns in (1000, 4000):  # of ints that are looked at once more, as text
-        path, start = many(columns), time.process_time()
-        assert len(gl.read_csv(path).columns) == columns
-        seconds.append(time.process_time() - start)
+    with gl.initialize(engine="cpu", sample_hz=0):
+        with pytest.raises(ReadError, match="has 100,001 columns; at most 100,000 are read"):
+            gl.read_csv(many(100_001))
+        for columns in (1000, 4000):  # of ints that are looked at once more, as text
+            path, start = many(columns), time.process_time()
+            assert len(gl.read_csv(path).columns) == columns
+            seconds.append(time.process_time() - start)
     assert seconds[1] < 8 * seconds[0]
 
 
