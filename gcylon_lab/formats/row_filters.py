@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from ..backends.arrow.tables import EXACT_IN_FLOAT
 from ..backends.host.expressions import PandasRows
 from ..backends.protocol.column import Label
 from ..backends.protocol.data import Columns
@@ -130,7 +131,6 @@ class Bounds:
 
 _FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 _BOTH = (True, True)
-_EXACT_IN_FLOAT = 2**53
 
 
 def may_hold(condition: Expression, bounds: Callable[[Label], Bounds | None]) -> bool:
@@ -225,6 +225,6 @@ def _like(known: Bounds, value: Any) -> Any:
         return pd.Timestamp(value)
     plain = value.item() if isinstance(value, np.generic) else value
     floats = isinstance(known.low, float) or isinstance(plain, float)
-    if floats and any(abs(n) > _EXACT_IN_FLOAT for n in (known.low, known.high, plain) if isinstance(n, int)):
+    if floats and any(abs(n) > EXACT_IN_FLOAT for n in (known.low, known.high, plain) if isinstance(n, int)):
         raise ValueError("compared as floats, which round it")
     return plain

@@ -17,7 +17,7 @@ from ..protocol.promotion import fixed_column, masked_name
 from ..protocol.schema import Schema, require_distinct
 from .casting import as_arrow, as_fixed, as_view
 
-_EXACT_IN_FLOAT = 2**53
+EXACT_IN_FLOAT = 2**53
 _NUMBERS = ("bool", "int", "float")
 
 
@@ -134,7 +134,7 @@ def _fixed(column: Column, held: Any, share: bool) -> Array:
 
 def _exact_in_float(ints: Any) -> bool:
     extremes = pc.min_max(ints).as_py()
-    return extremes["min"] is None or (-_EXACT_IN_FLOAT <= extremes["min"] and extremes["max"] <= _EXACT_IN_FLOAT)
+    return extremes["min"] is None or (-EXACT_IN_FLOAT <= extremes["min"] and extremes["max"] <= EXACT_IN_FLOAT)
 
 
 def _category(name: str, chunked: Any) -> tuple[Column, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 import pylibcudf as plc
 
 from ...errors import ReadError
-from ..arrow.tables import held_column
+from ..arrow.tables import EXACT_IN_FLOAT, held_column
 from ..protocol.arrow_types import held_type
 from ..protocol.backend import RowGroups, within
 from ..protocol.column import Column
@@ -20,24 +20,11 @@ from .frames import with_null
 from .kernels.utf8 import is_utf8
 
 _NULL_TICKS = np.iinfo(np.int64).min
-_EXACT_IN_FLOAT = 2**53
 _CHUNK_BYTES = 1 << 30  # so that no column of strings needs offsets of 64 bits
 
 
 def read_row_groups(work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
-    """Decode row groups, chunk by chunk.
-
-    Parameters
-    ----------
-    work : RowGroups
-    pass_bytes : int
-        About what is taken for what is read and decompressed at a time; a chunk is at most half as large.
-
-    Raises
-    ------
-    ReadError
-        If texts are no UTF-8.
-    """
+    """Decode row groups, chunk by chunk; see `gcylon_lab.backends.protocol.backend.Backend.read_row_groups`."""
     source = plc.io.types.SourceInfo([work.path])
     options = (
         plc.io.parquet.ParquetReaderOptions.builder(source)
@@ -96,4 +83,4 @@ def _exact_in_float(plain: Any) -> bool:
     if not values.size:
         return True
     low, high = int(values.min()), int(values.max())
-    return -_EXACT_IN_FLOAT <= low and high <= _EXACT_IN_FLOAT
+    return -EXACT_IN_FLOAT <= low and high <= EXACT_IN_FLOAT

@@ -16,6 +16,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...backends.arrow.tables import EXACT_IN_FLOAT
 from ...backends.protocol.column import Label
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.promotion import masked_name
@@ -34,7 +35,6 @@ from ..row_filters import Bounds, may_hold
 from .footer import Footer, RowGroup, Statistics, footer_of, value_of
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
-_EXACT_IN_FLOAT = 2**53
 _NO_FOLDERS = FolderColumns({}, {}, {})
 
 
@@ -276,7 +276,7 @@ def _dtype_with_nulls(files: Sequence[_File], name: str, type_: Any) -> str:
             value = value_of(raw, file.footer.leaves[leaf], file.schema.field(name).type)
             if not isinstance(value, (int, float)):
                 return ""  # another file holds something else under this name; it is not read, or refused
-            if not -_EXACT_IN_FLOAT <= value <= _EXACT_IN_FLOAT:
+            if not -EXACT_IN_FLOAT <= value <= EXACT_IN_FLOAT:
                 return masked_name(np.dtype(type_.to_pandas_dtype()))
     return "float64"
 

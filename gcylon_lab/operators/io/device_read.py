@@ -90,6 +90,7 @@ class DeviceReading:
             if folder_row is not None:
                 data = _with_folder(backend, share, data, folder_row)
             yield data
+            del data  # before the next is decoded
 
     def _tell(self, note: str) -> None:
         if note not in self.notes:
@@ -126,8 +127,7 @@ def _next(path: str, pieces: Iterator[Data]) -> tuple[Data | None, bool]:
 
 
 def _through_host(backend: Backend, plan: ParquetPlan, columns: Sequence[str] | None, max_bytes: int) -> Iterator[Data]:
-    for piece in read_parquet_chunks(plan, columns=columns, max_bytes=max_bytes):
-        yield backend.from_host(piece)
+    return map(backend.from_host, read_parquet_chunks(plan, columns=columns, max_bytes=max_bytes))
 
 
 def _with_folder(backend: Backend, share: FileShare, data: Data, row: Data) -> Data:
@@ -153,5 +153,7 @@ def kept(
             raise
         except Exception:
             yield from map(backend.from_host, filtered(iter([backend.to_host(piece)]), condition, columns))
-            continue
-        yield some if columns is None else backend.select(some, columns)
+        else:
+            yield some if columns is None else backend.select(some, columns)
+            del some
+        del piece  # before the next is decoded
