@@ -62,12 +62,13 @@ def test_answers_are_those_of_duckdb_also_in_a_tenth_of_the_input(folder: Path, 
 
 
 @pytest.mark.mpi
-def test_the_bench_on_a_cluster(tmp_path: Path, capsys: Any):
+@pytest.mark.parametrize("way", [[], ["--px"]], ids=["handles", "px"])
+def test_the_bench_on_a_cluster(way: list[str], tmp_path: Path, capsys: Any):
     file = tmp_path / "tpch.json"
-    arguments = ["--scale", "0.05", "--queries", "3,6", "--repeats", "1", "--budget-share", "0.2"]
+    arguments = ["--scale", "0.05", "--queries", "3,6", "--repeats", "1", "--budget-share", "0.2", *way]
     assert main(["bench", "tpch", *arguments, "--json", str(file)]) == 0
     text, report = capsys.readouterr().out, json.loads(file.read_text())
-    assert text.count("equal") == 4 and "with 0.2 of the columns read" in text
+    assert text.count("equal") == 4 and "geometric mean of 2: " in text and "with 0.2 of the columns read" in text
     assert "not comparable to published TPC-H results" in text
     assert [one["query"] for one in report["queries"]] == [3, 6]
     for one in report["queries"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import tempfile
 import time
 from collections.abc import Sequence
@@ -9,14 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from ...cluster.client.cluster import Cluster
-from ...errors import ArgumentError
+from ...errors import ArgumentError, GcylonError
 from ...tutorials import make_tpch
 from ...units import format_bytes, format_count, format_seconds
 from ..harness.interleaved_runs import Say
 from ..harness.reports import format_table, tell
 from ..harness.statistics import Series
 from .queries import QUERIES, Tables
+from .ranks import Answered, ask_on_rank, begin, peak_bytes
 from .sql import TABLES, Duck, first_difference
 
 # What the Transaction Processing Performance Council asks to stand beside figures of queries derived from its own.
@@ -43,6 +47,8 @@ class TpchCase:
     repeats : int
         Of each query without a small budget, in turn with DuckDB; the first run of each is not counted if there are
         several.
+    px : bool
+        All ranks run a query's code, as in a ``%%px`` cell; otherwise the notebook does, with handles.
     """
 
     scale: float = 1.0
@@ -50,6 +56,7 @@ class TpchCase:
     queries: tuple[int, ...] = tuple(QUERIES)
     budget_share: float = 0.1
     repeats: int = 3
+    px: bool = False
 
     def __post_init__(self) -> None:
         unknown = [str(number) for number in self.queries if number not in QUERIES]
@@ -86,7 +93,7 @@ def run(case: TpchCase, say: Say = tell) -> dict[str, Any]:
         duck.close()
     return {
         "bench": "tpch",
-        "case": {"scale": case.scale, "ranks": case.ranks, "repeats": case.repeats, "budget_share": case.budget_share},
+        "case": {name: getattr(case, name) for name in ("scale", "ranks", "repeats", "budget_share", "px")},
         "queries": queries,
     }
 
@@ -95,7 +102,7 @@ class _Query:
     def __init__(self, lab: Cluster, duck: Duck, folder: Path, number: int) -> None:
         self._lab = lab
         self._duck = duck
-        self._tables = Tables(lab, folder)
+        self._folder = folder
         self._number = number
 
     def measure(self, case: TpchCase, say: Say) -> dict[str, Any]:
@@ -104,7 +111,7 @@ class _Query:
             start = time.perf_counter()
             expected = self._duck.ask(self._number)
             theirs.append(time.perf_counter() - start)
-            ours.append(self._asked(expected))
+            ours.append(self._asked(expected, case))
         counted = slice(1 if case.repeats > 1 else 0, None)
         mine, duckdb = Series(tuple(one["seconds"] for one in ours[counted])), Series(tuple(theirs[counted]))
         found = ours[-1] | {
@@ -124,49 +131,62 @@ class _Query:
         before, budget_bytes = self._lab.config, int(input_bytes * case.budget_share / case.ranks)
         self._lab.config = before.with_values(gpu_memory_limit=budget_bytes)
         try:
-            return self._asked(expected) | {"budget_bytes": budget_bytes}
+            return self._asked(expected, case) | {"budget_bytes": budget_bytes}
         finally:
             self._lab.config = before
 
-    def _asked(self, expected: Sequence[Any]) -> dict[str, Any]:
-        self._tables.read_bytes = 0
-        self._lab.run(_begin)
+    def _asked(self, expected: Sequence[Any], case: TpchCase) -> dict[str, Any]:
+        self._lab.run(begin)
         start = time.perf_counter()
-        answer = QUERIES[self._number](self._tables)
-        seconds = time.perf_counter() - start
+        try:
+            answered = self._on_ranks() if case.px else self._by_handles()
+        except GcylonError as error:  # one query that is refused leaves the others to be asked
+            answered = Answered(pd.DataFrame(), time.perf_counter() - start, 0)
+            difference = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        else:
+            difference = first_difference(answered.rows, expected)
         return {
-            "rows": len(answer),
-            "seconds": seconds,
-            "input_bytes": self._tables.read_bytes,
-            "peak_bytes": max(self._lab.run(_peak)),
-            "difference": first_difference(answer, expected),
+            "rows": len(answered.rows),
+            "seconds": answered.seconds,
+            "input_bytes": answered.read_bytes,
+            "peak_bytes": max(self._lab.run(peak_bytes)),
+            "difference": difference,
         }
 
+    def _by_handles(self) -> Answered:
+        tables = Tables(self._lab, self._folder)
+        start = time.perf_counter()
+        rows = QUERIES[self._number](tables)
+        return Answered(rows, time.perf_counter() - start, tables.read_bytes)
 
-def _begin() -> None:
-    from ...runtime.context import current
-
-    current().budget.reset_peak()
-
-
-def _peak() -> int:
-    from ...runtime.context import current
-
-    return current().budget.peak_bytes
+    def _on_ranks(self) -> Answered:
+        told = self._lab.run(ask_on_rank, self._number, str(self._folder))
+        slowest = max(one.seconds for one in told)
+        return Answered(told[0].rows, slowest, sum(one.read_bytes for one in told))
 
 
 def format_tpch(report: dict[str, Any]) -> str:
     """The TPC-H bench as text: a line for each query, without and with a small budget."""
     case = report["case"]
-    title = f"tpch, scale {case['scale']:g}, {case['ranks']} ranks, median of the repeats after the first"
+    way = "on the ranks" if case["px"] else "by handles"
+    title = f"tpch {way}, scale {case['scale']:g}, {case['ranks']} ranks, median of the repeats after the first"
     header = ("query", "rows", "seconds", "DuckDB", "columns read", "peak a rank", "answer")
     text = f"{title}\n\n{format_table(header, map(_cells, report['queries']))}"
-    text = f"{text}\n\n{DERIVED}"
+    text = f"{text}\n\n{_means(report['queries'])}\n\n{DERIVED}"
     if not case["budget_share"]:
         return text
     tight_header = ("query", "rows", "seconds", "budget a rank", "peak a rank", "answer")
     tight = format_table(tight_header, map(_tight_cells, report["queries"]))
     return f"{text}\n\nwith {case['budget_share']:g} of the columns read as each rank's budget\n\n{tight}"
+
+
+def _means(queries: Sequence[dict[str, Any]]) -> str:
+    asked = [one for one in queries if not one["difference"]]
+    if not asked:
+        return "no answer was equal"
+    ours = statistics.geometric_mean(one["seconds"] for one in asked)
+    times = statistics.geometric_mean(one["seconds"] / one["duckdb_s"] for one in asked)
+    return f"geometric mean of {len(asked)}: {format_seconds(ours)}, {times:.2f} times DuckDB's"
 
 
 def _cells(query: dict[str, Any]) -> tuple[str, ...]:
