@@ -35,6 +35,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     tpch.add_argument("--queries", default="", help="comma-separated numbers; all by default")
     tpch.add_argument("--budget-share", type=float, default=0.1, help="of the columns read; 0 for none (default: 0.1)")
     tpch.add_argument("--repeats", type=int, default=3)
+    tpch.add_argument("--threads", type=int, default=0, help="of DuckDB (default: as many as ranks)")
     tpch.add_argument("--px", action="store_true", help="the ranks run the queries' code, as in a %%%%px cell")
     _add_case(_new(commands, "profiling", "what recording costs beside the work it records", _profiling))
     cluster = _new(commands, "cluster", "start, round trip and moving rows beside ipyparallel's own", _cluster)
@@ -171,6 +172,7 @@ def _tpch(arguments: argparse.Namespace) -> int:
             budget_share=arguments.budget_share,
             repeats=arguments.repeats,
             px=arguments.px,
+            threads=arguments.threads,
         )  # fmt: skip
     )
     status = _finish(arguments, report, format_tpch)

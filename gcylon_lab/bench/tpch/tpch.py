@@ -39,7 +39,8 @@ class TpchCase:
     scale : float
         TPC-H's scale factor.
     ranks : int
-        And threads of DuckDB.
+    threads : int
+        Of DuckDB; 0 for as many as there are ranks.
     queries : tuple of int
         Numbers in `QUERIES`.
     budget_share : float
@@ -57,6 +58,7 @@ class TpchCase:
     budget_share: float = 0.1
     repeats: int = 3
     px: bool = False
+    threads: int = 0
 
     def __post_init__(self) -> None:
         unknown = [str(number) for number in self.queries if number not in QUERIES]
@@ -65,8 +67,10 @@ class TpchCase:
                 f"There is no query {', '.join(unknown) or 'to run'}.",
                 advice=f"The queries are {', '.join(map(str, QUERIES))}.",
             )
-        if self.scale <= 0 or self.ranks < 1 or self.repeats < 1 or not 0 <= self.budget_share <= 1:
-            raise ArgumentError("scale is above 0, ranks and repeats are at least 1, budget-share is in [0, 1].")
+        if self.scale <= 0 or self.ranks < 1 or self.repeats < 1 or not 0 <= self.budget_share <= 1 or self.threads < 0:
+            raise ArgumentError(
+                "scale is above 0, ranks and repeats are at least 1, threads at least 0, budget-share is in [0, 1]."
+            )
 
 
 def run(case: TpchCase, say: Say = tell) -> dict[str, Any]:
@@ -87,13 +91,13 @@ def run(case: TpchCase, say: Say = tell) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gcylon-lab-tpch-") as folder:
         make_tpch(folder, case.scale, TABLES)
         say(f"made TPC-H at scale {case.scale:g}")
-        duck = Duck(folder, case.ranks)
+        duck = Duck(folder, case.threads or case.ranks)
         with Cluster(case.ranks, name="bench_tpch", progress=False) as lab:
             queries = [_Query(lab, duck, Path(folder), number).measure(case, say) for number in case.queries]
         duck.close()
     return {
         "bench": "tpch",
-        "case": {name: getattr(case, name) for name in ("scale", "ranks", "repeats", "budget_share", "px")},
+        "case": {name: getattr(case, name) for name in ("scale", "ranks", "repeats", "budget_share", "px", "threads")},
         "queries": queries,
     }
 
