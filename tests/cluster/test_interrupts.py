@@ -268,6 +268,14 @@ def test_a_rank_that_somebody_interrupts_is_named(hurt: gl.Cluster, rank: int, s
 
 
 @pytest.mark.mpi
+def test_a_rank_that_somebody_interrupts_in_a_cell_is_named(hurt: gl.Cluster) -> None:
+    hurt.run(wait_for, -1)
+    threading.Timer(0.3, os.kill, (hurt.ranks[1].pid, signal.SIGINT)).start()
+    with pytest.raises(CompositeError, match="Rank 1 was interrupted by a signal"):
+        hurt.view.execute("import time; time.sleep(2)", silent=False, block=True)
+
+
+@pytest.mark.mpi
 def test_interrupted_cells_hold_no_memory(hurt: gl.Cluster) -> None:
     table = hurt.from_pandas(FRAME).bind("bound")
     hurt.run(int, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -61,6 +62,8 @@ _GPU = _Gpu()
 
 
 def _cuda() -> Any:
+    # A small table fills no GPU: that is no news to who has one.
+    warnings.filterwarnings("ignore", message=".*Grid size .* GPU under-utilization")
     return importlib.import_module("numba.cuda")
 
 

@@ -127,7 +127,9 @@ def fold_entries(entries: Sequence[Entry], engine_ids: Sequence[int]) -> tuple[l
     notes = []
     for group in groups.values():
         ranks = name_ranks(_ranks(group, engine_ids))
-        if group not in causes:
+        if group[0][0] == "KeyboardInterrupt":  # a person's own is told as such before; this one somebody else sent
+            notes.append(f"{ranks.capitalize()} {'was' if len(group) == 1 else 'were'} interrupted by a signal.")
+        elif group not in causes:
             notes.append(f"{ranks.capitalize()} left with {group[0][0]}.")
         elif len(group) > 1:
             notes.append(f"{ranks.capitalize()} raised the same {group[0][0]}.")
