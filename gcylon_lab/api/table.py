@@ -20,12 +20,12 @@ from ..operators.exchange.collect import allgather
 from ..operators.rowwise.head_tail import checked_rows, take_head
 from ..runtime.context import Context, current
 from .interchange.verbs import InterchangeVerbs
+from .verbs.brackets import Brackets
 from .verbs.distinct import DistinctVerbs
 from .verbs.exchange import ExchangingVerbs
 from .verbs.group import GroupingVerbs
 from .verbs.inspection import LookingVerbs
 from .verbs.join import JoiningVerbs
-from .verbs.pandas_hints import no_attribute, no_item, no_new_item
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sets import SetVerbs
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 class Table(
     ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
-    SetVerbs, StagingVerbs, WritingVerbs, InterchangeVerbs,
+    SetVerbs, StagingVerbs, WritingVerbs, InterchangeVerbs, Brackets,
 ):  # fmt: skip
     """One rank's part of a distributed table. Never changed: verbs give new tables, and `unstage` moves its rows.
 
@@ -240,9 +240,6 @@ class Table(
     def __len__(self) -> int:
         return self.num_rows
 
-    def __contains__(self, name: object) -> bool:
-        return name in self.columns
-
     def __repr__(self) -> str:
         if self._released:
             return "<Table, released>"
@@ -250,21 +247,6 @@ class Table(
         rows = f"{self.num_rows:,} row{'s' * (self.num_rows != 1)}"
         columns = f"{self.num_columns} column{'s' * (self.num_columns != 1)}"
         return f"<Table: {rows} of {columns} on rank {self._context.rank} of {self._context.size} ({names})>"
-
-    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
-
-        def __getattr__(self, name: str) -> Any:
-            known = [] if name.startswith("_") or hasattr(type(self), name) or self._released else self.columns
-            raise no_attribute(self, name, known)
-
-        def __getitem__(self, key: Any) -> Any:
-            raise no_item(self)
-
-        def __setitem__(self, key: Any, value: Any) -> None:
-            raise no_new_item(self)
-
-        def __delitem__(self, key: Any) -> None:
-            raise no_new_item(self)
 
     def _live(self) -> Part:
         if self._released:

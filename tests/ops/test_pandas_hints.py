@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.api.verbs.brackets import Column
 from gcylon_lab.api.verbs.group import GroupBy
-from gcylon_lab.api.verbs.pandas_hints import _HERE, _OF_GROUPS
+from gcylon_lab.api.verbs.pandas_hints import _HERE, _OF_COLUMNS, _OF_GROUPS
 from gcylon_lab.backends.protocol.expressions import Expression, TextMethods, TimeFields
 from gcylon_lab.cluster.client.client_hints import _HERE as OF_CLUSTERS
 from gcylon_lab.cluster.client.cluster import Cluster
@@ -31,8 +32,8 @@ def names_of(*owners: Any) -> set[str]:
 
 @pytest.mark.parametrize(
     ("owner", "instead"),
-    [(gl.Table, _HERE), (DistTable, _HERE), (GroupBy, _OF_GROUPS), (Cluster, OF_CLUSTERS)],
-    ids=["Table", "DistTable", "GroupBy", "Cluster"],
+    [(gl.Table, _HERE), (DistTable, _HERE), (GroupBy, _OF_GROUPS), (Column, _OF_COLUMNS), (Cluster, OF_CLUSTERS)],
+    ids=["Table", "DistTable", "GroupBy", "Column", "Cluster"],
 )
 def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, instead: dict[str, str]) -> None:
     there = names_of(owner, gl.Table, GroupBy, Expression, TextMethods, TimeFields, pd.DataFrame, pd, gl)
@@ -56,7 +57,9 @@ def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, inste
         (lambda t: t.describe([0.1, 0.9]), ArgumentError, r"Give percentiles=\[0.1, 0.9\]"),
         (lambda t: t.rename(str.upper), ArgumentError, r"as \{'x': 'y'\}"),
         (lambda t: t.__delitem__("x"), TypeError, r"or t = t.drop\('x'\)"),
-        (lambda t: t.groupby("k").x, AttributeError, r"use agg\(\{'x': 'mean'\}\)"),
+        (lambda t: t.x.plot(), AttributeError, r"use to_pandas\(limit\).plot\(\)"),
+        (lambda t: t.x.meen(), AttributeError, r"did you mean 'mean'\?"),
+        (lambda t: t.groupby("k")["nope"], KeyError, r"no column 'nope'"),
         (lambda t: t.groupby("k").transform("sum"), AttributeError, r"join of the table with that"),
         (lambda t: t.groupby("k").cumsum(), AttributeError, r"use shuffle\(by, keep_order=True\).map_parts\(f\)"),
         (lambda t: list(t.groupby("k")), TypeError, r"not iterable: use agg"),

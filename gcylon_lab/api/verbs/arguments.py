@@ -24,6 +24,7 @@ from ...operators.distinct.distinct import check_keep
 from ...operators.estimate import SIZED
 from ...operators.rowwise.head_tail import checked_rows
 from ...operators.rowwise.rowwise import check_called, check_condition
+from .brackets import check_own, free, plain_label
 from .pandas_hints import other_argument
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -334,6 +335,7 @@ RULES_OF: dict[tuple[str, str], Rule] = {
 }
 
 _TABLES = ("right", "other", "others")
+_OF_LABELS = ("on", "by", "columns", "subset", "left_on", "right_on")
 
 
 def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
@@ -364,6 +366,8 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
             continue
         if kind is not None and isinstance(given, kind):
             raise ArgumentError(f"{place}= of {verb} takes no table.", advice="Leave it out, or give a plain value.")
+        check_own(given, args[0])
+        bound.arguments[place] = given = free(plain_label(given) if place in _OF_LABELS else given)
         rule = RULES_OF.get((verb, place)) or RULES.get(place)
         if rule is not None:
             bound.arguments[place] = rule(place, given)

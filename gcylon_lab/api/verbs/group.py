@@ -7,18 +7,19 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
 from ...backends.protocol.aggregation import FUNCTIONS, Aggregation
-from ...backends.protocol.column import shown_labels
+from ...backends.protocol.column import instead_of, shown_labels
 from ...backends.protocol.scalars import check_flags, shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.plan import Plan
-from ...errors import ArgumentError, GcylonError
+from ...errors import ArgumentError, ColumnMissing, GcylonError
 from ...operators.group.groupby import groupby as _groupby
 from ...operators.group.ordered_groups import groupby_in_order
 from .arguments import checked
 from .base import Verbs
-from .pandas_hints import no_column_of_groups, no_function, no_loop
+from .brackets import plain_label
+from .pandas_hints import no_function, no_loop
 
 T = TypeVar("T")
 
@@ -150,19 +151,150 @@ class GroupBy(Generic[T]):
         )
         return plan
 
+    def __getitem__(self, columns: Label | Sequence[Label]) -> GroupedColumns[T]:
+        """Some columns of the groups: ``t.groupby("a")["x"].mean()``."""
+        return GroupedColumns(self, listed(plain_label(columns)))
+
+    def _of_each(
+        self, function: str, argument: float | None, numeric_only: bool, columns: Sequence[Label] | None = None
+    ) -> T:
+        """One function of each column, which keeps its name."""
+        names = [name for name in self._table.columns if name not in self._by] if columns is None else columns
+        if numeric_only:
+            check_flags(numeric_only=numeric_only)
+            schema = self._table.schema
+            names = [name for name in names if schema[name].kind in ("bool", "int", "float", "decimal")]
+        wanted = function if argument is None else (function, argument)
+        return self.agg(dict.fromkeys(names, wanted))
+
+    def sum(self, *, numeric_only: bool = False) -> T:
+        """Collective: all ranks call it. Add up each column but the keys; ``numeric_only`` leaves others out."""
+        return self._of_each("sum", None, numeric_only)
+
+    def mean(self, *, numeric_only: bool = False) -> T:
+        """Collective: all ranks call it. The mean of each column; see `sum`."""
+        return self._of_each("mean", None, numeric_only)
+
+    def min(self, *, numeric_only: bool = False) -> T:
+        """Collective: all ranks call it. The least value of each column; see `sum`."""
+        return self._of_each("min", None, numeric_only)
+
+    def max(self, *, numeric_only: bool = False) -> T:
+        """Collective: all ranks call it. The greatest value of each column; see `sum`."""
+        return self._of_each("max", None, numeric_only)
+
+    def count(self) -> T:
+        """Collective: all ranks call it. How many values each column has, without missing ones."""
+        return self._of_each("count", None, False)
+
+    def nunique(self) -> T:
+        """Collective: all ranks call it. How many different values each column has."""
+        return self._of_each("nunique", None, False)
+
+    def var(self, *, ddof: int = 1, numeric_only: bool = False) -> T:
+        """Collective: all ranks call it. The variance of each column; see `sum`."""
+        return self._of_each("var", ddof, numeric_only)
+
+    def std(self, *, ddof: int = 1, numeric_only: bool = False) -> T:
+        """Collective: all ranks call it. The square root of `var`; see `sum`."""
+        return self._of_each("std", ddof, numeric_only)
+
+    def median(self, *, numeric_only: bool = False) -> T:
+        """Collective: all ranks call it. The median of each column; see `sum`."""
+        return self._of_each("median", None, numeric_only)
+
+    def quantile(self, q: float = 0.5, *, numeric_only: bool = False) -> T:
+        """Collective: all ranks call it. A quantile of each column; see `sum`."""
+        return self._of_each("quantile", q, numeric_only)
+
+    def first(self) -> T:
+        """Collective: all ranks call it. The first value of each column that is there, in global order."""
+        return self._of_each("first", None, False)
+
+    def last(self) -> T:
+        """Collective: all ranks call it. The last value of each column that is there, in global order."""
+        return self._of_each("last", None, False)
+
+    def any(self) -> T:
+        """Collective: all ranks call it. Whether any value of each column is true."""
+        return self._of_each("any", None, False)
+
+    def all(self) -> T:
+        """Collective: all ranks call it. Whether all values of each column are true."""
+        return self._of_each("all", None, False)
+
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise no_function(self, name, [] if name.startswith("_") else self._table.columns)
-
-        def __getitem__(self, columns: Any) -> Any:
-            raise no_column_of_groups(self, columns)
+            if not name.startswith("_") and name in self._table.columns:
+                return self[name]
+            raise no_function(self, name)
 
         def __iter__(self) -> Any:
             raise no_loop(self)
 
     def __repr__(self) -> str:
         return f"<GroupBy {shown_labels(self._by)} of {self._table!r}; agg() does it>"
+
+
+class GroupedColumns(Generic[T]):
+    """Some columns of a `GroupBy`, which has the functions for them; made by ``t.groupby(keys)[columns]``.
+
+    Parameters
+    ----------
+    groups : GroupBy
+    columns : list of labels
+    """
+
+    def __init__(self, groups: GroupBy[T], columns: list[Label]) -> None:
+        for name in columns:
+            if name not in groups._table.columns:
+                advice = instead_of(name, groups._table.columns)
+                raise ColumnMissing(f"There is no column {name!r}.", advice=advice, column=str(name))
+        self._groups = groups
+        self._columns = columns
+
+    def agg(self, spec: Any = None, **named: Any) -> T:
+        """Collective: all ranks call it. See `GroupBy.agg`; a function or a list of them is for each of the columns.
+
+        Parameters
+        ----------
+        spec : str, tuple, list or mapping, optional
+            ``"mean"``, ``["min", "max"]``, ``{"x": "sum"}``.
+        **named
+            Of one column also ``total="sum"``.
+        """
+        if len(self._columns) == 1:
+            named = {
+                new: (self._columns[0], given) if isinstance(given, str) else given for new, given in named.items()
+            }
+        if spec is not None and not isinstance(spec, Mapping):
+            spec = dict.fromkeys(self._columns, spec)
+        return self._groups.agg(spec, **named)
+
+    def size(self) -> T:
+        """Collective: all ranks call it. Count the rows of each group."""
+        return self._groups.size()
+
+    if not TYPE_CHECKING:  # the functions of `GroupBy`
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in FUNCTIONS:
+                raise no_function(self, name)
+
+            def of_columns(q: float | None = None, *, ddof: int | None = None) -> T:
+                return self._groups._of_each(name, ddof if q is None else q, False, self._columns)
+
+            return of_columns
+
+        def __iter__(self) -> Any:
+            raise no_loop(self)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *FUNCTIONS})
+
+    def __repr__(self) -> str:
+        return f"<columns {shown_labels(self._columns)} of {self._groups!r}>"
 
 
 def groupby(

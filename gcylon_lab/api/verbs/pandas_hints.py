@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ...backends.protocol.aggregation import FUNCTIONS
@@ -74,11 +74,9 @@ _HERE = {
     "memory_usage": "nbytes, tiers, or info()",
     "mode": "value_counts('x').head(1)",
     "ndim": "shape",
-    "nlargest": "sort_values(by, ascending=False).head(n)",
     "notna": "gl.col('x').notna() in filter or assign, or count(), which counts what is not missing",
     "notnull": "gl.col('x').notna() in filter or assign, or count(), which counts what is not missing",
     "npartitions": "info(): a table has one part on each rank, of some chunks",
-    "nsmallest": "sort_values(by).head(n)",
     "order_by": "sort_values(by)",
     "partitions": "map_parts(f), which takes the part of each rank",
     "pct_change": _NEIGHBOURS,
@@ -88,7 +86,6 @@ _HERE = {
     "pivot_table": _PIVOTED,
     "plot": "to_pandas(limit).plot",
     "pop": "select(column) and drop(column)",
-    "query": "filter(gl.col('x') > 0)",
     "rank": _NEIGHBOURS,
     "reindex": "select(columns): tables have no index",
     "replace": "assign(x=gl.col('x').where(gl.col('x') != 1, 2)), or gl.col('s').str.replace('a', 'b')",
@@ -151,6 +148,37 @@ _OF_GROUPS = {
     "value_counts": "value_counts(by, ...) of the table",
 }
 
+_OF_COLUMNS = {
+    "agg": "t.sum('x'), t.mean('x') and the like",
+    "apply": "t.map_parts(f), or what is computed of columns, as t.x * 2",
+    "corr": "to_pandas(limit)",
+    "cumsum": _NEIGHBOURS,
+    "diff": _NEIGHBOURS,
+    "drop_duplicates": "unique()",
+    "dropna": "t.dropna(columns), or t[t.x.notna()]",
+    "groupby": "t.groupby(keys)",
+    "hist": "to_pandas(limit).hist()",
+    "iloc": "head(n) or tolist(limit)",
+    "isnull": "isna()",
+    "loc": "t[condition]['x'], or head(n)",
+    "map": "t.map_parts(f), or where(condition, other)",
+    "mode": "value_counts().head(1)",
+    "nlargest": "t.nlargest(n, 'x')",
+    "notnull": "notna()",
+    "nsmallest": "t.nsmallest(n, 'x')",
+    "plot": "to_pandas(limit).plot()",
+    "rank": _NEIGHBOURS,
+    "replace": "where(condition, other), or str.replace('a', 'b')",
+    "rolling": _NEIGHBOURS,
+    "shape": "t.shape",
+    "shift": _NEIGHBOURS,
+    "sort_values": "t.sort_values('x')",
+    "tail": "t.tail(n)",
+    "to_list": "tolist(limit)",
+    "to_numpy": "to_pandas(limit).to_numpy(), or t.tensor('x')",
+    "values": "to_pandas(limit).to_numpy(), or t.tensor('x')",
+}
+
 # Arguments that verbs of pandas have and these have not.
 _ARGUMENTS = {
     "axis": "verbs go down columns: leave it out; along rows gl.col('x') + gl.col('y') goes",
@@ -173,17 +201,25 @@ _ARGUMENTS = {
 }
 
 
-def no_attribute(table: Any, name: str, columns: Collection[Any], instead: Mapping[str, str] = _HERE) -> AttributeError:
+def no_attribute(table: Any, name: str, instead: Mapping[str, str] = _HERE) -> AttributeError:
     """Make the error for a name that a table has not; a private name is asked for by programs, and gets no advice."""
     said = f"{type(table).__name__!r} object has no attribute {name!r}"
-    if name in columns:
-        said += f": name columns in verbs, as sum({name!r}), select({name!r}) or filter(gl.col({name!r}) > 0)"
-    elif name in instead:
+    if name in instead:
         said += f": use {instead[name]}"
     elif meant := nearest_verb(table, name):
         # Without the object, so that Python does not say the same once more where it shows it; IPython never does.
         return AttributeError(f"{said}: did you mean {meant!r}?")
     return AttributeError(said, name=name, obj=table)
+
+
+def no_column_attribute(column: Any, name: str) -> AttributeError:
+    """Make the error for a name that a column has not."""
+    said = f"'Column' object has no attribute {name!r}"
+    if name in _OF_COLUMNS:
+        said += f": use {_OF_COLUMNS[name]}"
+    elif meant := nearest_verb(column, name):
+        return AttributeError(f"{said}: did you mean {meant!r}?")
+    return AttributeError(said, name=name, obj=column)
 
 
 def nearest_verb(table: Any, name: str) -> str:
@@ -193,11 +229,14 @@ def nearest_verb(table: Any, name: str) -> str:
     return "" if name.startswith("_") else nearest(name, known)
 
 
-def no_item(table: Any) -> TypeError:
-    """Make the error for brackets, and for a loop over a table."""
+def no_item(table: Any, key: Any = None) -> TypeError:
+    """Make the error for brackets that hold what is no column and no condition, and for a loop over a table."""
+    said = f"{type(table).__name__!r} object has no rows in brackets, and no loop goes over them: "
+    if isinstance(key, tuple):
+        said += "use t[condition][['a', 'b']], or "
     return TypeError(
-        f"{type(table).__name__!r} object has no rows or columns in brackets: use select(columns), "
-        "filter(gl.col('x') > 0), assign(y=gl.col('x') * 2), or head(n) and to_pandas(limit) for rows"
+        f"{said}use head(n), to_pandas(limit) or to_batches(rows) for rows, t[t.x > 0] for those of a condition, "
+        "and columns for the labels"
     )
 
 
@@ -217,15 +256,6 @@ def no_new_item(table: Any) -> TypeError:
     )
 
 
-def no_column_of_groups(groups: Any, columns: Any) -> TypeError:
-    """Make the error for ``groupby("a")["x"]``."""
-    one = columns[0] if isinstance(columns, list) and columns else columns
-    return TypeError(
-        f"{type(groups).__name__!r} object has no columns in brackets: "
-        f"use agg({{{one!r}: 'mean'}}), or agg(new=({one!r}, 'mean'))"
-    )
-
-
 def no_loop(groups: Any) -> TypeError:
     """Make the error for a loop over a group-by."""
     return TypeError(
@@ -234,12 +264,10 @@ def no_loop(groups: Any) -> TypeError:
     )
 
 
-def no_function(groups: Any, name: str, columns: Collection[Any]) -> AttributeError:
+def no_function(groups: Any, name: str) -> AttributeError:
     """Make the error for a name that a group-by has not."""
     said = f"{type(groups).__name__!r} object has no attribute {name!r}"
-    if name in columns:
-        said += f": use agg({{{name!r}: 'mean'}}), or agg(new=({name!r}, 'mean'))"
-    elif name in FUNCTIONS:
+    if name in FUNCTIONS:
         said += f": use agg({{'x': {name!r}}}), or agg(new=('x', {name!r}))"
     elif name in _OF_GROUPS:
         said += f": use {_OF_GROUPS[name]}"

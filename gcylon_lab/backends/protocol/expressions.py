@@ -50,82 +50,91 @@ class Expression:
     # ---- operators
 
     def __add__(self, other: Any) -> Expression:
-        return of_single_values("add", self, other)
+        return self._of_values("add", self, other)
 
     def __radd__(self, other: Any) -> Expression:
-        return of_single_values("add", other, self)
+        return self._of_values("add", other, self)
 
     def __sub__(self, other: Any) -> Expression:
-        return of_single_values("sub", self, other)
+        return self._of_values("sub", self, other)
 
     def __rsub__(self, other: Any) -> Expression:
-        return of_single_values("sub", other, self)
+        return self._of_values("sub", other, self)
 
     def __mul__(self, other: Any) -> Expression:
-        return of_single_values("mul", self, other)
+        return self._of_values("mul", self, other)
 
     def __rmul__(self, other: Any) -> Expression:
-        return of_single_values("mul", other, self)
+        return self._of_values("mul", other, self)
 
     def __truediv__(self, other: Any) -> Expression:
-        return of_single_values("truediv", self, other)
+        return self._of_values("truediv", self, other)
 
     def __rtruediv__(self, other: Any) -> Expression:
-        return of_single_values("truediv", other, self)
+        return self._of_values("truediv", other, self)
 
     def __floordiv__(self, other: Any) -> Expression:
-        return of_single_values("floordiv", self, other)
+        return self._of_values("floordiv", self, other)
 
     def __rfloordiv__(self, other: Any) -> Expression:
-        return of_single_values("floordiv", other, self)
+        return self._of_values("floordiv", other, self)
 
     def __mod__(self, other: Any) -> Expression:
-        return of_single_values("mod", self, other)
+        return self._of_values("mod", self, other)
 
     def __rmod__(self, other: Any) -> Expression:
-        return of_single_values("mod", other, self)
+        return self._of_values("mod", other, self)
 
     def __pow__(self, other: Any) -> Expression:
-        return of_single_values("pow", self, other)
+        return self._of_values("pow", self, other)
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]
-        return of_single_values("eq", self, other)
+        return self._of_values("eq", self, other)
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]
-        return of_single_values("ne", self, other)
+        return self._of_values("ne", self, other)
 
     def __lt__(self, other: Any) -> Expression:
-        return of_single_values("lt", self, other)
+        return self._of_values("lt", self, other)
 
     def __le__(self, other: Any) -> Expression:
-        return of_single_values("le", self, other)
+        return self._of_values("le", self, other)
 
     def __gt__(self, other: Any) -> Expression:
-        return of_single_values("gt", self, other)
+        return self._of_values("gt", self, other)
 
     def __ge__(self, other: Any) -> Expression:
-        return of_single_values("ge", self, other)
+        return self._of_values("ge", self, other)
 
     def __and__(self, other: Any) -> Expression:
-        return of_single_values("and_", self, other)
+        return self._of_values("and_", self, other)
 
     def __rand__(self, other: Any) -> Expression:
-        return of_single_values("and_", other, self)
+        return self._of_values("and_", other, self)
 
     def __or__(self, other: Any) -> Expression:
-        return of_single_values("or_", self, other)
+        return self._of_values("or_", self, other)
 
     def __ror__(self, other: Any) -> Expression:
-        return of_single_values("or_", other, self)
+        return self._of_values("or_", other, self)
 
     def __xor__(self, other: Any) -> Expression:
-        return of_single_values("xor", self, other)
+        return self._of_values("xor", self, other)
 
     def __invert__(self) -> Expression:
-        return Expression("invert", self)
+        return self._made("invert", self)
 
     def __neg__(self) -> Expression:
-        return Expression("neg", self)
+        return self._made("neg", self)
+
+    def _made(self, operation: builtin_str, *arguments: Any) -> Expression:
+        """What an operator or a method gives; a column of a table gives one of that table."""
+        return Expression(operation, *arguments)
+
+    def _of_values(self, operation: builtin_str, *arguments: Any) -> Expression:
+        """The same, if each of its values is one for all rows; see `check_single_values`."""
+        check_single_values(arguments)
+        return self._made(operation, *arguments)
 
     def __bool__(self) -> bool:
         raise TypeError("an expression has no truth of its own: combine conditions with & | ~, each in parentheses")
@@ -136,43 +145,43 @@ class Expression:
 
     def isna(self) -> Expression:
         """Whether a value is missing."""
-        return Expression("isna", self)
+        return self._made("isna", self)
 
     def notna(self) -> Expression:
         """Whether a value is there."""
-        return Expression("notna", self)
+        return self._made("notna", self)
 
     def isin(self, values: Iterable[Any]) -> Expression:
         """Whether a value is among some, of a list; text is one value, and an error."""
-        return Expression("isin", self, listed_values("values", values))
+        return self._made("isin", self, listed_values("values", values))
 
     def between(self, left: Any, right: Any) -> Expression:
         """Whether a value is in [left, right]."""
-        return of_single_values("between", self, left, right)
+        return self._of_values("between", self, left, right)
 
     def fillna(self, value: Any) -> Expression:
         """The value, or another where it is missing."""
-        return of_single_values("fillna", self, value)
+        return self._of_values("fillna", self, value)
 
     def astype(self, dtype: Any) -> Expression:
         """The value in another dtype; a timedelta as a float is how many of its unit it is."""
-        return Expression("astype", self, dtype)
+        return self._made("astype", self, dtype)
 
     def where(self, condition: Expression, other: Any) -> Expression:
         """The value where a condition holds, otherwise another."""
-        return of_single_values("where", self, condition, other)
+        return self._of_values("where", self, condition, other)
 
     def abs(self) -> Expression:
         """The absolute value."""
-        return Expression("abs", self)
+        return self._made("abs", self)
 
     def round(self, decimals: int = 0) -> Expression:
         """The value, rounded."""
-        return Expression("round", self, decimals)
+        return self._made("round", self, decimals)
 
     def clip(self, lower: Any = None, upper: Any = None) -> Expression:
         """The value, not below one and not above another."""
-        return of_single_values("clip", self, lower, upper)
+        return self._of_values("clip", self, lower, upper)
 
     @property
     def str(self) -> TextMethods:
@@ -195,6 +204,12 @@ class Expression:
     def size(self) -> int:
         """How many steps it has."""
         return 1 + sum(part.size() for part in self._parts())
+
+    def parts(self) -> Iterator[Expression]:
+        """It and all that it is made of."""
+        yield self
+        for part in self._parts():
+            yield from part.parts()
 
     def _parts(self) -> Iterator[Expression]:
         return (part for part in self.arguments if isinstance(part, Expression))
@@ -306,12 +321,12 @@ class TextMethods:
             )
         given = {"case": case, "na": na, "regex": bool(regex)}
         other = {name: value for name, value in given.items() if value != _CONTAINS[name]}
-        return Expression("str.contains", self._of, pattern, *([other] if other else []))
+        return self._of._made("str.contains", self._of, pattern, *([other] if other else []))
 
     def __getattr__(self, name: builtin_str) -> Callable[..., Expression]:
         if name not in _TEXT_METHODS:
             raise AttributeError(f"there is no .str.{name}; there are {', '.join(_TEXT_METHODS)}")
-        return lambda *arguments: Expression(f"str.{name}", self._of, *arguments)
+        return lambda *arguments: self._of._made(f"str.{name}", self._of, *arguments)
 
 
 class TimeFields:
@@ -322,13 +337,13 @@ class TimeFields:
 
     def floor(self, unit: builtin_str) -> Expression:
         """The time at which its day ("D"), hour ("h"), minute ("min") or the like began, by its own clock."""
-        return Expression("dt.floor", self._of, unit)
+        return self._of._made("dt.floor", self._of, unit)
 
     def __getattr__(self, name: builtin_str) -> Expression:
         if name not in _TIME_FIELDS:
             day = ", and floor('D') for the day as a time" if name in ("date", "normalize") else ", and floor(unit)"
             raise AttributeError(f"there is no .dt.{name}; there are {', '.join(_TIME_FIELDS)}{day}")
-        return Expression(f"dt.{name}", self._of)
+        return self._of._made(f"dt.{name}", self._of)
 
 
 def col(name: Label) -> Expression:

@@ -36,4 +36,4 @@ class NamesInstead:
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise no_attribute(self, name, (), _HERE)
+            raise no_attribute(self, name, _HERE)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from ...api.verbs.arguments import checked
-from ...api.verbs.pandas_hints import no_attribute, no_item, no_new_item
+from ...api.verbs.brackets import Brackets
 from ...backends.protocol.column import shown_labels
 from ...errors import ArgumentError, BudgetExceeded, HandleReleased
 from ...memory.available import available_bytes
@@ -35,7 +35,7 @@ _ALWAYS_BYTES = 64 * MIB
 
 
 @with_async(but=("info", "explain", "release", "groupby", "collect", "to_batches", "max_rows"))
-class DistTable(HandleVerbs, ArrowExport):
+class DistTable(HandleVerbs, ArrowExport, Brackets):
     """A table on the ranks of a cluster. The rows stay there.
 
     It has the verbs of `Table`, called once for all ranks. What it shows of
@@ -220,24 +220,6 @@ class DistTable(HandleVerbs, ArrowExport):
 
     def __len__(self) -> int:
         return self.num_rows
-
-    def __contains__(self, name: object) -> bool:
-        return name in self.columns
-
-    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
-
-        def __getattr__(self, name: str) -> Any:
-            known = [] if name.startswith("_") or hasattr(type(self), name) else self.columns
-            raise no_attribute(self, name, known)
-
-        def __getitem__(self, key: Any) -> Any:
-            raise no_item(self)
-
-        def __setitem__(self, key: Any, value: Any) -> None:
-            raise no_new_item(self)
-
-        def __delitem__(self, key: Any) -> None:
-            raise no_new_item(self)
 
     def __repr__(self) -> str:
         if self.released:

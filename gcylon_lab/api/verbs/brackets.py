@@ -1,0 +1,311 @@
+"""Columns of a table by brackets and by name: ``t["x"]``, ``t.x``, ``t[["a", "b"]]``, ``t[t.x > 3]``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from ...backends.protocol.column import instead_of, shown_labels
+from ...backends.protocol.expressions import Expression
+from ...backends.protocol.schema import Label
+from ...errors import ArgumentError, ColumnMissing, GcylonError
+from ..query_text import condition_of
+from .pandas_hints import no_array, no_attribute, no_column_attribute, no_item, no_new_item
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_COMPUTED = "value"  # the name of what is computed of several columns
+
+
+class Column(Expression):
+    """A column of a table, or what is computed of its columns row by row; made by ``t["x"]``, ``t.x`` and operators.
+
+    It is an expression (`gl.col`) that knows its table: ``t[t.x > 3]`` and ``t.assign(y=t.x * 2)`` take it, and
+    ``t.x.mean()`` is an answer. Nothing is computed until then.
+
+    Parameters
+    ----------
+    table : Table or DistTable
+    operation, *arguments
+        As for `Expression`.
+
+    Raises
+    ------
+    ArgumentError
+        If it is computed of columns of two tables, whose rows have no common order.
+    """
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: Any, operation: str, *arguments: Any) -> None:
+        check_own(arguments, table)
+        super().__init__(operation, *arguments)
+        self._table = table
+
+    def _made(self, operation: str, *arguments: Any) -> Expression:
+        return Column(self._table, operation, *arguments)
+
+    @property
+    def name(self) -> Label:
+        """Its label; of what is computed that of the column it is computed of, or "value" where these are several."""
+        names = list(self.columns())
+        return names[0] if len(names) == 1 else _COMPUTED
+
+    @property
+    def dtype(self) -> str:
+        """Its dtype, in words. Of what is computed all ranks compute it."""
+        dtypes = self._table.dtypes if self.operation == "col" else self.to_table().dtypes
+        return str(dtypes[self.name])
+
+    # ---- one value for the whole column
+
+    def sum(self) -> Any:
+        """Collective: all ranks call it. Add up its values; missing ones are skipped, here and below."""
+        return self._reduced("sum")
+
+    def mean(self) -> Any:
+        """Collective: all ranks call it. The mean of its values."""
+        return self._reduced("mean")
+
+    def min(self) -> Any:
+        """Collective: all ranks call it. Its least value."""
+        return self._reduced("min")
+
+    def max(self) -> Any:
+        """Collective: all ranks call it. Its greatest value."""
+        return self._reduced("max")
+
+    def count(self) -> int:
+        """Collective: all ranks call it. How many values are there."""
+        return int(self._reduced("count"))
+
+    def nunique(self) -> int:
+        """Collective: all ranks call it. How many different values there are."""
+        return int(self._reduced("nunique"))
+
+    def any(self) -> bool:
+        """Collective: all ranks call it. Whether any value is true."""
+        return bool(self._reduced("any"))
+
+    def all(self) -> bool:
+        """Collective: all ranks call it. Whether all values are true."""
+        return bool(self._reduced("all"))
+
+    def var(self, *, ddof: int = 1) -> Any:
+        """Collective: all ranks call it. The variance of its values, divided by their count less ``ddof``."""
+        return self._reduced("var", ddof=ddof)
+
+    def std(self, *, ddof: int = 1) -> Any:
+        """Collective: all ranks call it. The square root of `var`."""
+        return self._reduced("std", ddof=ddof)
+
+    def median(self) -> Any:
+        """Collective: all ranks call it. The median of its values."""
+        return self._reduced("median")
+
+    def quantile(self, q: float | Sequence[float] = 0.5) -> Any:
+        """Collective: all ranks call it. Quantiles of its values; several give a pandas Series."""
+        table, name = self._alone()
+        return table.quantile(q, name)
+
+    def describe(self) -> pd.Series[Any]:
+        """Collective: all ranks call it. Count, mean, spread and quantiles, as pandas' ``describe`` has them."""
+        table, name = self._alone()
+        found: pd.Series[Any] = table.describe(name)[name]
+        return found
+
+    # ---- tables, and rows in pandas
+
+    def to_table(self) -> Any:
+        """Collective: all ranks call it. A table of this column alone."""
+        name = self.name
+        if self.operation == "col":
+            return self._table.select([name])
+        return self._table.select(list(self.columns())).assign({name: free(self)}).select([name])
+
+    def unique(self) -> Any:
+        """Collective: all ranks call it. A table of its different values, in no particular order."""
+        table, name = self._alone()
+        return table.unique(name)
+
+    def value_counts(self, *, normalize: bool = False, ascending: bool = False, dropna: bool = True) -> Any:
+        """Collective: all ranks call it. A table of its different values and how often each is there."""
+        table, name = self._alone()
+        return table.value_counts(name, normalize=normalize, ascending=ascending, dropna=dropna)
+
+    def head(self, n: int = 5) -> pd.Series[Any]:
+        """Collective: all ranks call it. The first values in global order, as a pandas Series."""
+        found: pd.Series[Any] = self.to_table().head(n)[self.name]
+        return found
+
+    def to_pandas(self, limit: int | None = 10_000) -> pd.Series[Any]:
+        """Collective: all ranks call it. The first values in global order, as a pandas Series; None for all."""
+        found: pd.Series[Any] = self.to_table().to_pandas(limit)[self.name]
+        return found
+
+    def tolist(self, limit: int | None = 10_000) -> list[Any]:
+        """Collective: all ranks call it. The first values in global order, as a list; None for all."""
+        return list(self.to_pandas(limit))
+
+    def _alone(self) -> tuple[Any, Label]:
+        """A table that has it, and its label there."""
+        return (self._table if self.operation == "col" else self.to_table()), self.name
+
+    def _reduced(self, function: str, **arguments: Any) -> Any:
+        table, name = self._alone()
+        return getattr(table, function)(name, **arguments)
+
+    def __repr__(self) -> str:
+        if self.operation == "col":
+            return f"<Column {self.name!r} of {self._table!r}>"
+        return f"<Column {self.text()} of {self._table!r}, not computed yet>"
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            raise no_column_attribute(self, name)
+
+        def __iter__(self) -> Any:
+            raise TypeError("'Column' object is not iterable: use tolist(limit) or to_pandas(limit)")
+
+        def __array__(self, *args: Any, **kwargs: Any) -> Any:
+            raise no_array(self)
+
+
+class Brackets:
+    """``t["x"]`` and ``t.x`` are a `Column`, ``t[["a", "b"]]`` is `select`, and ``t[condition]`` is `filter`."""
+
+    def __getitem__(self, key: Any) -> Any:
+        table: Any = self
+        if isinstance(key, Expression):
+            return table.filter(key)
+        if isinstance(key, (str, int)) and not isinstance(key, bool):
+            if key in table.columns:
+                return Column(table, "col", key)
+            raise ColumnMissing(f"There is no column {key!r}.", advice=instead_of(key, table.columns), column=str(key))
+        if isinstance(key, (slice, tuple)) or str(getattr(key, "dtype", "")) == "bool" or _are_bools(key):
+            raise no_item(self, key)
+        return table.select(key)
+
+    def query(self, text: str, **variables: Any) -> Self:
+        """Collective: all ranks call it. Keep the rows of which a condition holds, which is written as text.
+
+        Parameters
+        ----------
+        text : str
+            As pandas takes it: ``"x > 3 and s in ['a', 'b']"``; names in backticks where they are no Python names.
+        **variables
+            What ``@name`` stands for; otherwise the caller's variables are looked at.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        ArgumentError, ColumnMissing
+            If it is no condition on columns of this table.
+        """
+        table: Any = self
+        caller = sys._getframe(1)
+        try:
+            condition = condition_of(text, table.columns, caller.f_globals | caller.f_locals | variables)
+        except GcylonError as error:
+            table._refuse("query", error)
+            raise
+        made: Self = table.filter(condition)
+        return made
+
+    def nlargest(self, n: int, columns: Label | Sequence[Label]) -> pd.DataFrame:
+        """Collective: all ranks call it. The ``n`` rows with the largest values, the largest first, in pandas."""
+        table: Any = self
+        found: pd.DataFrame = table.sort_values(columns, ascending=False).head(n)
+        return found
+
+    def nsmallest(self, n: int, columns: Label | Sequence[Label]) -> pd.DataFrame:
+        """Collective: all ranks call it. The ``n`` rows with the smallest values, the smallest first, in pandas."""
+        table: Any = self
+        found: pd.DataFrame = table.sort_values(columns).head(n)
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        table: Any = self
+        return name in table.columns
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __getattr__(self, name: str) -> Any:
+            if not name.startswith("_") and not hasattr(type(self), name) and not self.released:
+                if name in self.columns:
+                    return Column(self, "col", name)
+            raise no_attribute(self, name)
+
+        def __iter__(self) -> Any:
+            raise no_item(self)
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            raise no_new_item(self)
+
+        def __delitem__(self, key: Any) -> None:
+            raise no_new_item(self)
+
+    def __dir__(self) -> list[str]:
+        table: Any = self
+        names = [] if table.released else [one for one in table.columns if isinstance(one, str) and one.isidentifier()]
+        return sorted({*super().__dir__(), *names})
+
+
+def free(given: Any) -> Any:
+    """An argument in which columns of a table are expressions of any table that has such columns."""
+    if isinstance(given, Expression):
+        return Expression(given.operation, *map(free, given.arguments)) if _has_columns(given) else given
+    if isinstance(given, dict):
+        return {name: free(one) for name, one in given.items()}
+    if type(given) in (list, tuple) and any(map(_has_columns, given)):
+        return type(given)(map(free, given))
+    return given
+
+
+def _has_columns(given: Any) -> bool:
+    return isinstance(given, Expression) and any(isinstance(one, Column) for one in given.parts())
+
+
+def check_own(given: Any, table: Any) -> None:
+    """Refuse columns of another table among an argument: their rows lie elsewhere, in another order.
+
+    Raises
+    ------
+    ArgumentError
+    """
+    for part in _expressions(given):
+        for one in part.parts():
+            if isinstance(one, Column) and one._table is not table:
+                names = list(one.columns())
+                raise ArgumentError(
+                    f"The column {shown_labels(names)} is of another table, whose rows lie in another order.",
+                    advice="Bring the tables together by a key, as in t.join(other, on='key'); if this table's own "
+                    f"column is meant, write gl.col({names[0] if names else 'x'!r}).",
+                )
+
+
+def plain_label(given: Any) -> Any:
+    """A column of a table where a label is wanted, as its label; a list of them as a list of labels."""
+    if isinstance(given, Column) and given.operation == "col":
+        return given.name
+    if isinstance(given, (list, tuple)) and any(isinstance(one, Column) for one in given):
+        return [plain_label(one) for one in given]
+    return given
+
+
+def _expressions(given: Any) -> list[Expression]:
+    if isinstance(given, Expression):
+        return [given]
+    if isinstance(given, dict):
+        given = list(given.values())
+    return [part for one in given for part in _expressions(one)] if isinstance(given, (list, tuple)) else []
+
+
+def _are_bools(key: Any) -> bool:
+    return isinstance(key, list) and bool(key) and all(isinstance(one, bool) for one in key)
