@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import GcylonError, WriteError
+from ..whole_files import create_exclusively
 from .filesystems import Storage, is_url
 from .read_plans import files_in
 
@@ -101,6 +102,13 @@ class PartFiles:
 
     def create(self, inside: str = "") -> Any:
         """Open a new file for writing, in a folder below the table's; the caller closes it."""
+        return self.storage.create(self._new(inside))
+
+    def create_descriptor(self) -> int:
+        """As `create`, of a folder that is no URL: the descriptor of the new file."""
+        return create_exclusively(self._new(), 0o666)
+
+    def _new(self, inside: str = "") -> str:
         target = self.target(inside)
         folder = target.rpartition("/")[0]
         hidden = f"{folder}/.part-{self._rank:05d}.{self._tag}.unfinished"
@@ -108,7 +116,7 @@ class PartFiles:
             self._require_no_link(inside)
             self.storage.make_folder(folder)
         self._written[target] = hidden
-        return self.storage.create(hidden)
+        return hidden
 
     def _require_no_link(self, inside: str) -> None:
         """Refuse folders of values that another user may have led elsewhere; the table's own may be a link."""

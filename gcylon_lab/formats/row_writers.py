@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from ..backends.arrow.interop import to_frame
 from ..backends.arrow.tables import to_arrow
+from ..backends.protocol.backend import Backend
 from ..backends.protocol.column import listed_labels
 from ..backends.protocol.data import Columns, empty_columns
 from ..backends.protocol.schema import Schema
@@ -20,8 +21,8 @@ from .part_files import PartFiles
 class RowWriter(Protocol):
     """Writes rows into a rank's files."""
 
-    def write(self, piece: Columns) -> None:
-        """Write some rows."""
+    def write(self, piece: Any) -> None:
+        """Write some rows: `Columns`, or of `Format.by_device` the backend's own."""
         ...
 
     def close(self) -> None:
@@ -45,11 +46,14 @@ class Format:
         Endings of files that a reader of the format takes.
     open : callable
         Gives the writer of a rank, made of its files, the schema of all rows, and whether no rank has a row.
+    by_device : callable, optional
+        Gives one that takes the rows of a GPU backend as they are; or None, and why there is none, in words.
     """
 
     ending: str
     suffixes: tuple[str, ...]
     open: Callable[[PartFiles, Schema, bool], RowWriter]
+    by_device: Callable[[PartFiles, Schema, Backend], tuple[RowWriter | None, str]] | None = None
 
 
 def file_schema(schema: Schema) -> Any:

@@ -124,6 +124,40 @@ def folders(root: Path) -> None:
     read_as_on_cpus(str(root / "hive"), DECODED, ["month", "s"])
 
 
+def written(root: Path) -> None:
+    """What GPU ranks encode is read by pandas as what CPU ranks hold, and by GPU ranks."""
+    for name, table in (
+        ("all", plain_table(True)),
+        ("none missing", plain_table(False)),
+        ("no rows", plain_table(False).slice(0, 0)),
+    ):
+        times = [field.name for field in table.schema if pa.types.is_timestamp(field.type)]
+        table = table.drop_columns(times)
+        source = write(root, f"source {name}", table)
+        for compression in ("snappy", "zstd", "none"):
+            target = root / f"written {name} {compression}"
+            gl.read_parquet(source).write_parquet(str(target), compression=compression)
+            share(0)
+            read = pd.read_parquet(target)
+            wanted = pd.concat(map(to_frame, share(expected(source, None))), ignore_index=True)
+            given = pd.read_parquet(source)
+            pd.testing.assert_frame_equal(read.astype(given.dtypes), given)
+            again = gl.read_parquet(str(target))
+            got = pd.concat(share(to_frame(current().workspace.backend.to_host(again._whole()))), ignore_index=True)
+            pd.testing.assert_frame_equal(got, wanted)
+            schema = pq.read_schema(next(target.glob("part-*.parquet")))
+            for field in table.schema:
+                if pa.types.is_integer(field.type) and table[field.name].null_count:
+                    continue  # float64 in the table, as pandas has it
+                kept = schema.field(field.name).type
+                assert kept == field.type or "string" in str(kept) and "string" in str(field.type), field
+    for column in ("zoned", "t_s", "t_us"):  # by way of host memory
+        source = write(root, f"one {column}", plain_table(True).select([column]))
+        gl.read_parquet(source).write_parquet(str(root / f"one written {column}"))
+        share(0)
+        pd.testing.assert_frame_equal(pd.read_parquet(root / f"one written {column}"), pd.read_parquet(source))
+
+
 def conditions(folder: Path) -> None:
     path = write(folder, "conditions", plain_table(True), row_group_size=1_000)
     frame = pq.read_table(path).to_pandas()
@@ -181,6 +215,7 @@ if __name__ == "__main__":
         checks = [
             *kinds(root),
             ("folders", lambda: folders(root)),
+            ("written", lambda: written(root)),
             ("conditions", lambda: conditions(root)),
             ("small budgets", lambda: small_budgets(root)),
             ("damaged texts", lambda: damaged_texts(root)),

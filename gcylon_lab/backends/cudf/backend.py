@@ -11,7 +11,7 @@ import pandas as pd
 
 from ..host.keys.hashing import id_dtype
 from ..host.partition import Int64s
-from ..protocol.backend import RowGroups
+from ..protocol.backend import RowGroups, RowGroupWriter
 from ..protocol.column import Label
 from ..protocol.data import Columns
 from ..protocol.schema import Schema
@@ -77,6 +77,11 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
 
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
         return parquet.read_row_groups(work, pass_bytes)
+
+    def row_group_writer(
+        self, path: str, schema: Schema, notes: Mapping[str, str], compression: str
+    ) -> RowGroupWriter:
+        return parquet.FileWriter(path, schema, notes, compression)
 
     def from_columns(self, columns: Mapping[str, Any], schema: Any) -> DeviceColumns:
         return interchange.from_columns(columns, schema)

@@ -1,10 +1,11 @@
-"""Row groups of parquet files, decoded by libcudf in passes of a bounded size."""
+"""Row groups of parquet files, decoded and encoded by libcudf; decoded in passes of a bounded size."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import cupy
 import numpy as np
 import pylibcudf as plc
 
@@ -14,9 +15,18 @@ from ..protocol.arrow_types import held_type
 from ..protocol.backend import RowGroups, within
 from ..protocol.column import Column
 from ..protocol.schema import Schema
-from .columns.data import Array, DeviceColumns, as_array, concat_columns, current_stream, slice_columns
+from .columns.data import (
+    Array,
+    DeviceColumns,
+    as_array,
+    as_column,
+    concat_columns,
+    current_stream,
+    empty_array,
+    slice_columns,
+)
 from .columns.types import device_type, fixed_type, item_dtype
-from .frames import with_null
+from .frames import with_missing, with_null
 from .kernels.utf8 import is_utf8
 
 _NULL_TICKS = np.iinfo(np.int64).min
@@ -84,3 +94,41 @@ def _exact_in_float(plain: Any) -> bool:
         return True
     low, high = int(values.min()), int(values.max())
     return -EXACT_IN_FLOAT <= low and high <= EXACT_IN_FLOAT
+
+
+class FileWriter:
+    """Writes a file; implements `gcylon_lab.backends.protocol.backend.RowGroupWriter`."""
+
+    def __init__(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> None:
+        self._schema = schema
+        types = plc.io.types
+        none = plc.Table([_plain(column, empty_array(column)) for column in schema])
+        described = types.TableInputMetadata(none)
+        for column, entry in zip(schema, described.column_metadata, strict=True):
+            entry.set_name(str(column.name)).set_nullability(True)
+            if column.kind == "decimal":
+                entry.set_decimal_precision(column.arrow.precision)
+        options = (
+            plc.io.parquet.ChunkedParquetWriterOptions.builder(types.SinkInfo([path]))
+            .metadata(described)
+            .key_value_metadata([dict(notes)])
+            .compression(types.CompressionType[compression.upper()])
+            .build()
+        )
+        self._writer = plc.io.parquet.ChunkedParquetWriter.from_options(options, current_stream())
+
+    def write(self, data: Any) -> None:
+        columns = [_plain(column, array) for column, array in zip(self._schema, data.arrays, strict=True)]
+        self._writer.write(plc.Table(columns))
+        cupy.cuda.get_current_stream().synchronize()
+
+    def close(self) -> None:
+        self._writer.close([])
+
+
+def _plain(column: Column, array: Array) -> Any:
+    """A column as it is written: NaN is null, as when pandas writes it."""
+    if not column.fixed:
+        return array
+    plain = as_column(column, array)
+    return with_missing(plain, ~cupy.isnan(array)) if column.kind == "float" else plain

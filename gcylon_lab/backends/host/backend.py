@@ -11,7 +11,7 @@ from ..arrow.casting import cast_columns
 from ..arrow.exported import view_with_owner
 from ..arrow.interop import from_frame, to_frame
 from ..arrow.named_arrays import from_columns
-from ..protocol.backend import RowGroups
+from ..protocol.backend import RowGroups, RowGroupWriter
 from ..protocol.column import Label, missing_in_tensor
 from ..protocol.data import Columns, concat_columns, empty_columns, slice_columns
 from ..protocol.schema import Schema
@@ -55,6 +55,9 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
 
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[Columns]:
         raise NotImplementedError("files are decoded in host memory here")
+
+    def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:
+        raise NotImplementedError("files are encoded in host memory here")
 
     def from_columns(self, columns: Mapping[str, Any], schema: Any) -> Columns:
         return from_columns(columns, schema)

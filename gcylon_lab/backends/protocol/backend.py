@@ -77,6 +77,18 @@ class Output(Protocol):
         ...
 
 
+class RowGroupWriter(Protocol):
+    """Encodes rows into a parquet file."""
+
+    def write(self, data: Data) -> None:
+        """Write some rows, as row groups of their own."""
+        ...
+
+    def close(self) -> None:
+        """Write what the file says of itself."""
+        ...
+
+
 class Backend(RelationalBackend, Protocol):
     """What an operation may ask of a dataframe library."""
 
@@ -121,6 +133,20 @@ class Backend(RelationalBackend, Protocol):
         ------
         ReadError
             If texts are no UTF-8.
+        """
+        ...
+
+    def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:
+        """Begin a parquet file of columns that `gcylon_lab.formats.parquet.writer` gives to GPU backends.
+
+        Parameters
+        ----------
+        path : str
+            In the local file system.
+        schema : Schema
+        notes : mapping of str to str
+            What the file keeps beside its columns, such as pandas' dtypes.
+        compression : str
         """
         ...
 

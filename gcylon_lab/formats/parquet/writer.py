@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -12,9 +13,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ...backends.arrow.tables import to_arrow
-from ...backends.protocol.data import Columns
+from ...backends.protocol.backend import Backend
+from ...backends.protocol.data import Columns, Data
 from ...backends.protocol.schema import Schema
 from ...errors import ArgumentError, WriteError
+from ..filesystems import is_url
 from ..hive import TYPES_KEY, folder_of, types_metadata
 from ..part_files import PartFiles, writing_to
 from ..row_writers import (
@@ -30,6 +33,24 @@ from .plans import PARQUET_SUFFIXES
 _MOST_FOLDERS = 500  # each has an open file
 _KEY_KINDS = ("int", "bool", "str", "date", "datetime", "category")
 _MIDNIGHT = r" 00:00:00(\.0+)?$"
+
+
+# libcudf writes what pyarrow reads as the same type. Its chunked writer calls all times those of UTC, so they go the
+# host's way, as everything does that is not listed.
+_ENCODED_KINDS = ("bool", "int", "float", "str", "date", "decimal")
+_COMPRESSIONS = ("snappy", "zstd", "none")
+
+
+def encoded_by_host(schema: Schema, compression: str) -> str:
+    """Why rows are encoded in host memory also on GPU engines, in words; "" where they are not."""
+    if compression not in _COMPRESSIONS:
+        return f"the compression is {compression}"
+    if not len(schema):
+        return "there is no column"
+    for column in schema:
+        if column.kind not in _ENCODED_KINDS or column.restore is not None:
+            return f"column {column.name!r} is {column.describe()}"
+    return ""
 
 
 def parquet_format(*, compression: str = "snappy", partition_on: Sequence[str] = ()) -> Format:
@@ -48,7 +69,12 @@ def parquet_format(*, compression: str = "snappy", partition_on: Sequence[str] =
             return _Folders(files, schema, list(partition_on), compression, nobody_has_rows=nobody_has_rows)
         return _OneFile(files, schema, compression)
 
-    return Format(".parquet", PARQUET_SUFFIXES, open_)
+    def by_device(files: PartFiles, schema: Schema, backend: Backend) -> tuple[RowWriter | None, str]:
+        why = "folders are named by values" if partition_on else encoded_by_host(schema, compression)
+        why = "the folder is remote" if is_url(files.folder) else why
+        return (None, why) if why else (_OneFileByDevice(files, schema, compression, backend), "")
+
+    return Format(".parquet", PARQUET_SUFFIXES, open_, by_device)
 
 
 class _OneFile:
@@ -74,6 +100,39 @@ class _OneFile:
 
     def abandon(self) -> None:
         _abandon(self._writer, self._stream)
+
+
+class _OneFileByDevice:
+    """A file whose rows are encoded where they are."""
+
+    def __init__(self, files: PartFiles, schema: Schema, compression: str, backend: Backend) -> None:
+        self._schema = schema
+        self._target = files.target()
+        notes = {key.decode(): value.decode() for key, value in (file_schema(schema).metadata or {}).items()}
+        with writing_to(self._target):
+            self._file = files.create_descriptor()
+            try:
+                # By its descriptor, so that nothing that takes its name in between is written to.
+                self._writer = backend.row_group_writer(f"/proc/self/fd/{self._file}", schema, notes, compression)
+            except BaseException:
+                os.close(self._file)
+                raise
+
+    def write(self, piece: Data) -> None:
+        if piece.rows:
+            with writing_to(self._target):
+                self._writer.write(piece)
+
+    def close(self) -> None:
+        with writing_to(self._target):
+            self._writer.close()
+            os.close(self._file)
+
+    def abandon(self) -> None:
+        with suppress(Exception):  # its finalizer would write to a descriptor that is another file's by then
+            self._writer.close()
+        with suppress(OSError):
+            os.close(self._file)
 
 
 def _abandon(writer: Any, stream: Any) -> None:

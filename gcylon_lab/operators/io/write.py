@@ -13,7 +13,9 @@ from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...formats import io
 from ...profiling import span
-from .ingest import piece_bytes
+from .ingest import PIECES_IN_LIMIT, piece_bytes
+
+_DEVICE_PIECE_BYTES = 1 << 30
 
 
 def write_files(
@@ -73,9 +75,14 @@ def write_files(
 
 
 def _write(operation: Operation, files: io.PartFiles, form: io.Format) -> None:
-    writer = form.open(files, operation.schema, not any(operation.rows))
+    backend, writer, why = operation.workspace.backend, None, ""
+    if backend.on_gpu and form.by_device is not None:
+        writer, why = form.by_device(files, operation.schema, backend)
+        operation.notes.append(f"encoded {f'in host memory, as {why}' if why else 'on the GPU'}")
+    on_host = writer is None
+    writer = writer or form.open(files, operation.schema, not any(operation.rows))
     try:
-        for piece in _pieces(operation):
+        for piece in _pieces(operation, on_host=on_host):
             with span("write", "io", bytes=piece.nbytes):
                 writer.write(piece)
             del piece
@@ -85,11 +92,12 @@ def _write(operation: Operation, files: io.PartFiles, form: io.Format) -> None:
         raise
 
 
-def _pieces(operation: Operation) -> Iterator[Any]:
-    """This rank's rows on the host, in pieces that leave room for what a format makes of them."""
+def _pieces(operation: Operation, *, on_host: bool) -> Iterator[Any]:
+    """This rank's rows, in pieces that leave room for what a format makes of them."""
     workspace, part, record = operation.workspace, operation.request.part, operation.record
     budget = workspace.budget
-    most_bytes = piece_bytes(budget.limit_bytes)
+    limit = budget.limit_bytes
+    most_bytes = piece_bytes(limit) if on_host else max(1, min(_DEVICE_PIECE_BYTES, limit // PIECES_IN_LIMIT))
     rows = max(1, int(part.rows * most_bytes / max(1, part.nbytes)))
     done, record.rounds = 0, 100  # percent, for those who watch
     try:
@@ -98,7 +106,7 @@ def _pieces(operation: Operation) -> Iterator[Any]:
                 operation.cast(data) as cast,
                 budget.reserve(min(2 * cast.nbytes, budget.remaining_bytes), "Writing a piece"),
             ):
-                yield workspace.backend.to_host(cast)
+                yield workspace.backend.to_host(cast) if on_host else cast
             done += data.rows
             del data, cast  # before the next one is read back
             record.rounds_done = min(99, 100 * done // max(1, part.rows))
