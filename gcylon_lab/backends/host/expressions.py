@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from ...errors import ArgumentError
 from ..arrow.interop import _from_series, _to_values
+from ..expressions.decimals import column_of, row_bytes
 from ..expressions.object_columns import needs_no_objects, objects_made, without_objects
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
@@ -33,7 +34,10 @@ class PandasRows:
         return Columns(schema, data.rows, data.arrays)
 
     def evaluate(self, data: Any, expressions: Sequence[tuple[Label, Expression]]) -> Columns:
-        made = {name: _column(name, _series(expression, data)) for name, expression in expressions}
+        made = {
+            name: column_of(name, expression, data, _mask_of(data)) or _from_series(name, _series(expression, data))
+            for name, expression in expressions
+        }
         columns, arrays = list(data.schema.columns), list(data.arrays)
         for name, (column, array) in made.items():
             if name in data.schema:
@@ -56,7 +60,8 @@ class PandasRows:
         expressions = [with_times(expression, schema) for expression in expressions]
         objects = len({name for expression in expressions for name in objects_made(expression, schema)})
         steps = sum(expression.size() for expression in expressions)
-        return _STEP_ROW_BYTES * (steps + 1) + _OBJECT_ROW_BYTES * objects * (steps + 1)
+        wide = sum(row_bytes(expression, schema) for expression in expressions)
+        return _STEP_ROW_BYTES * (steps + 1) + _OBJECT_ROW_BYTES * objects * (steps + 1) + wide
 
 
 def _pairs(data: Columns) -> Iterable[tuple[Column, Array]]:
@@ -80,7 +85,7 @@ def value_of(expression: Expression, data: Columns) -> Any:
 
     def shortcut(step: Expression) -> Any:
         if needs_no_objects(step, data.schema):
-            return without_objects(step, data)
+            return without_objects(step, data, _mask_of(data))
         return _combined(step, column, shortcut) if step.operation in _COMBINING else None
 
     check_comparisons(expression, data.schema)
@@ -100,8 +105,8 @@ def _flags(value: Any) -> Any:
     return value.astype("boolean") if pd.api.types.infer_dtype(value) in ("boolean", "empty") else value
 
 
-def _column(name: Label, series: pd.Series[Any]) -> tuple[Column, Array]:
-    return _from_series(name, series)
+def _mask_of(data: Columns) -> Callable[[Expression], npt.NDArray[np.bool_]]:
+    return lambda condition: truth(_series(condition, data), repr(condition))
 
 
 def truth(series: Any, what: str) -> npt.NDArray[np.bool_]:

@@ -21,6 +21,7 @@ _SYMBOLS = {
 
 _TEXT_METHODS = ("len", "lower", "upper", "strip", "startswith", "endswith", "contains", "slice", "replace")
 _TIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "weekday", "quarter", "dayofyear")
+_SINCE_3_1 = {"weekday": "day_of_week", "dayofyear": "day_of_year"}
 _OF_WHOLE_COLUMNS = (
     "sum", "mean", "min", "max", "count", "std", "var", "median", "quantile", "nunique", "any", "all",
 )  # fmt: skip
@@ -416,8 +417,8 @@ def compute(
         return getattr(operator, operation)(*values)
     if operation.startswith("dt."):
         times, name = values[0].dt, operation[3:]
-        if name == "weekday" and hasattr(times, "day_of_week"):
-            name = "day_of_week"  # its name since pandas 3.1, where the other one warns
+        newer = _SINCE_3_1.get(name, name)  # the old names warn there
+        name = newer if hasattr(times, newer) else name
         field = getattr(times, name)
         return field(*values[1:]) if callable(field) else field
     if operation == "str.contains":

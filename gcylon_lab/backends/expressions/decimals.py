@@ -1,0 +1,223 @@
+"""Decimals in expressions: computed exactly by Arrow, in all digits that their types can need, without Python objects.
+
+A sum has one digit more than the longer side, a product those of both and one more, as in Arrow and cuDF. A comparison
+with a missing value does not hold, but ``!=`` does, as pandas has it for columns of objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..protocol.column import Column, Label
+from ..protocol.data import Columns
+from ..protocol.expressions import Expression
+from ..protocol.schema import Schema
+
+_ARITHMETIC = {"add": pc.add, "sub": pc.subtract, "mul": pc.multiply}
+_COMPARED = {
+    "eq": pc.equal, "ne": pc.not_equal, "lt": pc.less, "le": pc.less_equal, "gt": pc.greater, "ge": pc.greater_equal,
+}  # fmt: skip
+_NARROW, _WIDEST = 38, 76  # digits of decimal128 and decimal256
+
+Truth = Callable[[Any], Any]
+"""Gives the mask of a condition: numpy bools, one a row."""
+
+
+class Digits(NamedTuple):
+    """How many digits a decimal has, and how many of them after its point."""
+
+    precision: int
+    scale: int
+
+    @property
+    def before(self) -> int:
+        """Digits before the point."""
+        return self.precision - self.scale
+
+
+def digits_of(expression: Any, schema: Schema) -> Digits | None:
+    """The digits of what an expression gives; None where it gives no decimals, or some that are not computed here."""
+    if not isinstance(expression, Expression):
+        return None
+    operation, arguments = expression.operation, expression.arguments
+    if operation == "col":
+        column = schema[arguments[0]] if arguments[0] in schema else None
+        if column is None or column.fixed or column.kind != "decimal" or column.pandas != "object":
+            return None
+        return Digits(column.arrow.precision, column.arrow.scale) if column.arrow.scale >= 0 else None
+    if operation in ("neg", "abs"):
+        return digits_of(arguments[0], schema)
+    if operation == "round":
+        return _rounded(digits_of(arguments[0], schema), arguments[1])
+    sides = (arguments[0], arguments[2]) if operation == "where" else arguments
+    if operation not in (*_ARITHMETIC, "fillna", "where") or len(sides) != 2:
+        return None
+    left, right = (digits_of(side, schema) or _of_whole(side, schema) for side in sides)
+    decimals = [side for side in sides if digits_of(side, schema) is not None]
+    if left is None or right is None or not decimals or (operation in ("fillna", "where") and sides[0] not in decimals):
+        return None
+    return _limited(_joined(operation, left, right))
+
+
+def _joined(operation: str, left: Digits, right: Digits) -> Digits:
+    if operation == "mul":
+        return Digits(left.precision + right.precision + 1, left.scale + right.scale)
+    scale = max(left.scale, right.scale)
+    return Digits(max(left.before, right.before) + scale + (operation in _ARITHMETIC), scale)
+
+
+def _rounded(digits: Digits | None, decimals: Any) -> Digits | None:
+    if digits is None or not isinstance(decimals, int) or decimals < 0:
+        return None
+    return _limited(Digits(digits.before + decimals + 1, decimals)) if decimals < digits.scale else digits
+
+
+def _limited(digits: Digits) -> Digits | None:
+    return digits if digits.precision <= _WIDEST else None
+
+
+def _of_whole(value: Any, schema: Schema) -> Digits | None:
+    """The digits of a value, or of a column of ints."""
+    if isinstance(value, Expression):
+        if value.operation == "lit":
+            return _of_whole(value.arguments[0], schema)
+        column = schema[value.arguments[0]] if value.operation == "col" and value.arguments[0] in schema else None
+        return Digits(20, 0) if column is not None and column.fixed and column.kind == "int" else None
+    if isinstance(value, (bool, np.bool_)):
+        return None
+    if isinstance(value, (int, np.integer)):
+        return _limited(Digits(len(str(abs(int(value)))), 0))
+    if isinstance(value, Decimal) and value.is_finite():
+        _, digits, exponent = value.as_tuple()
+        assert isinstance(exponent, int)
+        scale = max(0, -exponent)
+        return _limited(Digits(max(len(digits) + max(0, exponent), scale, 1), scale))
+    return None
+
+
+def is_computed(expression: Expression, schema: Schema) -> bool:
+    """Whether `computed` gives a step of an expression: arithmetic of decimals, or a question about them."""
+    operation, arguments = expression.operation, expression.arguments
+    if operation in ("col", "lit"):
+        return False
+    if digits_of(expression, schema) is not None:
+        return True
+    if operation in ("isna", "notna"):
+        return digits_of(arguments[0], schema) is not None
+    if operation == "astype":
+        return digits_of(arguments[0], schema) is not None and (arguments[1] is float or str(arguments[1]) == "float64")
+    if operation == "isin":
+        given = [_of_whole(value, schema) for value in arguments[1]]
+        return digits_of(arguments[0], schema) is not None and None not in given
+    if operation not in (*_COMPARED, "between"):
+        return False
+    given = [digits_of(one, schema) or _of_whole(one, schema) for one in arguments]
+    return None not in given and any(digits_of(one, schema) is not None for one in arguments)
+
+
+def row_bytes(expression: Expression, schema: Schema) -> int:
+    """Bytes a row that a step of decimals may take beyond 16: those of 256 bits take 32."""
+    found = [digits_of(part, schema) for part in expression.parts()]
+    return 16 * expression.size() if any(one is not None and one.precision > _NARROW for one in found) else 0
+
+
+def computed(expression: Expression, data: Columns, truth: Truth) -> pd.Series[Any]:
+    """Compute a step for which `is_computed` holds."""
+    schema, operation, arguments = data.schema, expression.operation, expression.arguments
+    if digits_of(expression, schema) is not None:
+        found: pd.Series[Any] = _array(expression, data, truth).to_pandas()
+        return found
+    if operation == "between":
+        low, high = (Expression(name, arguments[0], one) for name, one in zip(("ge", "le"), arguments[1:], strict=True))
+        return computed(low, data, truth) & computed(high, data, truth)
+    if operation in _COMPARED:
+        sides = [_side(one, data, truth) for one in arguments]
+        found = _COMPARED[operation](*_alike(*sides)).fill_null(operation == "ne")
+        return pd.Series(found.to_numpy(zero_copy_only=False))
+    values = _array(arguments[0], data, truth)
+    if operation == "astype":
+        return pd.Series(values.cast("float64").to_numpy(zero_copy_only=False))
+    if operation == "isin":
+        any_of = np.zeros(len(values), np.bool_)
+        for one in arguments[1]:
+            found = pc.equal(*_alike(values, _side(one, data, truth))).fill_null(False)
+            any_of |= found.to_numpy(zero_copy_only=False)
+        return pd.Series(any_of)
+    missing = values.is_null().to_numpy(zero_copy_only=False)
+    return pd.Series(missing if operation == "isna" else ~missing)
+
+
+def column_of(name: Label, expression: Expression, data: Columns, truth: Truth) -> tuple[Column, Any] | None:
+    """The column of an expression that gives decimals; None of another, and of a column as it is."""
+    digits = digits_of(expression, data.schema)
+    if digits is None or expression.operation == "col":
+        return None
+    array = _array(expression, data, truth)
+    if digits.precision > _NARROW:  # as its values are: few products need all digits that they could have
+        try:
+            array = array.cast(pa.decimal128(_NARROW, min(digits.scale, _NARROW)))
+        except pa.ArrowInvalid:
+            pass
+    return Column(name, "decimal", "object", arrow=array.type), pa.chunked_array([array])
+
+
+def _array(expression: Expression, data: Columns, truth: Truth) -> Any:
+    """What an expression with digits gives, as an Arrow array of its digits."""
+    operation, arguments = expression.operation, expression.arguments
+    digits = digits_of(expression, data.schema)
+    assert digits is not None
+    if operation == "col":
+        array = data.array(arguments[0])
+        return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    values = _side(arguments[0], data, truth)
+    if operation == "neg":
+        return pc.negate(values)
+    if operation == "abs":
+        return pc.abs(values)
+    if operation == "round":
+        made = pc.round(values.cast(_wider(values.type)), ndigits=arguments[1], round_mode="half_to_even")
+        return made.cast(_type(digits))
+    other = _side(arguments[-1], data, truth)
+    if operation in _ARITHMETIC:
+        if digits.precision > _NARROW:
+            values, other = (side.cast(pa.decimal256(side.type.precision, side.type.scale)) for side in (values, other))
+        return _ARITHMETIC[operation](values, other)
+    values, other = values.cast(_type(digits)), other.cast(_type(digits))
+    if operation == "fillna":
+        return pc.coalesce(values, other)
+    return pc.if_else(pa.array(truth(arguments[1])), values, other)
+
+
+def _side(value: Any, data: Columns, truth: Truth) -> Any:
+    """A side of a step: an array of decimals, or one value as a scalar."""
+    if isinstance(value, Expression) and digits_of(value, data.schema) is not None:
+        return _array(value, data, truth)
+    if isinstance(value, Expression) and value.operation == "col":
+        return pa.array(data.array(value.arguments[0])).cast(pa.decimal128(20, 0))
+    digits = _of_whole(value, data.schema)
+    assert digits is not None
+    plain = value.arguments[0] if isinstance(value, Expression) else value
+    return pa.scalar(plain if isinstance(plain, Decimal) else Decimal(int(plain)), _type(digits))
+
+
+def _alike(left: Any, right: Any) -> tuple[Any, Any]:
+    """Two sides in one type, which holds both exactly."""
+    digits = _joined("where", *(Digits(side.type.precision, side.type.scale) for side in (left, right)))
+    wanted = _type(digits)
+    return left.cast(wanted), right.cast(wanted)
+
+
+def _type(digits: Digits) -> Any:
+    return (pa.decimal128 if digits.precision <= _NARROW else pa.decimal256)(*digits)
+
+
+def _wider(type_: Any) -> Any:
+    """With place for the digit that rounding up may add."""
+    return _type(Digits(min(type_.precision + 1, _WIDEST), type_.scale))
