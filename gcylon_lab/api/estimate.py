@@ -15,6 +15,7 @@ from ..errors import ArgumentError
 from ..memory.available import available_bytes
 from ..operators.estimate import estimate_verb
 from ..operators.unloaded import unloaded_infos
+from ..runtime.context import opened
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +35,9 @@ def estimate(
     strategy: str = "auto",
     config: GcylonConfig | None = None,
 ) -> Plan:
-    """Plan a verb of a table that is not loaded: what would it take on so many CPU engines with so much memory?
+    """Plan a verb of a table that is not loaded: what would it take on so many engines with so much memory?
+
+    On a rank that works on a GPU such engines are meant; CPU engines elsewhere.
 
     Parameters
     ----------
@@ -85,7 +88,9 @@ def estimate(
     known = _schema(schema, rows, nbytes)
     limit = config.gpu_memory_limit or max(1, int(available_bytes() // ranks * config.gpu_memory_fraction))
     total = _total_bytes(known, rows, nbytes)
-    infos = unloaded_infos(known, rows, total, (limit,) * ranks, config)
+    context = opened()
+    here = context.workspace if context is not None and context.workspace.backend.on_gpu else None
+    infos = unloaded_infos(known, rows, total, (limit,) * ranks, config, here)
     return estimate_verb(
         verb, infos, config, strategy=strategy, on=keys or (() if verb != "unique" else None), root=root
     )

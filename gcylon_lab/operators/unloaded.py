@@ -8,10 +8,12 @@ from typing import Any
 from ..backends.host.backend import PandasBackend
 from ..backends.host.column_buffers import string_places
 from ..backends.protocol.aggregation import Kernel
+from ..backends.protocol.backend import Backend
 from ..backends.protocol.schema import Schema
 from ..config import GcylonConfig
 from ..engine.plan.estimate import limits_of
 from ..engine.plan.table_stats import KEPT_FREE_IN_LIMIT, leaves_unpacked, stage_slice_bytes
+from ..engine.store.workspace import Workspace
 from ..errors import ArgumentError, BudgetExceeded
 from .estimate import estimate_verb
 from .io.ingest import piece_bytes
@@ -23,9 +25,10 @@ _MOST_CHUNKS = 1000  # that are told one by one; larger tables are told in large
 
 
 def unloaded_infos(
-    schema: Schema, rows: int, nbytes: int, limits: Sequence[int], config: GcylonConfig
-) -> list[dict[str, Any]]:
-    """What the ranks of CPU engines would tell of a table spread evenly, of which nothing is there; as ``Table.info``.
+    schema: Schema, rows: int, nbytes: int, limits: Sequence[int], config: GcylonConfig,
+    workspace: Workspace | None = None,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """What ranks would tell of a table spread evenly, of which nothing is there; as ``Table.info``.
 
     Parameters
     ----------
@@ -35,19 +38,25 @@ def unloaded_infos(
     limits : sequence of int
         The budget of each rank, with nothing else in it.
     config : GcylonConfig
+    workspace : Workspace, optional
+        Of a rank that would hold it; CPU engines' by default.
     """
-    backend, size = PandasBackend(), len(limits)
+    backend: Backend = PandasBackend() if workspace is None else workspace.backend
+    size, texts = len(limits), len(string_places(schema))
     variable = max(0.0, nbytes / max(rows, 1) - schema.row_bytes) / max(len(schema.variable), 1)
     fixed = [0 if column.dtype is None else column.dtype.itemsize for column in schema]
     template = {
         "columns": list(schema.names), "dtypes": [column.describe() for column in schema], "partitioning": None,
         "row_bytes": schema.row_bytes, "fixed_column_bytes": fixed,
-        "column_row_bytes": [float(n) if n else variable for n in fixed], "null_columns": -1,
-        "texts": len(string_places(schema)), "fixed": not schema.variable, "ready": True, "widest_row_bytes": 0,
-        "exchange": {}, "index_row_bytes": backend.index_row_bytes(Schema(())),
+        "column_row_bytes": [float(n) if n else variable for n in fixed],
+        "null_columns": 0 if len(schema.variable) == texts else -1,
+        "texts": texts, "fixed": not schema.variable, "ready": True, "widest_row_bytes": 0,
+        "exchange": {} if workspace is None else workspace.exchange_shapes(),
+        "index_row_bytes": backend.index_row_bytes(Schema(())),
         "match_row_bytes": backend.match_row_bytes(Schema(())), "pair_bytes": backend.pair_bytes(),
         "grouping_row_bytes": backend.grouping_row_bytes(()),
-        "ordering_row_bytes": backend.grouping_row_bytes([Kernel("median", (), ())]), "pinned_tier": False,
+        "ordering_row_bytes": backend.grouping_row_bytes([Kernel("median", (), ())]),
+        "pinned_tier": workspace is not None and workspace.has_pinned_tier,
     }  # fmt: skip
     shares = [rows * (rank + 1) // size - rows * rank // size for rank in range(size)]
     return [

@@ -349,10 +349,13 @@ def current() -> Context:
 
     Under MPI the first call is collective: all ranks call it.
     """
+    return opened() or initialize()
+
+
+def opened() -> Context | None:
+    """Return this thread's context, if there is one already."""
     found: Context | None = getattr(_local, "context", None)
-    if found is not None:
-        return found
-    return _process[-1] if _process else initialize()
+    return found if found is not None or not _process else _process[-1]
 
 
 def set_current(context: Context | None, *, process: bool = False) -> None:
