@@ -28,7 +28,7 @@ def from_columns(given: Mapping[str, Any], schema: Any) -> DeviceColumns:
     """Arrays by name as columns: contiguous ones on the device are not copied, those of the host are sent there."""
     if not isinstance(given, Mapping) or not any(_on_device(value) for value in given.values()):
         return to_device(host_columns(given, schema))
-    pairs = {}
+    pairs, external = {}, 0
     for name, wanted in wanted_types(schema, given).items():
         value = given[name]
         if not _on_device(value):
@@ -42,10 +42,11 @@ def from_columns(given: Mapping[str, Any], schema: Any) -> DeviceColumns:
                 advice="Give each column an array of its own, as {'a': x[:, 0], 'b': x[:, 1]}.",
             )
         pairs[name] = column_of(name, array.dtype, wanted), cupy.ascontiguousarray(array)
+        external += array.nbytes if array.flags.c_contiguous else 0
     rows = require_lengths({name: len(array) for name, (_, array) in pairs.items()})
     made = Schema([column for column, _ in pairs.values()])
     require_device_form(made)
-    return DeviceColumns(made, rows, tuple(array for _, array in pairs.values()))
+    return DeviceColumns(made, rows, tuple(array for _, array in pairs.values()), external)
 
 
 def _on_device(value: Any) -> bool:

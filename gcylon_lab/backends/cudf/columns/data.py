@@ -46,11 +46,14 @@ class DeviceColumns:
     arrays : tuple
         In schema order: for a fixed column a contiguous cupy array of shape (rows,), which holds int64 ticks where
         the column holds times; for a variable one a pylibcudf Column.
+    external_bytes : int
+        How many of its bytes are in memory that another library has handed over; of slices it is not told.
     """
 
     schema: Schema
     rows: int
     arrays: tuple[Array, ...]
+    external_bytes: int = 0
     _nbytes: int = field(default=-1, init=False, repr=False)
 
     @property
