@@ -61,7 +61,8 @@ def as_budget_exceeded(
     used = budget.used_bytes if device is None else device.used_bytes
     needed = needed_bytes or _asked_bytes(str(error)) or max(1, limit - used + 1)
     if used + needed > limit:
-        return exceeded(what, needed, used, limit, staged=staged)
+        # In the midst of a library's work: what it makes next may take as much, as a message that it has packed.
+        return exceeded(what, needed, used, limit, would_do=used + 2 * needed, staged=staged)
     enough = limit + max(needed, limit // _LEEWAY)
     if refused := _REFUSED.search(str(error)):  # what was in use then, in whole 256 bytes, and is given back by now
         used = max(used, limit - max(0, int(refused[1]) - int(refused[2])))

@@ -21,7 +21,7 @@ def test_the_numbers_come_from_the_text(error: MemoryError) -> None:
         made = as_budget_exceeded(error, budget, "Joining")
     assert made.numbers["needed_bytes"] == 64 * MIB
     assert made.numbers["used_bytes"] == 50 * MIB
-    assert made.numbers["would_do"] == 114 * MIB
+    assert made.numbers["would_do"] == 178 * MIB  # as what follows may take as much
     assert made.numbers["knob"] == "gpu_memory_limit"
     assert str(made).startswith("Joining needs 64 MiB while 50 MiB of the 100 MiB budget are in use.")
 
