@@ -16,10 +16,12 @@ from IPython.lib.pretty import pretty
 
 import gcylon_lab as gl
 from gcylon_lab.backends.host.partition import partition_scratch_bytes
+from gcylon_lab.backends.protocol.scattering import device_partition_bytes
+from gcylon_lab.backends.protocol.sorting import device_scratch_bytes
 from gcylon_lab.config import GcylonConfig
 from gcylon_lab.engine.plan.costs import Costs, costs_of, expected_results, room_wanted
 from gcylon_lab.engine.plan.plan import make_plan
-from gcylon_lab.engine.plan.table_stats import VERBS, TableStats, stage_slice_bytes
+from gcylon_lab.engine.plan.table_stats import DEVICE_CHUNK_BYTES, VERBS, TableStats, stage_slice_bytes
 from gcylon_lab.errors import ArgumentError, BudgetExceeded, ColumnMissing, ConfigError
 from gcylon_lab.operators.estimate import estimate_verb
 from gcylon_lab.runtime.context import run_threads
@@ -261,6 +263,37 @@ def test_partitioning_is_planned_with_what_the_backend_claims(size: int, rows: i
     work = Costs(stats, "direct").work(rows)
     # One rank's rows stay as they are.
     assert (work == (16 * rows + partition_scratch_bytes(rows, size) if size > 1 else 0)).all()
+
+
+@pytest.mark.parametrize("size", [2, 300])
+def test_on_gpus_partitioning_is_planned_with_what_their_kernels_take(size: int) -> None:
+    stats = TableStats(
+        "shuffle", (1000,) * size, (16_000,) * size, (0,) * size, (0,) * size, (1,) * size, (0,) * size,
+        (10**12,) * size, 16, fast_chunk_bytes=DEVICE_CHUNK_BYTES,
+    )  # fmt: skip
+    assert (Costs(stats, "direct").work(1000) == 16_000 + device_partition_bytes(1000, size)).all()
+
+
+def test_what_leaves_a_gpu_has_left_once_the_next_piece_is_partitioned() -> None:
+    """Beside a piece that is read back stand two copies and what comes, or one with what came before it."""
+    rows, stats = 100_000, replace(stats_of(), nbytes=(64 * 10**6,) * 4, rows=(2 * 10**6,) * 4, overlaps=True)
+    stats = replace(stats, staged_bytes=stats.nbytes, chunks=(20,) * 4, largest_staged_bytes=(32 * rows,) * 4)
+    on_gpus = Costs(replace(stats, fast_chunk_bytes=DEVICE_CHUNK_BYTES), "staged").work(rows)
+    assert (on_gpus == 4 * 32 * rows + device_partition_bytes(rows, 4)).all()
+    assert (Costs(stats, "staged").work(rows) == 5 * 32 * rows + partition_scratch_bytes(rows, 4)).all()
+
+
+def test_a_gpu_that_stages_sorts_what_a_round_brings() -> None:
+    """However few rows that are, ordering them takes a block of memory: the advice has it, and so has the next plan."""
+    stats = replace(stats_of("sort_values"), fast_chunk_bytes=DEVICE_CHUNK_BYTES, overlaps=True, columns=2)
+    stats = replace(stats, rows=(20_000,) * 4, nbytes=(640_000,) * 4, limits=(480_000,) * 4, used=(0,) * 4)
+    with pytest.raises(BudgetExceeded) as caught:
+        make_plan(stats, GcylonConfig(min_chunk_rows=1), "staged")
+    enough = caught.value.numbers["would_do"]
+    assert enough > device_scratch_bytes(1, 0)
+    plan = make_plan(replace(stats, limits=(enough,) * 4), GcylonConfig(min_chunk_rows=1), "staged")
+    brought = plan.chunk_rows  # by four ranks that send a quarter of that each
+    assert 32 * brought + device_scratch_bytes(brought, 0) <= enough
 
 
 def test_what_arrives_at_each_rank() -> None:

@@ -219,6 +219,18 @@ def test_scratch_is_as_foretold(cudf_backend: Any, n: int, text: bool) -> None:
     assert measured <= foretold, (measured, foretold)
 
 
+def test_the_widest_row_is_found_on_the_device(cudf_backend: Any) -> None:
+    """As on CPU engines, but for the widths of offsets."""
+    texts = [f"text {n}" for n in range(100_000)]
+    texts[70_000] = "z" * 50_000
+    data = cudf_backend.device.from_frame(pd.DataFrame({"k": range(100_000), "s": texts, "t": texts}))
+    assert 100_000 <= cudf_backend.device.widest_row_bytes(data) <= 100_020
+    assert cudf_backend.device.widest_row_bytes(cudf_backend.device.slice(data, 0, 70_000)) < 50
+    assert 100_000 <= cudf_backend.device.widest_row_bytes(cudf_backend.device.slice(data, 69_990, 70_010)) <= 100_020
+    assert cudf_backend.device.widest_row_bytes(cudf_backend.device.slice(data, 0, 0)) == 0
+    assert cudf_backend.device.widest_row_bytes(cudf_backend.device.select(data, ["k"])) == 0
+
+
 CUDF_FRAME = {
     "i": ([1, -2, 3], {"dtype": "int32"}),
     "i_null": ([1, None, 3], {"dtype": "Int64"}),

@@ -14,6 +14,7 @@ from ..host.partition import Int64s
 from ..protocol.backend import RowGroups, RowGroupWriter
 from ..protocol.column import Label
 from ..protocol.data import Columns
+from ..protocol.scattering import device_partition_bytes
 from ..protocol.schema import Schema
 from . import interchange, packing, parquet
 from .casting import cast
@@ -144,10 +145,10 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
         return cudf_partition.variable_bytes(data, ids, n)
 
     def widest_row_bytes(self, data: Any) -> int:
-        return 0  # finding it would take memory, and a wait
+        return cudf_partition.widest_row_bytes(data)
 
     def partition_scratch_bytes(self, rows: int, n: int) -> int:
-        return cudf_partition.partition_scratch_bytes(rows, n)
+        return device_partition_bytes(rows, n)
 
     def scattering(self, ids: Any, n: int, edges: Sequence[int], *, ids_each: int = 1) -> DeviceScattering:
         """Find the places of all rows of a part, so that kernels can write them into other ranks' memory."""

@@ -17,6 +17,18 @@ Int64s = npt.NDArray[np.int64]
 TILE_ROWS = 4096  # of a piece, that a block of threads takes at once
 _PIECES = 64  # about as many pieces as a part has; each may end with a tile that is not full
 MOST_SCATTERED = 256  # ids of one byte
+_SMALL_BYTES = 1 << 16  # pointers, label tables and small sums, each rounded up by a GPU's allocator
+
+
+def device_partition_bytes(rows: int, n: int) -> int:
+    """Temporary bytes at one time of computing ids on a GPU, then reordering so many rows, beside ids and reordered
+    rows."""
+    if n > MOST_SCATTERED:
+        # The order in 64 and 32 bits; sorting holds keys and order twice.
+        return (8 + 4 + 2 * (8 + 4)) * rows + 16 * n + _SMALL_BYTES
+    tiles = -(-rows // TILE_ROWS)
+    # The order for variable columns; counts, and what adding them up in several steps needs.
+    return 4 * rows + 2 * 8 * n * (tiles + 1) + _SMALL_BYTES
 
 
 @dataclass(frozen=True, slots=True)

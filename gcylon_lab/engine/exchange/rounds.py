@@ -249,6 +249,8 @@ def _round(operation: Operation, sink: Sink, pending: list[SendBatch], remaining
             operation.see_needs(
                 sink.needs(np.ceil(rows * growing).astype(np.int64), np.ceil(message_matrix * growing).astype(np.int64))
             )
+        else:
+            operation.see_needs(needs)
         arrivals = RecvBatch(rows[:, rank], message_matrix[:, rank])
         _exchange(operation, sink, outgoing, messages, arrivals, bool(message_matrix.any()))
         if failure is not None:

@@ -63,6 +63,7 @@ class Operation:
         self._planned: TableStats | None = None
         self._results: tuple[int, ...] = ()
         self._pieces: Pieces | None = None
+        self._most_coming = -1  # that an agreement has told of a round; -1 before the first
         self.largest_piece_percent = 100  # of the first piece of this rank's rows
         self.at_least = 0  # a limit that the operation needs, as far as that is known: the same on all ranks
         self._before_peak = 0  # that was predicted of steps before the exchange
@@ -292,7 +293,7 @@ class Operation:
 
     def see_pieces(self) -> None:
         """Predict again with the pieces in which this rank's rows will travel: rows may be of unlike lengths."""
-        plan, part, stats = self.plan, self.request.part, self._planned
+        plan, part, stats, self._most_coming = self.plan, self.request.part, self._planned, -1
         if plan is None or stats is None:
             return
         alike = not self.schema.variable and not stats.staged_bytes[self.rank] and plan.strategy != "staged"
@@ -306,9 +307,13 @@ class Operation:
         self._predict_pieces(None)
 
     def see_needs(self, needs: Int64s) -> None:
-        """Predict again once the first agreement has told what a round brings to each rank at the most."""
-        if self.plan is not None and self.plan.strategy == "staged":
-            self._predict_pieces(float(needs[self.rank]))
+        """Predict again once an agreement has told what its round brings to each rank, where that is more than before:
+        the first one, and where ranks send to one after the other, later ones."""
+        coming, most = int(needs[self.rank]), self._most_coming
+        first = not self.record.rounds_done
+        if self.plan is not None and self.plan.strategy == "staged" and (first or coming > most >= 0):
+            self._most_coming = coming
+            self._predict_pieces(float(coming))
 
     def _predict_pieces(self, incoming_bytes: float | None) -> None:
         plan, stats, rank = self.plan, self._planned, self.rank

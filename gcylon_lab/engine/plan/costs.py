@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends.host.partition import partition_scratch_bytes
-from ...backends.protocol.scattering import scatter_bytes
+from ...backends.protocol.scattering import device_partition_bytes, scatter_bytes
 from ...config import GcylonConfig
-from .table_stats import FAST_CHUNK_BYTES, VERBS, TableStats, id_bytes, stage_slice_bytes, wished_rows
+from .table_stats import VERBS, TableStats, id_bytes, stage_slice_bytes, wished_rows
 
 Numbers = npt.NDArray[np.float64]
 
@@ -209,7 +209,7 @@ class Costs:
         packed = variable if self._packs else rows * self._valid
         several = ~alone if self._stats.overlaps else np.zeros(len(rows), dtype=bool)
         # One is on its way down while the next one comes, also to a rank that sends nothing itself.
-        incoming = incoming * (2 if self._stats.overlaps and not once else 1)
+        coming, incoming = incoming, incoming * (2 if self._stats.overlaps and not once else 1)
         exchanging = packed + incoming
         if self._copies:
             # The copy is claimed together with what follows it, so that it never leaves too little for that.
@@ -217,8 +217,11 @@ class Costs:
             scratch = np.array([self._scratch_bytes(int(n), int(v)) if n else 0 for n, v in pieces])
             exchanging = nbytes + packed + np.maximum(scratch, incoming)
             if self._stats.overlaps:
-                # The next piece is partitioned while the last one is exchanged and what came before it is staged.
-                exchanging = nbytes * np.where(several, 2, 1) + packed + scratch + incoming
+                # The next piece is partitioned while the last one is exchanged and what came before it is staged; from
+                # a GPU that has left by then, and where it has not, the last one is waited for.
+                leaving = coming if self._stats.on_gpu else incoming
+                partitioning = nbytes * np.where(several, 2, 1) + packed + scratch + leaving
+                exchanging = np.maximum(partitioning, nbytes + packed + incoming)
         return np.ceil(np.maximum(joining, read + exchanging))
 
     def rows_in(self, room: Numbers, most: int) -> int:
@@ -272,7 +275,8 @@ class Costs:
 
     def _scratch_bytes(self, rows: int, variable_bytes: int) -> int:
         """Temporary bytes of reordering a piece, beside the piece and its copy."""
-        return partition_scratch_bytes(rows, self._stats.size)
+        scratch = device_partition_bytes if self._stats.on_gpu else partition_scratch_bytes
+        return scratch(rows, self._stats.size)
 
     def _reading(self, chunk_rows: int) -> tuple[Numbers, Numbers, Numbers, Numbers]:
         """Rows of a piece, what it takes to have it and to make it, where chunks are of equal size, and whether it is a
@@ -384,7 +388,7 @@ def _room_staged(
     stats: TableStats, below: TableStats, config: GcylonConfig, rows: int, worth: int
 ) -> tuple[Numbers, Numbers]:
     """For a staged result: bytes for chunks that are fastest, and for those that inputs are evicted for."""
-    quarter = max(rows // 4, worth) if stats.fast_chunk_bytes > FAST_CHUNK_BYTES else rows
+    quarter = max(rows // 4, worth) if stats.on_gpu else rows
     staged, staged_below = costs_of(stats, "staged"), costs_of(below, "staged")
     # On GPUs chunks of a quarter are nearly as fast: the inputs are not evicted for more.
     good, fair, enough = (np.maximum(staged.most(n), staged_below.most(n)) for n in (rows, quarter, worth))

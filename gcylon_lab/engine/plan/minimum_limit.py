@@ -10,11 +10,12 @@ from ...config import GcylonConfig
 from ...errors import BudgetExceeded
 from ...memory.budget import STAGE_IT, advised
 from .costs import all_staged, costs_of, expected_results
-from .table_stats import FAST_CHUNK_BYTES, TableStats, wished_rows
+from .table_stats import TableStats, wished_rows
 
 _TRIES = 50
 _LEEWAY = 4
 _PADDING, _DEVICE_PADDING = 64, 256
+_DEVICE_BUFFERS = 16  # of a column: of pieces that are read, copied, packed and received, and of tables beside them
 # Rows of unlike lengths even out in chunks of so many, or of so many bytes.
 _EVEN_ROWS = 64
 _EVEN_BYTES = 64 * 1024
@@ -63,6 +64,8 @@ def minimum_limit(
         if needed <= limit:
             break
         limit = needed  # under a larger limit, chunks are larger, and so are the slices that inputs are staged in
+    if stats.on_gpu:  # each buffer takes whole steps of the allocator, and there are some of each chunk in a round
+        limit += _DEVICE_BUFFERS * stats.columns * _DEVICE_PADDING
     return limit + limit // 8 if varied or max(stats.largest_staged_bytes) else limit
 
 
@@ -84,7 +87,8 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 
     if numbers.get("would_do") is None or not error.advice.startswith("gpu_memory_limit"):
         return  # there is other advice
     limit, did = numbers["limit_bytes"], numbers["would_do"]
-    if did == numbers["used_bytes"] + numbers["needed_bytes"]:  # what does not fit is no part of what is reckoned
+    alone = numbers["needed_bytes"], 2 * numbers["needed_bytes"]  # twice where a library's own memory did not fit
+    if did - numbers["used_bytes"] in alone:  # what does not fit is no part of what is reckoned
         did = enough if enough > did else max(did, limit + limit // _LEEWAY)
     if did <= limit:  # it was thought to be enough, and was not
         did = limit + limit // _LEEWAY
@@ -131,7 +135,7 @@ def _needed(
 
 def _padded(stats: TableStats) -> TableStats:
     """Staged chunks as they lie below the device tier, where each buffer of them is padded."""
-    padding = stats.columns * (_DEVICE_PADDING if stats.fast_chunk_bytes > FAST_CHUNK_BYTES else _PADDING)
+    padding = stats.columns * (_DEVICE_PADDING if stats.on_gpu else _PADDING)
     largest = tuple(n + padding if n else 0 for n in stats.largest_staged_bytes)
     nbytes = tuple(
         max(n, m + c * padding) for n, m, c in zip(stats.nbytes, stats.staged_bytes, stats.chunks, strict=True)

@@ -112,9 +112,14 @@ class TableStats:
         return len(self.rows)
 
     @property
+    def on_gpu(self) -> bool:
+        """Whether ranks work on GPUs."""
+        return self.fast_chunk_bytes > FAST_CHUNK_BYTES
+
+    @property
     def large_slices(self) -> bool:
         """Whether rows leave a GPU without being packed, and so in large slices."""
-        return self.fast_chunk_bytes > FAST_CHUNK_BYTES and (self.fixed or not self.variable_row_bytes)
+        return self.on_gpu and (self.fixed or not self.variable_row_bytes)
 
     @property
     def scatters_rows(self) -> bool:
@@ -188,7 +193,7 @@ def wished_rows(stats: TableStats, config: GcylonConfig, *, placed: bool = False
 def _packed_share(stats: TableStats) -> int:
     """Bytes of a chunk between GPUs, where columns are packed; 0 elsewhere."""
     packs = stats.verb == "shuffle" and stats.size > 1 and stats.variable_row_bytes > 0 and not stats.scatters_rows
-    if not packs or stats.fast_chunk_bytes <= FAST_CHUNK_BYTES:
+    if not packs or not stats.on_gpu:
         return 0
     evenly = -(-sum(stats.nbytes) // stats.size)
     free = min(limit - used - evenly for limit, used in zip(stats.limits, stats.used, strict=True))

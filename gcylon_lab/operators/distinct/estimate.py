@@ -20,6 +20,7 @@ from ..group.estimate import (
     Making,
     are_together,
     estimate_together,
+    fast_chunk_bytes,
     made_here,
     opened,
 )
@@ -70,7 +71,7 @@ def _making(info: Mapping[str, Any], on: Sequence[Label], *, counts: bool) -> Ma
 
 
 def _materializes_late(infos: Infos, config: GcylonConfig, strategy: str, on: Sequence[Label]) -> bool:
-    on_gpu = infos[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES) > FAST_CHUNK_BYTES
+    on_gpu = fast_chunk_bytes(infos) > FAST_CHUNK_BYTES
     known = all("column_row_bytes" in info for info in infos)
     if on_gpu or not known or not config.may_stage(pinned_tier=bool(infos[0].get("pinned_tier", False))):
         return False

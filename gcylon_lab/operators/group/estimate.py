@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...backends.host.partition import partition_scratch_bytes
+from ...backends.protocol.scattering import device_partition_bytes
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exchange.buckets import LEAST_CHUNK_BYTES, RUN_ROW_BYTES, run_rows
@@ -98,14 +99,14 @@ def estimate_together(
     plan = estimate_exchange("shuffle", infos, config, strategy=strategy, on=on)
     after = stats_ahead("shuffle", infos, config, strategy)[1]
     rows, sizes = spread_evenly(infos)
-    may_stage, kind = _may_stage(infos, config), _kind(infos, config)
+    may_stage, kind, fast = _may_stage(infos, config), _kind(infos, config), fast_chunk_bytes(infos)
 
     def grouped(asked: str, exchanged: str) -> tuple[list[int], list[Made]]:
         """Peaks and results of the grouping, where the rows were exchanged by a strategy."""
         peaks, made = [], []
         for used, count, size, limit in zip(after.used, rows, sizes, limits, strict=True):
             there = (0, size, size if kind == "fixed" else 2 * size) if exchanged == "staged" else (size, 0, 0)
-            grouping = _Grouping(used, count, size, size, *there, limit, making, kind)
+            grouping = _Grouping(used, count, size, size, *there, limit, making, kind, fast)
             peaks.append(min(limit, grouping.needed(config, asked, may_stage=may_stage)))
             made.append(grouping.made(config, asked, may_stage=may_stage))
         return peaks, made
@@ -130,12 +131,14 @@ def _where_they_are(
 ) -> tuple[Plan, list[Made]]:
     limits, sizes = limits_of(infos, config), [int(i["rows"] * making.result) for i in infos]
     needs, made, may_stage, kind = [], [], _may_stage(infos, config), _kind(infos, config)
+    fast = fast_chunk_bytes(infos)
     for info, limit in zip(infos, limits, strict=True):
         below = info["nbytes"] - info["tiers"]["device"]
         copied = info["nbytes"] if info["chunks"] > 1 else below
         joining = copied + below * (info["chunks"] > 1 and kind != "fixed")
         sizes_here = own_bytes(info), info["nbytes"]
-        grouping = _Grouping(info["used_bytes"], info["rows"], *sizes_here, 0, copied, joining, limit, making, kind)
+        rows = info["used_bytes"], info["rows"], *sizes_here
+        grouping = _Grouping(*rows, 0, copied, joining, limit, making, kind, fast)
         needs.append(grouping.needed(config, strategy, may_stage=may_stage))
         made.append(grouping.made(config, strategy, may_stage=may_stage))
     peaks = tuple(map(min, needs, limits))
@@ -154,6 +157,11 @@ def _kind(infos: Infos, config: GcylonConfig) -> str:
     if infos[0].get("pinned_tier") or not _may_stage(infos, config):
         return ""
     return "fixed" if infos[0].get("fixed") else "variable"
+
+
+def fast_chunk_bytes(infos: Infos) -> int:
+    """A chunk where memory does not matter, which tells GPU engines too."""
+    return int(infos[0].get("exchange", {}).get("fast_chunk_bytes", FAST_CHUNK_BYTES))
 
 
 def _may_stage(infos: Infos, config: GcylonConfig) -> bool:
@@ -176,6 +184,8 @@ class _Grouping:
     making : Making
     kind : str
         ``fixed`` or ``variable`` where pieces of such columns are written in order of their buckets.
+    fast_chunk_bytes : int
+        A chunk where memory does not matter.
     """
 
     used: int
@@ -188,6 +198,7 @@ class _Grouping:
     limit: int
     making: Making
     kind: str
+    fast_chunk_bytes: int
 
     def needed(self, config: GcylonConfig, strategy: str, *, may_stage: bool) -> int:
         """What would be in use at the most, were there room: all rows are grouped at once, or where that does not fit,
@@ -255,13 +266,14 @@ class _Grouping:
     def _pieces(self, config: GcylonConfig) -> int:
         """How many there are in the last step."""
         made, buckets = max(self.making.partial, 1), self._buckets or 1
-        wished = max((config.chunk_size_bytes or FAST_CHUNK_BYTES) / made, config.min_chunk_rows)
+        wished = max((config.chunk_size_bytes or self.fast_chunk_bytes) / made, config.min_chunk_rows)
         piece = max(1, int(min(wished, self.limit / PIECES_IN_LIMIT / (made + self.making.result))))
         return buckets * max(1, -(-(self.rows // buckets) // piece))
 
     def _splitting(self, buckets: int) -> float:
         """Rows are split in pieces that take a part of what is free; some wait to be put down together."""
-        row, scratch = self.own / max(self.rows, 1), partition_scratch_bytes(1024, buckets) / 1024 + 24
+        ordering = device_partition_bytes if self.fast_chunk_bytes > FAST_CHUNK_BYTES else partition_scratch_bytes
+        row, scratch = self.own / max(self.rows, 1), ordering(1024, buckets) / 1024 + 24
         room = max(0, self.limit - self.used - self.held)
         if self.kind:
             work_row = row * (1 if self.kind == "fixed" else 2) + RUN_ROW_BYTES

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...backends.host.partition import partition_scratch_bytes
-from ...backends.protocol.scattering import MOST_SCATTERED, scatter_bytes
+from ...backends.protocol.scattering import MOST_SCATTERED, device_partition_bytes, scatter_bytes
 from ...config import GcylonConfig
 from ...engine.exchange.buckets import MASK_ROW_BYTES
 from ...engine.exec.local_executor import PIECES_IN_LIMIT
@@ -243,7 +243,8 @@ def _sending_bytes(sizes: JoinSizes, costs: JoinCosts, free: Numbers, passes: Se
     pieces = np.maximum(np.ceil(about / np.maximum(sending_room(costs, free), 1.0)[:, None]), 1.0)
     # Of few rows ordering takes more each; a rank that sends much may get little, and the other way round.
     size, pieced = free.shape[1], rows / pieces
-    ordering = np.array([partition_scratch_bytes(int(n), size) for n in pieced.ravel().tolist()]).reshape(rows.shape)
+    scratch = device_partition_bytes if costs.hashes_anew else partition_scratch_bytes
+    ordering = np.array([scratch(int(n), size) for n in pieced.ravel().tolist()]).reshape(rows.shape)
     taken = (MASK_ROW_BYTES * every + rows * (2 * sizes.row_bytes + _ID_ROW_BYTES)) / pieces + ordering
     most: Numbers = np.minimum(taken.max(axis=1), free)
     return most

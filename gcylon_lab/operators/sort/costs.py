@@ -10,7 +10,7 @@ import numpy as np
 from ...backends.host.sorting import sort_scratch_bytes
 from ...backends.protocol.sorting import device_scratch_bytes
 from ...engine.plan.costs import COSTS, Costs, Numbers, Pieces, expected_results
-from ...engine.plan.table_stats import FAST_CHUNK_BYTES, TableStats, fan_out
+from ...engine.plan.table_stats import TableStats, fan_out
 
 ORDER_BYTES = 8
 _COLUMN_BYTES = 8
@@ -49,7 +49,7 @@ class SortCosts(Costs):
 
     def __init__(self, stats: TableStats, strategy: str, results: tuple[int, ...] | None = None) -> None:
         super().__init__(replace(stats, verb="shuffle"), strategy)
-        self._on_gpu = stats.fast_chunk_bytes > FAST_CHUNK_BYTES
+        self._on_gpu = stats.on_gpu
         self._presorts = not self._on_gpu
         self._copies = self._copies or self._presorts
         free = [limit - used for limit, used in zip(stats.limits, stats.used, strict=True)]
@@ -58,9 +58,18 @@ class SortCosts(Costs):
         )
 
     def _work(self, chunk_rows: int, longer: Numbers | float = 0.0) -> Numbers:
-        exchanging = super()._work(chunk_rows, longer)
+        exchanging = np.maximum(super()._work(chunk_rows, longer), self._run_bytes(chunk_rows))
         work: Numbers = np.maximum(exchanging, self._sorting - np.array(self.kept, dtype=np.float64))
         return work
+
+    def _run_bytes(self, chunk_rows: int) -> float:
+        """Of sorting what a round brings, where that is staged on a GPU: it is sorted at once at the least, and that
+        takes much however little it is."""
+        if not (self._staged and self._on_gpu):
+            return 0.0
+        rows = self._reading(chunk_rows)[0].sum() / self._stats.size
+        nbytes = rows * self._stats.bytes_per_row
+        return float(nbytes + max(nbytes, self._order_bytes(rows, rows * self._stats.variable_row_bytes)))
 
     def of_pieces(self, rank: int, pieces: Pieces, rounds: int, incoming_bytes: float | None = None) -> int:
         """As for a shuffle, and of the sorting that follows; where that is of staged rows, it is seen to once they are
@@ -70,8 +79,9 @@ class SortCosts(Costs):
         return max(super().of_pieces(rank, pieces, rounds, incoming_bytes), int(self._sorting[rank] - self.kept[rank]))
 
     def _round_bytes(self, chunk_rows: int) -> Numbers:
-        """Smaller chunks would not make the sort that follows smaller."""
-        return super()._work(chunk_rows)
+        """Smaller chunks would not make the sort of all that follows smaller."""
+        work: Numbers = np.maximum(super()._work(chunk_rows), self._run_bytes(chunk_rows))
+        return work
 
     def room_for(self, chunk_rows: int) -> Numbers:
         """Bytes in which chunks of so many rows work: of staged ones no more are sorted at a time than fit."""

@@ -127,17 +127,6 @@ def count_ids(ids: Any, n: int) -> Int64s:
     return np.asarray(counts.get(), np.int64)
 
 
-def partition_scratch_bytes(rows: int, n: int) -> int:
-    """Temporary bytes at one time of computing ids, then reordering so many rows, beside ids and reordered rows."""
-    fixed_cost = 1 << 16  # pointers, label tables and small sums, each rounded up by the allocator
-    if n > MOST_IDS:
-        # The order in 64 and 32 bits; sorting holds keys and order twice.
-        return (8 + 4 + 2 * (8 + 4)) * rows + 16 * n + fixed_cost
-    tiles = -(-rows // TILE_ROWS)
-    # The order for variable columns; counts, and what adding them up in several steps needs.
-    return 4 * rows + 2 * 8 * n * (tiles + 1) + fixed_cost
-
-
 def variable_bytes(data: DeviceColumns, ids: Any, n: int) -> Int64s:
     """Bytes that the variable columns of the rows of each id take, about; shape (n,)."""
     total = np.zeros(n, np.float64)
@@ -159,6 +148,32 @@ def _bytes_by_id(column: Any, ids: Any, counts: Int64s, n: int) -> npt.NDArray[n
     per_row = ends.dtype.itemsize + (0.125 if column.null_mask() is not None else 0.0)
     total, payload = lengths.sum(), max(nbytes - per_row * rows, 0.0)
     return np.asarray(counts * per_row + (lengths * (payload / total) if total else 0.0), np.float64)
+
+
+def widest_row_bytes(data: DeviceColumns) -> int:
+    """About how many bytes the variable columns of that row take in which they take most: of each its longest value."""
+    most = 0.0
+    for column in data.variable if data.rows else ():
+        nbytes, rows = column_bytes(column), column.size()
+        if column.type().id() not in (plc.TypeId.STRING, plc.TypeId.LIST) or not column.num_children():
+            most += nbytes / rows
+            continue
+        ends = offsets_of(column)
+        per_row = ends.dtype.itemsize + (0.125 if column.null_mask() is not None else 0.0)
+        item = 1.0
+        if column.type().id() == plc.TypeId.LIST:
+            items = int((ends[-1] - ends[0]).get())
+            item = max(nbytes - per_row * rows, 0.0) / max(items, 1)
+        most += per_row + item * _longest(ends)
+    return int(most)
+
+
+def _longest(ends: Any) -> int:
+    """The longest of the values that end there, found in no memory but for a number's."""
+    found, rows = cupy.zeros(1, np.uint64), ends.size - 1
+    kernel = partition_module().get_function(f"longest_{ends.dtype.name}")
+    kernel((min(_WEIGHING_BLOCKS, -(-rows // THREADS)),), (THREADS,), (ends, np.int64(rows), found))
+    return int(found.get()[0])
 
 
 def _weights(ids: Any, ends: Any, n: int) -> npt.NDArray[Any]:

@@ -245,6 +245,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) move_tiles(
 }
 WEIGH(weigh_int32, int)
 WEIGH(weigh_int64, i64)
+
+// *most = the largest ends[row + 1] - ends[row]
+#define LONGEST(NAME, T) extern "C" __global__ void __launch_bounds__(THREADS) NAME( \
+        const T* ends, i64 rows, u64* most) { \
+    u64 mine = 0; \
+    for (i64 row = (i64)blockIdx.x * THREADS + threadIdx.x; row < rows; row += (i64)gridDim.x * THREADS) { \
+        u64 length = (u64)(ends[row + 1] - ends[row]); \
+        if (length > mine) mine = length; \
+    } \
+    if (mine > *(volatile u64*)most) atomicMax(most, mine); \
+}
+LONGEST(longest_int32, int)
+LONGEST(longest_int64, i64)
 """
 
 SCATTER = r"""
