@@ -164,8 +164,13 @@ class Part:
                 continue
             try:
                 file = file or workspace.spill.new_file()
+                waits = workspace.backend.on_gpu and bool(chunk.schema.variable)
                 with chunk.load(workspace) as data:
-                    slices = list(stage_slices(workspace, file, data, count))
+                    slices = []
+                    for one in stage_slices(workspace, file, data, count):
+                        slices.append(one)
+                        if waits:  # for what the slice was packed into, as the next is packed beside it
+                            workspace.spill.flush()
                     workspace.spill.flush()
                 del data  # before the next one is read
             except (SpillError, MemoryError):
