@@ -43,7 +43,27 @@ GPU_ENVIRONMENT = {
     "GCYLON_GPU_MEMORY_LIMIT": str(GPU_LIMIT), "GCYLON_HOST_MEMORY_LIMIT": "1GiB", "GCYLON_PINNED_AHEAD": "32MiB",
 }  # fmt: skip
 ENGINE = "cpu"  # what worlds work with; see `engines`
+# So many times the rows and limits have GPU ranks where a figure is judged: what libcudf takes however few rows there
+# are, 64 KiB to partition some and whole 256 bytes for each buffer, is little of these.
+GPU_SCALE = 8
+# There peaks are what the allocator measured, and predictions are of claims, which have the most that libcudf may take.
+GPU_MOST_PREDICTED = 1.6
 RANKS: Any = None  # in a process of MPI: the communicator of the ranks that run a body
+
+
+def scaled(number: int) -> int:
+    """A number of rows or bytes for the ranks of now: see `GPU_SCALE`."""
+    return number * (GPU_SCALE if ENGINE == "gpu" else 1)
+
+
+def most_predicted(most: float) -> float:
+    """How many times a measured peak may be predicted, and on GPU ranks: see `GPU_MOST_PREDICTED`."""
+    return max(most, GPU_MOST_PREDICTED) if ENGINE == "gpu" else most
+
+
+def claimed_bytes(context: Context) -> int:
+    """What is in use; on GPU ranks without what nobody has claimed, which every operation counts anew."""
+    return sum(context.budget.by_use().values()) if ENGINE == "gpu" else context.budget.used_bytes
 
 
 class Outcome:

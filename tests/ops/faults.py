@@ -114,7 +114,7 @@ def full_disk(fault: Fault) -> Iterator[None]:
 
 
 def state(context: Context) -> tuple[int, int]:
-    return context.budget.used_bytes, context.spill.used_bytes
+    return worlds.claimed_bytes(context), context.spill.used_bytes
 
 
 def observe(

@@ -26,17 +26,12 @@ LEAST_PREDICTED = {"sort_values": 0.7}
 
 
 def limit() -> int:
-    """Of a GPU more, where the steps of 256 bytes that its allocator counts in are little."""
-    return scale() * 128 * 1024
-
-
-def scale() -> int:
-    return 8 if worlds.ENGINE == "gpu" else 1
+    return worlds.scaled(128 * 1024)
 
 
 def slices() -> tuple[int, int]:
-    """Small ones, and such that nearly fill the limit."""
-    return limit() // 16, limit() - limit() // 64
+    """Small ones, and such that nearly fill the limit; on GPU ranks texts are packed to be cut, which takes room."""
+    return limit() // 16, limit() - limit() // (64 if worlds.ENGINE == "cpu" else 4)
 
 
 def small() -> gl.GcylonConfig:
@@ -44,7 +39,7 @@ def small() -> gl.GcylonConfig:
 
 
 def frame(layout: str, rank: int) -> pd.DataFrame:
-    n = 0 if layout == "one rank empty" and rank == 1 else 30_000 * scale()
+    n = 0 if layout == "one rank empty" and rank == 1 else worlds.scaled(30_000)
     random = np.random.default_rng(rank)
     k = np.arange(n) % 1000
     made = pd.DataFrame({"k": np.where(k < 900, 5, k) if layout == "one key" else k, "x": random.random(n)})
@@ -86,12 +81,13 @@ def test_as_many_rounds_as_of_small_chunks(layout: str, verb: str) -> None:
     world = World("threads", 3)
     expected = rows(pd.concat([frame(layout, rank) for rank in range(3)]))
     few, large = (world.run(used, layout, slice_bytes, verb) for slice_bytes in slices())
-    assert max(found["largest"] for found in large) > 0.85 * limit()
+    assert max(found["largest"] for found in large) > (0.85 if worlds.ENGINE == "cpu" else 0.7) * limit()
     for found, other in zip(large, few, strict=True):
         assert found["rounds"] <= 1.4 * other["rounds"] + 1
         assert found["rounds"] == found["estimated"] and (found["rounds"] > 1) == (verb != "filter")
         predicted, measured = found["peaks"]
-        assert LEAST_PREDICTED.get(verb, 0.9) * measured <= predicted <= 1.25 * measured and measured <= limit()
+        most = worlds.most_predicted(1.25)
+        assert LEAST_PREDICTED.get(verb, 0.9) * measured <= predicted <= most * measured and measured <= limit()
         assert found["largest after"] <= limit() // 8
     assert rows(pd.concat([found["frame"] for found in large])) == expected
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import worlds
 from exchanges import whole
 from relations import FEW, PLAN_IDS, PLANS, THREADS, assert_same_rows, check_clean, on_ranks, together
 from worlds import World
@@ -81,37 +82,48 @@ def test_an_index_of_keys_is_refused_with_advice(groups: dict[str, Any], words: 
 
 def kept_errors(limits: list[int]) -> list[tuple[str, int]]:
     """Of each limit what failed, and what is still in use beside the table while the error is kept."""
-    context, kept = current(), []
+    context, kept, seen = current(), [], []
     table = gl.from_local(whole("even", 1))
-    before, seen = context.budget.used_bytes + context.spill.used_bytes, []
+
+    def in_use() -> int:
+        return worlds.claimed_bytes(context) + context.spill.used_bytes
+
+    before = in_use()
     for limit in limits:
         config = GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1, allow_cpu_staging=False)
         try:
             made = table.groupby("g", sort=True).agg(s=("s", "first"), x=("x", "sum"), config=config)
         except BudgetExceeded as error:
             kept.append(error)
-            seen.append(
-                (context.recorder.operations[-1].verb, context.budget.used_bytes + context.spill.used_bytes - before)
-            )
+            seen.append((context.recorder.operations[-1].verb, in_use() - before))
         else:
             made.release()
-            seen.append(("", context.budget.used_bytes + context.spill.used_bytes - before))
+            seen.append(("", in_use() - before))
     return seen
 
 
 def test_groups_that_cannot_be_sorted_in_the_budget_leave_nothing() -> None:
-    for seen in World("threads", 2).run(kept_errors, list(range(30_000, 110_000, 1_000))):
+    # What sorts on a GPU takes a MiB however few rows there are.
+    limits = range(30_000, 110_000, 1_000) if worlds.ENGINE == "cpu" else range(30_000, 4_000_000, 50_000)
+    for seen in World("threads", 2).run(kept_errors, list(limits)):
         assert {verb for verb, _ in seen} == {"groupby", "sort_values", ""}
         assert not any(left for _, left in seen)
 
 
-DISTINCT = pd.DataFrame({"k": [n * 7919 % 20011 for n in range(20_000)], "a": 1.0, "b": range(20_000)})
+def distinct(times: int = 1) -> pd.DataFrame:
+    """Rows of keys that are all different."""
+    keys = [n * 7919 % (times * 20011) for n in range(times * 20_000)]
+    return pd.DataFrame({"k": keys, "a": 1.0, "b": range(times * 20_000)})
+
+
+DISTINCT = distinct()
 
 
 def estimated(limit: str, strategy: str, size: int, spread: bool) -> list[Any]:
     """What was planned for both steps, how they ran, and the peaks that were measured."""
     context = current()
-    table = gl.from_local(DISTINCT.iloc[context.rank :: size])
+    rows = distinct(worlds.scaled(1)) if limit == "100 MiB" else DISTINCT  # of which peaks are judged
+    table = gl.from_local(rows.iloc[context.rank :: size])
     if spread:
         table = table.shuffle("k")
     how: dict[str, Any] = {"strategy": strategy, "config": GcylonConfig(gpu_memory_limit=limit, min_chunk_rows=1)}
@@ -140,8 +152,8 @@ def test_both_steps_are_planned_as_they_run(size: int, limit: str, strategy: str
                 assert planned.strategy == ran.strategy and planned.reason == ran.reason
                 assert abs(planned.rounds - ran.rounds) <= max(1, ran.rounds // 4)
             if limit == "100 MiB":
-                assert 0.95 < planned.predicted_peak_bytes / peak < 1.15
-                assert 0.95 < ran.predicted_peak_bytes / peak < 1.15
+                assert 0.95 < planned.predicted_peak_bytes / peak < worlds.most_predicted(1.15)
+                assert 0.95 < ran.predicted_peak_bytes / peak < worlds.most_predicted(1.15)
             assert peak <= 1.25 * planned.predicted_peak_bytes
         assert steps[1][0].assumption == "assuming as many groups as rows, each as wide as one"
         assert steps[0][0].highest_peak_bytes == max(planned.predicted_peak_bytes for planned, _, _ in steps)
@@ -158,4 +170,6 @@ def test_a_sort_that_fits_only_fewer_groups_is_no_error_of_the_plan() -> None:
     frames = [DISTINCT.iloc[rank::2] for rank in range(2)]
     for result in World("threads", 2).run(on_ranks, too_many, frames):
         assert "then sorted by k; were they as many as the rows" in result["value"]
-        assert "sort_values with strategy='direct' needs" in result["value"]
+        # On GPU ranks no room that others make would do.
+        needs = " needs" if worlds.ENGINE == "cpu" else ", even if all tables were evicted, needs"
+        assert f"sort_values with strategy='direct'{needs}" in result["value"]

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import worlds
 from worlds import World
 
 import gcylon_lab as gl
@@ -17,7 +18,6 @@ from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.runtime.context import current
 
 LEAST, MOST = 0.8, 1.25
-ROWS = 30_000
 SKEWS = ("uniform", "hot", "zipf", "few", "equal")
 # Limits as multiples of the largest rank's input.
 SHARES = (20.0, 1.5, 0.3, 0.1)
@@ -30,47 +30,52 @@ KINDS = {
 }
 
 
+def row_count() -> int:
+    return worlds.scaled(30_000)
+
+
 def keys(skew: str, random: np.random.Generator) -> Any:
-    everywhere = random.integers(0, ROWS, ROWS)
+    rows = row_count()
+    everywhere = random.integers(0, rows, rows)
     return {
         "uniform": lambda: everywhere,
-        "hot": lambda: np.where(random.random(ROWS) < 0.9, 7, everywhere),
-        "zipf": lambda: np.minimum(random.zipf(1.3, ROWS), 10**9),
+        "hot": lambda: np.where(random.random(rows) < 0.9, 7, everywhere),
+        "zipf": lambda: np.minimum(random.zipf(1.3, rows), 10**9),
         "few": lambda: everywhere % 100,
-        "equal": lambda: np.full(ROWS, 7),
+        "equal": lambda: np.full(rows, 7),
     }[skew]()
 
 
 def frame(kind: str, skew: str, rank: int) -> pd.DataFrame:
-    random = np.random.default_rng(rank)
+    random, rows = np.random.default_rng(rank), row_count()
     k = keys(skew, random)
-    made = pd.DataFrame({"k": k, "v": random.integers(0, 10**9, ROWS)})
+    made = pd.DataFrame({"k": k, "v": random.integers(0, 10**9, rows)})
     if kind == "long_tailed":
-        made["s"] = ["x" * n for n in np.minimum(random.pareto(1.2, ROWS) * 10 + 1, 4000).astype(int).tolist()]
+        made["s"] = ["x" * n for n in np.minimum(random.pareto(1.2, rows) * 10 + 1, 4000).astype(int).tolist()]
     elif kind == "one_long":
-        made["s"] = [f"short {n}" for n in range(ROWS)]
+        made["s"] = [f"short {n}" for n in range(rows)]
         if rank == 0:
-            made.loc[ROWS // 2, "s"] = "z" * 2_000_000
+            made.loc[rows // 2, "s"] = "z" * 2_000_000
     elif kind == "strings":
         made["k"] = [f"key number {n:07}" for n in k.tolist()]
     elif kind == "categories":
         made["k"] = pd.Categorical.from_codes(k % 20_000, [f"label {n:06}" for n in range(20_000)])
     elif kind == "decimal":
-        values = pa.array([Decimal(n) / 100 for n in range(ROWS)], pa.decimal128(20, 2))
+        values = pa.array([Decimal(n) / 100 for n in range(rows)], pa.decimal128(20, 2))
         made["s"] = pd.Series(values, dtype=pd.ArrowDtype(values.type))
     elif kind == "list":
-        values = pa.array([[1] * n for n in random.integers(0, 20, ROWS).tolist()])
+        values = pa.array([[1] * n for n in random.integers(0, 20, rows).tolist()])
         made["s"] = pd.Series(values, dtype=pd.ArrowDtype(values.type))
     elif kind == "nullable":
-        made["s"] = pd.array(random.integers(0, 100, ROWS), dtype="Int64")
-        made.loc[random.random(ROWS) < 0.1, "s"] = pd.NA
+        made["s"] = pd.array(random.integers(0, 100, rows), dtype="Int64")
+        made.loc[random.random(rows) < 0.1, "s"] = pd.NA
     return made
 
 
 def other_side(kind: str, skew: str, rank: int) -> pd.DataFrame:
     """Rows that meet each row of the left side about once."""
     right = frame(kind, "uniform", 10 + rank)[["k", "v"]].rename(columns={"v": "w"})
-    return right if skew == "uniform" else right.drop_duplicates("k").head(ROWS // 100)
+    return right if skew == "uniform" else right.drop_duplicates("k").head(row_count() // 100)
 
 
 def run(verb: str, kind: str, table: Any, right: Any, **how: Any) -> Any:
@@ -106,7 +111,7 @@ def peaks(verb: str, kind: str, skews: tuple[str, ...], how: str) -> list[str]:
             else:
                 record = context.recorder.operations[-1]
                 ratio = record.predicted_peak_bytes / record.measured_peak_bytes
-                if not LEAST <= ratio <= MOST:
+                if not LEAST <= ratio <= worlds.most_predicted(MOST):
                     wrong.append(f"{skew} {share}: {ratio:.2f} of {record.measured_peak_bytes}, {record.strategy}")
             table.release()
             if right is not None:
@@ -137,6 +142,7 @@ def test_also_where_all_is_staged(verb: str, kind: str) -> None:
 def of_unlike_chunks(sizes: tuple[int, ...], share: float, chunk_size: int) -> float:
     """Predicted of measured, of a shuffle of numbers in chunks of so many rows."""
     random = np.random.default_rng(current().rank)
+    sizes, chunk_size = tuple(map(worlds.scaled, sizes)), worlds.scaled(chunk_size)
     frames = [pd.DataFrame({"k": random.integers(0, 10**9, n), "v": random.random(n), "w": 1.0}) for n in sizes]
     table = gl.from_local(iter(frames))
     limit = int(share * sum(sizes) * 24)
@@ -154,4 +160,4 @@ def test_chunks_of_unlike_sizes_or_that_gave_way_are_looked_at(
     sizes: tuple[int, ...], share: float, chunk_size: int
 ) -> None:
     for ratio in World("threads", 2).run(of_unlike_chunks, sizes, share, chunk_size):
-        assert 0.98 < ratio < 1.02
+        assert 0.98 < ratio < 1.02 or (worlds.ENGINE == "gpu" and LEAST <= ratio <= worlds.most_predicted(MOST))
