@@ -84,7 +84,7 @@ def test_every_row_has_its_chance() -> None:
     with gl.initialize(sample_hz=0):
         table = gl.from_local(pd.DataFrame({"g": np.arange(200)}))
         for seed in range(300):
-            counts[table.sample(20, seed=seed).local()["g"]] += 1
+            counts[table.sample(20, seed=seed).local()["g"].to_numpy()] += 1
     # 30 of each, with a deviation of 5.2.
     assert counts.sum() == 6000 and counts.min() >= 8 and counts.max() <= 56
     assert abs(np.corrcoef(counts, np.arange(200))[0, 1]) < 0.3
