@@ -97,8 +97,9 @@ def advise(error: BudgetExceeded, enough: int, *, stages: bool, at_least: int = 
 
 
 def _with_uneven_keys(stats: TableStats, results: tuple[int, ...]) -> tuple[int, ...]:
-    total, row = sum(stats.nbytes), stats.bytes_per_row
-    return tuple(likely_most(n, row, total) for n in results)
+    """What each rank may get, the longest row among it."""
+    total, row, longest = sum(stats.nbytes), stats.bytes_per_row, max(stats.widest_bytes, default=0)
+    return tuple(min(likely_most(n, row, total) + longest, max(n, total)) for n in results)
 
 
 def likely_most(nbytes: int, row_bytes: float, total: int) -> int:
