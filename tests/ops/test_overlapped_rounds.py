@@ -194,3 +194,18 @@ def test_what_is_under_way_is_kept_until_all_have_finished_it() -> None:
     late.recover()
     late.finish(np.zeros(1, np.int64))
     assert late._kept == [] and (room == source).all()
+
+
+def predicted_of_measured() -> float:
+    """Of a repartition in which the last rank sends its first rows, and only then keeps the others."""
+    context = current()
+    rows = 0 if context.rank == 1 else 30_000
+    table = gl.from_local(pd.DataFrame({"k": np.arange(rows), "x": np.arange(rows) / 7}))
+    table._live().stage(context.workspace, 1 << 40, 8192)
+    table.repartition(strategy="staged", config=TIGHT).release()
+    record = context.recorder.operations[-1]
+    return record.predicted_peak_bytes / record.measured_peak_bytes
+
+
+def test_a_later_round_that_brings_more_than_the_first_is_predicted() -> None:
+    assert min(run_over(3, Late, predicted_of_measured)) > 0.9

@@ -106,7 +106,10 @@ def peaks(verb: str, kind: str, skews: tuple[str, ...], how: str) -> list[str]:
                 run(verb, kind, table, right, config=config, strategy="staged" if how == "staged" else "auto").release()
             except BudgetExceeded as error:
                 error.__traceback__ = None
-                if kind not in ("one_long", "long_tailed"):  # whose rows may be larger than such a limit
+                # What sorts on a GPU takes a MiB however few rows there are.
+                little = verb == "sort_values" and worlds.ENGINE == "gpu"
+                fills = little and config.gpu_memory_limit < worlds.LEAST_GPU_LIMIT
+                if not fills and kind not in ("one_long", "long_tailed"):  # whose rows may be larger than such a limit
                     wrong.append(f"{skew} {share}: {error}")
             else:
                 record = context.recorder.operations[-1]
