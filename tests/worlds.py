@@ -162,7 +162,7 @@ class MpiPool:
         self.size, self.engine = size, engine
         self._folder = tempfile.TemporaryDirectory(prefix="ranks-")
         address = str(Path(self._folder.name) / "socket")
-        listener = Listener(address, family="AF_UNIX")
+        listener = Listener(address, family="AF_UNIX", backlog=size)
         mpiexec = Path(sys.executable).with_name("mpiexec")
         self._process = subprocess.Popen(
             [str(mpiexec), "--with-ft", "ulfm", "-n", str(size), sys.executable, __file__, address],
@@ -172,24 +172,28 @@ class MpiPool:
             | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p), "GCYLON_ENGINE": engine},
             stdin=subprocess.DEVNULL,
         )
-        self._link: Connection = listener.accept()
+        links = [listener.accept() for _ in range(size)]
         listener.close()
+        self._links: list[Connection] = [link for _, link in sorted((link.recv(), link) for link in links)]
 
     def run(
         self, size: int, function: Callable[..., Any], args: tuple[Any, ...], config: GcylonConfig | None
     ) -> list[Outcome]:
         """Run a function on the first ranks."""
+        order, until = pickle.dumps((size, function, args, config)), time.monotonic() + 300
         try:
-            self._link.send((size, function, args, config))
-            if not self._link.poll(300):
+            for link in self._links:
+                link.send_bytes(order)
+            if not all(link.poll(max(until - time.monotonic(), 0.0)) for link in self._links[:size]):
                 raise TimeoutError(f"{function.__name__} on {size} MPI ranks did not end in 300 s")
-            return self._link.recv()
+            return [link.recv() for link in self._links[:size]]
         except BaseException:  # pytest's own time limit too: the next test must not be given what this one asked for
             self.stop()
             raise
 
     def stop(self) -> None:
-        self._link.close()
+        for link in self._links:
+            link.close()
         self._process.terminate()
         try:
             self._process.wait(10)
@@ -230,33 +234,33 @@ def on_gpu_ranks(
 
 
 def serve(address: str) -> None:
-    """Be one rank of a pool: take a function from rank 0's link, run it, send all outcomes back."""
+    """Be one rank of a pool: take functions from a link, run each with other ranks, send outcomes back.
+
+    Each rank has a link of its own, since whoever waits for a message of MPI keeps a core busy.
+    """
     from mpi4py import MPI
 
     global RANKS, ENGINE
     world, ENGINE = MPI.COMM_WORLD, os.environ["GCYLON_ENGINE"]
     if ENGINE == "gpu":
         gl.Table.local = _local_by_host
-    link = Client(address, family="AF_UNIX") if world.rank == 0 else None
+    link = Client(address, family="AF_UNIX")
+    link.send(world.rank)
     parts = {world.size: world}
     while True:
         try:
-            order = link.recv() if link is not None else None
+            size, function, args, config = link.recv()
         except EOFError:
-            order = None
-        order = _told(world, order)
-        if order is None:
             world.Barrier()
             return
-        size, function, args, config = order
         if size not in parts:
             parts[size] = world.Split(0 if world.rank < size else MPI.UNDEFINED)
         if world.rank >= size:
             continue
         RANKS = parts[size]
-        outcomes = RANKS.gather(picklable(_served(RANKS, function, args, config)))
-        if link is not None:
-            link.send(outcomes)
+        outcome = picklable(_served(RANKS, function, args, config))
+        RANKS.Barrier()  # until all have ended, each goes on answering the others' messages
+        link.send(outcome)
 
 
 def _served(ranks: Any, function: Callable[..., Any], args: tuple[Any, ...], config: GcylonConfig | None) -> Outcome:
@@ -285,17 +289,6 @@ def _local_by_host(table: gl.Table) -> Any:
     workspace = table._context.workspace
     with workspace.memory_named("A frame of a table's rows", staged=True):
         return to_frame(workspace.backend.to_host(table._whole()))
-
-
-def _told(world: Any, order: Any) -> Any:
-    """Rank 0's order on every rank; the others sleep until it comes, since a broadcast would keep a core busy."""
-    if world.rank == 0:
-        for rank in range(1, world.size):
-            world.send(order, dest=rank)
-        return order
-    while not world.iprobe(source=0):
-        time.sleep(0.0005)
-    return world.recv(source=0)
 
 
 def picklable(outcome: Outcome) -> Outcome:
