@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import os
 import pickle
 import re
@@ -14,7 +15,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,15 @@ class World:
         for error in sorted(errors, key=lambda one: isinstance(one, RankLost)):  # others wait for a rank that failed
             raise error
         return [outcome.value for outcome in outcomes]
+
+
+def in_turn(ones: Sequence[Any], *axes: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """Every combination of some axes once, each with one of `ones` before it, in turn.
+
+    Every pair of one of them and a value of an axis comes too, where another axis is as long as they are.
+    """
+    places = itertools.product(*(range(len(axis)) for axis in axes))
+    return [(ones[sum(place) % len(ones)], *(axis[i] for axis, i in zip(axes, place, strict=True))) for place in places]
 
 
 def run_over(

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from exchanges import LAYOUTS, exchange, make_frame, rows_of, rows_of_whole, whole
 from same_frames import assert_frames_equal
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -17,11 +17,13 @@ PLANS = [("auto", None), ("direct", None), ("chunked", TIGHT), ("staged", TIGHT)
 IDS = ["auto", "direct", "chunked", "staged"]
 
 
-def everywhere() -> list:
-    """Every layout and strategy on few worlds; on the others, MPI among them, what differs most."""
-    cases = []
-    for world in (World("single", 1), World("threads", 2), World("threads", 4)):
-        cases += [(world, layout, *plan) for layout in LAYOUTS for plan in PLANS]
+def everywhere(turn: int = 0) -> list:
+    """Every layout and strategy on few worlds in turn; on the others, MPI among them, what differs most."""
+    few = [World("threads", 2), World("threads", 4)]
+    cases = [
+        (world, layout, *plan) for world, layout, plan in in_turn(few[turn % 2 :] + few[: turn % 2], LAYOUTS, PLANS)
+    ]
+    cases += [(World("single", 1), layout, *PLANS[(turn + i) % len(PLANS)]) for i, layout in enumerate(LAYOUTS)]
     for world in (World("threads", 1), World("threads", 3), World("mpi", 2), World("mpi", 4)):
         cases += [(world, layout, *plan) for layout in LAYOUTS[:2] for plan in (PLANS[0], PLANS[3])]
     return [
@@ -72,8 +74,14 @@ def test_shuffle_keeps_order_when_asked(several: World, strategy: str, config: G
         assert result["frame"]["g"].is_monotonic_increasing
 
 
-@pytest.mark.parametrize(("world", "layout", "strategy", "config"), everywhere())
-@pytest.mark.parametrize("verb", ["allgather", "gather", "broadcast", "repartition"])
+@pytest.mark.parametrize(
+    ("verb", "world", "layout", "strategy", "config"),
+    [
+        pytest.param(verb, *case.values, marks=case.marks, id=f"{verb}-{case.id}")
+        for turn, verb in enumerate(["allgather", "gather", "broadcast", "repartition"])
+        for case in everywhere(turn)
+    ],
+)
 def test_ordered_verbs(world: World, verb: str, layout: str, strategy: str, config: GcylonConfig | None) -> None:
     root = world.size - 1
     arguments = {"root": root} if verb in ("gather", "broadcast") else {}

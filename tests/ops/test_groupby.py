@@ -12,7 +12,7 @@ from grouped import PARTIAL, WHOLE, Grouped, by_pandas
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from relations import PLANS, THREADS, TIGHT, assert_same_rows, check_clean, late, on_ranks, together
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -20,23 +20,24 @@ from gcylon_lab.config import GcylonConfig
 KEYS = [["k"], ["k", "s"], ["c", "n"], ["m"], ["t"]]
 
 
+NAMED = {"partial": PARTIAL, "whole": WHOLE}
+
+
 def everywhere() -> list[Any]:
-    cases = []
-    for world in (World("single", 1), World("threads", 2), World("threads", 4)):
-        for layout in LAYOUTS:
-            plans = PLANS if layout == "even" else [PLANS[0], PLANS[3]]
-            cases += [
-                (world, layout, keys, *plan) for keys in (KEYS if layout == "even" else KEYS[:2]) for plan in plans
-            ]
-    cases += [(World("mpi", 2), "one rank empty", keys, *plan) for keys in KEYS[:2] for plan in (PLANS[0], PLANS[3])]
+    worlds = [World("single", 1), World("threads", 2), World("threads", 4)]
+    cases = in_turn(worlds, ["even"], KEYS, PLANS, list(NAMED))
+    cases += in_turn(worlds, LAYOUTS[1:], KEYS[:2], [PLANS[0], PLANS[3]], list(NAMED))
+    cases += in_turn([World("mpi", 2)], ["one rank empty"], KEYS[:2], [PLANS[0], PLANS[3]], list(NAMED))
     return [
-        pytest.param(*case, marks=[pytest.mark.mpi] if case[0].kind == "mpi" else [], id="-".join(map(str, case[:4])))
-        for case in cases
-    ]
+        pytest.param(
+            world, layout, keys, *plan, NAMED[named], marks=[pytest.mark.mpi] if world.kind == "mpi" else [],
+            id="-".join(map(str, (world, layout, keys, plan[0], named))),
+        )
+        for world, layout, keys, plan, named in cases
+    ]  # fmt: skip
 
 
-@pytest.mark.parametrize("named", [PARTIAL, WHOLE], ids=["partial", "whole"])
-@pytest.mark.parametrize(("world", "layout", "by", "strategy", "config"), everywhere())
+@pytest.mark.parametrize(("world", "layout", "by", "strategy", "config", "named"), everywhere())
 def test_it_is_what_pandas_gives(
     world: World, layout: str, by: list[str], strategy: str, config: GcylonConfig | None, named: dict[str, Any]
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 from exchanges import LAYOUTS, make_frame, rows_of, whole
 from mapped import Mapped, NumpyScattering, ScatteringPandas, WritingPandas, queued, refuse_on_rank_1, run_mapped
 from same_frames import assert_frames_equal
-from worlds import World, run_over
+from worlds import World, in_turn, run_over
 
 import gcylon_lab as gl
 from gcylon_lab.backends.host.backend import PandasBackend
@@ -26,6 +26,10 @@ from gcylon_lab.runtime.context import current
 FIXED = ["g", "k", "x", "b", "c", "d"]
 LIMIT = GcylonConfig(gpu_memory_limit="600 KiB", chunk_size_bytes=8192, min_chunk_rows=1)
 SMALL = GcylonConfig(chunk_size_bytes=4096, min_chunk_rows=1)
+PLANS: dict[str, tuple[str, GcylonConfig | None]] = {
+    "direct": ("direct", None), "small direct": ("direct", SMALL), "chunked": ("chunked", LIMIT),
+    "staged": ("staged", LIMIT),
+}  # fmt: skip
 
 
 def shuffle(layout: str, strategy: str, config: GcylonConfig | None, how: str, rows: int = 300) -> dict[str, Any]:
@@ -58,15 +62,12 @@ def wanted(layout: str, size: int) -> list[pd.DataFrame]:
     return [found["frame"] for found in frames]
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
-@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("strategy", "config"), [("direct", None), ("direct", SMALL), ("chunked", LIMIT), ("staged", LIMIT)], ids=str
+    ("size", "layout", "plan", "how"),
+    in_turn([2, 3, 4], LAYOUTS, list(PLANS), ["one chunk", "many chunks", "staged"]),
 )
-@pytest.mark.parametrize("how", ["one chunk", "many chunks", "staged"])
-def test_rows_are_those_of_other_transports(
-    size: int, layout: str, strategy: str, config: GcylonConfig | None, how: str
-) -> None:
+def test_rows_are_those_of_other_transports(size: int, layout: str, plan: str, how: str) -> None:
+    strategy, config = PLANS[plan]
     mine = run_mapped(size, shuffle, layout, strategy, config, how)
     for found, frame in zip(mine, wanted(layout, size), strict=True):
         assert_frames_equal(found["frame"], frame)
