@@ -44,11 +44,15 @@ def several(request: pytest.FixtureRequest) -> World:
     return request.param
 
 
-# Where tests start engines, browsers or Python processes: these run one after the other, so that they meet their times.
-ENGINES = ("cluster", "faults", "gpu", "notebooks")
-ENGINE_FILES = ("test_cli.py", "test_doctor.py", "test_devices.py", "test_in_browser.py", "test_with_cluster.py")
-# As long as half of those, and patient: these take their turn on the other worker.
-PATIENT = ("bench/", "notebooks/test_notebooks.py", "widgets/test_in_browser_trouble.py")
+# Where tests start engines, a browser or Python processes: these run one after the other, and before others that
+# want the same core, so that they meet their times.
+ENGINES = ("cluster", "faults", "gpu")
+ENGINE_FILES = (
+    "test_cli.py", "test_devices.py", "test_doctor.py", "test_in_browser.py", "test_lost_rank.py",
+    "test_with_cluster.py",
+)  # fmt: skip
+# As long as those, and patient: these take their turn on another worker.
+PATIENT = ("bench/", "notebooks/", "widgets/test_in_browser_trouble.py")
 # Tried again before it counts as failed: by marker, or a part of a test's name; how often, and why.
 # A test that fails now and then for a reason of ours has a race, which is to be found: it does not belong here.
 RETRIED = {
@@ -57,8 +61,10 @@ RETRIED = {
     "test_a_revoke_in_the_middle_of_long_messages": (1, "Open MPI 5.0.11 crashes once in some hundreds of revokes"),
     "test_signals_in_a_row": (1, "signals come at random moments, and each has seconds, which a busy machine may miss"),
 }
-# The long units come first: what is short fills up both workers to the end.
-LONG = ("engines", "patient")
+# The long units come first: what is short fills up all workers to the end. Ranks of MPI, which the tests of one worker
+# start once, keep cores busy where they wait for each other.
+LONG = ("engines", "patient", "mpi")
+PATIENCE = 10  # the niceness of workers that run other tests than those with engines
 
 
 def unit_of(nodeid: str) -> str:
@@ -67,8 +73,9 @@ def unit_of(nodeid: str) -> str:
     parts = file.split("/")
     if any(place in file for place in PATIENT):
         return "patient"
-    starts = "mpi" in test or bool(set(ENGINES) & set(parts)) or parts[-1] in ENGINE_FILES
-    return "engines" if starts else file
+    if set(ENGINES) & set(parts) or parts[-1] in ENGINE_FILES:
+        return "engines"
+    return "mpi" if "mpi" in test else file
 
 
 def without_gpus(config: pytest.Config) -> bool:
@@ -95,6 +102,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         retried = retried_as(item.nodeid, {mark.name for mark in item.iter_markers()})
         if retried:
             item.add_marker(pytest.mark.flaky(reruns=RETRIED[retried][0]))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let tests with engines go first: a worker of several makes room for them once it runs others."""
+    several = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) > 1
+    if several and unit_of(item.nodeid) != "engines" and os.nice(0) < PATIENCE:
+        os.nice(PATIENCE)
 
 
 def retried_as(nodeid: str, markers: set[str]) -> str:

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 _POINTS = """() => [...document.querySelectorAll('.gcylon-dashboard .js-plotly-plot')]
     .flatMap(plot => plot._fullData || []).reduce((sum, trace) => sum + (trace.x ? trace.x.length : 0), 0)"""
 _CELL_S = 90
@@ -106,8 +104,9 @@ class LabPage:
         number = [cell.evaluate("node => node.classList.contains('jp-mod-selected')") for cell in self.code_cells()]
         return self.run(self.code_cells()[number.index(True)])
 
-    def save(self, path: Path) -> nbformat.NotebookNode:
+    def save(self, path: Path) -> Any:
         """Save the notebook, all of whose cells have run, and return it as it stands on disk."""
+        import nbformat
 
         def ran() -> bool:
             return all(cell.execution_count for cell in nbformat.read(path, 4).cells if cell.cell_type == "code")

@@ -11,10 +11,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from lab_page import LabPage
-from test_notebooks import APPLICATION, NOTEBOOKS, check_outputs
+from test_notebooks import APPLICATION, NOTEBOOKS, check_outputs, code_cells
 
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(500)]
 
@@ -59,7 +58,7 @@ def test_its_cells_run(path: Path, chosen: None, jupyter: tuple[str, str], page:
     page.set_viewport_size({"width": 1366, "height": 768})
     said = Listener(page)
     lab = LabPage(page, pictures)
-    count = sum(cell.cell_type == "code" for cell in nbformat.read(path, 4).cells)
+    count = code_cells(path)
     lab.open(jupyter, path.name, cells=count)
     for number, cell in enumerate(lab.code_cells(), 1):
         lab.run(cell)

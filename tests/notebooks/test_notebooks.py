@@ -1,14 +1,15 @@
 """The tutorials run from top to bottom, and are kept without outputs.
 
-Those that run in Chromium in every run of the tests run there alone; without Chromium all run here.
+Those that run in Chromium in every run of the tests run there alone; without Chromium all run here. What reads and
+runs notebooks is imported by those tests alone: it takes seconds.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
-import nbclient
-import nbformat
 import pytest
 
 from gcylon_lab.bench.dashboard.page import find_chromium
@@ -44,13 +45,18 @@ HERE = [path for path in NOTEBOOKS if find_chromium() is None or path.stem not i
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def printed(notebook: nbformat.NotebookNode) -> str:
+def code_cells(path: Path) -> int:
+    """How many a tutorial has."""
+    return sum(cell["cell_type"] == "code" for cell in json.loads(path.read_text(encoding="utf-8"))["cells"])
+
+
+def printed(notebook: Any) -> str:
     outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     texts = [output.get("text", "") + output.get("data", {}).get("text/plain", "") for output in outputs]
     return "\n".join(texts)
 
 
-def check_outputs(name: str, notebook: nbformat.NotebookNode, folder: Path) -> None:
+def check_outputs(name: str, notebook: Any, folder: Path) -> None:
     """A notebook that ran in a folder shows, and has written there, what it must."""
     text = printed(notebook)
     assert "Traceback" not in text
@@ -62,6 +68,8 @@ def check_outputs(name: str, notebook: nbformat.NotebookNode, folder: Path) -> N
 
 @every_notebook
 def test_it_is_kept_clean(path):
+    import nbformat
+
     notebook = nbformat.read(path, 4)
     nbformat.validate(notebook)
     assert "widgets" not in notebook.metadata
@@ -76,6 +84,9 @@ def test_it_is_kept_clean(path):
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("path", HERE, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path):
+    import nbclient
+    import nbformat
+
     notebook = nbformat.read(path, 4)
     # One print may come as several messages, where the kernel sends what it has in the middle of it.
     client = nbclient.NotebookClient(

@@ -8,11 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from lab_page import LabPage
 from test_every_tutorial_in_a_browser import FOREIGN_IN_LOG, Listener, complaints, without
-from test_notebooks import FOLDER
+from test_notebooks import FOLDER, code_cells
 
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -29,7 +28,7 @@ _FOREIGN = (r"reading 'changed'", r"net::ERR_ABORTED")
 def test_the_figure_comes_back(asked_for: None, jupyter: tuple[str, str], page: Any, tmp_path: Path):
     page.set_viewport_size({"width": 1366, "height": 768})
     said, lab = Listener(page), LabPage(page, tmp_path / "screenshots")
-    count = sum(cell.cell_type == "code" for cell in nbformat.read(_NOTEBOOK, 4).cells)
+    count = code_cells(_NOTEBOOK)
     lab.open(jupyter, _NOTEBOOK.name, cells=count)
     for cell in lab.code_cells()[:4]:
         lab.run(cell)

@@ -6,14 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
 from lab_page import LabPage
-from test_notebooks import FIRST, FOLDER, check_outputs
+from test_notebooks import FIRST, FOLDER, check_outputs, code_cells
 
 pytestmark = [pytest.mark.browser, pytest.mark.mpi, pytest.mark.slow, pytest.mark.timeout(400)]
 
-_CODE_CELLS = sum(cell.cell_type == "code" for cell in nbformat.read(FOLDER / f"{FIRST}.ipynb", 4).cells)
+_CODE_CELLS = code_cells(FOLDER / f"{FIRST}.ipynb")
 _NEXT = """
 tuned = items.shuffle("l_orderkey")
 print("TUNED", lab.config.gpu_memory_limit, tuned.last_plan.budget_bytes, tuned.last_plan.strategy)
