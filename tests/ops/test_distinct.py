@@ -11,7 +11,7 @@ from exchanges import LAYOUTS, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from relations import FEW, PLANS, THREADS, TIGHT, assert_same_rows, check_clean, on_ranks, together
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -31,9 +31,7 @@ class Verb:
 SUBSETS = [["k"], ["s", "c"], ["n"], ["m", "b"], ["x"]]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("keep", ["first", "last"])
-@pytest.mark.parametrize("world", THREADS, ids=str)
+@pytest.mark.parametrize(("world", "layout", "keep"), in_turn(THREADS, LAYOUTS, ["first", "last"]), ids=str)
 def test_one_whole_row_of_each_key_stays(world: World, layout: str, keep: str) -> None:
     everything = whole(layout, world.size)
     for i, subset in enumerate(SUBSETS):

@@ -14,7 +14,7 @@ from exchanges import LAYOUTS, whole
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from relations import FEW, THREADS, TIGHT, check_clean, on_ranks
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -52,9 +52,10 @@ def assert_equal(ours: pd.Series, theirs: pd.Series) -> None:
             assert a == pytest.approx(b, rel=1e-12)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("name", "columns", "how"), CASES, ids=[case[0] for case in CASES])
-@pytest.mark.parametrize("world", THREADS, ids=str)
+@pytest.mark.parametrize(
+    ("world", "layout", "name", "columns", "how"),
+    [pytest.param(*one[:2], *one[2], id=f"{one[0]}-{one[1]}-{one[2][0]}") for one in in_turn(THREADS, LAYOUTS, CASES)],
+)
 def test_values_are_those_of_pandas(world: World, layout: str, name: str, columns: list[str], how: Any) -> None:
     everything = whole(layout, world.size)
     if layout == "one row":

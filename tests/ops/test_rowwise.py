@@ -12,7 +12,7 @@ import worlds
 from exchanges import LAYOUTS, make_frame, whole
 from relations import FEW, THREADS, TIGHT, check_clean, on_ranks
 from same_frames import assert_frames_equal
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab import col, lit
@@ -84,9 +84,7 @@ def assert_frame(ours: pd.DataFrame, theirs: pd.DataFrame) -> None:
     assert_frames_equal(ours, theirs, check_column_type=False, check_index_type=False)
 
 
-@pytest.mark.parametrize("world", THREADS, ids=str)
-@pytest.mark.parametrize("name", CONDITIONS)
-@pytest.mark.parametrize("staged", [False, True], ids=["held", "staged"])
+@pytest.mark.parametrize(("world", "name", "staged"), in_turn(THREADS, list(CONDITIONS), [False, True]), ids=str)
 def test_filter(world: World, name: str, staged: bool) -> None:
     condition, pandas = CONDITIONS[name]
     for strategy, config in (("auto", None), ("staged", TIGHT), ("auto", TIGHT)):

@@ -14,7 +14,7 @@ from joins import LAYOUTS, frames, rows, whole
 from relations import FEW, PLANS, THREADS, TIGHT
 from sets import VERBS, check_sets, counted, set_verb, two
 from test_random_joins import KINDS, column
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -41,9 +41,7 @@ def tables(layout: str, size: int, rows_: int = 120) -> tuple[list[pd.DataFrame]
     return [left[names] for left in lefts], [right[names[::-1]] for right in rights]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("world", THREADS, ids=str)
+@pytest.mark.parametrize(("world", "verb", "layout"), in_turn(THREADS, VERBS, LAYOUTS), ids=str)
 def test_rows_are_counted_as_sql_does(world: World, verb: str, layout: str) -> None:
     lefts, rights = tables(layout, world.size)
     for every in (False, True):

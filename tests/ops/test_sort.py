@@ -56,19 +56,19 @@ def together(results: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def everywhere() -> list[Any]:
-    """Every layout and strategy on few worlds; on the others, MPI among them, what differs most."""
-    cases: list[Any] = []
-    for world in (World("single", 1), World("threads", 2), World("threads", 4)):
-        cases += [(world, layout, *plan) for layout in LAYOUTS for plan in PLANS]
+    """Every layout and strategy, on worlds and by keys in turn; on others, MPI among them, what differs most."""
+    few = [World("single", 1), World("threads", 2), World("threads", 4)]
+    places = [(i, j) for i in range(len(LAYOUTS)) for j in range(len(PLANS))]
+    cases: list[Any] = [(few[(i + j) % 3], LAYOUTS[i], *PLANS[j], *HOWS[(i + 2 * j) % 3]) for i, j in places]
     for world in (World("threads", 3), World("mpi", 2)):
-        cases += [(world, layout, *plan) for layout in LAYOUTS[:2] for plan in (PLANS[0], PLANS[3])]
-    # Of the ways to sort one in turn: all meet every world, layout and strategy, but not every combination.
+        more = [(layout, plan) for layout in LAYOUTS[:2] for plan in (PLANS[0], PLANS[3])]
+        cases += [(world, layout, *plan, *HOWS[i % 3]) for i, (layout, plan) in enumerate(more)]
     return [
         pytest.param(
-            *case, *HOWS[i % 3], marks=[pytest.mark.mpi] if case[0].kind == "mpi" else [],
-            id="-".join(map(str, [*case[:3], *HOWS[i % 3][0]])),
+            *case, marks=[pytest.mark.mpi] if case[0].kind == "mpi" else [],
+            id="-".join(map(str, [*case[:3], *case[4]])),
         )
-        for i, case in enumerate(cases)
+        for case in cases
     ]  # fmt: skip
 
 
