@@ -47,12 +47,9 @@ def several(request: pytest.FixtureRequest) -> World:
 # Where tests start engines, a browser or Python processes: these run one after the other, and before others that
 # want the same core, so that they meet their times.
 ENGINES = ("cluster", "faults", "gpu")
-ENGINE_FILES = (
-    "test_cli.py", "test_devices.py", "test_doctor.py", "test_in_browser.py", "test_lost_rank.py",
-    "test_with_cluster.py",
-)  # fmt: skip
-# As long as those, and patient: these take their turn on another worker.
-PATIENT = ("bench/", "notebooks/", "widgets/test_in_browser_trouble.py")
+ENGINE_FILES = ("test_cli.py", "test_devices.py", "test_doctor.py", "test_lost_rank.py", "test_with_cluster.py")
+# Together as long as those, and patient: these take their turns on other workers.
+PATIENT = {"bench": ("bench/",), "notebooks": ("notebooks/", "widgets/test_in_browser")}
 # Tried again before it counts as failed: by marker, or a part of a test's name; how often, and why.
 # A test that fails now and then for a reason of ours has a race, which is to be found: it does not belong here.
 RETRIED = {
@@ -62,8 +59,8 @@ RETRIED = {
     "test_signals_in_a_row": (1, "signals come at random moments, and each has seconds, which a busy machine may miss"),
 }
 # The long units come first: what is short fills up all workers to the end. Ranks of MPI, which the tests of one worker
-# start once, keep cores busy where they wait for each other.
-LONG = ("engines", "patient", "mpi")
+# start once, keep cores busy where they wait for each other: they come last of these.
+LONG = ("engines", *PATIENT, "mpi")
 PATIENCE = 10  # the niceness of workers that run other tests than those with engines
 
 
@@ -71,8 +68,9 @@ def unit_of(nodeid: str) -> str:
     """What is run on one worker, one test after the other: a file, or one of the long units."""
     file, _, test = nodeid.partition("::")
     parts = file.split("/")
-    if any(place in file for place in PATIENT):
-        return "patient"
+    for unit, places in PATIENT.items():
+        if any(place in file for place in places):
+            return unit
     if set(ENGINES) & set(parts) or parts[-1] in ENGINE_FILES:
         return "engines"
     return "mpi" if "mpi" in test else file

@@ -28,9 +28,9 @@ _RANKS = 2
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All tables at scale 0.1."""
+    """All tables at scale 0.05."""
     made = tmp_path_factory.mktemp("tpch")
-    make_tpch(made, 0.1, TABLES)
+    make_tpch(made, 0.05, TABLES)
     return made
 
 

@@ -80,7 +80,8 @@ def run(verb: str, kind: str, table: gl.Table, right: gl.Table, how: dict[str, A
 def follow(verb: str, kind: str, stage: bool, strategy: str) -> list[str]:
     """What is wrong with the first advice."""
     how: dict[str, Any] = {"strategy": strategy}
-    config = GcylonConfig(gpu_memory_limit=LIMITS[kind], allow_cpu_staging=stage, min_chunk_rows=1)
+    few = 64 if kind == "one_key" else 1  # rounds of one row would take seconds
+    config = GcylonConfig(gpu_memory_limit=LIMITS[kind], allow_cpu_staging=stage, min_chunk_rows=few)
     both = tables(kind)
     advised, said = run(verb, kind, *both, how | {"config": config})
     if not advised:
