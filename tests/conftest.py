@@ -61,7 +61,7 @@ RETRIED = {
 # The long units come first: what is short fills up all workers to the end. Ranks of MPI, which the tests of one worker
 # start once, keep cores busy where they wait for each other: they come last of these.
 LONG = ("engines", *PATIENT, "mpi")
-PATIENCE = 10  # the niceness of workers that run other tests than those with engines
+PATIENCE = 5  # the niceness of workers that run other tests than those with engines
 
 
 def unit_of(nodeid: str) -> str:

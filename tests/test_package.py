@@ -55,7 +55,7 @@ def imported_by(path: Path, names: set[str]) -> Iterator[str]:
 
 def loaded_by(*modules: str) -> set[str]:
     code = f"import json, sys\nfor name in {modules!r}: __import__(name)\nprint(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=True)
     return {name.split(".")[0] for name in json.loads(done.stdout)}
 
 
