@@ -26,6 +26,7 @@ _NOTEBOOK_SIDE = (
     "gcylon_lab.cluster.handles.handle",
     "gcylon_lab.ui.magics.lab",
     "gcylon_lab.ui.dashboard",
+    "gcylon_lab.ui.live.cluster_source",
     "gcylon_lab.cli.main",
 )
 
