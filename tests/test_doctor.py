@@ -116,7 +116,7 @@ def test_what_listens_where_is_said_of_each_mpi(monkeypatch, tmp_path):
     monkeypatch.delenv("OMPI_MCA_btl", raising=False)
     for guards, status in ((True, OK), (False, WARN)):
         monkeypatch.setattr(doctor, "can_guard_ports", lambda guards=guards: guards)
-        assert ports().status == status and ports().value.startswith("ranks and controller listen on this host alone")
+        assert ports().status == status and ports().value.startswith("ranks and controller listen on no port")
     found = doctor.find_mpiexec()
     for chosen, said in (
         (replace(found, environment={}), "as OMPI_MCA_btl chooses"),
@@ -142,7 +142,8 @@ def test_what_runs_kernels_is_said(monkeypatch, tmp_path):
 def test_how_messages_are_protected_is_said(monkeypatch):
     monkeypatch.setenv("GCYLON_SECURITY", "signed")
     found = by_topic(list(doctor._security()))["security"]
-    assert found == Finding("security", OK, "messages are signed, not encrypted, because GCYLON_SECURITY=signed")
+    said = "messages go over Unix sockets that no other user can open, signed because GCYLON_SECURITY=signed"
+    assert found == Finding("security", OK, said)
     monkeypatch.setenv("GCYLON_SECURITY", "sealed")
     assert by_topic(list(doctor._security()))["security"].status == FAIL
 

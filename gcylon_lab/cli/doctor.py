@@ -186,15 +186,15 @@ def _security() -> Iterator[Finding]:
     note = "They do not ask who connects: put them behind a firewall, or use a host of your own (SECURITY.md)."
     if "OMPI_MCA_btl" not in on_this_host(mpi, Path()):
         why = "OMPI_MCA_btl chooses" if mpi.flavour == OPENMPI else f"{mpi.describe()} does by itself"
-        yield Finding("ports", WARN, f"the controller listens on this host alone; ranks and mpiexec as {why}", note)
+        yield Finding("ports", WARN, f"the controller listens on no port; ranks and mpiexec as {why}", note)
     elif can_guard_ports():
         note = (
             "" if mpi.revocable else "mpiexec may hear others for some milliseconds at the start; Open MPI 5 does not."
         )
-        value = "ranks and controller listen on this host alone, and mpiexec hears its ranks alone"
+        value = "ranks and controller listen on no port, and mpiexec hears its ranks alone"
         yield Finding("ports", OK, value, note)
     else:
-        value = "ranks and controller listen on this host alone, but mpiexec on all interfaces"
+        value = "ranks and controller listen on no port, but mpiexec on all interfaces"
         why = "here one process may not close the ports of another (pidfd_getfd; kernel.yama.ptrace_scope below 2)"
         yield Finding("ports", WARN, f"{value}: {why}", note)
 

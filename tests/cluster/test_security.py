@@ -8,62 +8,42 @@ import os
 import socket
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pandas as pd
 import psutil
 import pytest
-import zmq
 from ports import free_port
 from test_lifecycle import wait_until
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.launch import controller, runtime_dirs, security
-from gcylon_lab.cluster.launch.engine_process import main as run_engine
+from gcylon_lab.cluster.launch import runtime_dirs, security
 from gcylon_lab.cluster.launch.ports import can_guard_ports
-from gcylon_lab.cluster.launch.security import check_name, choose_security
+from gcylon_lab.cluster.launch.security import check_name, choose_security, other_people
 from gcylon_lab.cluster.processes import of_home
 from gcylon_lab.errors import ArgumentError, ClusterError
 
-# Who has no keys: connects to each port in each way, listens, and sends what is no message, or one of another key.
+# Another user: connects to each of a cluster's sockets.
 STRANGER = """
-import json, os, sys, threading, time
-import zmq
+import json, os, socket, sys
 
-ports = json.loads(sys.stdin.readline())
-context, sockets = zmq.Context(), []
-for port in ports:
-    for kind in (zmq.SUB, zmq.DEALER, zmq.ROUTER, zmq.PUB, zmq.PUSH, zmq.XPUB, zmq.PULL, zmq.REQ, zmq.PAIR):
-        opened = context.socket(kind)
-        opened.linger = 0
-        opened.connect(f"tcp://127.0.0.1:{port}")
-        if kind == zmq.SUB:
-            opened.setsockopt(zmq.SUBSCRIBE, b"")
-        sockets.append(opened)
+paths = json.loads(sys.stdin.readline())
+os.setgroups([])
+os.setgid(54321)
+os.setuid(54321)
 print("ready", flush=True)
-told = threading.Event()
-threading.Thread(target=lambda: (sys.stdin.read(), told.set()), daemon=True).start()
-signed = [b"<IDS|MSG>", b"0" * 64, b'{"msg_type": "execute_reply", "msg_id": "1"}', b"{}", b"{}", b"{}"]
-sent = [[b"x"], [b"", b"x" * 10], [b"in", b"a", b"b"], signed, [b"e", *signed], [os.urandom(100_000)]]
-heard, turn = [], 0
-while not told.is_set():
-    for opened in sockets:
+sys.stdin.read()
+refused = []
+for path in paths:
+    with socket.socket(socket.AF_UNIX) as caller:
         try:
-            opened.send_multipart(sent[turn % len(sent)], zmq.NOBLOCK)
-        except zmq.ZMQError:
-            pass
-        try:
-            heard.append(b"|".join(opened.recv_multipart(zmq.NOBLOCK)).decode("latin1"))
-        except zmq.ZMQError:
-            pass
-    turn += 1
-    time.sleep(0.01)
-print(json.dumps({"heard": heard, "turns": turn}), flush=True)
-os._exit(0)
+            caller.connect(path)
+        except PermissionError:
+            refused.append(path)
+print(json.dumps({"refused": refused}), flush=True)
 """
 
 # Calls the ports of an mpiexec from before they are there: as a tool of this user, which it believes, or an mpiexec.
@@ -114,13 +94,13 @@ MPIEXEC_PORTS = [
 
 
 @contextlib.contextmanager
-def stranger(ports: list[Any], code: str = STRANGER) -> Iterator[dict[str, Any]]:
-    """Inside, somebody without keys is at work; afterwards, what they heard."""
+def stranger(places: list[Any], code: str) -> Iterator[dict[str, Any]]:
+    """Inside, another user is at work; afterwards, what they say."""
     pipe = subprocess.PIPE
     result: dict[str, Any] = {}
     with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(json.dumps(ports) + "\n")
+        process.stdin.write(json.dumps(places) + "\n")
         process.stdin.flush()
         assert process.stdout.readline() == "ready\n"
         yield result
@@ -136,25 +116,9 @@ def listening(processes: list[psutil.Process]) -> dict[psutil.Process, set[tuple
     return found
 
 
-def takes_a_long_message(port: int) -> bool:
-    """Whether a port takes 32 MiB of a message of 8 GiB, from somebody who has not said who they are."""
-    greeting = b"\xff" + bytes(8) + b"\x7f\3\0" + b"CURVE".ljust(52, b"\0")
-    with socket.create_connection(("127.0.0.1", port), 10) as caller:
-        caller.sendall(greeting)
-        heard = 0
-        while heard < len(greeting):
-            heard += len(caller.recv(64))
-        with contextlib.suppress(ConnectionError):
-            caller.sendall(b"\6" + (8 << 30).to_bytes(8, "big"))
-            for _ in range(32):
-                caller.sendall(bytes(1 << 20))
-            return True
-    return False
-
-
 @pytest.mark.mpi
 @pytest.mark.timeout(300)
-def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
+def test_a_stranger_neither_hears_nor_disturbs_a_cluster(
     runtime_dir: str, caplog: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A package planted in the folder in which it starts runs in no process; a module of one's own is found there.
@@ -182,9 +146,8 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
         mpiexec = psutil.Process(launcher._processes.engine_set.pid)
         places = listening(ours)
 
-        # All of it listens on this host alone, but mpiexec, to which nobody can connect.
-        open_to = {ip for process, ports in places.items() if process != mpiexec for ip, _ in ports}
-        assert open_to == {"127.0.0.1"}
+        # None of it listens on a port, but mpiexec, to which nobody can connect.
+        assert not any(ports for process, ports in places.items() if process != mpiexec)
         if guarded:
             for ip, port in places[mpiexec]:
                 with socket.socket(socket.AF_INET6 if ":" in ip else socket.AF_INET) as caller:
@@ -192,11 +155,14 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
                     with pytest.raises(TimeoutError):
                         caller.connect(("::1" if ":" in ip else "127.0.0.1", port))
 
-        # Nobody fills a rank's memory; the controller's may be.
-        ranks = {process for process in places if any("nanny" in word for word in process.cmdline())}
-        ranks |= {process for process in places if process.pid in {rank.pid for rank in lab.ranks}}
-        own = [port for process in ranks for ip, port in places[process]]
-        assert len(ranks) == 4 and len(own) >= 4 and not any(map(takes_a_long_message, own))
+        # Nobody else opens a socket: not that of a controller, which keeps whatever comes of a message, nor a rank's.
+        sockets = [str(path) for path in runtime_dirs.sockets(home).iterdir()]
+        assert runtime_dirs.sockets(home).stat().st_mode & 0o777 == 0o700
+        assert len(sockets) >= 17 and sum("nanny" in path for path in sockets) == 2
+        if os.geteuid() == 0:
+            with stranger(sockets, STRANGER) as result:
+                pass
+            assert result["refused"] == sockets
 
         # No key stands where others can read it.
         files = list(home.glob("security/ipcontroller-*.json"))
@@ -208,18 +174,7 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
             assert not any(json.loads(file.read_text())[name] in said for file in files)
         lab.view.execute("import os; told = 'IPP_CONNECTION_INFO' in os.environ", block=True)
         assert lab.view["told"] == [False, False]
-        assert "messages are encrypted, because security=&#x27;encrypted&#x27;" in lab._repr_html_()
-
-        frame = pd.DataFrame({"k": range(1000)})
-        with stranger([port for process, ports in places.items() if process != mpiexec for _, port in ports]) as result:
-            for _ in range(3):
-                cell = lab.view.execute("print('top' + 'secret')")
-                cell.get(30)
-                assert cell.stdout == ["topsecret\n"] * 2
-                assert len(lab.from_pandas(frame).shuffle("k", timeout_s=30).to_pandas()) == 1000
-            assert [rank["state"] for rank in lab.status()] == ["idle", "idle"]
-            assert lab.feed.snapshots()
-        assert result["turns"] > 3 and not [text for text in result["heard"] if len(text) > 1]  # a byte of ZeroMQ's own
+        assert "can open, encrypted because security=&#x27;encrypted&#x27;" in lab._repr_html_()
 
         lab.view.execute("kept = 5", block=True)
         pids = [rank.pid for rank in lab.ranks]
@@ -234,47 +189,23 @@ def test_a_stranger_neither_hears_nor_disturbs_an_encrypted_cluster(
             assert cell.stdout == ["again\n"] * 2
             assert "signing is disabled" not in caplog.text
             assert again.run(os.getpid) == [rank.pid for rank in again.ranks]
+            assert not Path(sockets[0]).parent.exists() and again._session.launcher.home == home
+            made = runtime_dirs.sockets(home)
+            assert made.stat().st_mode & 0o777 == 0o700
             file = next(again._session.launcher.home.glob("security/*-client.json"))
             assert json.loads(file.read_text())["curve_serverkey"], "the new controller encrypts too"
+    assert not made.exists() and not home.exists()
 
 
-def test_garbage_costs_no_message() -> None:
-    """Each kind of it, before each message, in both directions."""
-    context = zmq.Context()
-    ins, outs, monitor = (context.socket(kind) for kind in (zmq.ROUTER, zmq.ROUTER, zmq.PUB))
-    places = [f"tcp://127.0.0.1:{one.bind_to_random_port('tcp://127.0.0.1')}" for one in (ins, outs)]
-    threading.Thread(target=_relay_until_closed, args=(ins, outs, monitor), daemon=True).start()
-    ends = {}
-    for name, place in [("client", places[0]), ("engine", places[1]), ("bad", places[0]), ("worse", places[1])]:
-        ends[name] = context.socket(zmq.DEALER)
-        ends[name].identity = name.encode()
-        ends[name].connect(place)
-    message = [b"<IDS|MSG>", b"signature", b"{}", b"{}", b"{}", b"{}"]
-    for garbage in ([b"x"], [b"engine"], [b"client"], [b"", b""], [b"<IDS|MSG>"], [b"client", b"x"], [b"x"] * 9):
-        for sender, receiver in (("client", "engine"), ("engine", "client")):
-            for stranger_ in ("bad", "worse"):
-                ends[stranger_].send_multipart(garbage)
-            ends[sender].send_multipart([receiver.encode(), *message])
-            assert ends[receiver].poll(10_000), (garbage, receiver)
-            assert ends[receiver].recv_multipart() == [sender.encode(), *message]
-    context.destroy(0)
-
-
-def _relay_until_closed(*sockets: Any) -> None:
-    with contextlib.suppress(zmq.ZMQError):
-        controller._relay(*sockets)
-
-
-def test_an_engine_has_keys_for_its_nanny_in_any_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    from ipyparallel.engine.app import IPEngine
-
-    given: dict[str, bytes] = {}
-    monkeypatch.setattr(IPEngine, "launch_instance", lambda **keys: given.update(keys))
-    monkeypatch.setattr("ipyparallel.engine.nanny.__name__", "")
-    monkeypatch.setattr(zmq.Socket, "bind_to_random_port", zmq.Socket.bind_to_random_port)  # which is changed, too
-    monkeypatch.setenv("GCYLON_LAB_HOME", "")
-    run_engine()
-    assert {name: len(key) for name, key in given.items()} == {"curve_publickey": 40, "curve_secretkey": 40}
+@pytest.mark.mpi
+def test_sockets_have_short_names_however_long_that_of_the_temporary_folder_is(
+    runtime_dir: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / ("long" * 20)))
+    os.mkdir(tempfile.tempdir)
+    with gl.Cluster(1, name="n" * 64, progress=False) as lab:
+        assert lab.run(os.getpid) == [rank.pid for rank in lab.ranks]
+        assert runtime_dirs.sockets(lab._session.launcher.home).parent == Path("/tmp")
 
 
 def accounts(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, int, str], owners: tuple[int, ...] = ()) -> None:
@@ -287,20 +218,27 @@ def accounts(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, int, str], ow
     monkeypatch.setattr(security.psutil, "process_iter", lambda _: running)
 
 
-def test_messages_are_encrypted_where_others_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_else_may_use_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     system = [("root", 0, "/bin/bash"), ("daemon", 1, "/bin/sh"), ("nobody", 65534, "/bin/sh")]
     me, off = ("me", os.getuid(), "/bin/bash"), ("off", 2001, "/usr/sbin/nologin")
     other = max(os.getuid(), 1999) + 1
     accounts(monkeypatch, *system, me, off, owners=(0, 33, os.getuid()))
-    assert not choose_security().encrypted and "no other people" in choose_security().why
+    assert other_people() == ""
     accounts(monkeypatch, *system, me, ("alice", other, "/bin/bash"))
-    assert choose_security().encrypted and "account alice" in choose_security().why
-    assert not choose_security("signed").encrypted
-    monkeypatch.setenv("GCYLON_SECURITY", "signed")
-    assert choose_security().describe() == "messages are signed, not encrypted, because GCYLON_SECURITY=signed"
-    assert choose_security("encrypted").encrypted
+    assert other_people() == "account alice"
     accounts(monkeypatch, me, owners=(other,))
-    assert choose_security().why == f"because other people may use this host (processes of user {other})"
+    assert other_people() == f"processes of user {other}"
+
+
+def test_messages_are_encrypted_where_somebody_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GCYLON_SECURITY", raising=False)
+    assert choose_security().describe() == "messages go over Unix sockets that no other user can open"
+    assert not choose_security().encrypted and not choose_security("signed").encrypted
+    monkeypatch.setenv("GCYLON_SECURITY", "signed")
+    assert choose_security().describe().endswith("can open, signed because GCYLON_SECURITY=signed")
+    assert choose_security("encrypted").encrypted
+    monkeypatch.setenv("GCYLON_SECURITY", "encrypted")
+    assert choose_security().encrypted
     monkeypatch.setenv("GCYLON_SECURITY", "curve")
     with pytest.raises(ArgumentError, match="GCYLON_SECURITY=curve is invalid"):
         choose_security()
@@ -390,6 +328,8 @@ def abandoned(label: str) -> Path:
     home = runtime_dirs.new_home(label)
     (home / "lease.json").write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": 1.0}))
     runtime_dirs.renew_shared_memory(home).joinpath("sm_segment").touch()
+    runtime_dirs.renew_sockets(home)
+    runtime_dirs.sockets(home).joinpath("controller:1").touch()
     return home
 
 
@@ -409,6 +349,7 @@ def test_a_name_in_shared_memory_that_another_user_has_taken_is_told(runtime: Pa
 def test_two_starts_sweep_at_once(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process removes a folder at the worst moment: after it was listed, or after it was looked at."""
     made = [abandoned(f"gone-{i}") for i in range(4)]
+    sockets = [runtime_dirs.sockets(home) for home in made]
     new = runtime_dirs.new_home("new")
     judge = runtime_dirs._is_abandoned
 
@@ -424,6 +365,7 @@ def test_two_starts_sweep_at_once(runtime: Path, monkeypatch: pytest.MonkeyPatch
     runtime_dirs.sweep()
     assert list(runtime_dirs.root().iterdir()) == [new]
     assert not [home for home in made if runtime_dirs.shared_memory(home).exists()]
+    assert not [folder for folder in sockets if folder.exists()]
     (runtime_dirs.root() / ".swept-1").mkdir()  # of a process that was killed meanwhile
     runtime_dirs.sweep()
     assert list(runtime_dirs.root().iterdir()) == [new]

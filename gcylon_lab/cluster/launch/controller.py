@@ -7,10 +7,10 @@ cluster's folder and ``GCYLON_LAB_GRACE_S`` the grace time.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 import secrets
 import signal
-import socket
 import sys
 import threading
 import time
@@ -25,7 +25,6 @@ GRACE_VARIABLE = "GCYLON_LAB_GRACE_S"
 
 # Engines get this long to end after the owner is gone, before the launcher and the folder go.
 _AFTER_ENGINES_S = 5.0
-_DELIMITER = b"<IDS|MSG>"  # stands in each of Jupyter's messages, between the addresses and the signature
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 
 
@@ -57,64 +56,20 @@ def end_children_with_this_process() -> None:
     os.register_at_fork(after_in_child=in_child)
 
 
-def hold_ports() -> None:
-    """Hold each port that ipyparallel picks: before it is bound, another process could take it (on Linux).
-
-    ipyparallel closes the socket with which it found a free port, and binds the port a
-    moment later; of 40 controllers that started five at a time 2 met "Address already
-    in use", and their clients waited for nothing. Two sockets may be bound to one port
-    if both ask for it and none listens, and nobody else is given it meanwhile.
-    """
-    if sys.platform != "linux":
-        return
+def listen_on_sockets() -> None:
+    """Let ipyparallel's controller number Unix sockets, where that has ports, and name them as who connects does."""
     from ipyparallel import util
+    from ipyparallel.controller.app import IPController
 
-    held: list[socket.socket] = []
+    numbers = itertools.count()
+    util.select_random_ports = lambda n: [next(numbers) for _ in range(n)]
+    made = IPController.construct_url
 
-    def pick(n: int) -> list[int]:
-        picked = []
-        for _ in range(n):
-            holder = socket.socket()
-            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            holder.bind(("", 0))
-            held.append(holder)
-            picked.append(holder.getsockname()[1])
-        return picked
+    def url(self: Any, *what: Any, **which: Any) -> str:
+        # Engines and clients put ":" before the number, also where the controller would put "-".
+        return str(made(self, *what, **which)).replace(f"{self.ip}-", f"{self.ip}:")
 
-    util.select_random_ports = pick
-
-
-def relay_whole_messages() -> None:
-    """Let ipyparallel's queues pass on whole messages alone.
-
-    pyzmq's own, in C, reads a message part by part and trusts that each has two addresses: where a stranger sends one
-    part, it takes those of the next message for the rest, and whoever waits for that waits for ever. ipyparallel's
-    client hears nothing more of what ranks print once it got something that is no message. Wrong signatures are seen by
-    whoever reads it.
-    """
-    from zmq.devices import monitoredqueuedevice
-
-    monitoredqueuedevice.monitored_queue = _relay  # type: ignore[attr-defined]
-
-
-def _relay(ins: Any, outs: Any, monitor: Any, in_prefix: bytes = b"in", out_prefix: bytes = b"out") -> None:
-    import zmq
-
-    addressed = ins.type == outs.type == zmq.ROUTER
-    poller = zmq.Poller()
-    ways = {ins: (outs, in_prefix), outs: (ins, out_prefix)}
-    for source in ways:
-        poller.register(source, zmq.POLLIN)
-    while True:
-        for source, _ in poller.poll():
-            target, prefix = ways[source]
-            parts = source.recv_multipart(copy=False)
-            if not any(len(part) == len(_DELIMITER) and part.bytes == _DELIMITER for part in parts[2 * addressed :]):
-                continue
-            if addressed:
-                parts[:2] = parts[1::-1]
-            target.send_multipart(parts, copy=False)
-            monitor.send_multipart([prefix, *parts], copy=False)
+    IPController.construct_url = url
 
 
 def main() -> None:
@@ -123,11 +78,12 @@ def main() -> None:
     from traitlets.config import Config
 
     end_children_with_this_process()
-    hold_ports()
-    relay_whole_messages()
     home, grace_s = Path(os.environ[HOME_VARIABLE]), float(os.environ[GRACE_VARIABLE])
+    listen_on_sockets()
     threading.Thread(target=watch, args=(home, grace_s), name="gcylon-vigil", daemon=True).start()
     config = Config()
+    config.IPController.transport = "ipc"
+    config.IPController.ip = str(runtime_dirs.sockets(home) / "controller")
     # Where it encrypts, ipyparallel would not sign as well, and each process would warn that it does not.
     config.Session.key = secrets.token_hex(32).encode()
     IPController.launch_instance(config=config)

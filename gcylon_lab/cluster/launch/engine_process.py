@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 from ..processes import HOME_VARIABLE
 from . import runtime_dirs
@@ -16,22 +17,25 @@ from .ports import announce
 
 def main() -> None:
     """Run ipyparallel's engine."""
-    import zmq
     from ipyparallel.engine import app, nanny
 
-    from .nanny import limit_what_is_heard
+    from .nanny import place
 
-    limit_what_is_heard()
+    home = Path(os.environ[HOME_VARIABLE])
     nanny.__name__ = "gcylon_lab.cluster.launch.nanny"  # it starts the module of this name
     # As all processes of a cluster: nothing is imported from the folder in which they start, where others may have put
     # a package of this name.
     popen = nanny.Popen
     nanny.Popen = lambda command, **options: popen([command[0], "-P", *command[1:]], **options)
-    announce(runtime_dirs.announcements(Path(os.environ[HOME_VARIABLE])))  # ipyparallel starts MPI next
-    # With keys of its own the engine talks encrypted to its nanny in any case: whoever else could connect to that would
-    # get every second message.
-    public, secret = zmq.curve_keypair()
-    app.IPEngine.launch_instance(curve_publickey=public, curve_secretkey=secret)
+    start = app.start_nanny
+
+    def start_nanny(**options: Any) -> tuple[str, Any]:
+        told, process = start(**options)
+        return place(told, runtime_dirs.sockets(home)), process
+
+    app.start_nanny = start_nanny
+    announce(runtime_dirs.announcements(home))  # ipyparallel starts MPI next
+    app.IPEngine.launch_instance()
 
 
 if __name__ == "__main__":

@@ -130,6 +130,7 @@ class Launcher:
         try:
             self._forget_controller()
             runtime_dirs.renew_shared_memory(self.home)  # before the guard's command line tells its name
+            runtime_dirs.renew_sockets(self.home)
             self._start_guard()
             self._processes.start_controller_sync()
             self._start_engines()
@@ -366,10 +367,10 @@ class Launcher:
         engines.mpi_args = [*self.mpi.arguments, *reports]
         on_this_host = mpiexec.on_this_host(self.mpi, runtime_dirs.shared_memory(self.home))
         engines.environment = self.mpi.environment | on_this_host | self.environment | self._variables()
-        # As above; ipyparallel's own limit is five seconds.
         engines.engine_args = [
-            f"--IPEngine.timeout={self.start_timeout_s}",
-            f"--IPEngine.max_heartbeat_misses={_MISSED_BEATS}",
+            f"--IPEngine.timeout={self.start_timeout_s}",  # as above; ipyparallel's own limit is five seconds
+            # An engine ends with its owner alone; and to count the controller's beats it would open a port.
+            "--IPEngine.max_heartbeat_misses=0",
             f"--IPEngine.init_mpi={_init(self.home, self.grace_s, self.config)}",
         ]
         return config

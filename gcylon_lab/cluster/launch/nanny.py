@@ -10,29 +10,32 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+from pathlib import Path
 from typing import Any
 
 import zmq
 from ipyparallel.engine.nanny import KernelNanny
 
 from ..messages import LOOK_REQUEST
-from ..processes import is_stopped
+from ..processes import HOME_VARIABLE, is_stopped
+from . import runtime_dirs
 
-_MOST_BYTES = 16 << 20
+_TOLD = "tcp://127.0.0.1:nanny-"  # what ipyparallel makes of the name, for a port's number
 
 
-def limit_what_is_heard() -> None:
-    """Let the ports of engines and nannies, which hear pings and answers of the control channel, hear no long messages.
+def bind_in(folder: Path) -> None:
+    """Let the nanny of this process listen in a folder, on a Unix socket, and on no port."""
 
-    Before it knows who speaks, ZeroMQ keeps what has come of a message, which may say that it is of any length.
-    """
-    bind = zmq.Socket.bind_to_random_port
+    def bind(self: Any, *_: Any, **__: Any) -> str:
+        self.bind(f"ipc://{folder}/nanny-{os.getpid()}")
+        return f"nanny-{os.getpid()}"
 
-    def bind_limited(self: Any, *arguments: Any, **options: Any) -> int:
-        self.maxmsgsize = _MOST_BYTES
-        return bind(self, *arguments, **options)
+    zmq.Socket.bind_to_random_port = bind  # type: ignore[method-assign, assignment]
 
-    zmq.Socket.bind_to_random_port = bind_limited  # type: ignore[method-assign]
+
+def place(told: str, folder: Path) -> str:
+    """Where a nanny listens, from what it tells its engine."""
+    return told.replace(_TOLD, f"ipc://{folder}/nanny-")
 
 
 class Nanny(KernelNanny):  # type: ignore[misc]
@@ -48,7 +51,7 @@ class Nanny(KernelNanny):  # type: ignore[misc]
 
 def main() -> None:
     """Read from the engine what to do, and do it."""
-    limit_what_is_heard()
+    bind_in(runtime_dirs.sockets(Path(os.environ[HOME_VARIABLE])))
     with os.fdopen(sys.stdin.fileno(), mode="rb") as file:
         options = pickle.load(file)
     Nanny.main(**options, pipe=sys.stdout)

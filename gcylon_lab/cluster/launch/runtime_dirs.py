@@ -1,7 +1,7 @@
 """The folders in which running clusters keep their files, one each, for this user only.
 
-Beside its folder each cluster has one in shared memory, for what Open MPI makes: where all of a cluster is killed,
-the next start knows by the first what to remove of the second.
+Beside its folder each cluster has one in shared memory, for what Open MPI makes, and one of a short name for its
+sockets: where all of a cluster is killed, the next start knows by the first what to remove of the others.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ STATE_FILE = "cluster.json"
 # A folder without a state file may be one that is just being made.
 _YOUNG_S = 300.0
 _SWEPT = ".swept-"
+_SOCKETS = "sockets"
+_LONGEST_PLACE = 60  # bytes: a socket's name, with its folder's, may have 107
 _ROOT, _UNMAPPED = 0, 65534  # in a container, the owner of what is not its own is "nobody"
 
 
@@ -50,6 +52,19 @@ def new_home(label: str) -> Path:
     home = root() / label
     home.mkdir(mode=0o700)
     return home
+
+
+def renew_sockets(home: Path) -> None:
+    """Make the folder in which the processes of a cluster listen, in the place of that of a controller before."""
+    _remove_sockets(home)
+    place = tempfile.gettempdir()
+    folder = tempfile.mkdtemp(prefix="gcylon_lab-", dir=place if len(os.fsencode(place)) <= _LONGEST_PLACE else "/tmp")
+    (home / _SOCKETS).symlink_to(folder)
+
+
+def sockets(home: Path) -> Path:
+    """The folder in which the processes of a cluster listen, on Unix sockets: no other user can enter it."""
+    return (home / _SOCKETS).readlink()
 
 
 def check_root() -> None:
@@ -137,8 +152,8 @@ def renew_shared_memory(home: Path) -> Path:
 
 
 def remove(home: Path) -> None:
-    """Remove both folders of a cluster that has ended. Idempotent."""
-    shutil.rmtree(shared_memory(home), ignore_errors=True)
+    """Remove the folders of a cluster that has ended. Idempotent."""
+    _remove_others(home)
     shutil.rmtree(home, ignore_errors=True)
 
 
@@ -194,9 +209,20 @@ def sweep() -> None:
             if home.is_symlink() or not _is_abandoned(home):
                 continue
             swept = home.with_name(_SWEPT + secrets.token_hex(8))
-            shutil.rmtree(shared_memory(home), ignore_errors=True)
+            _remove_others(home)
             os.rename(home, swept)
             shutil.rmtree(swept, ignore_errors=True)
+
+
+def _remove_others(home: Path) -> None:
+    shutil.rmtree(shared_memory(home), ignore_errors=True)
+    _remove_sockets(home)
+
+
+def _remove_sockets(home: Path) -> None:
+    with suppress(OSError):
+        shutil.rmtree(sockets(home), ignore_errors=True)
+        (home / _SOCKETS).unlink()
 
 
 def _is_abandoned(home: Path) -> bool:

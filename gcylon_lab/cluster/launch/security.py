@@ -1,4 +1,4 @@
-"""Who else may use this host, and what that means for a cluster: whether its messages are encrypted."""
+"""Who else may use this host, and how the messages of a cluster are protected."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Security:
     Attributes
     ----------
     encrypted : bool
-        By CurveZMQ: who has not read the connection file can neither listen nor speak. Otherwise messages are signed:
-        what strangers send is refused, but they can connect, and listen to what ``%px`` prints.
+        By CurveZMQ, beside the signatures that all have.
     why : str
-        "because other people may use this host (account alice)"
+        "because security='encrypted'"; "" where nobody asked.
     """
 
     encrypted: bool
     why: str
 
     def describe(self) -> str:
-        """For people: "messages are encrypted, because security='encrypted'"."""
-        return f"messages are {ENCRYPTED if self.encrypted else 'signed, not encrypted'}, {self.why}"
+        """For people: "messages go over Unix sockets that no other user can open, encrypted because ..."."""
+        how = f", {ENCRYPTED if self.encrypted else SIGNED} {self.why}" if self.why else ""
+        return f"messages go over Unix sockets that no other user can open{how}"
 
 
 def choose_security(asked: str = AUTO) -> Security:
@@ -48,7 +48,7 @@ def choose_security(asked: str = AUTO) -> Security:
     Parameters
     ----------
     asked : {"auto", "encrypted", "signed"}
-        "auto" takes what ``GCYLON_SECURITY`` says, and without it encrypts where other people may use this host.
+        "auto" takes what ``GCYLON_SECURITY`` says, and without it "signed".
 
     Raises
     ------
@@ -61,12 +61,7 @@ def choose_security(asked: str = AUTO) -> Security:
         by = f"{SECURITY_VARIABLE}={asked}"
     if asked not in SECURITIES:
         raise ArgumentError(f"{by} is invalid. Expected 'auto', 'encrypted' or 'signed'.")
-    if asked != AUTO:
-        return Security(asked == ENCRYPTED, f"because {by}")
-    others = other_people()
-    if others:
-        return Security(True, f"because other people may use this host ({others})")
-    return Security(False, "because this host has no other people's accounts or processes")
+    return Security(asked == ENCRYPTED, "" if asked == AUTO else f"because {by}")
 
 
 def other_people() -> str:
