@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
-# The tests of files, tables and operations with the lowest version of each dependency that pyproject.toml allows, in an
-# environment of its own: bash tests/lower_bounds.sh [FOLDER] (some minutes, and not part of the tests).
+# Some tests with the lowest version of each dependency that pyproject.toml allows, in an environment of its own (part of
+# .ci/run): bash tests/lower_bounds.sh [TEST ...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
-folder=${1:-$(mktemp -d)}
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder"
-"$folder/bin/python" - > "$folder/lowest.txt" <<'END'
+"$folder/bin/python" - > "$folder/lowest.txt" <<'PY'
 import re, tomllib
 
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
 for line in [*project["dependencies"], *project["optional-dependencies"]["remote"]]:
     name, low = re.match(r"([\w.-]+)(?:\[\w+\])?>=([\d.]+)", line).groups()
     print(f"{name}=={low}")
-END
+PY
 cat "$folder/lowest.txt"
-"$folder/bin/python" -m pip install -q -c "$folder/lowest.txt" -e '.[remote]' \
+"$folder/bin/python" -m pip install -q --no-compile -c "$folder/lowest.txt" -e '.[remote]' \
   duckdb hypothesis nvtx pytest pytest-rerunfailures pytest-timeout pytest-xdist
-"$folder/bin/python" -m pytest -n 0 -q -p no:cacheprovider \
-  tests/tables tests/ops/test_files.py tests/ops/test_rowwise.py tests/ops/test_join_calls.py tests/cluster/test_handles.py
+if (($# == 0)); then
+  set -- tests/tables/test_arrow_dtypes.py tests/tables/test_round_trip.py tests/widgets/test_figures.py tests/cluster/test_handles.py
+fi
+"$folder/bin/python" -m pytest -n 0 -q -p no:cacheprovider "$@"

@@ -324,6 +324,16 @@ def test_what_others_can_change_is_not_believed(runtime: Path, tmp_path: Path, m
     assert runtime_dirs.find_running("stolen")[0] == home
 
 
+def test_jupyters_own_folder_is_this_users_alone_where_a_cluster_is_before_jupyter(runtime: Path) -> None:
+    """A server keeps a page with its token there, which every user could read."""
+    before = os.umask(0o022)
+    try:
+        home = runtime_dirs.new_home("new")
+    finally:
+        os.umask(before)
+    assert [folder.stat().st_mode & 0o777 for folder in (runtime, home.parent, home)] == [0o700] * 3
+
+
 def abandoned(label: str) -> Path:
     home = runtime_dirs.new_home(label)
     (home / "lease.json").write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": 1.0}))

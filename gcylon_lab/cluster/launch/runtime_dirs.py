@@ -47,7 +47,9 @@ def new_home(label: str) -> Path:
     ClusterError
         If another user can put something into its place.
     """
-    root().mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Jupyter's own, in which a server keeps a page with its token, as Jupyter makes it.
+    root().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    root().mkdir(mode=0o700, exist_ok=True)
     check_root()
     home = root() / label
     home.mkdir(mode=0o700)
