@@ -16,8 +16,9 @@ for line in [*project["dependencies"], *project["optional-dependencies"]["remote
 PY
 cat "$folder/lowest.txt"
 "$folder/bin/python" -m pip install -q --no-compile -c "$folder/lowest.txt" -e '.[remote]' \
-  duckdb hypothesis nvtx pytest pytest-rerunfailures pytest-timeout pytest-xdist
+  hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdist
 if (($# == 0)); then
-  set -- tests/tables/test_arrow_dtypes.py tests/tables/test_round_trip.py tests/widgets/test_figures.py tests/cluster/test_handles.py
+  set -- tests/tables/test_arrow_dtypes.py tests/tables/test_round_trip.py tests/widgets/test_figures.py \
+    tests/cluster/test_handles.py
 fi
 "$folder/bin/python" -m pytest -n 0 -q -p no:cacheprovider "$@"
