@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from jupyter_core.paths import jupyter_runtime_dir
+
 from .errors import ReadError, WriteError
 from .profiling.report import summary
 from .whole_files import create_exclusively
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from .cluster.client.cluster import Cluster
 
 _MIB = 2**20
+_LONGEST_RUNTIME = 56  # bytes; Jupyter adds "/kernel-", 36 of a random name, and "-ipc-12"
 
 
 def tutorials_folder() -> Path:
@@ -71,6 +74,19 @@ def _require_own(path: Path, status: os.stat_result) -> None:
         )
 
 
+def private_kernels(runtime: Path) -> list[str]:
+    """Arguments for Jupyter's servers, whose kernels then listen on Unix sockets that no other user can open.
+
+    On ports, which is what Jupyter does by itself, any user of the host can listen to what cells print.
+
+    Parameters
+    ----------
+    runtime : Path
+        Jupyter's folder for them. Where its name is too long for theirs to have 107 bytes they stay on ports.
+    """
+    return ["--KernelManager.transport=ipc"] if len(os.fsencode(runtime)) <= _LONGEST_RUNTIME else []
+
+
 def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:
     """Become JupyterLab: this process is it from now on.
 
@@ -83,6 +99,8 @@ def open_lab(folder: str, arguments: Sequence[str] = ()) -> NoReturn:
     """
     copies = copy_tutorials(folder)
     command = [sys.executable, "-P", "-m", "jupyterlab", f"--notebook-dir={Path(folder).resolve()}"]
+    if not any("KernelManager.transport" in argument for argument in arguments):
+        command += private_kernels(Path(jupyter_runtime_dir()))
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         command.append("--allow-root")
         print("You are root, so JupyterLab gets --allow-root: whoever has its address with the token is root here.")

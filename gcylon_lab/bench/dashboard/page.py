@@ -23,6 +23,7 @@ from typing import Any
 import psutil
 
 from ...errors import GcylonError
+from ...tutorials import private_kernels
 
 FLAGS = [
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
@@ -94,6 +95,7 @@ def jupyter(folder: Path, cells: Sequence[str], *, dark: bool = False, paths: Se
     command = [
         sys.executable, "-P", "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
         f"--notebook-dir={folder / 'work'}", "--ServerApp.port_retries=0",
+        *private_kernels(folder / "runtime"),
     ]  # fmt: skip
     # Without a token any user of this host gets a terminal as this one; all can read a command line.
     token = secrets.token_urlsafe(24)

@@ -99,7 +99,8 @@ def _slots(uses: Sequence[Mapping[str, int]]) -> dict[str, tuple[str, list[int]]
 def _bars(slot: str, what: str, x: list[str], y: list[int], base: list[int], unit: float) -> Trace:
     colour, pattern = USE_STYLES[slot]
     marker: dict[str, Any] = {"color": colour}
-    marker["pattern"] = {"shape": pattern, "size": 5, "solidity": 0.3, "fillmode": "overlay", "fgcolor": "rgba(0,0,0,0.5)"}
+    strokes = "rgba(0,0,0,0.5)"
+    marker["pattern"] = {"shape": pattern, "size": 5, "solidity": 0.3, "fillmode": "overlay", "fgcolor": strokes}
     return {
         "type": "bar", "meta": f"use-{slot}", "name": what, "x": x,
         "y": rounded([value / unit for value in y]) if x else [],
