@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from test_lifecycle import wait_until
 
 import gcylon_lab as gl
 from gcylon_lab.cluster.launch import runtime_dirs, security
-from gcylon_lab.cluster.launch.ports import can_guard_ports
+from gcylon_lab.cluster.launch.ports import PortGuard, can_guard_ports
 from gcylon_lab.cluster.launch.security import check_name, choose_security, other_people
 from gcylon_lab.cluster.processes import of_home
 from gcylon_lab.errors import ArgumentError, ClusterError
@@ -216,6 +217,17 @@ def accounts(monkeypatch: pytest.MonkeyPatch, *entries: tuple[str, int, str], ow
     monkeypatch.setattr(pwd, "getpwall", lambda: listed)
     running = [SimpleNamespace(info={"uids": SimpleNamespace(real=uid)}) for uid in owners]
     monkeypatch.setattr(security.psutil, "process_iter", lambda _: running)
+
+
+def test_a_guard_of_a_start_that_has_failed_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    guard = PortGuard(tmp_path / "pipe", reports=True)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        guard.watch(process.pid)
+        (tmp_path / "pipe").unlink()
+        process.kill()
+    assert not guard.close() and not guard.is_alive() and not raised
 
 
 def test_who_else_may_use_the_host(monkeypatch: pytest.MonkeyPatch) -> None:

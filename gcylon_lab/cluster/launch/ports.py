@@ -116,7 +116,8 @@ class PortGuard(threading.Thread):
                 except BaseException:
                     ports.open()
                     raise
-            self._let_go(to_close)
+            with contextlib.suppress(FileNotFoundError):  # the start has failed, and its folder is gone
+                self._let_go(to_close)
             self._closing.wait()
 
     def _guard(self, ports: _Ports, to_close: contextlib.ExitStack) -> None:
