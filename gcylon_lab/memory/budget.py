@@ -25,6 +25,7 @@ _KEPT_IN_LIMIT = 16
 _LEAST, _MOST = MIB, 32 * MIB
 # Beside such a limit what Arrow's own allocator keeps is little, and a shuffle of strings takes it less time.
 _AMPLE = 1024 * MIB
+_POOLS = threading.Lock()  # around choosing the pool of the process
 STAGE_IT = ", or let it stage (strategy='staged', allow_cpu_staging and allow_disk_spill)."
 
 
@@ -357,10 +358,34 @@ def _choose_pool(*, small: bool) -> None:
     import pyarrow as pa
 
     own, system = _own_pool(), pa.system_memory_pool()
-    if small != (pa.default_memory_pool().backend_name == system.backend_name):
-        pa.set_memory_pool(system if small else own)
-        if small:
-            own.release_unused()
+    with _POOLS:
+        chosen = small != (pa.default_memory_pool().backend_name == system.backend_name)
+        if chosen:
+            pa.set_memory_pool(system if small else own)
+    if chosen and small:
+        release_own_pool()
+
+
+def release_own_pool() -> None:
+    """Give back what Arrow's own allocator keeps, where Arrow allocates with malloc: nothing else would make it."""
+    import pyarrow as pa
+
+    own = _own_pool()
+    if pa.default_memory_pool().backend_name != own.backend_name:
+        _release_unused(own)
+
+
+def _release_unused(pool: Any) -> None:
+    """Give back what a pool keeps. pyarrow's `release_unused` asks the default pool, whichever it is called on."""
+    import pyarrow as pa
+
+    with _POOLS:
+        before = pa.default_memory_pool()
+        pa.set_memory_pool(pool)
+        try:
+            pool.release_unused()
+        finally:
+            pa.set_memory_pool(before)
 
 
 @cache
@@ -375,7 +400,7 @@ def release_freed() -> None:
     import pyarrow as pa
 
     for pool in {id(pool): pool for pool in (_own_pool(), pa.default_memory_pool())}.values():
-        pool.release_unused()
+        _release_unused(pool)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -41,6 +41,36 @@ with context.budget.limited(int(sys.argv[1])):
     print(resident() - before, held - before, pa.default_memory_pool().backend_name)
 """
 
+# A table of strings that Arrow's own allocator has made is evicted under a small limit, or freed and trimmed.
+_EVICTED = """
+import sys
+import pandas as pd, pyarrow as pa
+import gcylon_lab as gl
+from gcylon_lab.memory.budget import release_freed
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=2**31), engine="cpu", sample_hz=0)
+table = gl.from_local(pd.DataFrame({"s": pd.Series(["x" * 1000] * 64_000, dtype="str")}))
+workspace, part, before = context.workspace, table._live(), resident()
+with context.budget.limited(2**23):
+    if sys.argv[1] == "evicted":
+        part.stage(workspace, part.nbytes, 2**20)
+    else:
+        table.release()
+        release_freed()
+    print(before - resident(), pa.default_memory_pool().backend_name)
+"""
+
+
+@pytest.mark.parametrize("how", ["evicted", "trimmed"])
+def test_memory_of_another_pool_than_the_chosen_one_goes_back(how, monkeypatch):
+    monkeypatch.delenv("ARROW_DEFAULT_MEMORY_POOL", raising=False)
+    done = subprocess.run([sys.executable, "-c", _EVICTED, how], capture_output=True, text=True, check=True)
+    given_back, pool = done.stdout.split()
+    assert pool == "system" and int(given_back) > 48_000_000
+
 
 def _run(limit_bytes, monkeypatch, pool=""):
     monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", pool)

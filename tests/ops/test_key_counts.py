@@ -19,6 +19,7 @@ KEYS: dict[str, Any] = {
     "few": random.integers(0, 100, ROWS),
     "many": random.integers(0, ROWS, ROWS),
     "hot beside many": np.where(random.random(ROWS) < 0.9, 7, random.integers(0, ROWS, ROWS)),
+    "warm beside different": np.where(random.random(ROWS) < 0.1, -1, np.arange(ROWS)),
     "hot beside few": np.where(random.random(ROWS) < 0.9, 7, random.integers(0, 2000, ROWS)),
     "zipf": np.minimum(random.zipf(1.3, ROWS), 10**9),
     "flat zipf": np.minimum(random.zipf(1.1, ROWS), 10**9),

@@ -164,3 +164,46 @@ def test_chunks_of_unlike_sizes_or_that_gave_way_are_looked_at(
 ) -> None:
     for ratio in World("threads", 2).run(of_unlike_chunks, sizes, share, chunk_size):
         assert 0.98 < ratio < 1.02 or (worlds.ENGINE == "gpu" and LEAST <= ratio <= worlds.most_predicted(MOST))
+
+
+def of_bools_in_buckets() -> tuple[float, float, tuple[str, ...]]:
+    """Predicted of measured, of the result's bytes and the peak, of a join of bools of which most have one key."""
+    random, rank, rows, ids = np.random.default_rng(current().rank), current().rank, 300_000, 75_000
+    k = np.where(random.random(rows) < 0.9, 0, random.integers(0, ids, rows))
+    left = gl.from_local(pd.DataFrame({"k": k} | {name: random.random(rows) < 0.5 for name in "stuvw"}))
+    right = gl.from_local(pd.DataFrame({"k": np.arange(ids // 2) + rank * (ids // 2), "r": 1}))
+    limit = left.nbytes // 2
+    left, right = (staged(table, limit) for table in (left, right))
+    config = GcylonConfig(gpu_memory_limit=limit, chunk_size_bytes=limit // 20, min_chunk_rows=64)
+    result = left.join(right, on="k", config=config)
+    record, plan = current().recorder.operations[-1], result.last_plan
+    largest = max(map(int, current().workspace.transport.share(str(result.nbytes).encode())))
+    return plan.result_bytes / largest, record.predicted_peak_bytes / record.measured_peak_bytes, plan.notes
+
+
+@pytest.mark.cpu_alone("GPU engines take less than is counted for them, and so other limits ask for buckets")
+def test_a_join_in_buckets_knows_how_many_rows_it_has_split() -> None:
+    for result, peak, notes in World("threads", 2).run(of_bools_in_buckets):
+        assert any("buckets" in note for note in notes)
+        assert LEAST <= result <= MOST and LEAST <= peak <= MOST
+
+
+def of_rows_some_of_which_are_alike(share: float) -> tuple[float, str]:
+    """Predicted of measured, of distinct rows: a tenth of them are alike, and all others differ."""
+    random, rows = np.random.default_rng(current().rank), 100_000
+    missing = random.random(rows) < 0.1
+    columns = {name: pd.array(random.integers(0, 10**12, rows), dtype="Int64") for name in "vw"}
+    for column in columns.values():
+        column[missing] = pd.NA
+    table = staged(gl.from_local(pd.DataFrame({"k": 0} | columns)), 10**5)
+    result = table.drop_duplicates(config=GcylonConfig(gpu_memory_limit=int(share * table.nbytes)))
+    record = current().recorder.operations[-1]
+    return record.predicted_peak_bytes / record.measured_peak_bytes, " ".join(result.last_plan.notes)
+
+
+@pytest.mark.cpu_alone("how many rows are looked at follows from what CPU engines take")
+@pytest.mark.parametrize("share", [1.0, 3.0])
+def test_rows_that_are_alike_do_not_hide_that_the_others_differ(share: float) -> None:
+    for peak, notes in World("threads", 2).run(of_rows_some_of_which_are_alike, share):
+        assert "partial results" not in notes
+        assert LEAST <= peak <= MOST

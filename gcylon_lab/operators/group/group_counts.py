@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-_SPREAD = 0.8  # of the rows that have keys of which many more are found, where all are taken to be as often
+_SPREAD = 0.8  # of the rows that have keys of which many more are found, where chance may make it so few
+_SURE = 3  # standard deviations: rows with equal keys that are so many more than by chance are of keys that come often
 _AS_NEAR = 1 + 1e-12  # bounds of a number of groups that is guessed
 
 
@@ -80,7 +81,15 @@ class KeysSeen:
             share = -2 * groups * math.log(more) / self.looked_at
         else:
             groups, share = float("inf"), self.found / max(self.looked_at, 1)
-        return (groups, share) if more > 0 and share < _SPREAD else (expected_groups(self.looked_at, self.found), 1.0)
+        evenly = expected_groups(self.looked_at, self.found)
+        uneven = share < _SPREAD or (share < 1 and self._is_uneven(evenly))
+        return (groups, share) if more > 0 and uneven else (evenly, 1.0)
+
+    def _is_uneven(self, groups: float) -> bool:
+        """Whether the first half has more rows with equal keys than it would of so many keys, all as often."""
+        half = self.looked_at // 2
+        by_chance = max(half - found_in(groups, half), 0.0)  # rounded it may be a little less
+        return half - self.in_half > by_chance + _SURE * math.sqrt(by_chance)
 
 
 def expected_groups(looked_at: int, found: int) -> float:

@@ -14,7 +14,7 @@ from .group_counts import KeysSeen
 
 _SAMPLES = 16
 _SAMPLE_ROWS = 4096
-_FEW, _NEARLY_ALL = 8, 0.95  # keys: half of the rows are taken to have as many, or half of them
+_FEW, _NEARLY_ALL = 8, 0.99  # keys: half of the rows are taken to have as many, or half of them
 _LOOKS_IN_LIMIT = 8  # what is looked at takes so much of the budget at the most
 
 

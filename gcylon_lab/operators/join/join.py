@@ -353,20 +353,21 @@ class _Join:
         """Make the result; where it is to be held, its size is known to all ranks first."""
         left, right = self.parts["left"], self.parts["right"]
         used = self.workspace.budget.used_bytes
-        meets = bool(left.rows and right.rows)  # before they are split, which uses them up
+        # Splitting uses them up: what is asked of them is asked before.
+        rows = {name: part.rows for name, part in self.parts.items()}
+        row_bytes = local.out_row_bytes(left, right)
         work = local.run(left, right, buckets)
         with self._counted_where_too_large(local, used):
             first = next(work, ProbeBatch(0, 0))
-        probe = self.parts[local.probe]
-        pairs = first.pairs * (probe.rows / first.rows) if first.rows else 0
-        build = self.parts[local.build]
+        pairs = first.pairs * (rows[local.probe] / first.rows) if first.rows else 0
         if self.spec.filters:
-            pairs = min(pairs, left.rows)
+            pairs = min(pairs, rows["left"])
         elif buckets == 1 and first.indexed:
-            pairs *= build.rows / first.indexed
+            pairs *= rows[local.build] / first.indexed
         least = 0 if self.spec.filters else least_bytes(first.pairs, local.result.schema)  # the first pairs' alone
-        exact = first.rows == probe.rows and first.indexed in (0, build.rows)
-        if not self._plan(local, int(pairs), exact=exact, buckets=buckets, least=least, meets=meets):
+        exact = first.rows == rows[local.probe] and first.indexed in (0, rows[local.build])
+        result = min(MOST_BYTES, int(pairs * row_bytes))
+        if not self._plan(local, int(pairs), result, exact=exact, buckets=buckets, least=least):
             del work  # with its index
             self._refuse(local, local.count(left, right), used)
             work = local.run(left, right, buckets)
@@ -407,12 +408,10 @@ class _Join:
             enough += result // _UNEVEN  # rows with many partners may be long ones
         return exceeded("The result of a join", result, used, limit, would_do=enough)
 
-    def _plan(self, local: LocalJoin, pairs: int, *, exact: bool, buckets: int, least: int, meets: bool) -> bool:
-        """Collective: all ranks call it. Agree on what the result will be, and plan with it; whether it fits where it
-        has to be held, as far as it is known."""
+    def _plan(self, local: LocalJoin, pairs: int, result: int, *, exact: bool, buckets: int, least: int) -> bool:
+        """Collective: all ranks call it. Agree on what the result will be, of so many pairs and bytes on this rank, and
+        plan with it; whether it fits where it has to be held, as far as it is known."""
         operation, budget = self.operation, self.workspace.budget
-        row_bytes = local.out_row_bytes(self.parts["left"], self.parts["right"])
-        result = min(MOST_BYTES, int(pairs * row_bytes))
         # The little of it that could be held would leave the work on buckets little, and so in many small pieces.
         far_larger = buckets > 1 and result > _FAR_LARGER * budget.limit_bytes
         if far_larger:
@@ -425,7 +424,7 @@ class _Join:
         block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
-        if buckets > 1 and meets and not far_larger and kept <= result and operation.request.strategy != "staged":
+        if buckets > 1 and not far_larger and kept < result and operation.request.strategy != "staged":
             staging = max(staging, int(_FILLED * budget.limit_bytes))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]

@@ -72,7 +72,8 @@ class LocalJoin:
         self.schemas = schemas
         self.missing = {"left": False, "right": False}
         self.result = work.new_result(columns.schema(False, False))
-        self._fixed_row_bytes = columns.schema(True, True).row_bytes
+        # Rows of dtypes that have room for what is missing are wider; but for what is then a variable column.
+        self._fixed_row_bytes = max(columns.schema(lacks, lacks).row_bytes for lacks in (False, True))
         self._layouts = Layouts(columns)
         self._room, self._out_row_bytes, self._looked, self._index_bytes = work.room(), 1.0, False, 0
         self._in_buckets = False
