@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from ipyparallel.error import CompositeError
 
 import gcylon_lab as gl
 from gcylon_lab.cluster.launch.launcher import Launcher
-from gcylon_lab.errors import ClusterStartError
+from gcylon_lab.errors import ClusterDegraded, ClusterStartError
 
 pytestmark = pytest.mark.mpi
 
@@ -26,6 +30,22 @@ def start(self):
 IPController.init_schedulers = start
 controller.main()
 """
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=["TERM", "KILL"])
+def test_a_cell_ends_where_the_controller_is_gone(runtime_dir: str, number: signal.Signals) -> None:
+    """As verbs do: nobody would bring its answer."""
+    with gl.Cluster(2, name="without_controller", progress=False) as lab:
+        controller = next(one for one in psutil.Process().children() if "IPController." in " ".join(one.cmdline()))
+        threading.Timer(0.2, controller.send_signal, (number,)).start()
+        began = time.monotonic()
+        with pytest.raises(CompositeError, match="The process of the controller.* is gone"):
+            lab.view.execute("import time; time.sleep(0.6)", silent=False, block=True)
+        assert time.monotonic() - began < 5
+        with pytest.raises(ClusterDegraded):
+            lab.run(int, 1)
+        lab.restart()
+        assert lab.run(int, 1) == [1, 1]
 
 
 def test_a_controller_that_ends_at_its_start_is_an_error_at_once(

@@ -26,6 +26,8 @@ from .stall_detector import StallDetector
 from .views import OrderedView
 from .waiting import AGAIN_S, FREED_S, Waiter, parts_of
 
+_CUT_OFF = "The process of the controller, through which all requests go, is gone."
+_RESTART = "Call restart(): it starts new engines."
 _IDLE_S = 10.0
 _IDLE_AGAIN_S = 2.0
 _LOOK_S = 0.25
@@ -103,7 +105,7 @@ class Channel:
             lambda: self.control.states(1.0),
             self.is_busy,
             self._free_stranded,
-            lambda: self._give_up_cells(stops.look()),
+            self._give_up_cells,
         )
 
     @property
@@ -215,14 +217,14 @@ class Channel:
             raise kind(what, advice=advice)
         if self.lost:
             what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
-            raise ClusterDegraded(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
+            raise ClusterDegraded(what, advice=_RESTART, lost_ranks=sorted(self.lost))
         if self._is_cut_off():
-            self._broken = "The process of the controller, through which all requests go, is gone."
+            self._broken = _CUT_OFF
         if self._stuck is not None and self._stuck[0].ready():
             self._stuck = None  # it came back after all
         broken = self._broken or (self._stuck[1] if self._stuck is not None else "")
         if broken:
-            raise ClusterDegraded(broken, advice="Call restart(): it starts new engines.")
+            raise ClusterDegraded(broken, advice=_RESTART)
 
     def raise_if_lost(self) -> None:
         """Raise `RankLost` if a rank is gone; what others raised then follows from that."""
@@ -414,7 +416,7 @@ class Channel:
 
     def _loss(self, replies: Sequence[Reply]) -> GcylonError:
         what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
-        error = RankLost(what, advice="Call restart(): it starts new engines.", lost_ranks=sorted(self.lost))
+        error = RankLost(what, advice=_RESTART, lost_ranks=sorted(self.lost))
         error.rank = min(self.lost)
         traces = [reply.traceback for reply in replies if reply.rank not in self.lost and reply.traceback]
         return attach_traceback(error, sorted(self.lost), traces[0] if traces else "")
@@ -458,7 +460,7 @@ class Channel:
             if now > deadline:
                 self._idle_s = _IDLE_AGAIN_S  # whoever asks again learns soon whether it still is so
                 text = "An engine does not become idle, although it was interrupted."
-                raise ClusterDegraded(text, advice="Call restart(): it starts new engines.")
+                raise ClusterDegraded(text, advice=_RESTART)
             if now > reminded:
                 self.interrupt()
                 reminded = now + 2.0
@@ -511,10 +513,19 @@ class Channel:
         if not sent.done() and not self.client._closed:
             self.revoke()
 
-    def _give_up_cells(self, stop: Stop | None) -> None:
-        """Let cells that a rank has which is stopped end in an error that says so, and free the other ranks."""
+    def _give_up_cells(self) -> None:
+        """Let cells that nobody will answer end in an error that says why: a rank that has them is stopped, and the
+        others are freed; or the controller is gone."""
         waiting = [sent for sent in self._outstanding if not sent.ready()]
-        if stop is None or not waiting or self.is_closed:
+        if not waiting or self.is_closed:
+            return
+        if self._is_cut_off():
+            gone = ClusterDegraded(_CUT_OFF, advice=_RESTART)
+            for sent in waiting:
+                self._replies.give_up(sent.msg_ids, self.engine_ids, gone)
+            return
+        stop = self.stops.look()
+        if stop is None:
             return
         self._stopped = True
         self.interrupt()
