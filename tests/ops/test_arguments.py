@@ -96,6 +96,7 @@ def test_every_argument_of_every_verb_has_a_rule() -> None:
         ("join", "how"),  # with the columns there are, in `join_spec`
         ("astype", "dtype"), ("describe", "include"), ("describe", "exclude"),  # by the library
         ("groupby", "as_index"),
+        ("query", "text"), ("query", "variables"),  # by `condition_of`
         *((f"write_{form}", option) for form in ("csv", "json", "ipc", "parquet")
           for option in ("compression", "delimiter", "partition_on", "storage_options")),
     }  # fmt: skip

@@ -79,9 +79,7 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     def read_row_groups(self, work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
         return parquet.read_row_groups(work, pass_bytes)
 
-    def row_group_writer(
-        self, path: str, schema: Schema, notes: Mapping[str, str], compression: str
-    ) -> RowGroupWriter:
+    def row_group_writer(self, path: str, schema: Schema, notes: Mapping[str, str], compression: str) -> RowGroupWriter:
         return parquet.FileWriter(path, schema, notes, compression)
 
     def from_columns(self, columns: Mapping[str, Any], schema: Any) -> DeviceColumns:

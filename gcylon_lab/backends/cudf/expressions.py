@@ -9,6 +9,7 @@ import datetime
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import cudf
@@ -19,6 +20,7 @@ import pyarrow as pa
 
 from ...errors import ArgumentError
 from ..arrow import interop
+from ..expressions.decimals import MOST_DIGITS, digits_of
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
 from ..host.expressions import value_of
@@ -195,8 +197,9 @@ def _combined(operation: str, left: Any, right: Any) -> Any:
     return made.mask(left.fillna(False) | right.fillna(False), True)
 
 
+@lru_cache(maxsize=64)  # asked for each piece of a table; expressions are told apart by identity
 def _by_pandas(expression: Expression, schema: Schema) -> pd.Series[Any]:
-    """What CPU engines make of columns without rows."""
+    """What CPU engines make of columns without rows; nobody changes it."""
     value = value_of(expression, empty_columns(schema))
     return value if isinstance(value, pd.Series) else pd.Series([value]).iloc[:0]
 
@@ -211,6 +214,9 @@ def _column(name: Label, expression: Expression, data: DeviceColumns) -> tuple[C
     cupy.cuda.get_current_stream().synchronize()
     if dates is not None:
         return made.schema[name], made.arrays[0]
+    digits = digits_of(expression, data.schema)
+    if digits is not None and digits.precision <= MOST_DIGITS and made.schema[name].arrow.scale == digits.scale:
+        return Column(name, "decimal", "object", arrow=pa.decimal128(*digits)), made.arrays[0]  # as CPU engines have it
     wanted, _ = interop._from_series(name, _by_pandas(expression, data.schema))
     if wanted.fixed and wanted.kind == "int" and not made.schema[name].fixed and expression.operation != "astype":
         wanted = fixed_column(name, pa.float64())  # of pandas' own dtypes that of ints with missing ones

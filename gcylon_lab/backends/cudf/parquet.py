@@ -116,13 +116,17 @@ class FileWriter:
             .build()
         )
         self._writer = plc.io.parquet.ChunkedParquetWriter.from_options(options, current_stream())
+        self._none: Any = none  # until rows have come: a file that nothing was written to is none
 
     def write(self, data: Any) -> None:
         columns = [_plain(column, array) for column, array in zip(self._schema, data.arrays, strict=True)]
         self._writer.write(plc.Table(columns))
+        self._none = None
         cupy.cuda.get_current_stream().synchronize()
 
     def close(self) -> None:
+        if self._none is not None:
+            self._writer.write(self._none)
         self._writer.close([])
 
 

@@ -24,7 +24,8 @@ _ARITHMETIC = {"add": pc.add, "sub": pc.subtract, "mul": pc.multiply}
 _COMPARED = {
     "eq": pc.equal, "ne": pc.not_equal, "lt": pc.less, "le": pc.less_equal, "gt": pc.greater, "ge": pc.greater_equal,
 }  # fmt: skip
-_NARROW, _WIDEST = 38, 76  # digits of decimal128 and decimal256
+MOST_DIGITS = 38  # of decimal128, the widest that GPU engines have
+_WIDEST = 76  # of decimal256
 
 Truth = Callable[[Any], Any]
 """Gives the mask of a condition: numpy bools, one a row."""
@@ -125,7 +126,7 @@ def is_computed(expression: Expression, schema: Schema) -> bool:
 def row_bytes(expression: Expression, schema: Schema) -> int:
     """Bytes a row that a step of decimals may take beyond 16: those of 256 bits take 32."""
     found = [digits_of(part, schema) for part in expression.parts()]
-    return 16 * expression.size() if any(one is not None and one.precision > _NARROW for one in found) else 0
+    return 16 * expression.size() if any(one is not None and one.precision > MOST_DIGITS for one in found) else 0
 
 
 def computed(expression: Expression, data: Columns, truth: Truth) -> pd.Series[Any]:
@@ -160,9 +161,9 @@ def column_of(name: Label, expression: Expression, data: Columns, truth: Truth) 
     if digits is None or expression.operation == "col":
         return None
     array = _array(expression, data, truth)
-    if digits.precision > _NARROW:  # as its values are: few products need all digits that they could have
+    if digits.precision > MOST_DIGITS:  # as its values are: few products need all digits that they could have
         try:
-            array = array.cast(pa.decimal128(_NARROW, min(digits.scale, _NARROW)))
+            array = array.cast(pa.decimal128(MOST_DIGITS, min(digits.scale, MOST_DIGITS)))
         except pa.ArrowInvalid:
             pass
     return Column(name, "decimal", "object", arrow=array.type), pa.chunked_array([array])
@@ -186,7 +187,7 @@ def _array(expression: Expression, data: Columns, truth: Truth) -> Any:
         return made.cast(_type(digits))
     other = _side(arguments[-1], data, truth)
     if operation in _ARITHMETIC:
-        if digits.precision > _NARROW:
+        if digits.precision > MOST_DIGITS:
             values, other = (side.cast(pa.decimal256(side.type.precision, side.type.scale)) for side in (values, other))
         return _ARITHMETIC[operation](values, other)
     values, other = values.cast(_type(digits)), other.cast(_type(digits))
@@ -215,7 +216,7 @@ def _alike(left: Any, right: Any) -> tuple[Any, Any]:
 
 
 def _type(digits: Digits) -> Any:
-    return (pa.decimal128 if digits.precision <= _NARROW else pa.decimal256)(*digits)
+    return (pa.decimal128 if digits.precision <= MOST_DIGITS else pa.decimal256)(*digits)
 
 
 def _wider(type_: Any) -> Any:

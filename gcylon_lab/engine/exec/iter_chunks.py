@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -10,13 +11,15 @@ from ..store.chunk import Chunk, fill_together
 from ..store.part import Part
 
 
-def next_group(waiting: list[Chunk], rows: int) -> list[Chunk]:
-    """Take chunks from a list that are read together: small ones of one schema, up to so many rows."""
+def next_group(waiting: list[Chunk], rows: int, most_bytes: float = math.inf) -> list[Chunk]:
+    """Take chunks from a list that are read together: small ones of one schema, up to so many rows and bytes."""
     group = [waiting.pop(0)]
-    count = group[0].rows
+    count, nbytes = group[0].rows, group[0].nbytes
     while waiting and count + waiting[0].rows <= rows and waiting[0].schema == group[0].schema:
+        if nbytes + waiting[0].nbytes > most_bytes:
+            break
         group.append(waiting.pop(0))
-        count += group[-1].rows
+        count, nbytes = count + group[-1].rows, nbytes + group[-1].nbytes
     return group
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
@@ -302,7 +303,9 @@ class LocalExecutor:
         room = max(limit / share, self.room() / alone if alone and not self.backend.on_gpu else 0)
         return max(1, min(rows, int(room / max(row_bytes + work_row_bytes, 1))))
 
-    def pieces(self, part: Part, schema: Schema, rows: int, *, using_up: bool = False) -> Iterator[Data]:
+    def pieces(
+        self, part: Part, schema: Schema, rows: int, *, using_up: bool = False, joined_bytes: float = math.inf
+    ) -> Iterator[Data]:
         """Give a part's rows in order, in pieces of at most so many, as a schema has them.
 
         Parameters
@@ -314,6 +317,8 @@ class LocalExecutor:
             Of a piece. Small chunks of one schema are joined to it.
         using_up : bool
             Whether a chunk is dropped from the part once it has been given, so that its memory is free again.
+        joined_bytes : float
+            Of small chunks together, at the most.
 
         Notes
         -----
@@ -321,7 +326,7 @@ class LocalExecutor:
         """
         waiting = part.chunks if using_up else list(part.chunks)
         while waiting:
-            yield from self._cut(next_group(waiting, rows), schema, rows)
+            yield from self._cut(next_group(waiting, rows, joined_bytes), schema, rows)
 
     def _cut(self, group: list[Chunk], schema: Schema, rows: int) -> Iterator[Data]:
         with ExitStack() as held:

@@ -24,6 +24,7 @@ from ...units import format_bytes
 # Of a limit: what is read and decompressed at a time. libcudf takes up to half as much again, and keeps it while a
 # chunk, which is half as large, is taken in or staged; a quarter of the limit is free for that.
 _PASSES_IN_LIMIT = 10
+_TAKING_IN_LIMIT = 20  # of a limit: what taking a chunk in may need beside it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,10 @@ class DeviceReading:
         self._tell(f"decoded on the GPU, about {format_bytes(self.pass_bytes)} at a time")
         while True:
             data, full = _next(share.groups.path, pieces)
-            if full:  # pieces of the host are smaller, and need nothing to be decompressed on the device
-                del pieces
+            if full or (data is not None and self._is_tight()):
+                # Pieces of the host are smaller, and nothing is decompressed on the device. A reader holds a page of
+                # each column, however small a pass is.
+                del data, pieces
                 self._tell("the rest by way of host memory, as the GPU had no room to decompress it")
                 yield from _through_host(backend, share.rest(done), share.columns, max_bytes)
                 return
@@ -91,6 +94,13 @@ class DeviceReading:
                 data = _with_folder(backend, share, data, folder_row)
             yield data
             del data  # before the next is decoded
+
+    def _is_tight(self) -> bool:
+        """Whether what is decoded could not be taken in, or staged, beside what a reader holds."""
+        budget, least = self.workspace.budget, self.limit_bytes // _TAKING_IN_LIMIT
+        if budget.remaining_bytes < least:
+            self.workspace.spill.flush()  # what is on its way below may have been the reason
+        return budget.remaining_bytes < least
 
     def _tell(self, note: str) -> None:
         if note not in self.notes:

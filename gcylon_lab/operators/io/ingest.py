@@ -133,6 +133,8 @@ def make_room(workspace: Workspace, part: Part) -> None:
     """Stage tables used longest ago, so that the ones of before and a piece are within the operation's limit."""
     limit = workspace.budget.limit_bytes
     workspace.make_room(piece_bytes(limit), limit, [other for other in workspace.parts if other is not part])
+    workspace.spill.flush()  # what has left, or is on its way below, is free for what is read
+    workspace.budget.renew_limit()
     workspace.budget.start_window()  # what was in the way until now is no part of this operation's peak
 
 

@@ -31,6 +31,9 @@ from ...memory.budget import exceeded
 from ...units import format_bytes
 from ..io.ingest import check_values, ingest
 
+# On GPUs what a piece costs beside its rows is some milliseconds of Python, so pieces are large where there is room.
+_DEVICE_ROWS = 1 << 26
+
 _EACH_ROW = "because each rank works on its own rows"
 
 _OWN_TYPES = "Give each column values of its own type, as in fillna({'x': 0}), or convert the column by astype."
@@ -215,7 +218,8 @@ def _each_piece(
         return 2 * data.nbytes + data.rows * (temporary + made_row_bytes)
 
     row_bytes = part.nbytes / max(part.rows, 1)
-    rows = work.piece_rows(row_bytes, temporary + made_row_bytes)
+    least = _DEVICE_ROWS if operation.workspace.backend.on_gpu else 0
+    rows = work.piece_rows(row_bytes, temporary + made_row_bytes, least=least)
     result_bytes = part.rows * made_row_bytes if shared is not None and not part.staged_bytes else part.nbytes
     at_once = min(rows, part.rows) * (2 * row_bytes + temporary + made_row_bytes) + part.largest_staged_bytes
     work.expect(at_once + (0 if operation.request.strategy == "staged" else result_bytes))
@@ -256,7 +260,7 @@ def _pieces_with_claims(
             group.append(waiting.pop(0))
         some = Part(work.workspace, schema, group)
         work.workspace.parts.discard(some)
-        for piece in work.pieces(some, schema, rows):
+        for piece in work.pieces(some, schema, rows, joined_bytes=work.fast_chunk_bytes):
             yield piece, held
             del piece
 
