@@ -10,6 +10,7 @@ import pytest
 from worlds import World
 
 import gcylon_lab as gl
+from gcylon_lab.backends.arrow.interop import to_frame
 from gcylon_lab.runtime.context import current
 
 pytestmark = pytest.mark.gpu
@@ -37,7 +38,7 @@ def column_in_torch() -> None:
     (chunk,) = again._part.chunks
     assert chunk.data.array("y").data.ptr == doubled.data_ptr()
     assert gl.budget.by_use()["external"] >= doubled.nbytes
-    assert again.local()["y"].to_pandas().tolist() == (values * 2).tolist()
+    assert to_frame(current().workspace.backend.to_host(again._whole()))["y"].tolist() == (values * 2).tolist()
     again.release()
     del column, chunk, again
     gc.collect()

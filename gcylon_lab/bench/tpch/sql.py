@@ -180,6 +180,7 @@ class Duck:
         import duckdb
 
         self._link = duckdb.connect(config={"threads": threads})
+        self._link.execute("set enable_progress_bar = false")
         for name in TABLES:
             self._link.execute(f"create view {name} as from read_parquet('{Path(folder) / name}.parquet')")
 

@@ -171,9 +171,11 @@ class Workspace:
                 missing = self._missing(wanted_bytes, limit_bytes)
                 if missing <= 0:
                     return
-                # Texts are packed to leave, and no allocation is granted while more than the limit is in use.
-                with self.budget.lifted() if self._missing(0, limit_bytes) > 0 else nullcontext():
-                    part.stage(self, missing, self.slice_bytes(limit_bytes, part.schema), one_limit=one_limit)
+                slice_bytes = self.slice_bytes(limit_bytes, part.schema)
+                # Texts are packed to leave, twice at times, and no allocation is granted past the limit.
+                packing = 2 * slice_bytes if part.schema.variable else 0
+                with self.budget.lifted() if self._missing(packing, limit_bytes) > 0 else nullcontext():
+                    part.stage(self, missing, slice_bytes, one_limit=one_limit)
 
     def _missing(self, wanted_bytes: int, limit_bytes: int) -> int:
         return self.budget.used_bytes + wanted_bytes - limit_bytes
