@@ -323,10 +323,11 @@ class Soak:
                 self.after_the_owner()
                 return
             answer = self.answer(HANG_S * self.patience)
+            answered_at = time.monotonic()
         finally:
             if back is not None:
                 back.join()
-        self.judge(event, answer, time.monotonic() - max(sent_at, asked_at))
+        self.judge(event, answer, answered_at - max(sent_at, asked_at))
         self.go_on(event, answer)
 
     def judge(self, event: Event, answer: dict[str, Any], after_s: float) -> None:
