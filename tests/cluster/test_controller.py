@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -9,7 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from ipyparallel.error import CompositeError
 
@@ -36,8 +36,8 @@ controller.main()
 def test_a_cell_ends_where_the_controller_is_gone(runtime_dir: str, number: signal.Signals) -> None:
     """As verbs do: nobody would bring its answer."""
     with gl.Cluster(2, name="without_controller", progress=False) as lab:
-        controller = next(one for one in psutil.Process().children() if "IPController." in " ".join(one.cmdline()))
-        threading.Timer(0.2, controller.send_signal, (number,)).start()
+        controller = lab._session.launcher._processes.controller.pid
+        threading.Timer(0.2, os.kill, (controller, number)).start()
         began = time.monotonic()
         with pytest.raises(CompositeError, match="The process of the controller.* is gone"):
             lab.view.execute("import time; time.sleep(0.6)", silent=False, block=True)
