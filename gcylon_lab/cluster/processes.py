@@ -17,6 +17,7 @@ _GONE_S = 1.0  # after SIGKILL; longer only where the system itself is stuck
 # What a command is made of; what a person started from an engine has the same variable, and is none of these.
 _ENGINE, _CONTROLLER = "gcylon_lab.cluster.launch.engine_process", "gcylon_lab.cluster.launch.controller"
 _NANNIES = ("gcylon_lab.cluster.launch.nanny", "ipyparallel.engine.nanny")
+_LAUNCHER = "launcher"
 _LAUNCHERS = ("mpiexec", "mpirun", "prterun", "prted", "orted", "hydra_pmi_proxy", "mpiexec.hydra")
 
 
@@ -52,7 +53,7 @@ def of_home(home: str) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             if mine is not None and process.uids().real != mine:
                 continue
-            if process.pid != os.getpid() and belongs_to(process.pid, home) and _role(process) and is_running(process):
+            if process.pid != os.getpid() and _is_of(process, home) and is_running(process):
                 found.append(process)
     return found
 
@@ -98,6 +99,13 @@ def wait_until(condition: Callable[[], bool], seconds: float, every_s: float = 0
     return True
 
 
+def _is_of(process: psutil.Process, home: str) -> bool:
+    role = _role(process)
+    if role == _LAUNCHER and any(word.endswith(f"-{os.path.basename(home)}") for word in process.cmdline()):
+        return True  # one that was started over ssh has none of the variables, and is told where its files go
+    return bool(role) and belongs_to(process.pid, home)
+
+
 def _role(process: psutil.Process) -> str:
     """Which part of a cluster a process is, by its command; "" for none."""
     try:
@@ -106,5 +114,5 @@ def _role(process: psutil.Process) -> str:
         return ""
     modules = {after for word, after in zip(words, words[1:], strict=False) if word == "-m"}
     if words and os.path.basename(words[0]) in _LAUNCHERS:
-        return "launcher"  # its command holds that of the engines
+        return _LAUNCHER  # its command holds that of the engines
     return next((module for module in (_ENGINE, _CONTROLLER, *_NANNIES) if module in modules), "")

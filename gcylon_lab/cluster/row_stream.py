@@ -2,7 +2,9 @@
 
 A receiver grants so many bytes; a sender that has used them up waits until the receiver has worked on most of them.
 So neither side holds more than was granted, however large the table. The messages go over a Unix socket in the
-cluster's own folder, which no other user can enter, and not through the controller.
+cluster's own folder, which no other user can enter, and not through the controller. Where ranks are on other hosts it
+is a TCP port for the one request, encrypted by CurveZMQ: who connects must know its key, which is new for each, is
+never sent in clear, and comes with the request.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class Address:
 
     folder: str
     name: str
+    key: bytes = b""  # of a port, whose address is the name
 
 
 def _message_bytes(window_bytes: int) -> int:
@@ -54,6 +57,9 @@ def _message_bytes(window_bytes: int) -> int:
 @contextmanager
 def _path_to(address: Address) -> Iterator[str]:
     """A name for the socket's file: a folder's own may be longer than the 107 bytes that the system takes."""
+    if address.key:
+        yield address.name
+        return
     if not os.path.isdir("/proc/self/fd"):
         yield f"ipc://{address.folder}/{address.name}"
         return
@@ -177,6 +183,9 @@ class RankEnd:
         self._socket.setsockopt(zmq.IDENTITY, b"%d" % rank)
         self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self._socket.set_hwm(0)  # credits bound what is under way
+        if address.key:
+            self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
+            self._socket.curve_serverkey = address.key
         try:
             with _path_to(address) as path:
                 self._socket.connect(path)
@@ -259,15 +268,22 @@ class NotebookEnd:
         The cluster's own.
     size : int
         Ranks.
+    host : str, optional
+        The address of this host at which ranks on others reach it.
     """
 
-    def __init__(self, folder: Path, size: int) -> None:
+    def __init__(self, folder: Path, size: int, host: str = "") -> None:
         self.size = size
-        self.address = Address(str(folder), f"rows-{secrets.token_hex(8)}")
         self._socket: Any = zmq.Context.instance().socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.set_hwm(0)
+        if host:
+            key, self._socket.curve_secretkey = zmq.curve_keypair()
+            self._socket.curve_publickey, self._socket.curve_server = key, True
+            self.address = Address("", f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}", key)
+            return
+        self.address = Address(str(folder), f"rows-{secrets.token_hex(8)}")
         with _path_to(self.address) as path:
             self._socket.bind(path)
 
@@ -276,7 +292,7 @@ class NotebookEnd:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
-        with suppress(OSError):
+        with suppress(OSError):  # a port has no file
             os.unlink(os.path.join(self.address.folder, self.address.name))
 
     def put(self, rank: int, parts: Sequence[Any]) -> None:

@@ -226,6 +226,18 @@ class Channel:
         if broken:
             raise ClusterDegraded(broken, advice=_RESTART)
 
+    def lose(self, ranks: Sequence[int]) -> None:
+        """Ranks cannot be reached any more, though the controller may not know it yet; from any thread."""
+        now = time.monotonic()
+        for rank in ranks:
+            self.lost.setdefault(rank, now)
+        if not ranks or self.is_closed:
+            return
+        waiting = list(self.client.outstanding)
+        error = RankLost(f"{name_ranks(ranks).capitalize()} cannot be reached.", rank=min(ranks))
+        self._replies.give_up(waiting, [self.engine_ids[rank] for rank in ranks], error)
+        self.client._io_loop.add_callback(self._free_the_others)
+
     def raise_if_lost(self) -> None:
         """Raise `RankLost` if a rank is gone; what others raised then follows from that."""
         if self.lost:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,10 +24,11 @@ from ..failures import name_ranks
 from ..handles.async_verbs import with_async
 from ..handles.display_name import made_at, memory_names, with_id
 from ..handles.forwarding import as_reference
+from ..launch.hosts import Host, check_slots, read_hosts
 from ..launch.launcher import Launcher
-from ..launch.mpiexec import MpiExec, find_mpiexec
+from ..launch.mpiexec import MpiExec, check_over_hosts, find_mpiexec
 from ..launch.runtime_dirs import find_running
-from ..launch.security import Security, check_name, choose_security
+from ..launch.security import Security, check_name, choose_security, security_over_hosts
 from ..messages import Reply, Request
 from ..rank_info import RankRecord
 from .client_hints import NamesInstead
@@ -63,7 +64,11 @@ class Cluster(Readers, NamesInstead):
     Parameters
     ----------
     n : int, optional
-        Ranks; by default one for each CPU that this process may use, at most 4.
+        Ranks; by default one for each CPU that this process may use, at most 4, or as many as `hosts` take.
+    hosts : sequence of str, or path, optional
+        Where the ranks are, as ``["node1:4", "node2:4"]``: hosts and how many ranks each may have, or a file with one a
+        line. They are reached by ssh, without a password, and have this Python and its packages under the same path.
+        This host can be one of them.
     config : GcylonConfig, optional
         What the ranks start with; its limit becomes their ceiling. The environment and defaults otherwise.
     mpi : {"auto", "openmpi", "mpich"} or path
@@ -95,6 +100,7 @@ class Cluster(Readers, NamesInstead):
         self,
         n: int | None = None,
         *,
+        hosts: Sequence[str] | str | Path | None = None,
         config: GcylonConfig | None = None,
         mpi: str = "auto",
         grace_s: float = 60.0,
@@ -106,8 +112,10 @@ class Cluster(Readers, NamesInstead):
         security: str = "auto",
         profile: bool | float = True,
     ) -> None:
-        n = _default_ranks() if n is None else n
+        read = () if hosts is None else read_hosts(hosts)
+        n = n if n is not None else sum(host.slots for host in read) or _default_ranks()
         _check_arguments(n, config, grace_s)
+        check_slots(n, read)
         check_name(name)
         hz = checked_hz(profile)
         code = prelude.read_text() if isinstance(prelude, Path) else prelude or ""
@@ -115,13 +123,14 @@ class Cluster(Readers, NamesInstead):
         warn_of_unread(environ)
         launcher = Launcher(
             n,
-            find_mpiexec(mpi),
+            check_over_hosts(find_mpiexec(mpi)) if read else find_mpiexec(mpi),
             name=name,
             grace_s=grace_s,
             start_timeout_s=start_timeout_s,
             environment=dict(env or {}),
             config=config or GcylonConfig(**read_settings(environ)),
-            security=choose_security(security),
+            security=security_over_hosts(security) if read else choose_security(security),
+            hosts=read,
         )
         if name in clusters:
             clusters[name]._give_way()
@@ -155,6 +164,7 @@ class Cluster(Readers, NamesInstead):
             environment=state["environment"],
             config=GcylonConfig(**state["config"]),
             security=Security(**state["security"]),
+            hosts=[Host(**host) for host in state["hosts"]],
             home=home,
         )
         self = cls.__new__(cls)
@@ -455,8 +465,13 @@ class Cluster(Readers, NamesInstead):
         """Bring the ranks back together after a failure. Happens by itself before the next request."""
         self._session.channel.recover()
 
-    def restart(self) -> None:
+    def restart(self, n: int | None = None) -> None:
         """End all engines, start new ones, and run the prelude. Tables and handles are gone; the settings are kept.
+
+        Parameters
+        ----------
+        n : int, optional
+            Ranks, by default as many as before; where a host is gone, as many as the others take.
 
         `config` stays as it was last set, and holds for the prelude too. What new ranks do not take of it, such as a
         limit above what is free by now, is as at the start, and a warning says so. Their ceiling is that of the start.
@@ -466,7 +481,9 @@ class Cluster(Readers, NamesInstead):
         ClusterStartError
             If the new engines do not come up.
         """
-        self._session.restart()
+        if n is not None:
+            _check_ranks(n)
+        self._session.restart(n)
 
     def detach(self) -> None:
         """Leave the engines running for `attach` to find; they end after the grace time."""
@@ -537,8 +554,7 @@ def _default_ranks() -> int:
 
 
 def _check_arguments(n: int, config: GcylonConfig | None, grace_s: float) -> None:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ArgumentError(f"Expected a number of ranks for n, got {n!r}.", advice="Give an int of at least 1.")
+    _check_ranks(n)
     if config is not None and not isinstance(config, GcylonConfig):
         raise ConfigError(
             f"Expected a GcylonConfig for config, got {config!r}.",
@@ -546,6 +562,11 @@ def _check_arguments(n: int, config: GcylonConfig | None, grace_s: float) -> Non
         )
     if grace_s < 0:
         raise ArgumentError(f"grace_s={grace_s!r} is negative.", advice="Give a time in seconds; 60 is the default.")
+
+
+def _check_ranks(n: int) -> None:
+    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+        raise ArgumentError(f"Expected a number of ranks for n, got {n!r}.", advice="Give an int of at least 1.")
 
 
 @atexit.register

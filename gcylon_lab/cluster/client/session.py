@@ -95,6 +95,7 @@ class Session:
         """
         self._keeper.start()
         try:
+            self.launcher.reach_hosts()
             self.client = self.launcher.start()
             self._join()
             self._keep_profile()
@@ -118,6 +119,7 @@ class Session:
         self._keeper.start()
         try:
             self.client = self.launcher.connect()
+            self.launcher.take_hosts()
             self._await_ranks()
             last_id = self._join()
             self.config, self.profile_hz = self._started_with, self._profiled_at
@@ -129,18 +131,22 @@ class Session:
         # Names that the notebook before gave to tables are not used again.
         self._ids = itertools.count(last_id + 1)
 
-    def restart(self) -> None:
+    def restart(self, n: int | None = None) -> None:
         """End all engines, start new ones with the ceiling of the start, give them the config of now, run the prelude.
+
+        There are `n` new ones, by default as many as before.
 
         Where they do not take the config, as with a limit above what is free by now, a warning says what is lost.
         """
         self.check_open()
+        self.launcher.reach_hosts(n)  # where that fails, all stays as it is
         self.channel.close(
             "A restart ended the engines that this was meant for.",
             "Run it again, and call restart() before where that did not end; lab.view is of the new engines.",
         )
         # Not under the lock: whoever holds it waits for engines that this ends.
         self.launcher.stop_engines(self.client)
+        self.launcher.n = self.launcher.n if n is None else n
         with self.channel.lock:
             if self.launcher.forgets_engines(self.client):
                 self.launcher.start_engines(self.client)
@@ -156,6 +162,7 @@ class Session:
     def detach(self) -> None:
         """Leave the engines running until a new owner comes, or the grace time is over."""
         self._leave()
+        self.launcher.leave_hosts()
         if self.client is not None:
             self.client.close()
 
@@ -272,7 +279,7 @@ class Session:
 
     def row_end(self) -> NotebookEnd:
         """An end for rows that one request moves between here and the ranks."""
-        return NotebookEnd(self.launcher.home, self.launcher.n)
+        return NotebookEnd(self.launcher.home, self.launcher.n, self.launcher.address)
 
     def later(self, what: str, function: Callable[[], T]) -> VerbFuture[T]:
         """Let a function that makes requests run after all that was asked for before.
@@ -396,6 +403,7 @@ class Session:
         self.infos.clear()
         self.origins.clear()
         self._check_collective()
+        self.launcher.watch_hosts(self._lose_host)
         state = self.launcher.state() | {"name": self.name, "started": time.time(), "prelude": self._prelude}
         runtime_dirs.write_state(self.launcher.home, state)
         activate(self.channel.view)
@@ -478,7 +486,13 @@ class Session:
         if self._prelude:
             self.channel.view.execute(self._prelude, block=True)
 
+    def _lose_host(self, hostname: str) -> None:
+        self.channel.lose([record.rank for record in self.ranks if record.host == hostname])
+
     def _describe_loss(self, rank: int) -> str:
+        why = self.launcher.why_lost(self.ranks[rank].host)
+        if why:
+            return f"{self.ranks[rank].describe()} is lost with its host: {why}.".replace("rank", "Rank", 1)
         how = self._exit_of(rank, self.channel.lost.get(rank, 0.0))  # a new channel has none, the one before may ask
         return (
             f"The process of {self.ranks[rank].describe()} is gone: {how or 'its launcher does not say how it ended'}."

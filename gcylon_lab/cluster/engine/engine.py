@@ -22,7 +22,8 @@ from ..._version import __version__
 from ...config import GcylonConfig
 from ...errors import ClusterError, ConfigError, Revoked, to_message
 from .. import rpc
-from ..launch.lease import LEASE_FILE, Lease, LeaseMonitor
+from ..launch.lease import Lease, LeaseMonitor
+from ..launch.runtime_dirs import lease_path
 from ..messages import Reply, Request
 from . import actions
 from .kernel_patches import install_hooks
@@ -372,8 +373,7 @@ def _open(home: Path, grace_s: float, config: dict[str, Any] | None) -> Engine:
     print(f"rank {context.rank}, {context.device}: {context.equipment.describe()}", file=sys.stderr, flush=True)
     kernel = get_ipython().kernel
     engine = Engine(context, kernel)
-    # On hosts that do not see the cluster's folder the launcher ends the engines.
-    vigil = LeaseMonitor(Lease(home / LEASE_FILE), grace_s) if home.is_dir() else None
+    vigil = LeaseMonitor(Lease(lease_path(home)), grace_s)
     engine.guard.install()
     # Ended by its default: ipyparallel's handler would have this process finalize MPI, which waits for all other ranks,
     # and none of them would know why.

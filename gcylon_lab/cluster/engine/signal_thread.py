@@ -86,7 +86,7 @@ class SignalThread:
         Frees all ranks from their collectives, before the process ends.
     spread : callable
         Helps the news of a revoke along, which MPI sends only while it is at work; says whether there is any.
-    vigil : LeaseMonitor, optional
+    vigil : LeaseMonitor
         Looked at twice a second; when it is over, the process ends.
     """
 
@@ -95,7 +95,7 @@ class SignalThread:
         interrupt: Callable[[], None],
         revoke: Callable[[], None],
         spread: Callable[[], bool],
-        vigil: LeaseMonitor | None,
+        vigil: LeaseMonitor,
     ) -> None:
         self._interrupt = interrupt
         self._revoke = revoke
@@ -141,7 +141,7 @@ class SignalThread:
             self._settled.set()
         if signal.SIGTERM in numbers:
             self._leave()
-        if self._vigil is not None and self._is_time_to_look() and self._vigil.is_over():
+        if self._is_time_to_look() and self._vigil.is_over():
             log.warning("The owner of this cluster is gone: the engine ends.")
             os.kill(os.getpid(), signal.SIGTERM)
             self._leave()

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from ..processes import HOME_VARIABLE
-from . import runtime_dirs
+from . import runtime_dirs, tcp
 from .lease import LEASE_FILE, Lease, LeaseMonitor
 
 GRACE_VARIABLE = "GCYLON_LAB_GRACE_S"
+ADDRESS_VARIABLE = "GCYLON_LAB_ADDRESS"
+"""Where ranks on other hosts reach the controller, which listens there alone; without it, on Unix sockets."""
 
 # Engines get this long to end after the owner is gone, before the launcher and the folder go.
 _AFTER_ENGINES_S = 5.0
@@ -79,11 +81,16 @@ def main() -> None:
 
     end_children_with_this_process()
     home, grace_s = Path(os.environ[HOME_VARIABLE]), float(os.environ[GRACE_VARIABLE])
-    listen_on_sockets()
     threading.Thread(target=watch, args=(home, grace_s), name="gcylon-vigil", daemon=True).start()
     config = Config()
-    config.IPController.transport = "ipc"
-    config.IPController.ip = str(runtime_dirs.sockets(home) / "controller")
+    if ADDRESS_VARIABLE in os.environ:
+        tcp.hold_ports()
+        tcp.relay_whole_messages()
+        config.IPController.ip = os.environ[ADDRESS_VARIABLE]
+    else:
+        listen_on_sockets()
+        config.IPController.transport = "ipc"
+        config.IPController.ip = str(runtime_dirs.sockets(home) / "controller")
     # Where it encrypts, ipyparallel would not sign as well, and each process would warn that it does not.
     config.Session.key = secrets.token_hex(32).encode()
     IPController.launch_instance(config=config)

