@@ -16,7 +16,7 @@ _ADDRESSES = {name: f"10.77.7.{number}" for number, name in enumerate(NAMES, 1)}
 _INIT = """
 mount --make-rprivate / && mount -t proc proc /proc && mount -t tmpfs tmpfs /tmp && mount -t tmpfs tmpfs /dev/shm
 hostname "$1"; mkdir -m 755 -p /run/sshd; umask 077; printf '%s' "$2" > /tmp/.keys
-mkdir -p "${3%/*}" && install -m 755 /dev/null "$3"  # Open MPI wants to see it there, too, and needs it not
+[ -e "$3" ] || { mkdir -p "${3%/*}"; install -m 755 /dev/null "$3"; }  # Open MPI wants to see it, and does not need it
 exec "$0" -D -p 2222 -o AuthorizedKeysFile=/tmp/.keys -o StrictModes=no -o PermitRootLogin=yes -o UsePAM=no
 """
 
@@ -34,6 +34,11 @@ def why_not() -> str:
         return "this system allows no network bridge"
     _run("ip", "link", "del", probe)
     return ""
+
+
+def address_of(name: str) -> str:
+    """That of one of the hosts."""
+    return _ADDRESSES[name]
 
 
 class Hosts:

@@ -184,8 +184,10 @@ class RankEnd:
         self._socket.setsockopt(zmq.LINGER, _LINGER_MS)
         self._socket.set_hwm(0)  # credits bound what is under way
         if address.key:
-            self._socket.curve_publickey, self._socket.curve_secretkey = zmq.curve_keypair()
-            self._socket.curve_serverkey = address.key
+            public, secret = zmq.curve_keypair()
+            options = {zmq.CURVE_PUBLICKEY: public, zmq.CURVE_SECRETKEY: secret, zmq.CURVE_SERVERKEY: address.key}
+            for option, value in options.items():
+                self._socket.setsockopt(option, value)
         try:
             with _path_to(address) as path:
                 self._socket.connect(path)
@@ -279,8 +281,9 @@ class NotebookEnd:
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.set_hwm(0)
         if host:
-            key, self._socket.curve_secretkey = zmq.curve_keypair()
-            self._socket.curve_publickey, self._socket.curve_server = key, True
+            key, secret = zmq.curve_keypair()
+            self._socket.setsockopt(zmq.CURVE_SECRETKEY, secret)
+            self._socket.setsockopt(zmq.CURVE_SERVER, 1)
             self.address = Address("", f"tcp://{host}:{self._socket.bind_to_random_port(f'tcp://{host}')}", key)
             return
         self.address = Address(str(folder), f"rows-{secrets.token_hex(8)}")

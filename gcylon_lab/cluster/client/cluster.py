@@ -29,6 +29,7 @@ from ..launch.launcher import Launcher
 from ..launch.mpiexec import MpiExec, check_over_hosts, find_mpiexec
 from ..launch.runtime_dirs import find_running
 from ..launch.security import Security, check_name, choose_security, security_over_hosts
+from ..launch.slurm import Asked, Job, found_job
 from ..messages import Reply, Request
 from ..rank_info import RankRecord
 from .client_hints import NamesInstead
@@ -68,7 +69,7 @@ class Cluster(Readers, NamesInstead):
     hosts : sequence of str, or path, optional
         Where the ranks are, as ``["node1:4", "node2:4"]``: hosts and how many ranks each may have, or a file with one a
         line. They are reached by ssh, without a password, and have this Python and its packages under the same path.
-        This host can be one of them.
+        This host can be one of them. `slurm` takes those of a job.
     config : GcylonConfig, optional
         What the ranks start with; its limit becomes their ceiling. The environment and defaults otherwise.
     mpi : {"auto", "openmpi", "mpich"} or path
@@ -100,7 +101,7 @@ class Cluster(Readers, NamesInstead):
         self,
         n: int | None = None,
         *,
-        hosts: Sequence[str] | str | Path | None = None,
+        hosts: Sequence[str] | str | Path | Job | None = None,
         config: GcylonConfig | None = None,
         mpi: str = "auto",
         grace_s: float = 60.0,
@@ -112,7 +113,8 @@ class Cluster(Readers, NamesInstead):
         security: str = "auto",
         profile: bool | float = True,
     ) -> None:
-        read = () if hosts is None else read_hosts(hosts)
+        job = hosts if isinstance(hosts, Job) else None
+        read = () if hosts is None else job.expected() if job else read_hosts(hosts)  # type: ignore[arg-type]
         n = n if n is not None else sum(host.slots for host in read) or _default_ranks()
         _check_arguments(n, config, grace_s)
         check_slots(n, read)
@@ -130,13 +132,60 @@ class Cluster(Readers, NamesInstead):
             environment=dict(env or {}),
             config=config or GcylonConfig(**read_settings(environ)),
             security=security_over_hosts(security) if read else choose_security(security),
-            hosts=read,
+            hosts=() if job else read,
+            job=job,
         )
         if name in clusters:
             clusters[name]._give_way()
         self._session = Session(launcher, name, code, progress=progress, profile_hz=hz)
         self._session.start()
         clusters[name] = self
+
+    @classmethod
+    def slurm(
+        cls,
+        nodes: int | None = None,
+        tasks_per_node: int = 1,
+        *,
+        gpus_per_task: int = 0,
+        time: str = "",
+        partition: str = "",
+        options: Sequence[str] = (),
+        **cluster: Any,
+    ) -> Cluster:
+        """Start ranks in a job of Slurm: a new one, or the one that this process runs in.
+
+        From a login node a job is submitted, and waited for in the queue; a line says its number and what it waits
+        for. `close` cancels it, as does the end of this process after the grace time. Where this process runs in a job,
+        ranks run in that, which stays. The ranks' hosts must reach this one.
+
+        Parameters
+        ----------
+        nodes : int, optional
+            Hosts; without it, all of the job that this process runs in.
+        tasks_per_node : int, default 1
+            Ranks on each.
+        gpus_per_task : int, default 0
+            GPUs for each rank.
+        time : str, optional
+            Limit of the job, as "1:00:00".
+        partition : str, optional
+        options : sequence of str
+            More options of sbatch, as ``["--account=physics"]``.
+        **cluster
+            As for `Cluster`: name, config, prelude and the others.
+
+        Raises
+        ------
+        ClusterStartError
+            If the job cannot be submitted, or ends before it runs.
+
+        Examples
+        --------
+        >>> lab = gl.Cluster.slurm(nodes=2, tasks_per_node=4, time="1:00:00")  # doctest: +SKIP
+        """
+        asked = Asked(0 if nodes is None else nodes, tasks_per_node, gpus_per_task, time, partition, tuple(options))
+        return cls(hosts=Job(asked), **cluster)
 
     @classmethod
     def attach(cls, name: str = "default", *, progress: bool = True) -> Cluster:
@@ -165,6 +214,7 @@ class Cluster(Readers, NamesInstead):
             config=GcylonConfig(**state["config"]),
             security=Security(**state["security"]),
             hosts=[Host(**host) for host in state["hosts"]],
+            job=found_job(state["job"]),
             home=home,
         )
         self = cls.__new__(cls)

@@ -16,7 +16,7 @@ from ...errors import ClusterError, ClusterStartError, GcylonError, Revoked
 from ...profiling.sampler import DEFAULT_HZ
 from ..channel.channel import Channel
 from ..channel.interrupts import not_sent, tell, undisturbed
-from ..channel.progress import Waiting
+from ..channel.progress import ProgressLine, Waiting, Where
 from ..channel.request_queue import RequestQueue
 from ..channel.views import activate
 from ..failures import name_ranks
@@ -95,6 +95,7 @@ class Session:
         """
         self._keeper.start()
         try:
+            self._allocate()
             self.launcher.reach_hosts()
             self.client = self.launcher.start()
             self._join()
@@ -139,6 +140,7 @@ class Session:
         Where they do not take the config, as with a limit above what is free by now, a warning says what is lost.
         """
         self.check_open()
+        self._allocate()
         self.launcher.reach_hosts(n)  # where that fails, all stays as it is
         self.channel.close(
             "A restart ended the engines that this was meant for.",
@@ -158,6 +160,20 @@ class Session:
             self._keep_profile()
             self._keep_config()
             self._run_prelude()
+
+    def _allocate(self) -> None:
+        line = ProgressLine()
+
+        def say(text: str) -> None:
+            if self.waiting.shows:
+                line.show(Where(text, "job"))
+
+        try:
+            self.launcher.allocate(say)
+        except BaseException as error:
+            line.end(error)
+            raise
+        line.end()
 
     def detach(self) -> None:
         """Leave the engines running until a new owner comes, or the grace time is over."""

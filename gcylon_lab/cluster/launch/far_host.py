@@ -21,7 +21,7 @@ from typing import Any
 
 from ..._version import __version__
 from ..processes import engines_of, kill, of_home, wait_until
-from . import runtime_dirs
+from . import runtime_dirs, slurm
 from .lease import Lease, write_private
 
 _EVERY_S = 0.5
@@ -35,9 +35,14 @@ class FarHost:
 
     def __init__(self) -> None:
         self._home: Path | None = None
-        self._grace_s = 0.0
+        self._grace_s, self._job = 0.0, ""
         self._heard_at = time.monotonic()
         self._connected = True
+        self._ended = False
+
+    def end(self, *_: object) -> None:
+        """End all here soon, as a job of Slurm does that is cancelled; a signal's handler."""
+        self._ended = True
 
     def serve(self) -> None:
         """Do what is asked until the cluster is closed, its owner gone, or another process in this one's place."""
@@ -57,7 +62,8 @@ class FarHost:
     def _answer(self, asked: dict[str, Any]) -> bool:
         """Do what is asked; whether to go on."""
         self._heard_at = time.monotonic()
-        what, answer = asked.pop("do"), {}
+        what = str(asked.pop("do"))
+        answer: dict[str, Any] = {}
         try:
             answer = getattr(self, f"_{what}")(**asked) or {}
         except Exception as error:
@@ -68,19 +74,19 @@ class FarHost:
     def _beat(self) -> None:
         """The notebook is there."""
 
-    def _start(self, home: str, grace_s: float, connection: dict[str, Any]) -> None:
+    def _start(self, home: str, grace_s: float, job: str, connection: dict[str, Any]) -> None:
         """Prepare for new ranks; those from before are ended."""
-        self._take(home, grace_s)
+        self._take(home, grace_s, job)
         self._kill()
         runtime_dirs.remove_on_host(Path(home))
         folder = runtime_dirs.renew_shared_memory(Path(home))
         write_private(folder / runtime_dirs.CONNECTION_FILE, connection)
         runtime_dirs.renew_sockets(Path(home))
-        self._take(home, grace_s)
+        self._take(home, grace_s, job)
 
-    def _take(self, home: str, grace_s: float) -> None:
+    def _take(self, home: str, grace_s: float, job: str) -> None:
         """Watch over ranks that run, in the place of a process before this one."""
-        self._home, self._grace_s = Path(home), grace_s
+        self._home, self._grace_s, self._job = Path(home), grace_s, job
         if runtime_dirs.shared_memory(self._home).is_dir():
             self._lease().claim()
 
@@ -115,9 +121,10 @@ class FarHost:
         if owner is not None and owner.pid != os.getpid() and owner.is_alive():
             return True
         silent_s = time.monotonic() - self._heard_at
-        if silent_s <= (max(self._grace_s, _SILENT_S) if self._connected else self._grace_s):
+        if not self._ended and silent_s <= (max(self._grace_s, _SILENT_S) if self._connected else self._grace_s):
             return False
         self._close()
+        slurm.cancel(self._job)  # the notebook's host may be gone, too
         return True
 
     def _lease(self) -> Lease:
@@ -135,8 +142,15 @@ def _introduction() -> dict[str, Any]:
         "version": __version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         "notebook": seen[0],
-        "here": seen[2] if len(seen) > 2 else "",
+        "here": seen[2] if len(seen) > 2 else _address_towards(seen[0]),
     }
+
+
+def _address_towards(other: str) -> str:
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # nothing is sent
+        probe.connect((other, 9))
+        return str(probe.getsockname()[0])
+    return ""
 
 
 def _say(answer: dict[str, Any]) -> None:
@@ -149,7 +163,9 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")
-    FarHost().serve()
+    far = FarHost()
+    signal.signal(signal.SIGTERM, far.end)
+    far.serve()
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 from ..processes import HOME_VARIABLE, end, engines_of, is_running, kill, of_home, wait_until
-from . import runtime_dirs
+from . import runtime_dirs, slurm
 from .lease import LEASE_FILE, Lease, LeaseMonitor, write_private
 
 GUARD_FILE = "guard.json"
@@ -57,6 +57,7 @@ def watch(home: Path, grace_s: float) -> None:
     vigil = LeaseMonitor(Lease(home / LEASE_FILE), grace_s)
     while not vigil.is_over():
         time.sleep(_EVERY_S)
+    job = slurm.job_of(home)  # before the controller removes the folder
     if not wait_until(lambda: not engines_of(str(home)), _OWN_END_S, _EVERY_S):
         kill(engines_of(str(home)))
     # Launchers take away what they made where all of their ranks have ended, and the controller the folder.
@@ -64,6 +65,7 @@ def watch(home: Path, grace_s: float) -> None:
         for process in of_home(str(home)):
             end(process, by_itself_s=0.0, asked_s=1.0)
     runtime_dirs.remove(home)
+    slurm.cancel(job)
 
 
 def main() -> None:

@@ -135,6 +135,10 @@ class FarHosts:
         Where they find this package.
     command : callable
         How a host is reached.
+    explain : callable
+        Says why all may be lost, "" where nothing is known.
+    job : str
+        The job of Slurm that ends with the cluster.
 
     Attributes
     ----------
@@ -143,14 +147,21 @@ class FarHosts:
     """
 
     def __init__(
-        self, hosts: Sequence[Host], home: Path, grace_s: float, python_path: str, command: Command = by_ssh
+        self,
+        hosts: Sequence[Host],
+        home: Path,
+        grace_s: float,
+        python_path: str,
+        command: Command = by_ssh,
+        explain: Callable[[], str] = lambda: "",
+        job: str = "",
     ) -> None:
         self.hosts = tuple(hosts)
         self.lost: dict[str, str] = {}
         self.on_lost: Callable[[str], None] = lambda hostname: None
-        self._home, self._grace_s = home, grace_s
         self._python_path = python_path
-        self._command = command
+        self._command, self._explain = command, explain
+        self._told: dict[str, Any] = {"home": str(home), "grace_s": grace_s, "job": job}
         self._far = [host.name for host in hosts if not is_this_host(host.name)]
         self._lines: dict[str, _Line] = {}
         self._done = threading.Event()
@@ -210,19 +221,18 @@ class FarHosts:
         ClusterStartError
             If one cannot reach the controller, or make its folder.
         """
-        told = {"home": str(self._home), "grace_s": self._grace_s}
         names = [host.name for host in hosts if host.name in self._lines]
         place = connection["interface"].partition("://")[2], connection["registration"]
 
         def start(name: str) -> str:
             line = self._lines[name]
-            error = line.ask("reach", host=place[0], port=place[1]).get("error")
+            error = line.ask("reach", {"host": place[0], "port": place[1]}).get("error")
             if error:
                 return (
                     f"Host {name} cannot reach the controller on this host at {place[0]}, port {place[1]}: {error}. A "
                     "firewall may be between them."
                 )
-            error = line.ask("start", connection=connection, **told).get("error")
+            error = line.ask("start", {**self._told, "connection": connection}).get("error")
             return f"Host {name} is not ready for ranks: {error}." if error else ""
 
         wrong = [text for text in _at_once(start, names) if text]
@@ -231,7 +241,7 @@ class FarHosts:
 
     def take(self) -> None:
         """Watch over ranks that run, as the new owner."""
-        self._all("take", home=str(self._home), grace_s=self._grace_s)
+        self._all("take", self._told)
 
     def kill(self) -> None:
         """End the ranks on all of them."""
@@ -253,9 +263,9 @@ class FarHosts:
             line.drop()
         self._lines = {}
 
-    def _all(self, what: str, **told: Any) -> None:
+    def _all(self, what: str, told: dict[str, Any] | None = None) -> None:
         names = [name for name, line in self._lines.items() if line.hostname not in self.lost]
-        _at_once(lambda name: self._lines[name].ask(what, _CLOSE_S, **told), names)
+        _at_once(lambda name: self._lines[name].ask(what, told, _CLOSE_S), names)
 
     def _check_names(self) -> None:
         names = [socket.gethostname()] if len(self._far) < len(self.hosts) else []
@@ -280,7 +290,7 @@ class FarHosts:
                     line.send("beat")
                     why = line.why_lost()
                     if why and not self._done.is_set():
-                        self.lost[line.hostname] = why
+                        self.lost[line.hostname] = self._explain() or why
                         self.on_lost(line.hostname)
 
 
@@ -317,17 +327,17 @@ class _Line:
         self.introduction = answer
         return ""
 
-    def ask(self, what: str, timeout_s: float = _ANSWER_S, **told: Any) -> dict[str, Any]:
+    def ask(self, what: str, told: dict[str, Any] | None = None, timeout_s: float = _ANSWER_S) -> dict[str, Any]:
         """Ask, and wait for the answer, which has an "error" where it did not do."""
         self._answers.pop(what, None)
-        self.send(what, **told)
+        self.send(what, told)
         return self._await(what, timeout_s) or {"error": self.why_lost() or f"no answer in {timeout_s:g} s"}
 
-    def send(self, what: str, **told: Any) -> None:
+    def send(self, what: str, told: dict[str, Any] | None = None) -> None:
         """Ask, and do not wait."""
         with self._turn, contextlib.suppress(OSError, ValueError):
             assert self._process.stdin is not None
-            os.write(self._process.stdin.fileno(), json.dumps({"do": what} | told).encode() + b"\n")
+            os.write(self._process.stdin.fileno(), json.dumps({"do": what} | (told or {})).encode() + b"\n")
 
     def why_lost(self) -> str:
         """Why nobody there can be asked any more; "" where that is not so."""

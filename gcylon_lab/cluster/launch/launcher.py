@@ -45,6 +45,7 @@ from .lease import LEASE_FILE, Lease
 from .mpiexec import OPENMPI, MpiExec, exit_of_rank, without_chatter
 from .ports import PortGuard
 from .security import Security, other_people
+from .slurm import Job
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())
@@ -87,6 +88,8 @@ class Launcher:
     security : Security
     hosts : sequence of Host
         Where the ranks are; without any, on this host.
+    job : Job, optional
+        Of Slurm, whose hosts they are on.
     home : Path, optional
         An existing cluster's folder.
     """
@@ -103,6 +106,7 @@ class Launcher:
         config: GcylonConfig,
         security: Security,
         hosts: Sequence[Host] = (),
+        job: Job | None = None,
         home: Path | None = None,
     ) -> None:
         self.n = n
@@ -123,7 +127,8 @@ class Launcher:
         else:
             self.home = home
             self._processes = self._found_processes()
-        self.far = FarHosts(self.hosts, self.home, grace_s, self._python_path()) if hosts else None
+        self.job = job
+        self.far = self._far_hosts() if hosts else None
         self.lease = Lease(self.home / LEASE_FILE)
 
     def start(self) -> Any:
@@ -149,6 +154,34 @@ class Launcher:
             raise self._start_error(f"The cluster did not start: {error}.{self._last_of_controller()}") from error
         self._wait_for_engines(client)
         return client
+
+    def allocate(self, say: Callable[[str], None]) -> None:
+        """Where ranks run in a job of Slurm, see to it that there is one, waiting for it as long as that takes.
+
+        Parameters
+        ----------
+        say : callable
+            Told what it waits for.
+
+        Raises
+        ------
+        ClusterStartError
+            If there is none, with what Slurm says.
+        """
+        if self.job is None or (self.far is not None and not self.job.why_over()):
+            return
+        if self.far is not None:
+            self.far.leave()
+        runtime_dirs.renew_shared_memory(self.home)
+        self._start_guard()  # it cancels the job where nobody else can
+        self.hosts = self.job.allocate(self.home, self.home.name.rpartition("-")[0], say)
+        self.far = self._far_hosts()
+
+    def _far_hosts(self) -> FarHosts:
+        job, path = self.job, self._python_path()
+        if job is None:
+            return FarHosts(self.hosts, self.home, self.grace_s, path)
+        return FarHosts(self.hosts, self.home, self.grace_s, path, job.command, job.why_over, job.id if job.own else "")
 
     def reach_hosts(self, n: int | None = None) -> None:
         """Connect to the other hosts on which `n` ranks are to be, by default as many as before.
@@ -275,6 +308,8 @@ class Launcher:
     def _close_hosts(self) -> None:
         if self.far is not None:
             self.far.close()
+        if self.job is not None:
+            self.job.cancel()
 
     def _stop_controller(self) -> None:
         for process in self._alive("controller"):
@@ -327,6 +362,7 @@ class Launcher:
             "config": self.config.as_dict(),
             "security": asdict(self.security),
             "hosts": [asdict(host) for host in self.hosts],
+            "job": None if self.job is None else {"asked": asdict(self.job.asked), "id": self.job.id},
             "controller_pid": self._processes.controller.pid,
         }
 
@@ -363,6 +399,7 @@ class Launcher:
         arguments, variables = mpiexec.over_hosts(self.mpi, used, far.network(), sorted(names))
         engines = self._processes.config.MPIEngineSetLauncher
         engines.mpi_args = [*self.mpi.arguments, *arguments]
+        variables |= {"PRTE_MCA_plm": "ssh"} if self.job is None else self.job.variables(used)
         engines.environment = self._engine_environment() | variables
 
     def _engine_connection(self) -> dict[str, Any]:
