@@ -45,7 +45,7 @@ from ..units import format_bytes
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 _SHARED_WITH_CUDF = ("pandas", "numpy", "pyarrow")
-_IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
+IN_MEMORY = ("tmpfs", "ramfs", "devtmpfs")
 _MEET = (
     "import sys; from mpi4py import MPI; c = MPI.COMM_WORLD; n = c.allreduce(1); "
     "c.rank == 0 and print(n, MPI.Get_library_version().split(',')[0].strip(), flush=True)"
@@ -268,7 +268,7 @@ def _spill_folder(config: GcylonConfig) -> Finding:
         return Finding("staging", FAIL, value, "Set spill_dir to another folder.")
     stat = os.statvfs(folder)
     value = f"disk tier in {folder} ({kind}), {format_bytes(stat.f_bavail * stat.f_frsize)} free"
-    if kind in _IN_MEMORY:
+    if kind in IN_MEMORY:
         note = "This folder is itself memory: staging there saves none. Set spill_dir to a folder on a disk."
         return Finding("staging", WARN, value, note)
     return Finding("staging", OK, value)

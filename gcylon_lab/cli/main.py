@@ -52,6 +52,9 @@ def _add_doctor(commands: Commands) -> None:
     parser = commands.add_parser("doctor", help="say what is installed, what will be used, and why")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--engines", action="store_true", help="say what GPU engines refuse or answer otherwise")
+    parser.add_argument(
+        "--hosts", help="hosts that ranks are to run on, as node1,node2, or a file of them: examine those too"
+    )
     parser.set_defaults(run=_doctor)
 
 
@@ -64,6 +67,10 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from .doctor import as_json, examine, format_findings, healthy
 
     findings = examine()
+    if arguments.hosts:
+        from .doctor_hosts import examine_hosts
+
+        findings += examine_hosts(arguments.hosts)
     print(json.dumps(as_json(findings), indent=2) if arguments.json else format_findings(findings))
     return 0 if healthy(findings) else 1
 

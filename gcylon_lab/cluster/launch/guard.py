@@ -45,11 +45,20 @@ def start(home: Path, grace_s: float) -> subprocess.Popen[bytes]:
 
 def is_there(home: Path) -> bool:
     """Whether a guard watches over a cluster's folder."""
+    return bool(_of(home))
+
+
+def stop(home: Path) -> None:
+    """End the guard of a cluster that is being closed, whichever process started it."""
+    kill(_of(home))
+
+
+def _of(home: Path) -> list[psutil.Process]:
     try:
         process = psutil.Process(json.loads((home / GUARD_FILE).read_text())["pid"])
-        return is_running(process) and str(home) in process.cmdline()
+        return [process] if is_running(process) and str(home) in process.cmdline() else []
     except (psutil.Error, OSError, ValueError, KeyError):
-        return False
+        return []
 
 
 def watch(home: Path, grace_s: float) -> None:

@@ -103,6 +103,15 @@ def check_slots(n: int, hosts: Sequence[Host]) -> None:
         )
 
 
+def python_path(given: str) -> str:
+    """A PYTHONPATH with which this very package is found, also when it is not installed."""
+    paths = [path for path in given.split(os.pathsep) if path]
+    here = Path(__file__).resolve().parents[3]
+    if here.name not in ("site-packages", "dist-packages"):
+        paths.append(str(here))
+    return os.pathsep.join(dict.fromkeys(paths))
+
+
 def by_ssh(name: str, command: Sequence[str]) -> list[str]:
     """The command that runs another on a host, by ssh as Open MPI is told to use it."""
     agent = shlex.split(os.environ.get(SSH_VARIABLE, "ssh"))
@@ -238,6 +247,14 @@ class FarHosts:
         wrong = [text for text in _at_once(start, names) if text]
         if wrong:
             raise ClusterStartError(" ".join(wrong))
+
+    def introductions(self) -> dict[str, dict[str, Any]]:
+        """What those that are connected say of themselves, by name."""
+        return {name: line.introduction for name, line in self._lines.items()}
+
+    def ask(self, name: str, what: str, told: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Ask one; the answer has an "error" where it did not do."""
+        return self._lines[name].ask(what, told)
 
     def take(self) -> None:
         """Watch over ranks that run, as the new owner."""

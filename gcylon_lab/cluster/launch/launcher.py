@@ -40,7 +40,7 @@ from ..rank_info import RankRecord
 from ..stop_detector import StopDetector
 from . import guard, mpiexec, runtime_dirs
 from .controller import ADDRESS_VARIABLE, GRACE_VARIABLE
-from .hosts import FarHosts, Host, check_slots, unreachable
+from .hosts import FarHosts, Host, check_slots, python_path, unreachable
 from .lease import LEASE_FILE, Lease
 from .mpiexec import OPENMPI, MpiExec, exit_of_rank, without_chatter
 from .ports import PortGuard
@@ -323,8 +323,8 @@ class Launcher:
             kill(of_home(home))
         if self._ports is not None:
             self._ports.close()
+        guard.stop(self.home)
         if self._guard is not None:
-            kill([psutil.Process(self._guard.pid)])
             self._guard.wait(_ASKED_S)
 
     def _alive(self, part: str) -> list[psutil.Process]:
@@ -397,6 +397,8 @@ class Launcher:
         far.start(self._engine_connection(), used)
         names = set(self._variables()) | set(self.environment) | {name for name in os.environ if "GCYLON_" in name}
         arguments, variables = mpiexec.over_hosts(self.mpi, used, far.network(), sorted(names))
+        # mpiexec may send its variables on, as it does through srun: ranks read the keys from files.
+        self._processes.send_engines_connection_env = False
         engines = self._processes.config.MPIEngineSetLauncher
         engines.mpi_args = [*self.mpi.arguments, *arguments]
         variables |= {"PRTE_MCA_plm": "ssh"} if self.job is None else self.job.variables(used)
@@ -506,13 +508,7 @@ class Launcher:
         return {HOME_VARIABLE: str(self.home), GRACE_VARIABLE: repr(self.grace_s), "PYTHONPATH": self._python_path()}
 
     def _python_path(self) -> str:
-        """Where engines find this very package, also when it is not installed."""
-        given = self.environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
-        paths = [path for path in given.split(os.pathsep) if path]
-        here = Path(__file__).resolve().parents[3]
-        if here.name not in ("site-packages", "dist-packages"):
-            paths.append(str(here))
-        return os.pathsep.join(dict.fromkeys(paths))
+        return python_path(self.environment.get("PYTHONPATH", os.environ.get("PYTHONPATH", "")))
 
 
 _QUIET = {"load_profile": False, "shutdown_atexit": False, "log_level": logging.CRITICAL}
