@@ -164,8 +164,9 @@ def over_hosts(
     arguments = ["--leave-session-attached", "--host", ",".join(map(str, hosts))]
     for name in sorted(names):
         arguments += ["-x", name]
-    # By cores, as it would, the first host gets all ranks.
-    variables = {"PRTE_MCA_rmaps_default_mapping_policy": "slot:oversubscribe"}
+    # By cores, as it would, and as variables of one host say, the first host gets all ranks.
+    arguments += ["--map-by", "slot:oversubscribe"]
+    variables = {}
     if "OMPI_MCA_btl" in mpi.environment:  # otherwise a person has chosen
         variables["OMPI_MCA_btl"] = "self,sm,tcp"
     if network:
