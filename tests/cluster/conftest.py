@@ -16,6 +16,18 @@ import gcylon_lab as gl
 HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    text = "also run what takes minutes on two hosts, and Slurm; only where tests/cluster is named on the command line"
+    parser.addoption("--all-hosts", action="store_true", help=text)
+
+
+@pytest.fixture(scope="session")
+def all_hosts(request: pytest.FixtureRequest) -> None:
+    """Skip what runs only where it is asked for."""
+    if not request.config.getoption("--all-hosts", default=False):
+        pytest.skip("python -m pytest tests/cluster --all-hosts runs it")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Clusters of tests keep their files apart from those of the person who runs the tests."""

@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
 @pytest.fixture(scope="module")
 def slurm(request: pytest.FixtureRequest) -> Iterator[Slurm]:
+    request.getfixturevalue("all_hosts")
     if reason := why_not():
         pytest.skip(reason)
     made = Slurm(request.getfixturevalue("hosts"))
@@ -97,7 +98,8 @@ def test_ranks_run_in_the_job_that_the_notebook_runs_in(slurm: Slurm, hosts: Hos
     code = "import test_slurm; test_slurm.inside()"
     path = os.pathsep.join([os.path.dirname(__file__), *sys.path])
     program = f"env JUPYTER_RUNTIME_DIR={slurm.folder}/runtime PYTHONPATH={path} {sys.executable} -c '{code}'"
-    slurm.ask("sbatch", "--wait", "--nodes=2", "--ntasks-per-node=2", f"--output={out}", f"--wrap={program}")
+    slurm.ask("sbatch", "--nodes=2", "--ntasks-per-node=2", f"--output={out}", f"--wrap={program}")
+    assert wait_until(lambda: not slurm_jobs(slurm), 60, 0.5)
     assert "gnode1 gnode1 gnode2 gnode2, and the job stays\n" in out.read_text(), out.read_text()
     assert left_by_cluster(hosts) == ""
 

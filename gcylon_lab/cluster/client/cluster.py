@@ -88,6 +88,7 @@ class Cluster(Readers, NamesInstead):
     security : {"auto", "encrypted", "signed"}
         Messages to and from the ranks are signed, and go over Unix sockets in a folder that no other user can enter.
         "encrypted" (CurveZMQ) encrypts them as well. "auto" is what ``GCYLON_SECURITY`` says; without it, "signed".
+        Over several hosts they go over TCP, encrypted in any case.
     profile : bool or float, default True
         Whether ranks record spans and sample their memory; a number is the rate, in samples a second. See `profile`.
 

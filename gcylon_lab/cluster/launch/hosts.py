@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -304,11 +303,17 @@ class FarHosts:
         while not self._done.wait(_BEAT_S):
             for line in list(self._lines.values()):
                 if line.hostname not in self.lost:
-                    line.send("beat")
-                    why = line.why_lost()
-                    if why and not self._done.is_set():
-                        self.lost[line.hostname] = self._explain() or why
-                        self.on_lost(line.hostname)
+                    line.beat()
+                    if (why := line.why_lost()) and not self._done.is_set():
+                        self._lose(line.hostname, why)
+
+    def _lose(self, hostname: str, why: str) -> None:
+        with contextlib.suppress(GcylonError):  # Slurm does not say
+            why = self._explain() or why
+        self.lost[hostname] = why
+        # Without this thread no host hears anything, so nothing may end it.
+        with contextlib.suppress(Exception):
+            self.on_lost(hostname)
 
 
 class _Line:
@@ -318,7 +323,7 @@ class _Line:
         self.name = name
         self.introduction: dict[str, Any] = {}
         self._errors = tempfile.TemporaryFile()
-        self._heard_at = time.monotonic()
+        self._unanswered = 0
         self._turn = threading.Lock()
         self._came = threading.Condition()
         self._answers: dict[str, dict[str, Any]] = {}
@@ -360,8 +365,14 @@ class _Line:
         """Why nobody there can be asked any more; "" where that is not so."""
         if self._process.poll() is not None:
             return f"the connection to it has ended ({self._said() or f'exit code {self._process.returncode}'})"
-        silent_s = time.monotonic() - self._heard_at
+        # Not by the clock: where this process itself could not go on for a while, none was asked.
+        silent_s = self._unanswered * _BEAT_S
         return f"it has not answered for {silent_s:.0f} s" if silent_s > LOST_S else ""
+
+    def beat(self) -> None:
+        """Say that the notebook is there, every second."""
+        self._unanswered += 1
+        self.send("beat")
 
     def drop(self) -> None:
         """End the connection; what is there goes on for the grace time."""
@@ -386,7 +397,7 @@ class _Line:
                 answer = json.loads(line)
                 with self._came:
                     self._answers[answer["did"]] = answer
-                    self._heard_at = time.monotonic()
+                    self._unanswered = 0
                     self._came.notify_all()
         self._process.wait()
         with self._came:

@@ -166,7 +166,7 @@ def over_hosts(
         arguments += ["-x", name]
     # By cores, as it would, and as variables of one host say, the first host gets all ranks.
     arguments += ["--map-by", "slot:oversubscribe"]
-    variables = {}
+    variables: dict[str, str] = {}
     if "OMPI_MCA_btl" in mpi.environment:  # otherwise a person has chosen
         variables["OMPI_MCA_btl"] = "self,sm,tcp"
     if network:
