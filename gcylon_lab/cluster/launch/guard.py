@@ -50,7 +50,11 @@ def is_there(home: Path) -> bool:
 
 def stop(home: Path) -> None:
     """End the guard of a cluster that is being closed, whichever process started it."""
-    kill(_of(home))
+    found = _of(home)
+    kill(found)
+    for process in found:
+        with contextlib.suppress(psutil.Error):
+            process.wait(1.0)  # where this process has started it, nothing of it is left either
 
 
 def _of(home: Path) -> list[psutil.Process]:
