@@ -86,7 +86,7 @@ class FarHost:
         """Prepare for new ranks; those from before are ended."""
         self._take(home, grace_s, job)
         self._kill()
-        runtime_dirs.remove_on_host(Path(home))
+        runtime_dirs.remove_on_host(Path(home), far=True)
         folder = runtime_dirs.renew_shared_memory(Path(home))
         write_private(folder / runtime_dirs.CONNECTION_FILE, connection)
         runtime_dirs.renew_sockets(Path(home))
@@ -114,7 +114,7 @@ class FarHost:
             wait_until(lambda: not engines_of(home), _OWN_END_S, 0.1)
         self._kill()
         # Never the notebook's folder, which hosts may share: that one goes by itself.
-        runtime_dirs.remove_on_host(self._home)
+        runtime_dirs.remove_on_host(self._home, far=True)
 
     def _reach(self, host: str, port: int) -> dict[str, Any]:
         """Whether a port can be reached from here."""

@@ -60,15 +60,15 @@ def new_home(label: str) -> Path:
 
 def renew_sockets(home: Path) -> None:
     """Make the folder in which the processes of a cluster listen, in the place of that of a controller before."""
-    _remove_sockets(home)
+    _remove_sockets(_with_link(home))
     place = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="gcylon_lab-", dir=place if len(os.fsencode(place)) <= _LONGEST_PLACE else "/tmp")
-    _sockets_link(home).symlink_to(folder)
+    (_with_link(home) / _SOCKETS).symlink_to(folder)
 
 
 def sockets(home: Path) -> Path:
     """The folder in which the processes of a cluster listen, on Unix sockets: no other user can enter it."""
-    return _sockets_link(home).readlink()
+    return (_with_link(home) / _SOCKETS).readlink()
 
 
 def check_root() -> None:
@@ -172,9 +172,9 @@ def remove(home: Path) -> None:
     shutil.rmtree(home, ignore_errors=True)
 
 
-def remove_on_host(home: Path) -> None:
-    """Remove the folders that a cluster has on every host. Idempotent."""
-    _remove_sockets(home)
+def remove_on_host(home: Path, *, far: bool = False) -> None:
+    """Remove the folders that a cluster has on every host; `far` on another than the notebook's. Idempotent."""
+    _remove_sockets(shared_memory(home) if far else home)
     shutil.rmtree(shared_memory(home), ignore_errors=True)
 
 
@@ -235,15 +235,16 @@ def sweep() -> None:
             shutil.rmtree(swept, ignore_errors=True)
 
 
-def _remove_sockets(home: Path) -> None:
+def _remove_sockets(with_link: Path) -> None:
     with suppress(OSError):
-        shutil.rmtree(sockets(home), ignore_errors=True)
-        _sockets_link(home).unlink()
+        shutil.rmtree((with_link / _SOCKETS).readlink(), ignore_errors=True)
+        (with_link / _SOCKETS).unlink()
 
 
-def _sockets_link(home: Path) -> Path:
-    """On another host than the notebook's, which may see that one's folder, it is a link of its own."""
-    return (shared_memory(home) if (shared_memory(home) / CONNECTION_FILE).exists() else home) / _SOCKETS
+def _with_link(home: Path) -> Path:
+    """Where the link to the sockets is: another host than the notebook's, which may see its folder, has its own."""
+    folder = shared_memory(home)
+    return folder if (folder / CONNECTION_FILE).exists() else home
 
 
 def _is_abandoned(home: Path) -> bool:
