@@ -17,7 +17,8 @@ HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    text = "also run what takes minutes on two hosts, and Slurm; only where tests/cluster is named on the command line"
+    # Not beside other clusters: kernels with processes of their own would take those for ones of which nobody is left.
+    text = "run what takes two hosts, and Slurm, in a checkout outside /tmp; give the test files on the command line"
     parser.addoption("--all-hosts", action="store_true", help=text)
 
 
