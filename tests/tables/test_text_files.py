@@ -284,9 +284,12 @@ def test_very_many_columns_are_refused_and_many_take_time_in_proportion(tmp_path
         with pytest.raises(ReadError, match="has 100,001 columns; at most 100,000 are read"):
             gl.read_csv(many(100_001))
         for columns in (1000, 4000):  # of ints that are looked at once more, as text
-            path, start = many(columns), time.process_time()
-            assert len(gl.read_csv(path).columns) == columns
-            seconds.append(time.process_time() - start)
+            path, taken = many(columns), []
+            for _ in range(3):  # the least: a collection of all that other tests have made may fall into one
+                start = time.process_time()
+                assert len(gl.read_csv(path).columns) == columns
+                taken.append(time.process_time() - start)
+            seconds.append(min(taken))
     assert seconds[1] < 8 * seconds[0]
 
 
