@@ -89,6 +89,18 @@ def test_one_value_is_that_of_pandas(number: int) -> None:
         assert ours == pytest.approx(theirs) and not isinstance(ours, pd.Series)
 
 
+def values_where_one_rank_has_all() -> list[tuple[Any, Any]]:
+    table = gl.from_local(FRAME if current().rank == 1 else FRAME.iloc[:0])
+    return [(ask(table), ask(FRAME)) for ask in VALUES]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_ranks_without_rows_have_the_same_values(size: int) -> None:
+    for found in World("threads", size).run(values_where_one_rank_has_all):
+        for ours, theirs in found:
+            assert ours == pytest.approx(theirs)
+
+
 def rows(made: Any) -> pd.DataFrame:
     return to_frame(current().workspace.backend.to_host(made._whole()))
 

@@ -12,7 +12,7 @@ import pytest
 import gcylon_lab as gl
 from gcylon_lab.api.verbs.brackets import Column
 from gcylon_lab.api.verbs.group import GroupBy
-from gcylon_lab.api.verbs.pandas_hints import _HERE, _OF_COLUMNS, _OF_GROUPS
+from gcylon_lab.api.verbs.pandas_hints import _HERE, _OF_GROUPS, OF_COLUMNS
 from gcylon_lab.backends.protocol.expressions import Expression, TextMethods, TimeFields
 from gcylon_lab.cluster.client.client_hints import _HERE as OF_CLUSTERS
 from gcylon_lab.cluster.client.cluster import Cluster
@@ -32,7 +32,7 @@ def names_of(*owners: Any) -> set[str]:
 
 @pytest.mark.parametrize(
     ("owner", "instead"),
-    [(gl.Table, _HERE), (DistTable, _HERE), (GroupBy, _OF_GROUPS), (Column, _OF_COLUMNS), (Cluster, OF_CLUSTERS)],
+    [(gl.Table, _HERE), (DistTable, _HERE), (GroupBy, _OF_GROUPS), (Column, OF_COLUMNS), (Cluster, OF_CLUSTERS)],
     ids=["Table", "DistTable", "GroupBy", "Column", "Cluster"],
 )
 def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, instead: dict[str, str]) -> None:

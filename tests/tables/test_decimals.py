@@ -138,6 +138,19 @@ def test_more_digits_than_128_bits_have() -> None:
     assert to_frame(made)["many"].tolist()[0] == Decimal(10**74)
 
 
+def test_what_no_type_holds_together_is_compared_as_objects() -> None:
+    tiny = lit(Decimal("1e-70"))
+    condition = col("large") > tiny  # 38 digits before the point, and 70 after it
+    kept = to_frame(BACKEND.filter(DATA, condition))["n"].tolist()
+    assert kept == [row["n"] for row in ROWS if row["large"] is not None and row["large"] > Decimal("1e-70")]
+
+
+def test_no_rows_have_the_types_of_some() -> None:
+    expressions = [("y", col("a") * col("b") + 1), ("z", col("a").round(1)), ("c", col("a") * 2 > col("b"))]
+    none, some = (BACKEND.evaluate(from_arrow(table), expressions) for table in (TABLE.slice(0, 0), TABLE))
+    assert none.schema == some.schema and none.rows == 0
+
+
 def test_a_frame_of_objects_agrees() -> None:
     frame = pd.DataFrame({"p": [Decimal("1.10"), Decimal("2.25")], "q": [Decimal("0.5"), Decimal("4")]})
     data = BACKEND.from_frame(frame)

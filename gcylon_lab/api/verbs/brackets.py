@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
-from ...backends.protocol.column import instead_of, shown_labels
+from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.schema import Label
-from ...errors import ArgumentError, ColumnMissing, GcylonError
+from ...engine.exec.keys import check_labels
+from ...errors import ArgumentError, GcylonError
 from ..query_text import condition_of
-from .pandas_hints import no_array, no_attribute, no_column_attribute, no_item, no_new_item
+from .pandas_hints import OF_COLUMNS, no_array, no_attribute, no_item, no_new_item
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -165,7 +166,7 @@ class Column(Expression):
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            raise no_column_attribute(self, name)
+            raise no_attribute(self, name, OF_COLUMNS)
 
         def __iter__(self) -> Any:
             raise TypeError("'Column' object is not iterable: use tolist(limit) or to_pandas(limit)")
@@ -182,9 +183,8 @@ class Brackets:
         if isinstance(key, Expression):
             return table.filter(key)
         if isinstance(key, (str, int)) and not isinstance(key, bool):
-            if key in table.columns:
-                return Column(table, "col", key)
-            raise ColumnMissing(f"There is no column {key!r}.", advice=instead_of(key, table.columns), column=str(key))
+            check_labels([key], table.columns)
+            return Column(table, "col", key)
         if isinstance(key, (slice, tuple)) or str(getattr(key, "dtype", "")) == "bool" or _are_bools(key):
             raise no_item(self, key)
         return table.select(key)

@@ -7,13 +7,13 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
 from ...backends.protocol.aggregation import FUNCTIONS, Aggregation
-from ...backends.protocol.column import instead_of, shown_labels
+from ...backends.protocol.column import shown_labels
 from ...backends.protocol.scalars import check_flags, shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
-from ...engine.exec.keys import listed
+from ...engine.exec.keys import check_labels, listed
 from ...engine.plan.plan import Plan
-from ...errors import ArgumentError, ColumnMissing, GcylonError
+from ...errors import ArgumentError, GcylonError
 from ...operators.group.groupby import groupby as _groupby
 from ...operators.group.ordered_groups import groupby_in_order
 from .arguments import checked
@@ -247,10 +247,7 @@ class GroupedColumns(Generic[T]):
     """
 
     def __init__(self, groups: GroupBy[T], columns: list[Label]) -> None:
-        for name in columns:
-            if name not in groups._table.columns:
-                advice = instead_of(name, groups._table.columns)
-                raise ColumnMissing(f"There is no column {name!r}.", advice=advice, column=str(name))
+        check_labels(columns, groups._table.columns)
         self._groups = groups
         self._columns = columns
 

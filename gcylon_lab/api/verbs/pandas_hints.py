@@ -148,7 +148,7 @@ _OF_GROUPS = {
     "value_counts": "value_counts(by, ...) of the table",
 }
 
-_OF_COLUMNS = {
+OF_COLUMNS = {
     "agg": "t.sum('x'), t.mean('x') and the like",
     "apply": "t.map_parts(f), or what is computed of columns, as t.x * 2",
     "corr": "to_pandas(limit)",
@@ -210,16 +210,6 @@ def no_attribute(table: Any, name: str, instead: Mapping[str, str] = _HERE) -> A
         # Without the object, so that Python does not say the same once more where it shows it; IPython never does.
         return AttributeError(f"{said}: did you mean {meant!r}?")
     return AttributeError(said, name=name, obj=table)
-
-
-def no_column_attribute(column: Any, name: str) -> AttributeError:
-    """Make the error for a name that a column has not."""
-    said = f"'Column' object has no attribute {name!r}"
-    if name in _OF_COLUMNS:
-        said += f": use {_OF_COLUMNS[name]}"
-    elif meant := nearest_verb(column, name):
-        return AttributeError(f"{said}: did you mean {meant!r}?")
-    return AttributeError(said, name=name, obj=column)
 
 
 def nearest_verb(table: Any, name: str) -> str:

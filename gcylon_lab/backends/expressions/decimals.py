@@ -6,7 +6,7 @@ with a missing value does not hold, but ``!=`` does, as pandas has it for column
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -115,12 +115,18 @@ def is_computed(expression: Expression, schema: Schema) -> bool:
     if operation == "astype":
         return digits_of(arguments[0], schema) is not None and (arguments[1] is float or str(arguments[1]) == "float64")
     if operation == "isin":
-        given = [_of_whole(value, schema) for value in arguments[1]]
-        return digits_of(arguments[0], schema) is not None and None not in given
+        return digits_of(arguments[0], schema) is not None and _are_comparable([arguments[0], *arguments[1]], schema)
     if operation not in (*_COMPARED, "between"):
         return False
-    given = [digits_of(one, schema) or _of_whole(one, schema) for one in arguments]
-    return None not in given and any(digits_of(one, schema) is not None for one in arguments)
+    return any(digits_of(one, schema) is not None for one in arguments) and _are_comparable(arguments, schema)
+
+
+def _are_comparable(values: Sequence[Any], schema: Schema) -> bool:
+    """Whether the first of some values and each other have a type that holds both."""
+    first, *others = (digits_of(one, schema) or _of_whole(one, schema) for one in values)
+    return first is not None and all(
+        one is not None and _limited(_joined("where", first, one)) is not None for one in others
+    )
 
 
 def row_bytes(expression: Expression, schema: Schema) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, KeysView, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, KeysView, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -86,10 +86,20 @@ def check_columns(part: Part, names: Iterable[Label]) -> None:
     ColumnMissing
         Naming it and the columns there are.
     """
+    check_labels(names, part.schema.names)
+
+
+def check_labels(names: Iterable[Label], known: Collection[Label]) -> None:
+    """Refuse what is no column, of those that are known.
+
+    Raises
+    ------
+    ColumnMissing
+        Naming it and the columns there are.
+    """
     for name in names:
-        if name not in part.schema.names:
-            advice = instead_of(name, part.schema.names)
-            raise ColumnMissing(f"There is no column {name!r}.", advice=advice, column=str(name))
+        if name not in known:
+            raise ColumnMissing(f"There is no column {name!r}.", advice=instead_of(name, known), column=str(name))
 
 
 def require_columns(schema: Schema) -> None:
