@@ -12,7 +12,7 @@ from gcylon_lab.config import GcylonConfig
 from gcylon_lab.errors import ConfigError
 from gcylon_lab.runtime import devices
 from gcylon_lab.runtime.context import current, run_threads
-from gcylon_lab.runtime.devices import Topology, discover, read_ahead
+from gcylon_lab.runtime.devices import Topology, discover, read_ahead, read_device_pool
 from gcylon_lab.units import GIB
 
 
@@ -76,6 +76,14 @@ def test_no_size_is_an_error_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"GCYLON_PINNED_AHEAD='plenty'.*0 for none, or auto"):
         run_threads(1, current)
     assert doctor._pinned(1, GIB).status == doctor.FAIL
+    assert [said.status for said in doctor._at_start()] == [doctor.FAIL]
+
+
+def test_an_unknown_pool_is_an_error_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_device_pool() == "pool"
+    monkeypatch.setenv("GCYLON_DEVICE_POOL", "arena")
+    with pytest.raises(ConfigError, match=r"GCYLON_DEVICE_POOL='arena' is invalid.\n*.*auto, pool, binning"):
+        run_threads(1, current)
     assert [said.status for said in doctor._at_start()] == [doctor.FAIL]
 
 

@@ -1,7 +1,8 @@
 """The memory of the GPU: one slab, one limit that no allocation passes, and what was allocated, counted.
 
 Built once in a process. From below: cudaMalloc (so that peers can map the
-slab), a pool that is the slab, the limit, the statistics. cuDF and CuPy
+slab), a pool that is the slab, by choice bins of small blocks cut from it,
+the limit, the statistics. cuDF and CuPy
 allocate from the top; a lower limit, of one operation, stands above the
 statistics while it holds.
 """
@@ -25,6 +26,9 @@ _ALIGN = 256  # the limit counts every allocation as a multiple of this
 _SLAB_ALIGN = 2 * MIB  # what the driver maps at once
 _LEAST_SLACK, _MOST_SLACK, _SLACK_PART = 32 * MIB, 1024 * MIB, 32
 _RENEWED_FROM, _RENEWED_PART = 4 * MIB, 16
+POOLS = ("pool", "binning")
+_BIN_EXPONENTS, _BLOCKS_OF_A_BIN = (8, 16), 128  # blocks of 256 bytes to 64 KiB; RMM makes 128 of them at once
+_BINS_BYTES = _BLOCKS_OF_A_BIN * (2 ** (_BIN_EXPONENTS[1] + 1) - 2 ** _BIN_EXPONENTS[0])
 _LIBRARIES = ("cupy", "rmm", "pylibcudf", "cudf")
 
 _open: Device | None = None
@@ -120,13 +124,14 @@ def total_bytes() -> int:
     return _memory_info()[1]
 
 
-def slab_bytes(limit_bytes: int) -> int:
+def slab_bytes(limit_bytes: int, pool: str = "pool") -> int:
     """Return how large the slab for a limit is.
 
     Beyond the limit it has slack, since free memory in pieces cannot be used
-    whole: a 32nd of the limit, at least 32 MiB, at most 1 GiB.
+    whole: a 32nd of the limit, at least 32 MiB, at most 1 GiB; and the blocks of bins, where there are some.
     """
     slack = min(max(limit_bytes // _SLACK_PART, _LEAST_SLACK), _MOST_SLACK)
+    slack += _BINS_BYTES if pool == "binning" else 0
     return -(-(limit_bytes + slack) // _SLAB_ALIGN) * _SLAB_ALIGN
 
 
@@ -135,7 +140,9 @@ def current_device() -> Device | None:
     return _open
 
 
-def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHECKS, log_file: str = "") -> Device:
+def open_device(
+    limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHECKS, log_file: str = "", pool: str = "pool"
+) -> Device:
     """Make all device allocations of this process come from one slab, under a limit.
 
     Parameters
@@ -148,6 +155,8 @@ def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHE
         Whether what is freed is poisoned, and what is allocated is tracked: by a Python call for each.
     log_file : str, optional
         Where RMM writes down each allocation, in a file of this name with the device's number in it.
+    pool : {"pool", "binning"}, optional
+        ``binning`` takes what is at most 64 KiB from blocks of fixed sizes.
 
     Returns
     -------
@@ -169,7 +178,7 @@ def open_device(limit_bytes: int, *, device_id: int = 0, checks: Checks = NO_CHE
         raise ValueError(f"a device of {limit_bytes} bytes holds nothing")
     if reason := why_unavailable():
         raise DeviceUnavailable(reason)
-    _open = Device(limit_bytes, device_id, checks, log_file)
+    _open = Device(limit_bytes, device_id, checks, log_file, pool)
     return _open
 
 
@@ -182,11 +191,15 @@ class Device:
         The ceiling.
     device_id : int
         Which of the visible devices.
+    pool : str
+        ``binning`` where small allocations come from blocks of fixed sizes.
     slab : Slab
         Where all allocations are.
     """
 
-    def __init__(self, limit_bytes: int, device_id: int, checks: Checks = NO_CHECKS, log_file: str = "") -> None:
+    def __init__(
+        self, limit_bytes: int, device_id: int, checks: Checks = NO_CHECKS, log_file: str = "", pool: str = "pool"
+    ) -> None:
         import cupy
         import rmm
         from rmm.allocators.cupy import rmm_cupy_allocator
@@ -196,9 +209,10 @@ class Device:
         self._level_before: Any = rmm.get_logging_level()
         rmm.set_logging_level(rmm.level_enum.critical)
         self.device_id = device_id
-        self.limit_bytes = limit_bytes
-        self._pool: Any = _make_pool(limit_bytes)
-        checked = _checked(self._pool, checks) if checks != NO_CHECKS else self._pool
+        self.limit_bytes, self.pool = limit_bytes, pool
+        self._pool: Any = _make_pool(limit_bytes, pool)
+        binned = rmm.mr.BinningMemoryResource(self._pool, *_BIN_EXPONENTS) if pool == "binning" else self._pool
+        checked = _checked(binned, checks) if checks != NO_CHECKS else binned
         self._log: Any = rmm.mr.LoggingResourceAdaptor(checked, log_file_name=log_file) if log_file else None
         logged = checked if self._log is None else self._log
         self._limiter: Any = rmm.mr.LimitingResourceAdaptor(logged, limit_bytes // _ALIGN * _ALIGN)
@@ -411,12 +425,12 @@ def _memory_info() -> tuple[int, int]:
     return int(free), int(total)
 
 
-def _make_pool(limit_bytes: int) -> Any:
+def _make_pool(limit_bytes: int, pool: str) -> Any:
     import rmm
 
     room = (_memory_info()[0] - _SLAB_ALIGN) // _SLAB_ALIGN * _SLAB_ALIGN
     least = -(-limit_bytes // _SLAB_ALIGN) * _SLAB_ALIGN
-    nbytes = max(least, min(slab_bytes(limit_bytes), room))  # rather less slack than no slab
+    nbytes = max(least, min(slab_bytes(limit_bytes, pool), room))  # rather less slack than no slab
     try:
         return rmm.mr.PoolMemoryResource(rmm.mr.CudaMemoryResource(), nbytes, nbytes)
     except (MemoryError, RuntimeError) as error:

@@ -13,6 +13,7 @@ from ..comm.all_ok import first_failure
 from ..comm.transport import Transport
 from ..config import (
     AHEAD_VARIABLE,
+    DEVICE_POOL_VARIABLE,
     ENGINE_VARIABLE,
     LOG_VARIABLE,
     OVERLAP_VARIABLE,
@@ -27,7 +28,15 @@ from ..memory.allocation_log import AllocationLog, log_of_rank
 from ..memory.available import available_bytes
 from ..memory.budget import MemoryBudget, bound_retention
 from ..memory.debug_checks import Checks
-from ..memory.device import DeviceUnavailable, do_not_load, free_bytes, open_device, total_bytes, why_unavailable
+from ..memory.device import (
+    POOLS,
+    DeviceUnavailable,
+    do_not_load,
+    free_bytes,
+    open_device,
+    total_bytes,
+    why_unavailable,
+)
 from ..memory.tiers.disk_tier import SpillStore
 from ..memory.tiers.staging_tier import StagingTiers
 from ..profiling import GpuProbe, GpuSample, Recorder
@@ -125,6 +134,7 @@ class _Means:
     ahead: int | None
     recorder: Recorder | None
     log: AllocationLog | None = None
+    pool: str = "pool"
 
 
 def equip(
@@ -152,7 +162,8 @@ def equip(
     """
     engine = _known(ENGINE_VARIABLE, engine, ENGINES)
     route = _known(TRANSPORT_VARIABLE, route, DEVICE_TRANSPORTS)
-    means = _Means(transport, config, discover(transport), read_checks(), read_ahead(), recorder, _open_log(transport))
+    around, log = discover(transport), _open_log(transport)
+    means = _Means(transport, config, around, read_checks(), read_ahead(), recorder, log, read_device_pool())
     if engine == "cpu":
         return _cpu(means, f"because {ENGINE_VARIABLE}=cpu")
     reason = first_failure(transport, why_unavailable())
@@ -178,6 +189,18 @@ def read_checks() -> Checks:
     """
     names = (POISON_VARIABLE, OVERLAP_VARIABLE, POISON_NEW_VARIABLE)
     return Checks(*(parse_flag(name, os.environ.get(name, "") or "0") for name in names))
+
+
+def read_device_pool() -> str:
+    """Return which pool of device memory the environment wants.
+
+    Raises
+    ------
+    ConfigError
+        If it is none that there is.
+    """
+    asked = _known(DEVICE_POOL_VARIABLE, "", ("auto", *POOLS))
+    return POOLS[0] if asked == "auto" else asked
 
 
 def _open_log(transport: Transport) -> AllocationLog | None:
@@ -246,7 +269,7 @@ def _open_together(means: _Means) -> tuple[Any, int, str]:
             free = _share_of(free, places.count(mine))
             limit = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
             log_file = "" if means.log is None else means.log.path
-            device = open_device(limit, checks=means.checks, log_file=log_file)
+            device = open_device(limit, checks=means.checks, log_file=log_file, pool=means.pool)
         except Exception as error:
             failure = error.reason if isinstance(error, DeviceUnavailable) else do_not_load(error)
     failure = first_failure(transport, failure)

@@ -14,6 +14,7 @@ from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.memory import device as devices
 from gcylon_lab.memory.budget import MemoryBudget
 from gcylon_lab.memory.device import (
+    POOLS,
     Device,
     DeviceUnavailable,
     current_device,
@@ -36,10 +37,10 @@ def gpu(test: Any) -> Any:
     return pytest.mark.gpu(on_gpu(test))
 
 
-@pytest.fixture
-def device() -> Iterator[Device]:
+@pytest.fixture(params=POOLS)
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     gc.collect()
-    opened = open_device(LIMIT)
+    opened = open_device(LIMIT, pool=request.param)
     try:
         yield opened
     finally:
@@ -65,6 +66,7 @@ def test_the_slab_has_slack() -> None:
     assert slab_bytes(1000) == 34 * MIB
     assert slab_bytes(8 * GIB) == 8 * GIB + 256 * MIB
     assert slab_bytes(60 * GIB + 1) == 61 * GIB + 2 * MIB
+    assert slab_bytes(1000, "binning") == 48 * MIB, "and the blocks of its bins"
 
 
 @gpu
@@ -113,8 +115,8 @@ def test_the_slab_covers_all_allocations(device: Device) -> None:
     import cupy
 
     base, end = device.slab.base, device.slab.base + device.slab.nbytes
-    print("slab", hex(base), device.slab.nbytes, slab_bytes(LIMIT))
-    assert device.slab.nbytes == slab_bytes(LIMIT)
+    print("slab", hex(base), device.slab.nbytes, slab_bytes(LIMIT, device.pool))
+    assert device.slab.nbytes == slab_bytes(LIMIT, device.pool)
     held = [cupy.empty(size, dtype=cupy.uint8) for size in (1, 1000, MIB, 100 * MIB, 77 * MIB)]
     assert all(base <= array.data.ptr and array.data.ptr + array.nbytes <= end for array in held)
 
