@@ -39,7 +39,7 @@ from ..memory.debug_checks import NO_CHECKS, Checks
 from ..memory.tiers.free_space import file_system
 from ..memory.tiers.pinned_prefetch import STEP_BYTES, ahead_bytes, pinned_cap
 from ..runtime.device_status import DeviceStatus, device_status
-from ..runtime.devices import ENGINES, read_ahead, read_device_pool, read_checks
+from ..runtime.devices import ENGINES, read_ahead, read_checks, read_device_pool
 from ..runtime.transport_choice import DEVICE_TRANSPORTS
 from ..units import format_bytes
 
