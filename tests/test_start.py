@@ -80,7 +80,7 @@ def test_no_size_is_an_error_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_pool_is_an_error_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read_device_pool() == "pool"
+    assert read_device_pool() == "binning"
     monkeypatch.setenv("GCYLON_DEVICE_POOL", "arena")
     with pytest.raises(ConfigError, match=r"GCYLON_DEVICE_POOL='arena' is invalid.\n*.*auto, pool, binning"):
         run_threads(1, current)

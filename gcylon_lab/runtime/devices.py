@@ -200,7 +200,7 @@ def read_device_pool() -> str:
         If it is none that there is.
     """
     asked = _known(DEVICE_POOL_VARIABLE, "", ("auto", *POOLS))
-    return POOLS[0] if asked == "auto" else asked
+    return "binning" if asked == "auto" else asked
 
 
 def _open_log(transport: Transport) -> AllocationLog | None:

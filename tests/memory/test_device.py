@@ -84,7 +84,7 @@ def test_nothing_passes_the_limit(device: Device) -> None:
     print(exceeded.value)
     assert exceeded.value.numbers["needed_bytes"] == MIB
     assert exceeded.value.numbers["used_bytes"] == LIMIT
-    assert exceeded.value.numbers["would_do"] == LIMIT + MIB
+    assert exceeded.value.numbers["would_do"] == LIMIT + 2 * MIB, "what a library makes next may take as much"
     assert device.peak_bytes <= device.limit_bytes
     del held
     assert device.used_bytes == 0

@@ -80,7 +80,7 @@ class DeviceReading:
         self._tell(f"decoded on the GPU, about {format_bytes(self.pass_bytes)} at a time")
         while True:
             data, full = _next(share.groups.path, pieces)
-            if full or (data is not None and self._is_tight()):
+            if full or (data is not None and self._is_tight(data.schema, max_bytes // 2)):
                 # Pieces of the host are smaller, and nothing is decompressed on the device. A reader holds a page of
                 # each column, however small a pass is.
                 del data, pieces
@@ -95,9 +95,12 @@ class DeviceReading:
             yield data
             del data  # before the next is decoded
 
-    def _is_tight(self) -> bool:
+    def _is_tight(self, schema: Schema, gathered_bytes: int) -> bool:
         """Whether what is decoded could not be taken in, or staged, beside what a reader holds."""
         budget, least = self.workspace.budget, self.limit_bytes // _TAKING_IN_LIMIT
+        if schema.variable:  # texts are packed to leave, twice at times, and pieces put together before
+            slices = 2 * self.workspace.slice_bytes(self.limit_bytes, schema)
+            least = max(least, slices + gathered_bytes)
         if budget.remaining_bytes < least:
             self.workspace.spill.flush()  # what is on its way below may have been the reason
         return budget.remaining_bytes < least
@@ -113,8 +116,8 @@ def gathered(backend: Backend, pieces: Iterator[Data], most_bytes: int) -> Itera
     nbytes = 0
     for piece in pieces:
         if small and (piece.schema != small[0].schema or nbytes + piece.nbytes > most_bytes):
-            yield small[0] if len(small) == 1 else backend.concat(small)
-            small, nbytes = [], 0
+            yield _together(backend, small)
+            nbytes = 0
         if piece.nbytes > most_bytes:
             yield piece  # at once: it would be in memory beside the next
         else:
@@ -122,7 +125,14 @@ def gathered(backend: Backend, pieces: Iterator[Data], most_bytes: int) -> Itera
             nbytes += piece.nbytes
         del piece
     if small:
-        yield small[0] if len(small) == 1 else backend.concat(small)
+        yield _together(backend, small)
+
+
+def _together(backend: Backend, small: list[Data]) -> Data:
+    """One piece of several, which are let go of."""
+    made = small[0] if len(small) == 1 else backend.concat(small)
+    small.clear()
+    return made
 
 
 def _next(path: str, pieces: Iterator[Data]) -> tuple[Data | None, bool]:
