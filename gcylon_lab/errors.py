@@ -33,7 +33,8 @@ without user info and query.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 from .units import format_bytes
@@ -303,3 +304,32 @@ def describe_context(error: GcylonError) -> str:
         below = {tier: n for tier, n in context["tiers"].items() if tier != "device" and n}
         told += [f"{format_bytes(n)} in tier {tier}" for tier, n in below.items()]
     return "; ".join(told)
+
+
+class raised_as(AbstractContextManager[None]):  # noqa: N801 (used as a function is)
+    """Around work whose errors are raised as others.
+
+    A class: from Python 3.12 on an error that is caught where a generator's context manager yields, and replaced, is
+    held by its own traceback, with the tables of all its frames, until the collector of cycles runs.
+
+    Parameters
+    ----------
+    other : callable
+        Takes an error and gives the one that is raised in its place, or None where it is to pass. Only what the other
+        names as its cause is shown beside it.
+    """
+
+    def __init__(self, other: Callable[[Exception], Exception | None]) -> None:
+        self._other = other
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Exception):
+            return
+        raised = self._other(error)
+        if raised is None or raised is error:
+            return
+        raised.__suppress_context__ = True
+        try:
+            raise raised
+        finally:
+            del raised, error, trace

@@ -119,6 +119,20 @@ def test_one_word_for_each_thing():
     assert not [(path, words) for path in MODULES if (words := _FORMER_WORDS.findall(path.read_text()))]
 
 
+def _replaced_errors(function):
+    tries = [node for node in ast.walk(function) if isinstance(node, ast.Try)]
+    handlers = [one for node in tries if "yield" in "".join(map(ast.unparse, node.body)) for one in node.handlers]
+    return [node.lineno for one in handlers for node in ast.walk(one) if isinstance(node, ast.Raise) and node.exc]
+
+
+def test_no_generator_replaces_an_error():
+    """From Python 3.12 on the error that it caught would hold itself, and tables with it; see `errors.raised_as`."""
+    for path in MODULES:
+        for function in ast.walk(tree_of(path)):
+            if isinstance(function, ast.FunctionDef) and "contextmanager" in map(ast.unparse, function.decorator_list):
+                assert not _replaced_errors(function), f"{path}: {function.name}"
+
+
 def test_a_folder_is_taken_in_at_a_glance():
     sizes = Counter(path.parent for path in MODULES)
     assert not {folder: size for folder, size in sizes.items() if size > 16}

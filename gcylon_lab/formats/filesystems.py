@@ -7,14 +7,14 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from glob import glob, has_magic
 from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from ..errors import ArgumentError, DuplicateColumns, GcylonError, ReadError, UnsupportedDtype
+from ..errors import ArgumentError, DuplicateColumns, GcylonError, ReadError, UnsupportedDtype, raised_as
 from ..whole_files import create_exclusively
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
@@ -206,15 +206,22 @@ def _urls(url: str, inner: str, names: list[str]) -> list[str]:
     return [prefix + (name if slash == name.startswith("/") else name.lstrip("/")) for name in names]
 
 
-@contextmanager
-def _as_os_error(path: str) -> Iterator[None]:
+def _as_os_error(path: str) -> raised_as:
     """Filesystems of fsspec raise what their libraries raise."""
-    try:
-        yield
-    except (OSError, GcylonError):
-        raise
-    except Exception as error:
-        raise OSError(f"{type(error).__name__}: {error}") from error
+
+    def other(error: Exception) -> Exception | None:
+        return None if isinstance(error, (OSError, GcylonError)) else _caused(OSError(_told(error)), error)
+
+    return raised_as(other)
+
+
+def _told(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _caused(made: Exception, error: Exception) -> Exception:
+    made.__cause__ = error
+    return made
 
 
 class _Remote(io.RawIOBase):
@@ -281,17 +288,16 @@ def unreadable(path: str, error: BaseException | str, advice: str = "", *, line:
     return ReadError(f"{path} cannot be read{where}: {reason}", advice=advice, path=path, **numbers)
 
 
-@contextmanager
-def reading(path: str, advice: str = "") -> Iterator[None]:
+def reading(path: str, advice: str = "") -> raised_as:
     """Raise what goes wrong while a file is read as a `ReadError` that names it; our own errors as they are."""
-    try:
-        yield
-    except (DuplicateColumns, UnsupportedDtype) as error:
-        error.message = error.message if path in error.message else f"{path}: {error.message}"
-        raise
-    except GcylonError:
-        raise
-    except (OSError, pa.ArrowException, UnicodeError) as error:
-        raise unreadable(path, error, advice) from None
-    except Exception as error:
-        raise unreadable(path, f"{type(error).__name__}: {error}", advice) from error
+
+    def other(error: Exception) -> Exception | None:
+        if isinstance(error, GcylonError):
+            if isinstance(error, (DuplicateColumns, UnsupportedDtype)) and path not in error.message:
+                error.message = f"{path}: {error.message}"
+            return None
+        if isinstance(error, (OSError, pa.ArrowException, UnicodeError)):
+            return unreadable(path, error, advice)
+        return _caused(unreadable(path, _told(error), advice), error)
+
+    return raised_as(other)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 
-from ..errors import GcylonError, WriteError
+from ..errors import GcylonError, WriteError, raised_as
 from ..whole_files import create_exclusively
 from .filesystems import Storage, is_url
 from .read_plans import files_in
@@ -195,18 +194,18 @@ class PartFiles:
         self.new_folders = 0
 
 
-@contextmanager
-def _told(path: str, what: str) -> Iterator[None]:
+def _told(path: str, what: str) -> raised_as:
     """Errors of files, and of what Arrow makes of them, as a `WriteError` with the path."""
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        if isinstance(error, GcylonError):
-            raise
+
+    def other(error: Exception) -> Exception | None:
+        if isinstance(error, GcylonError) or not isinstance(error, (OSError, pa.ArrowException)):
+            return None
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         full = "No space left" in str(reason)
         advice = "Make room, or choose a place with more; what stood there is as it was." if full else ""
-        raise WriteError(f"{path} {what}: {reason}", advice=advice, path=path) from None
+        return WriteError(f"{path} {what}: {reason}", advice=advice, path=path)
+
+    return raised_as(other)
 
 
 def writing_to(path: str) -> Any:

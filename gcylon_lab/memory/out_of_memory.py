@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from ..errors import BudgetExceeded
+from ..errors import BudgetExceeded, raised_as
 from ..units import parse_bytes
 from .budget import MemoryBudget, exceeded
 from .device import current_device
@@ -73,8 +71,7 @@ def as_budget_exceeded(
     return made
 
 
-@contextmanager
-def memory_errors(budget: MemoryBudget, what: str, needed_bytes: int = 0, *, staged: bool = False) -> Iterator[None]:
+def memory_errors(budget: MemoryBudget, what: str, needed_bytes: int = 0, *, staged: bool = False) -> raised_as:
     """Let a block raise `BudgetExceeded` where a library in it runs out of device memory.
 
     Raises
@@ -82,14 +79,15 @@ def memory_errors(budget: MemoryBudget, what: str, needed_bytes: int = 0, *, sta
     BudgetExceeded
         See `as_budget_exceeded`.
     """
-    try:
-        yield
-    except BudgetExceeded:
-        raise
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise as_budget_exceeded(error, budget, what, needed_bytes, staged=staged) from error
+
+    def other(error: Exception) -> Exception | None:
+        if isinstance(error, BudgetExceeded) or not is_out_of_memory(error):
+            return None
+        made = as_budget_exceeded(error, budget, what, needed_bytes, staged=staged)
+        made.__cause__ = error
+        return made
+
+    return raised_as(other)
 
 
 def _asked_bytes(text: str) -> int:

@@ -16,7 +16,7 @@ from ...backends.arrow.named_arrays import from_columns
 from ...backends.arrow.tables import from_arrow
 from ...backends.protocol.data import Columns, bounded, empty_columns, slice_columns
 from ...config import GcylonConfig
-from ...errors import ArgumentError
+from ...errors import ArgumentError, raised_as
 from ...formats.file_columns import ipc_dtypes
 from ..channel.progress import moved
 from ..handles.display_name import spoken
@@ -46,7 +46,7 @@ def append(session: Session, name: str, rows: Any) -> list[Reply]:
         source: RowSource = _dealt(rows, "append")
     else:
         source = _Shared(whole, session.launcher.n)
-    with session.row_end() as end, _feeding(session, end, source, "append", None) as sending:
+    with session.row_end() as end, _feeding(session, end, source, "append", None) as sending, _told_by(sending):
         return session.call(Request("append", name, args=(end.address,)), pump=sending)
 
 
@@ -111,17 +111,22 @@ def _send(
     spread: bool = False,
 ) -> DistTable:
     """Send the rows of a source, of which there are so many, and a rank gets so many bytes, where that is known."""
-    with session.row_end() as end, _feeding(session, end, source, action, count) as sending:
+    with session.row_end() as end, _feeding(session, end, source, action, count) as sending, _told_by(sending):
         arguments = (end.address, most_bytes, spread)
         request = Request(action, args=arguments, kwargs={"config": config})
         return session.make(request, partial(DistTable, session), pump=sending)
+
+
+def _told_by(sending: Sending) -> raised_as:
+    """Around the request: what sending raised is raised, and not what came of it."""
+    return raised_as(lambda _: sending.error)
 
 
 @contextmanager
 def _feeding(
     session: Session, end: NotebookEnd, source: RowSource, action: str, count: int | None
 ) -> Iterator[Sending]:
-    """Inside, a request may send the rows of a source; what that raised is raised here.
+    """Inside, a request may send the rows of a source.
 
     In the caller's own thread they are made there, where an interrupt strikes what makes them, and what belongs to a
     thread, as connections of sqlite3 do, can be read. A future's rows belong to no thread: what blocks is left to one
@@ -134,10 +139,6 @@ def _feeding(
     )
     try:
         yield sending
-    except Exception:
-        if sending.error is not None:
-            raise sending.error from None
-        raise
     finally:
         session.waiting.told = None
         if threaded is not None:

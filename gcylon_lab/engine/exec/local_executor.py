@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.data import Data
 from ...backends.protocol.schema import Label, Schema
+from ...errors import raised_as
 from ...memory.budget import Reservation, exceeded
 from ...memory.tiers.staging_tier import StagingFile
 from ...profiling import span
@@ -138,21 +139,21 @@ class LocalExecutor:
         """As `new_part`, for what a verb gives: where its strategy says that it is held, it is not evicted."""
         return Part(self.workspace, schema, ()) if self.holds_result else self.new_part(schema)
 
-    @contextmanager
-    def holding(self, part: Part, result_bytes: float) -> Iterator[None]:
+    def holding(self, part: Part, result_bytes: float) -> raised_as:
         """Around work on an input whose result is made by `new_result`: that it does not fit is told with a limit that
         holds so many bytes of a result beside the input, and pieces of work."""
-        try:
-            yield
-        except self.workspace.out_of_memory:
-            if not self.holds_result:
-                raise
+
+        def other(error: Exception) -> Exception | None:
+            if not self.holds_result or not isinstance(error, self.workspace.out_of_memory):
+                return None
             operation, limit = self.operation, self.workspace.budget.limit_bytes
             used, needed = operation.record.used_before_bytes, int(result_bytes)
             beside = used + operation.evicted_bytes + part.largest_staged_bytes
             would_do = -(-(beside + needed) * PIECES_IN_LIMIT // (PIECES_IN_LIMIT - 3))
             what = f"The result of {operation.verb} with strategy={operation.request.strategy!r}"
-            raise exceeded(what, needed, used, limit, would_do=would_do) from None
+            return exceeded(what, needed, used, limit, would_do=would_do)
+
+        return raised_as(other)
 
     def adopt(self, part: Part) -> Part:
         """Let a part that the operation has made be evicted too."""

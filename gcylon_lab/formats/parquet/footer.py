@@ -14,7 +14,7 @@ import re
 import struct
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from decimal import Decimal
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...errors import raised_as
 from ...units import format_bytes
 from ..filesystems import Storage, is_url
 
@@ -295,13 +296,13 @@ class Footer:
         known = believed and low in texts and high in texts
         return Statistics(numbers.get(3), (texts[low], texts[high]) if known else None)
 
-    @contextmanager
-    def _reading(self, leaf: int) -> Iterator[None]:
-        try:
-            yield
-        except (IndexError, KeyError):
+    def _reading(self, leaf: int) -> raised_as:
+        def other(error: Exception) -> Exception | None:
             path = self.leaves[leaf].path
-            raise pa.ArrowInvalid(f"what its footer says of {path!r} is damaged or encrypted") from None
+            damaged = f"what its footer says of {path!r} is damaged or encrypted"
+            return pa.ArrowInvalid(damaged) if isinstance(error, (IndexError, KeyError)) else None
+
+        return raised_as(other)
 
 
 _SIGNED = ("INT32", "INT64", "FLOAT", "DOUBLE")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from ...backends.protocol.aggregation import Aggregation, Aggregations, plan_aggregations
 from ...backends.protocol.column import shown_labels
@@ -21,7 +20,7 @@ from ...engine.plan.plan import Plan
 from ...engine.store.part import Part
 from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
-from ...errors import GcylonError
+from ...errors import GcylonError, raised_as
 from .hash_aggregate import HashAggregate
 
 # Partial results are worth it where rows of one key, on one rank, are at least so many.
@@ -89,13 +88,9 @@ def groupby(
     return run_operation(workspace, request, body)
 
 
-@contextmanager
-def shared_checks() -> Iterator[None]:
+def shared_checks() -> raised_as:
     """Around what looks at values that all ranks share: all raise what it raises, and nobody tells it again."""
-    try:
-        yield
-    except GcylonError as error:
-        raise agreed(error) from None
+    return raised_as(lambda error: agreed(error) if isinstance(error, GcylonError) else None)
 
 
 def group_rows(

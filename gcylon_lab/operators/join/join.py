@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -30,7 +29,7 @@ from ...engine.plan.table_stats import MOST_BUCKETS, MOST_RUN_BUCKETS
 from ...engine.store.part import Part, Partitioning
 from ...engine.store.views import view_of
 from ...engine.store.workspace import Workspace
-from ...errors import ArgumentError, BudgetExceeded, GcylonError
+from ...errors import ArgumentError, BudgetExceeded, GcylonError, raised_as
 from ...memory.budget import exceeded
 from .distribution import (
     IN_PASSES,
@@ -375,16 +374,16 @@ class _Join:
             for _ in work:
                 pass
 
-    @contextmanager
-    def _counted_where_too_large(self, local: LocalJoin, used: int) -> Iterator[None]:
+    def _counted_where_too_large(self, local: LocalJoin, used: int) -> raised_as:
         """Around work on a result that is to be held: where it does not fit, the error says what all of it takes."""
-        try:
-            yield
-        except self.workspace.out_of_memory:
-            if self.operation.may_stage:
-                raise
+
+        def other(error: Exception) -> Exception | None:
+            if self.operation.may_stage or not isinstance(error, self.workspace.out_of_memory):
+                return None
             self.work.forget(local.result)
-            raise self._too_large(local, local.count(self.parts["left"], self.parts["right"]), used) from None
+            return self._too_large(local, local.count(self.parts["left"], self.parts["right"]), used)
+
+        return raised_as(other)
 
     def _refuse(self, local: LocalJoin, rows: int, used: int) -> None:
         """Collective: all ranks call it. Refuse a result that has to be held, and does not fit."""
