@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 import gcylon_lab as gl
+from gcylon_lab.engine.store.chunk import stage_slices
 from gcylon_lab.errors import BudgetExceeded, SchemaMismatch
+from gcylon_lab.memory.budget import exceeded
 from gcylon_lab.runtime.context import current, run_threads
 
 _TIGHT = gl.GcylonConfig(gpu_memory_limit=64 * 1024)
@@ -117,3 +119,33 @@ def test_pieces_of_one_rank_are_looked_at_too(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert all("column 'c'" in text for size in (1, 2, 3) for text in run_threads(size, read))
+
+
+class _LittleRoom:
+    """Stands before a backend that has room to pack so many rows at once."""
+
+    def __init__(self, inner: Any, rows: int) -> None:
+        self._inner, self._rows = inner, rows
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def pack(self, data: Any) -> Any:
+        if data.rows > self._rows:
+            raise exceeded("Packing", data.nbytes, 0, 1)
+        return self._inner.pack(data)
+
+
+def staged_in_little_room(rows: int) -> tuple[list[int], list[int]]:
+    workspace = current().workspace
+    data = workspace.backend.from_frame(pd.DataFrame({"a": np.arange(100), "s": ["x"] * 100}))
+    workspace.backend = _LittleRoom(workspace.backend, rows)  # type: ignore[assignment]
+    chunks = list(stage_slices(workspace, workspace.spill.new_file(), data, 2))
+    return [chunk.rows for chunk in chunks], [n for chunk in chunks for n in chunk.read(workspace).arrays[0].tolist()]
+
+
+def test_rows_without_room_to_be_packed_at_once_are_staged_in_halves() -> None:
+    assert run_threads(1, staged_in_little_room, 25) == [([25] * 4, list(range(100)))]
+    assert run_threads(1, staged_in_little_room, 1) == [([1] * 100, list(range(100)))]
+    with pytest.raises(BudgetExceeded, match="Packing"):
+        run_threads(1, staged_in_little_room, 0)

@@ -10,9 +10,10 @@ import pyarrow.compute as pc
 import pylibcudf as plc
 
 from ..arrow.casting import cast_columns
+from ..expressions.decimals import MOST_DIGITS
 from ..protocol.column import Column
 from ..protocol.schema import Schema
-from .columns.data import Array, DeviceColumns, as_column, converted, current_stream, empty_array
+from .columns.data import Array, DeviceColumns, as_array, as_column, converted, current_stream, empty_array
 from .columns.transfer import all_null, to_device, to_host, uploaded
 from .columns.types import device_type, fixed_type, item_dtype, require_device_form
 
@@ -48,6 +49,10 @@ def _cast(data: DeviceColumns, target: Column) -> Array:
         done = _recoded(source, target, array)
     elif source.kind in _NUMBERS and target.kind in _NUMBERS:
         done = _widened(source, target, array)
+        if done is None and source.fixed and target.fixed and source.kind == "int" and target.kind != "bool":
+            done = _narrowed(array, np.dtype(target.dtype))
+    elif source.kind == target.kind == "decimal":
+        done = _decimals(source.arrow, target.arrow, array)
     return _by_host(data, target) if done is None else done
 
 
@@ -108,6 +113,36 @@ def _always_fits(before: np.dtype[Any], after: np.dtype[Any]) -> bool:
     if (before.kind == "b") != (after.kind == "b"):
         return False
     return np.can_cast(before, after, "safe")
+
+
+def _narrowed(array: Any, after: np.dtype[Any]) -> Array | None:
+    """Ints in a type that does hold these of the source; None where it does not, which the host tells."""
+    if after.kind == "f":
+        most = 2 ** (np.finfo(after).nmant + 1)
+        least = -most
+    else:
+        least, most = int(np.iinfo(after).min), int(np.iinfo(after).max)
+    return converted(array, after) if least <= int(array.min()) and int(array.max()) <= most else None
+
+
+def _decimals(before: Any, after: Any, array: Any) -> Array | None:
+    """Decimals with other digits; None where some would be rounded, or do not fit."""
+    digits = after.precision - after.scale
+    if after.scale < before.scale or after.precision > MOST_DIGITS:
+        return None
+    if digits < before.precision - before.scale and not _below(array, 10.0**digits):
+        return None
+    wanted = plc.DataType.from_arrow(device_type(after))
+    return array if array.type() == wanted else plc.unary.cast(array, wanted, stream=current_stream())
+
+
+def _below(decimals: Any, bound: float) -> bool:
+    """Whether all are surely between -bound and bound."""
+    stream = current_stream()
+    near = as_array(plc.unary.cast(decimals, plc.DataType(plc.TypeId.FLOAT64), stream=stream), np.float64)
+    if decimals.null_count():
+        near = near[as_array(plc.unary.is_valid(decimals, stream=stream), np.bool_)]
+    return not near.size or float(cupy.abs(near).max()) < 0.999999 * bound
 
 
 def _by_host(data: DeviceColumns, target: Column) -> Array:

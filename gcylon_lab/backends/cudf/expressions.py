@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -34,7 +34,7 @@ from . import elementwise  # noqa: F401 (kernels of one's own are run by it)
 from .casting import cast
 from .columns.data import Array, DeviceColumns
 from .columns.types import require_device_form
-from .frames import _order_after_cudf, _schema, _taken, _to_series
+from .frames import _column_of, _order_after_cudf, _taken, _to_series
 from .rows import take
 
 _STEP_ROW_BYTES = 16
@@ -197,17 +197,47 @@ def _combined(operation: str, left: Any, right: Any) -> Any:
     return made.mask(left.fillna(False) | right.fillna(False), True)
 
 
-@lru_cache(maxsize=64)  # asked for each piece of a table; expressions are told apart by identity
+class _Alike:
+    """An expression that equals others of the same steps and values; expressions themselves make one by ``==``."""
+
+    __slots__ = ("_steps", "expression")
+
+    def __init__(self, expression: Expression) -> None:
+        self.expression = expression
+        self._steps = _steps_of(expression)
+
+    def __hash__(self) -> int:
+        return hash(self._steps)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Alike) and self._steps == other._steps
+
+
+def _steps_of(value: Any) -> tuple[Any, ...]:
+    if isinstance(value, Expression):
+        return (value.operation, *map(_steps_of, value.arguments))
+    if isinstance(value, (list, tuple)):
+        return (type(value), *map(_steps_of, value))
+    if isinstance(value, dict):
+        return (dict, *((name, _steps_of(one)) for name, one in value.items()))
+    return type(value), value if isinstance(value, Hashable) else id(value)
+
+
 def _by_pandas(expression: Expression, schema: Schema) -> pd.Series[Any]:
     """What CPU engines make of columns without rows; nobody changes it."""
-    value = value_of(expression, empty_columns(schema))
+    return _asked_of_pandas(_Alike(expression), schema)
+
+
+@lru_cache(maxsize=256)
+def _asked_of_pandas(alike: _Alike, schema: Schema) -> pd.Series[Any]:
+    value = value_of(alike.expression, empty_columns(schema))
     return value if isinstance(value, pd.Series) else pd.Series([value]).iloc[:0]
 
 
 def _column(name: Label, expression: Expression, data: DeviceColumns) -> tuple[Column, Array]:
     series = _series(expression, data)
     dates = _column_of_dates(expression, data.schema)
-    schema = _schema([name], [series]) if dates is None else Schema([replace(dates, name=name)])
+    schema = Schema([_column_of(name, series) if dates is None else replace(dates, name=name)])
     require_device_form(schema)
     _order_after_cudf()
     made = DeviceColumns(schema, len(series), (_taken(schema[name], series),))

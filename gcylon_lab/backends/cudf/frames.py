@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import cudf
@@ -67,6 +69,20 @@ def _schema(labels: list[Any], series: list[Any]) -> Schema:
     frame = pd.DataFrame(none)
     frame.columns = pd.Index(labels, dtype=object, tupleize_cols=False) if labels else pd.RangeIndex(0)
     return interop.from_frame(frame).schema
+
+
+def _column_of(label: Label, series: Any) -> Column:
+    """The column of one series, as `_schema` finds it."""
+    dtype = _pandas_dtype(label, series)
+    known = _schema_of if isinstance(dtype, pd.CategoricalDtype) else _known_schema_of  # labels are kept by nobody
+    return replace(known(dtype).columns[0], name=label)
+
+
+def _schema_of(dtype: Any) -> Schema:
+    return interop.from_frame(pd.DataFrame({"": pd.Series([], dtype=dtype)})).schema
+
+
+_known_schema_of = lru_cache(maxsize=256)(_schema_of)
 
 
 def _pandas_dtype(label: Label, series: Any) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import cupy
 import numpy as np
+import pyarrow as pa
 import pylibcudf as plc
 
 from ...errors import ReadError
@@ -31,10 +33,70 @@ from .kernels.utf8 import is_utf8
 
 _NULL_TICKS = np.iinfo(np.int64).min
 _CHUNK_BYTES = 1 << 30  # so that no column of strings needs offsets of 64 bits
+# Measured with 60 million rows of 4 columns: under any limit of its passes libcudf takes twice the time.
+_MOST_PARTS = 8  # in which a file is read whole: each reads the footer again
+_STRING_BYTES = 32  # expected of a string, beside what the column has unpacked: a dictionary may be all of that
 
 
 def read_row_groups(work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]:
     """Decode row groups, chunk by chunk; see `gcylon_lab.backends.protocol.backend.Backend.read_row_groups`."""
+    parts = _whole_parts(work, pass_bytes)
+    for part in parts or [work]:
+        wanted, first = part.wanted(), 0
+        for data in _decoded(part, pass_bytes, whole=bool(parts)):
+            for start, stop in within(wanted, first, first + data.rows):
+                # A copy where only some are wanted, so that the others do not stay with them.
+                yield data if stop - start == data.rows else concat_columns([slice_columns(data, start, stop)])
+            first += data.rows
+            del data
+
+
+def _whole_parts(work: RowGroups, pass_bytes: int) -> list[RowGroups]:
+    """Row groups that are read whole together, each of which takes a pass at most; none where these are too many."""
+    strings = sum(pa.types.is_string(type_) or pa.types.is_large_string(type_) for type_ in work.types.values())
+    row_bytes = sum(16 if pa.types.is_decimal(type_) else 8 for type_ in work.types.values())
+    places: list[int] = []
+    taken, chars = pass_bytes + 1, 0
+    for place, ((_, rows, *_), (packed, unpacked)) in enumerate(zip(work.groups, work.sizes, strict=True)):
+        in_strings = unpacked + rows * strings * _STRING_BYTES if strings else 0
+        needed = packed + 2 * unpacked + 3 * (rows * row_bytes + in_strings) // 2
+        if taken + needed > pass_bytes or chars + in_strings > _CHUNK_BYTES:
+            places.append(place)
+            taken = chars = 0
+        taken, chars = taken + needed, chars + in_strings
+        if taken > pass_bytes or len(places) > _MOST_PARTS:
+            return []
+    ends = [*places[1:], len(work.groups)]
+    return [replace(work, groups=work.groups[i:j], sizes=work.sizes[i:j]) for i, j in zip(places, ends, strict=True)]
+
+
+def _decoded(work: RowGroups, pass_bytes: int, *, whole: bool) -> Iterator[DeviceColumns]:
+    data = _read_whole(work) if whole else None
+    if data is not None:
+        yield data
+        return
+    reader = plc.io.parquet.ChunkedParquetReader(
+        _options(work),
+        current_stream(),
+        chunk_read_limit=max(1, min(_CHUNK_BYTES, pass_bytes // 2)),
+        pass_read_limit=max(1, pass_bytes),
+    )
+    while reader.has_next():
+        yield _held(work, reader.read_chunk())
+
+
+def _read_whole(work: RowGroups) -> DeviceColumns | None:
+    """All rows at once; None where strings turned out longer than expected."""
+    try:
+        read = plc.io.parquet.read_parquet(_options(work), current_stream())
+    except MemoryError:
+        return None
+    wide = plc.TypeId.INT64  # offsets, where characters are more than 2 GiB
+    strings = [column for column in read.columns if column.type().id() == plc.TypeId.STRING and column.num_children()]
+    return None if any(one.child(0).type().id() == wide for one in strings) else _held(work, read)
+
+
+def _options(work: RowGroups) -> Any:
     source = plc.io.types.SourceInfo([work.path])
     options = (
         plc.io.parquet.ParquetReaderOptions.builder(source)
@@ -44,20 +106,7 @@ def read_row_groups(work: RowGroups, pass_bytes: int) -> Iterator[DeviceColumns]
         .build()
     )
     options.set_row_groups([[group for group, *_ in work.groups]])
-    reader = plc.io.parquet.ChunkedParquetReader(
-        options,
-        current_stream(),
-        chunk_read_limit=max(1, min(_CHUNK_BYTES, pass_bytes // 2)),
-        pass_read_limit=max(1, pass_bytes),
-    )
-    wanted, first = work.wanted(), 0
-    while reader.has_next():
-        data = _held(work, reader.read_chunk())
-        for start, stop in within(wanted, first, first + data.rows):
-            # A copy where only some are wanted, so that the others do not stay with them.
-            yield data if stop - start == data.rows else concat_columns([slice_columns(data, start, stop)])
-        first += data.rows
-        del data
+    return options
 
 
 def _held(work: RowGroups, chunk: Any) -> DeviceColumns:

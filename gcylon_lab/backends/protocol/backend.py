@@ -33,12 +33,15 @@ class RowGroups:
         By name, in order: the Arrow types of the columns wanted.
     dtypes : dict
         By name: dtypes that the Arrow types do not tell, as `gcylon_lab.backends.arrow.tables.from_arrow` takes them.
+    sizes : tuple of (int, int)
+        Of each row group: bytes of the columns wanted in the file, and unpacked.
     """
 
     path: str
     groups: tuple[tuple[int, int, int, int], ...]
     types: Mapping[str, Any]
     dtypes: Mapping[str, str]
+    sizes: tuple[tuple[int, int], ...] = ()
 
     def wanted(self) -> list[tuple[int, int]]:
         """The rows wanted, as ranges of those of all these groups, one after the other."""

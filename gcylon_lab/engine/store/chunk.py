@@ -206,7 +206,29 @@ def stage_slices(
     for i in range(count):
         start, stop = data.rows * i // count, data.rows * (i + 1) // count
         if stop > start:
-            yield stage(workspace, file, workspace.backend.slice(data, start, stop), held)
+            yield from _in_halves(workspace, file, workspace.backend.slice(data, start, stop), held)
+
+
+def _in_halves(workspace: Workspace, file: StagingFile, data: Data, held: object) -> Iterator[Chunk]:
+    """Stage rows, in halves where there is no room to pack them at once."""
+    made = _staged_if_room(workspace, file, data, held)
+    if made is None:
+        workspace.spill.flush()  # what is on its way keeps what it was packed into
+        made = _staged_if_room(workspace, file, data, held)
+    if made is not None:
+        yield made
+        return
+    for start, stop in ((0, data.rows // 2), (data.rows // 2, data.rows)):
+        yield from _in_halves(workspace, file, workspace.backend.slice(data, start, stop), held)
+
+
+def _staged_if_room(workspace: Workspace, file: StagingFile, data: Data, held: object) -> Chunk | None:
+    try:
+        return stage(workspace, file, data, held)
+    except workspace.out_of_memory:
+        if data.rows < 2:
+            raise
+    return None
 
 
 def buffers_of(schema: Schema, names: Sequence[Label]) -> list[int]:

@@ -73,7 +73,10 @@ def file_shares(plan: ParquetPlan, columns: Sequence[str] | None) -> Iterator[Fi
             schema = footer.metadata.schema.to_arrow_schema()
         known = {name: schema.field(name).type for name in wanted if name in schema.names}
         rows = [(p.group, footer.groups[p.group].rows, p.start, p.stop) for p in some.pieces]
-        groups = RowGroups(path, tuple(rows), known, plan.dtypes)
+        leaves = footer.leaves_of(known)
+        chunks = [[footer.groups[p.group].chunk(leaf) for leaf in leaves] for p in some.pieces]
+        sizes = tuple((sum(c.packed for c in of_one), sum(c.nbytes for c in of_one)) for of_one in chunks)
+        groups = RowGroups(path, tuple(rows), known, plan.dtypes, sizes)
         yield FileShare(some, wanted, groups, _by_host(some, wanted, groups, footer))
 
 
