@@ -55,6 +55,23 @@ def test_folders_of_values_that_are_links_are_refused(tmp_path: Path) -> None:
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a link to another user")
+def test_a_link_of_another_user_in_a_folders_place_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/part-00000.csv").write_text("kept")
+    (tmp_path / "out").symlink_to(tmp_path / "mine")
+    os.chown(tmp_path / "out", 54321, -1, follow_symlinks=False)
+
+    def written() -> None:
+        gl.from_local(pd.DataFrame({"k": [1]})).write_csv(f"{tmp_path}/out/", overwrite=True)
+
+    with pytest.raises(WriteError, match="out is a symbolic link of user 54321, which is not followed"):
+        run_threads(1, written)
+    assert [path.read_text() for path in (tmp_path / "mine").iterdir()] == ["kept"]
+    os.chown(tmp_path / "out", 0, -1, follow_symlinks=False)
+    run_threads(1, written)
+
+
 def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError):

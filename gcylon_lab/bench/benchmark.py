@@ -261,7 +261,7 @@ def read_report(path: str | os.PathLike[str]) -> tuple[Benchmark, dict[str, Any]
         benchmark = Benchmark.from_report(report)
     except OSError as error:
         raise ReadError(f"{path} cannot be read: {error.strerror}.", advice=advice, path=str(path)) from error
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, AttributeError, TypeError, KeyError, RecursionError) as error:
         raise ReadError(f"{path} holds no measurements.", advice=advice, path=str(path)) from error
     if not benchmark.measurements:
         raise ReadError(f"{path} holds no measurements.", advice=advice, path=str(path))

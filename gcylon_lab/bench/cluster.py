@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,6 +16,7 @@ import psutil
 from traitlets.config import Config
 
 from ..cluster.client.cluster import Cluster
+from ..cluster.launch.guarded_ranks import GuardedRanks
 from ..cluster.launch.mpiexec import find_mpiexec
 from ..cluster.row_stream import MESSAGE_BYTES
 from ..errors import ArgumentError, ClusterError
@@ -84,15 +86,19 @@ def run(ranks: int, starts: int, trips: int, megabytes: int, say: Say = tell) ->
 def start_own(ranks: int) -> tuple[Any, Any]:
     """Start ipyparallel's MPI engines with nothing of ours in them; return its cluster and a view."""
     mpi = find_mpiexec()
-    config = Config()
-    config.MPIEngineSetLauncher.mpi_cmd = [mpi.path]
-    config.MPIEngineSetLauncher.mpi_args = list(mpi.arguments)
-    config.MPIEngineSetLauncher.environment = mpi.environment
-    name = f"bench_{time.time_ns()}"
-    cluster = ipyparallel.Cluster(
-        engines="mpi", n=ranks, config=config, log_level=40, controller_args=_CONTROLLER, cluster_id=name
-    )
-    client = cluster.start_and_connect_sync(activate=False)
+    with GuardedRanks(mpi) as guarded:  # Open MPI maps what lies in its folder, and needs it no more
+        config = Config()
+        engines = config.MPIEngineSetLauncher
+        engines.mpi_cmd, engines.mpi_args, engines.environment = [mpi.path], guarded.mpi_arguments, guarded.environment
+        engines.engine_cmd = [*guarded.before, sys.executable, "-m", "ipyparallel.engine"]
+        name = f"bench_{time.time_ns()}"
+        cluster = ipyparallel.Cluster(
+            engines="mpi", n=ranks, config=config, log_level=40, controller_args=_CONTROLLER, cluster_id=name
+        )
+        cluster.start_cluster_sync()
+        guarded.watch(cluster.engine_set.pid)
+        client = cluster.connect_client_sync()
+        client.wait_for_engines(ranks, timeout=cluster.engine_timeout)
     return cluster, client[:]
 
 

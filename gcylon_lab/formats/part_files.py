@@ -69,6 +69,7 @@ class PartFiles:
         with _told(self.folder, "cannot be a folder to write to"):
             if self.storage.is_file(self.folder):
                 raise WriteError(f"{self.folder} cannot be a folder to write to: it is a file", path=self.folder)
+            self._require_own_link()
             self.new_folders = self._missing()
             self.storage.make_folder(self.folder)
             there = files_in(self.folder, self._suffixes, self.storage)
@@ -85,6 +86,17 @@ class PartFiles:
         numbers = [self._number(name) for name in names]
         mine = (n == self._rank or (self._rank == 0 and (n or 0) >= self._size) for n in numbers)
         self._old = [path for path, is_mine in zip(there, mine, strict=True) if is_mine]
+
+    def _require_own_link(self) -> None:
+        """Refuse a link of another user in the folder's place: files where it leads could be replaced."""
+        path = self.folder.rstrip("/")
+        owner = os.lstat(path).st_uid if not is_url(path) and os.path.islink(path) else None
+        if owner is not None and hasattr(os, "geteuid") and owner not in (os.geteuid(), 0):
+            raise WriteError(
+                f"{path} is a symbolic link of user {owner}, which is not followed",
+                advice="Choose another folder.",
+                path=path,
+            )
 
     def _missing(self) -> int:
         """How many folders are not there yet, from the table's own up."""

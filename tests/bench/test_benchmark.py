@@ -111,6 +111,14 @@ def test_reports_hold_what_was_measured_and_escape_what_stands_in_names(tmp_path
     assert "of another machine: processor abacus there" in repr(b.compare(tmp_path / "other.json"))
 
 
+def test_markdown_takes_whatever_stands_in_names():
+    b = gl.Benchmark(repeats=1, warmup=0, title="<script>\n\n![x](http://a)")
+    b.run("a\\|b [l](javascript:x)", lambda: None)
+    lines = b.to_markdown().splitlines()
+    assert lines[0] == r"**&lt;script&gt; !\[x](http://a)**"
+    assert lines[4].startswith(r"| a\\\|b \[l](javascript:x) | 1 |")
+
+
 def test_latex_takes_whatever_stands_in_names(tmp_path):
     b = gl.Benchmark(repeats=2, warmup=0, title="a <b> & 50%_|^~\\{}$# µ ± ²")
     b.run("x", lambda: None)

@@ -21,6 +21,8 @@ from ports import free_port
 from test_lifecycle import wait_until
 
 import gcylon_lab as gl
+from gcylon_lab.bench.harness.ranks import mpi_contender
+from gcylon_lab.cli import doctor
 from gcylon_lab.cluster.launch import runtime_dirs, security
 from gcylon_lab.cluster.launch.ports import PortGuard, can_guard_ports
 from gcylon_lab.cluster.launch.security import check_name, choose_security, other_people
@@ -94,6 +96,14 @@ MPIEXEC_PORTS = [
 ]
 
 
+def known_ports(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """Let the next mpiexec take ports that are known before."""
+    calls = [(what, host, free_port()) for what, host, _ in MPIEXEC_PORTS]
+    for (_, _, port), (_, _, name) in zip(calls, MPIEXEC_PORTS, strict=True):
+        monkeypatch.setenv(name, str(port))
+    return calls
+
+
 @contextlib.contextmanager
 def stranger(places: list[Any], code: str) -> Iterator[dict[str, Any]]:
     """Inside, another user is at work; afterwards, what they say."""
@@ -128,10 +138,7 @@ def test_a_stranger_neither_hears_nor_disturbs_a_cluster(
     (tmp_path / "of_ones_own.py").write_text("answer = 42")
     monkeypatch.chdir(tmp_path)
     guarded = can_guard_ports()
-    calls = []
-    for what, host, name in MPIEXEC_PORTS if guarded else ():
-        calls.append((what, host, free_port()))
-        monkeypatch.setenv(name, str(calls[-1][2]))
+    calls = known_ports(monkeypatch) if guarded else []
     with stranger(calls, CALLER) as called:
         lab = gl.Cluster(2, name="encrypted", progress=False, security="encrypted")
     assert not called["heard"]
@@ -196,6 +203,38 @@ def test_a_stranger_neither_hears_nor_disturbs_a_cluster(
             file = next(again._session.launcher.home.glob("security/*-client.json"))
             assert json.loads(file.read_text())["curve_serverkey"], "the new controller encrypts too"
     assert not made.exists() and not home.exists()
+
+
+RANK_OF_A_BENCH = """
+from gcylon_lab.bench.harness.worker_processes import serve
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+world.sendrecv(bytes(1000), dest=world.size - 1 - world.rank)
+serve(lambda: {"met": world.allreduce(1)}, world.rank)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("what", ["doctor", "bench"])
+def test_a_stranger_is_not_heard_by_ranks_that_are_no_clusters(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The doctor and the benches start an mpiexec, too: it does what it is told by whoever it hears."""
+    (tmp_path / "rank_of_a_bench.py").write_text(RANK_OF_A_BENCH)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    guarded = can_guard_ports()
+    calls = known_ports(monkeypatch) if guarded else []
+    with stranger(calls, CALLER) as called:
+        if what == "doctor":
+            assert [finding.status for finding in doctor._mpi()] == [doctor.OK] * 2
+        else:
+            with mpi_contender("met", "rank_of_a_bench", 2) as contender:
+                assert contender.step() == [{"met": 2}] * 2
+                launcher = psutil.Process(contender._process.pid)
+                assert not any(listening(launcher.children()).values())
+    assert not called["heard"]
+    assert not guarded or "tool" in called["connected"]
 
 
 @pytest.mark.mpi

@@ -165,6 +165,10 @@ def _page_that_says(field: int, value: int) -> bytes:
 BOMBS: dict[str, tuple[Callable[[], bytes], str, Callable[[str], object], str]] = {
     "a csv line": (lambda: _line(b"a,b\n1,", b"\n"), ".csv.zst", gl.read_csv, "told"),
     "a csv header": (lambda: _line(b"a", b"\n"), ".csv.zst", gl.read_csv, "told"),
+    "csv lines": (lambda: _zstd(b"\n" * (64 << 20)), ".csv.zst", gl.read_csv, "told"),
+    "csv quotes": (lambda: _zstd(b'a\n"' + b'"' * (15 << 20)), ".csv.zst", gl.read_csv, "told"),
+    "csv values": (lambda: _zstd(b"a\n" + b'"",' * (5 << 20)), ".csv.zst", gl.read_csv, "told"),
+    "json brackets": (lambda: _zstd(b'{"a": ' + b"[" * (15 << 20)), ".jsonl.zst", gl.read_json, "told"),
     "csv rows": (lambda: _zstd(b"a\n" + b"1\n" * (5 << 20)), ".csv.zst", gl.read_csv, "rows"),
     "a json line": (lambda: _line(b'{"a": "', b'"}\n'), ".jsonl.zst", gl.read_json, "told"),
     "json names": (
@@ -177,6 +181,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, Callable[[str], object], str]] 
     "zeros": (lambda: _one_batch(pa.table({"z": np.zeros(32 << 20)}), "zstd"), ".arrow", gl.read_ipc, "told"),
     "no values": (lambda: _one_batch(pa.table({"z": pa.nulls(1 << 28)}), None), ".arrow", gl.read_ipc, "rows"),
     "views": (lambda: _one_batch(_long_views(), None), ".arrow", gl.read_ipc, "rows"),
+    "a message": (lambda: b"\xff" * 4 + b"\xff\xff\xff\x7f" + bytes(99), ".arrows", gl.read_ipc, "told"),
     "codes": (_long_codes, ".parquet", gl.read_parquet, "rows"),
     "a page": (lambda: _page_that_says(3, 2**31 - 1), ".parquet", gl.read_parquet, "told"),
     "a page, unpacked": (lambda: _page_that_says(2, 2**31 - 1), ".parquet", gl.read_parquet, "told"),

@@ -41,12 +41,16 @@ def as_markdown(table: Cells) -> str:
     """A table as GitHub and JupyterLab read it."""
 
     def line(cells: Sequence[str]) -> str:
-        plain = (escape(" ".join(cell.split()), quote=False).replace("|", "\\|") for cell in cells)
-        return f"| {' | '.join(plain)} |"
+        return f"| {' | '.join(map(_plain, cells))} |"
 
     rule = f"| --- |{' ---: |' * (len(table.head) - 1)}"
-    parts = ["\n".join([line(table.head), rule, *map(line, table.rows)]), *table.notes]
-    return "\n\n".join([f"**{table.title}**", *parts])
+    parts = ["\n".join([line(table.head), rule, *map(line, table.rows)]), *map(_plain, table.notes)]
+    return "\n\n".join([f"**{_plain(table.title)}**", *parts])
+
+
+def _plain(text: str) -> str:
+    """Text of one line, which is no HTML, no link, no image and no end of a cell."""
+    return re.sub(r"[\\|\[]", r"\\\g<0>", escape(" ".join(text.split()), quote=False))
 
 
 def as_html(table: Cells) -> str:

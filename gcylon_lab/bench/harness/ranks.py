@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from ...cluster.launch.guarded_ranks import GuardedRanks
 from ...cluster.launch.mpiexec import find_mpiexec
 from .worker_processes import Contender
 
@@ -30,6 +31,6 @@ def mpi_contender(name: str, module: str, ranks: int, *arguments: str, step_s: f
     ClusterError
         If the ranks do not come up.
     """
-    mpi = find_mpiexec()
-    command = [mpi.path, *mpi.arguments, "-n", str(ranks), sys.executable, "-P", "-m", module, *arguments]
-    return Contender(name, command, ranks, environment=mpi.environment, step_s=step_s)
+    guarded = GuardedRanks(find_mpiexec())
+    command = guarded.command(ranks, [sys.executable, "-P", "-m", module, *arguments])
+    return Contender(name, command, ranks, guarded=guarded, step_s=step_s)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 import socket
 import subprocess
 import tempfile
@@ -18,11 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from ...cluster.launch.guarded_ranks import GuardedRanks
 from ...cluster.launch.mpiexec import without_chatter
 from ...errors import ClusterError
 
-ADDRESS = "GCYLON_BENCH_ADDRESS"
-TOKEN = "GCYLON_BENCH_TOKEN"
+ADDRESS = "GCYLON_BENCH_ADDRESS"  # a Unix socket, in a folder that no other user can enter
 Answer = dict[str, Any]
 
 
@@ -36,9 +35,9 @@ def serve(step: Callable[..., Answer], rank: int = 0) -> None:
     rank : int
         This process's number among the contender's.
     """
-    host, port = os.environ[ADDRESS].split(":")
-    with socket.create_connection((host, int(port))) as link, link.makefile("rw") as stream:
-        _send(stream, {"token": os.environ[TOKEN], "rank": rank})
+    with socket.socket(socket.AF_UNIX) as link, link.makefile("rw") as stream:
+        link.connect(os.environ[ADDRESS])
+        _send(stream, {"rank": rank})
         for line in stream:
             _send(stream, step(**json.loads(line)))
 
@@ -61,6 +60,8 @@ class Contender(AbstractContextManager["Contender"]):
         How many processes will call in.
     environment : mapping, optional
         Variables on top of this process's.
+    guarded : GuardedRanks, optional
+        Where an mpiexec starts the processes, whose command it has made.
     start_s, step_s : float
         How long to wait for all seats, and for one step.
 
@@ -76,7 +77,8 @@ class Contender(AbstractContextManager["Contender"]):
         command: Sequence[str],
         seats: int,
         *,
-        environment: Mapping[str, str] | None = None,
+        environment: Mapping[str, str] = {},
+        guarded: GuardedRanks | None = None,
         start_s: float = 60.0,
         step_s: float = 300.0,
     ) -> None:
@@ -84,21 +86,27 @@ class Contender(AbstractContextManager["Contender"]):
         self.step_s = step_s
         self._streams: list[Any] = []
         self._output = tempfile.TemporaryFile("w+")
-        token = secrets.token_hex(16)
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            address = f"127.0.0.1:{server.getsockname()[1]}"
-            env = os.environ | dict(environment or {}) | {ADDRESS: address, TOKEN: token}
+        self._guarded = guarded
+        with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+            address = os.path.join(folder, "bench")
+            server.bind(address)
+            server.listen()
+            env = os.environ | environment | (guarded.environment if guarded else {}) | {ADDRESS: address}
             self._process = subprocess.Popen(
                 list(command), env=env, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT
             )
             try:
-                self._streams = self._seat(server, seats, token, time.monotonic() + start_s)
+                if guarded:
+                    guarded.watch(self._process.pid)
+                self._streams = self._seat(server, seats, time.monotonic() + start_s)
             except BaseException:
                 self._process.terminate()  # it would not notice that nobody waits any more
                 self.close()
                 raise
+        if guarded:
+            guarded.close()
 
-    def _seat(self, server: socket.socket, seats: int, token: str, until: float) -> list[Any]:
+    def _seat(self, server: socket.socket, seats: int, until: float) -> list[Any]:
         taken: dict[int, Any] = {}
         server.settimeout(0.2)
         while len(taken) < seats:
@@ -113,9 +121,7 @@ class Contender(AbstractContextManager["Contender"]):
             link.settimeout(self.step_s)
             stream = link.makefile("rw")
             link.close()
-            hello = json.loads(stream.readline())
-            if secrets.compare_digest(str(hello.get("token")), token):
-                taken[int(hello["rank"])] = stream
+            taken[int(json.loads(stream.readline())["rank"])] = stream
         return [taken[rank] for rank in sorted(taken)]
 
     def step(self, **order: Any) -> list[Answer]:
@@ -148,6 +154,8 @@ class Contender(AbstractContextManager["Contender"]):
             self._process.terminate()
             self._process.wait(10)
         self._output.close()
+        if self._guarded:
+            self._guarded.__exit__()
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -23,6 +23,7 @@ FIRST_BLOCK_BYTES = 4 * 1024**2
 _LONGEST_RECORD_BYTES = 256 * 1024**2
 _LONGEST_IN_LIMIT = 4
 _LONGEST_HEADER_BYTES = 16 * 1024**2
+_BYTES_A_QUOTE = 32  # to find where records end
 _STEP = 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _COUNTED_BYTES = 1024**3  # lines of an error are counted so far into a file
@@ -132,10 +133,10 @@ def first_record(path: str, storage: Storage, delimiter: bytes | None) -> tuple[
             part = _read(file, step)
             data += part
             start = len(_BYTE_ORDER_MARK) if data.startswith(_BYTE_ORDER_MARK) else 0
-            for end in (record_ends(data[start:], delimiter)[0] + start).tolist():
-                if data[start:end].strip():
-                    return start, data[start:end]
-                start = end
+            filled = len(data) - len(data[start:].lstrip())
+            start = max(start, 1 + data.rfind(b"\n", start, filled))
+            if filled < len(data) and len(ends := record_ends(data[start:], delimiter)[0]):
+                return start, data[start : start + int(ends[0])]
             if len(part) < step:
                 return start, data[start:]
             _require_shorter(Place(path, storage), data, delimiter, _LONGEST_HEADER_BYTES)
@@ -246,6 +247,14 @@ def _require_shorter(place: Place, data: bytes, delimiter: bytes | None, limit: 
     budget = place.storage.limit_bytes
     if budget is not None:
         limit = min(limit, max(FIRST_BLOCK_BYTES, budget // _LONGEST_IN_LIMIT))
+    quotes = 0 if delimiter is None else data.count(b'"')
+    if quotes * _BYTES_A_QUOTE > limit:
+        raise ReadError(
+            f"{place.path} has a line with {format_count(quotes)} double quotes in its first "
+            f"{format_bytes(len(data))}; in one line {format_count(limit // _BYTES_A_QUOTE)} are read at the most",
+            advice="If double quotes are plain characters, pass quotes=False; if not, raise gpu_memory_limit.",
+            path=place.path,
+        )
     if len(data) > limit:
         require_closed(place, data.rstrip(b'"'), delimiter)
         raise ReadError(

@@ -39,6 +39,7 @@ from .types import (
 
 _LOOKED_AT = 100
 _DEEPEST = 200
+_STEP = 1 << 20  # bytes that are looked at for brackets at once
 _CELL_BYTES = 8  # of a value in memory, also where a line does not have it
 _INFERRED_BYTES = 32 * 1024**2
 _INFERRED_FIRST = 8 * 1024
@@ -153,12 +154,21 @@ def _require_utf8(place: Place, block: bytes) -> None:
 
 def _require_shallow(place: Place, block: bytes) -> None:
     """Refuse values nested so deeply that parsing them, a function within a function, would end the process."""
-    data = np.frombuffer(block, np.uint8)
-    opens = np.flatnonzero(data | 0x20 == ord("{"))  # and "[", which differs from it by that bit
-    if len(opens) <= _DEEPEST or _most_in_a_line(data, opens) <= _DEEPEST:
-        return
     start = 0
-    for line in block.split(b"\n"):
+    while start < len(block):  # in steps: places of brackets take many times their bytes
+        stop = block.rfind(b"\n", start, start + _STEP) + 1 or block.find(b"\n", start) + 1 or len(block)
+        if stop - start > _STEP or _may_be_deep(np.frombuffer(block, np.uint8, stop - start, start)):
+            _require_shallow_lines(place, block, start, stop)
+        start = stop
+
+
+def _may_be_deep(data: npt.NDArray[np.uint8]) -> bool:
+    opens = np.flatnonzero(data | 0x20 == ord("{"))  # and "[", which differs from it by that bit
+    return len(opens) > _DEEPEST and _most_in_a_line(data, opens) > _DEEPEST
+
+
+def _require_shallow_lines(place: Place, block: bytes, start: int, stop: int) -> None:
+    for line in block[start:stop].split(b"\n"):
         if line.count(b"[") + line.count(b"{") > _DEEPEST and (depth := _depth(line)) > _DEEPEST:
             reason = f"a value is nested {depth:,} levels deep, and {_DEEPEST} are read at the most"
             raise unreadable(place.path, reason, line=place.line_at(block, start))
@@ -174,10 +184,16 @@ def _depth(line: bytes) -> int:
     """How deeply the value of a line is nested; what stands in texts does not count."""
     if b"\\" in line:
         line = re.sub(rb"\\.", b"", line)  # an escaped quote ends no text
-    data = np.frombuffer(line, np.uint8)
-    outside = np.cumsum(data == ord('"'), dtype=np.int32) & 1 == 0
-    steps = np.where(data | 0x20 == ord("{"), 1, np.where(data | 0x20 == ord("}"), -1, 0))
-    return int(np.cumsum(np.where(outside, steps, 0), dtype=np.int32).max(initial=0))
+    depth = most = quotes = 0
+    for at in range(0, len(line), _STEP):
+        data = np.frombuffer(line, np.uint8, min(_STEP, len(line) - at), at)
+        quoted = quotes + np.cumsum(data == ord('"'), dtype=np.int32)
+        opens, closes = (data | 0x20 == ord(bracket) for bracket in "{}")
+        steps = np.where(quoted & 1 == 0, opens.astype(np.int8) - closes, 0)
+        depths = depth + np.cumsum(steps, dtype=np.int32)
+        most = max(most, int(depths.max()))
+        depth, quotes = int(depths[-1]), int(quoted[-1])
+    return most
 
 
 def _parse(place: Place, block: bytes, types: Types, asked: Types) -> Any:
