@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from ...errors import GcylonError
+from ..harness.dask_cluster import dask_cluster
 from ..harness.worker_processes import Answer, serve
 from .display_latency import HOLD_S, NBYTES, PAUSE_S
 from .page import chromium
@@ -46,10 +47,10 @@ def take(nbytes: int, seconds: float) -> float:
 
 def main() -> None:
     """Serve the bench: one step is all repetitions."""
-    from distributed import Client, LocalCluster
+    from distributed import Client
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    cluster = LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0")
+    cluster = dask_cluster(2, dashboard_address="127.0.0.1:0")
     with cluster, Client(cluster) as client, chromium() as browser:
         page = browser.new_page(viewport={"width": 1366, "height": 768})
         page.goto(cluster.dashboard_link.replace("/status", "/individual-workers-memory"))

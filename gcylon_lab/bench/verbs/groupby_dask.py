@@ -8,6 +8,7 @@ import time
 import pandas as pd
 
 from ..harness.cases import KEY, VALUES, Columns
+from ..harness.dask_cluster import dask_cluster
 from ..harness.worker_processes import Answer, serve
 from .groupby import GroupbyCase, summed
 
@@ -29,9 +30,9 @@ def _summed(groups: pd.DataFrame) -> list[float]:
 def main(ranks: int, rows: int, keys: int) -> None:
     """Serve the bench; the order's ``variant`` says whether the result is one partition."""
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster, futures_of, wait
+    from distributed import Client, futures_of, wait
 
-    cluster = LocalCluster(n_workers=ranks, threads_per_worker=1, processes=True, dashboard_address=None)
+    cluster = dask_cluster(ranks)
     with cluster, Client(cluster) as client:
         meta = make_frame(0, 0, keys, 0)
 

@@ -9,6 +9,7 @@ import time
 import pandas as pd
 
 from ..harness.cases import VALUES
+from ..harness.dask_cluster import dask_cluster
 from ..harness.worker_processes import Answer, serve
 from .join import OTHER, JoinCase, summed
 
@@ -25,11 +26,11 @@ def _summed(frame: pd.DataFrame) -> list[int]:
 def main(ranks: int, rows: int) -> None:
     """Serve the bench."""
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster, futures_of, wait
+    from distributed import Client, futures_of, wait
 
     # Each p2p shuffle warns when it starts and ends as it should.
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    cluster = LocalCluster(n_workers=ranks, threads_per_worker=1, processes=True, dashboard_address=None)
+    cluster = dask_cluster(ranks)
     with cluster, Client(cluster) as client:
         metas = [make_frame(0, ranks, 0, 0, side) for side in (0, 1)]
 

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ..harness.cases import KEY, VALUES, ShuffleCase, add_checksums, checksum, distinct, shared_keys
+from ..harness.dask_cluster import dask_cluster
 from ..harness.worker_processes import Answer, serve
 
 
@@ -40,11 +41,11 @@ def _check(client: Any, before: Any, after: Any, check_keys: bool) -> str:
 def main(ranks: int, rows: int) -> None:
     """Serve the bench; the order's ``variant`` is dask's ``shuffle_method``."""
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster, wait
+    from distributed import Client, wait
 
     # Each p2p shuffle warns when it starts and ends as it should.
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    cluster = LocalCluster(n_workers=ranks, threads_per_worker=1, processes=True, dashboard_address=None)
+    cluster = dask_cluster(ranks)
     with cluster, Client(cluster) as client:
         meta = make_frame(0, 0, 0)
 

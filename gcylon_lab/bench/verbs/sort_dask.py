@@ -9,6 +9,7 @@ import time
 import pandas as pd
 
 from ..harness.cases import KEY, VALUES
+from ..harness.dask_cluster import dask_cluster
 from ..harness.sort_cases import Seen, SortCase, check_sorted, look_at
 from ..harness.worker_processes import Answer, serve
 
@@ -25,11 +26,11 @@ def _seen(frame: pd.DataFrame) -> Seen:
 def main(ranks: int, rows: int) -> None:
     """Serve the bench; the order's ``variant`` is dask's ``shuffle_method``."""
     import dask.dataframe as dd
-    from distributed import Client, LocalCluster, futures_of, wait
+    from distributed import Client, futures_of, wait
 
     # Each p2p shuffle warns when it starts and ends as it should.
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    cluster = LocalCluster(n_workers=ranks, threads_per_worker=1, processes=True, dashboard_address=None)
+    cluster = dask_cluster(ranks)
     with cluster, Client(cluster) as client:
         meta = make_frame(0, 0, 0)
 
