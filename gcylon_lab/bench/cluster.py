@@ -90,7 +90,7 @@ def start_own(ranks: int) -> tuple[Any, Any]:
         config = Config()
         engines = config.MPIEngineSetLauncher
         engines.mpi_cmd, engines.mpi_args, engines.environment = [mpi.path], guarded.mpi_arguments, guarded.environment
-        engines.engine_cmd = [*guarded.before, sys.executable, "-m", "ipyparallel.engine"]
+        engines.engine_cmd = [*guarded.before, sys.executable, "-P", "-m", "ipyparallel.engine"]
         name = f"bench_{time.time_ns()}"
         cluster = ipyparallel.Cluster(
             engines="mpi", n=ranks, config=config, log_level=40, controller_args=_CONTROLLER, cluster_id=name

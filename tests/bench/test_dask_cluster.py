@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from gcylon_lab.bench.harness.dask_cluster import dask_cluster
+from gcylon_lab.bench.dask_cluster import dask_cluster
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from ...errors import GcylonError
-from ..harness.dask_cluster import dask_cluster
+from ..dask_cluster import dask_cluster
 from ..harness.worker_processes import Answer, serve
 from .display_latency import HOLD_S, NBYTES, PAUSE_S
 from .page import chromium

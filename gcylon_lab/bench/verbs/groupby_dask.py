@@ -7,8 +7,8 @@ import time
 
 import pandas as pd
 
+from ..dask_cluster import dask_cluster
 from ..harness.cases import KEY, VALUES, Columns
-from ..harness.dask_cluster import dask_cluster
 from ..harness.worker_processes import Answer, serve
 from .groupby import GroupbyCase, summed
 

@@ -8,8 +8,8 @@ import time
 
 import pandas as pd
 
+from ..dask_cluster import dask_cluster
 from ..harness.cases import VALUES
-from ..harness.dask_cluster import dask_cluster
 from ..harness.worker_processes import Answer, serve
 from .join import OTHER, JoinCase, summed
 

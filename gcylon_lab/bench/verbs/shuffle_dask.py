@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from ..dask_cluster import dask_cluster
 from ..harness.cases import KEY, VALUES, ShuffleCase, add_checksums, checksum, distinct, shared_keys
-from ..harness.dask_cluster import dask_cluster
 from ..harness.worker_processes import Answer, serve
 
 

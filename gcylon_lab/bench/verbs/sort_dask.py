@@ -8,8 +8,8 @@ import time
 
 import pandas as pd
 
+from ..dask_cluster import dask_cluster
 from ..harness.cases import KEY, VALUES
-from ..harness.dask_cluster import dask_cluster
 from ..harness.sort_cases import Seen, SortCase, check_sorted, look_at
 from ..harness.worker_processes import Answer, serve
 
