@@ -22,13 +22,13 @@ from gcylon_lab.cluster import row_stream
 from gcylon_lab.cluster.handles import collect
 from gcylon_lab.tutorials import latest
 
-ROWS = 300_000  # more than goes within a request
-SMALL = {"gpu_memory_limit": "2MiB"}
+ROWS = 150_000  # more than goes within a request
+SMALL = {"gpu_memory_limit": "1MiB"}
 
 
 @pytest.fixture(scope="module")
 def large() -> pd.DataFrame:
-    """Rows of many kinds, about 20 MB."""
+    """Rows of many kinds, about 10 MB."""
     rng = np.random.default_rng(3)
     numbers = rng.integers(0, 1000, ROWS)
     text = pd.Series(numbers).astype(str).astype("str")
@@ -57,16 +57,16 @@ def test_there_and_back(lab: gl.Cluster, large: pd.DataFrame) -> None:
     assert [info["rows"] for info in table.info()] == [ROWS // 2] * 2
     pd.testing.assert_frame_equal(table.to_pandas(limit=None), large)
     pd.testing.assert_frame_equal(pd.concat(table.local(), ignore_index=True), large)
-    batches = list(table.collect(batch_rows=70_001))
-    assert [len(batch) for batch in batches] == [70_001] * 4 + [ROWS - 4 * 70_001]
+    batches = list(table.collect(batch_rows=35_001))
+    assert [len(batch) for batch in batches] == [35_001] * 4 + [ROWS - 4 * 35_001]
     pd.testing.assert_frame_equal(pd.concat(batches, ignore_index=True), large)
 
 
 def test_within_a_budget_far_below_the_table(lab: gl.Cluster, large: pd.DataFrame) -> None:
     config = lab.config.with_values(**SMALL)
     staged = lab.scatter(large, config=config)
-    assert staged.tiers["disk"] > 0.8 * staged.nbytes > 8 * 2 * 1024**2 / 2
-    assert 0 < latest(lab, last=1)["peak MiB"].max() <= 2
+    assert staged.tiers["disk"] > 0.8 * staged.nbytes > 4 * 2 * 1024**2 / 2
+    assert 0 < latest(lab, last=1)["peak MiB"].max() <= 1
     pd.testing.assert_frame_equal(pd.concat(staged.collect(), ignore_index=True), large)
     with pytest.raises(gl.errors.BudgetExceeded) as refused:
         lab.scatter(large, config=config.with_values(allow_cpu_staging=False))
@@ -96,8 +96,8 @@ def test_keys_bring_equal_rows_together(lab: gl.Cluster, large: pd.DataFrame) ->
 def test_pieces_of_an_iterable_in_whatever_form(lab: gl.Cluster, large: pd.DataFrame) -> None:
     def pieces() -> Iterator[Any]:
         yield large.iloc[:0]
-        yield large.iloc[:150_000]
-        yield pa.Table.from_pandas(large.iloc[150_000:], preserve_index=False)
+        yield large.iloc[: ROWS // 2]
+        yield pa.Table.from_pandas(large.iloc[ROWS // 2 :], preserve_index=False)
 
     table = lab.scatter(pieces())
     back = table.sort_values(["k", "x"]).to_pandas(limit=None)
@@ -121,13 +121,13 @@ def test_other_verbs_between_batches_and_an_early_end(
 ) -> None:
     table = lab.scatter(large)
     seen = []
-    for batch in table.collect(batch_rows=50_000):
+    for batch in table.collect(batch_rows=25_000):
         seen.append(lab.from_pandas(batch[["x"]]).sum("x"))
         if len(seen) == 3:
             break
-    assert np.allclose(seen, [large["x"][i : i + 50_000].sum() for i in (0, 50_000, 100_000)])
+    assert np.allclose(seen, [large["x"][i : i + 25_000].sum() for i in (0, 25_000, 50_000)])
     monkeypatch.setattr(collect, "HIGH_BYTES", 4_000_000)  # several requests
-    batches = table.collect(batch_rows=50_000)
+    batches = table.collect(batch_rows=25_000)
     next(batches)
     table.release()
     with pytest.raises(gl.errors.HandleReleased):
