@@ -12,7 +12,7 @@ import worlds
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from joins import HOWS, answer, check, frames, join
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.backends.protocol.join_columns import JoinSpec
@@ -66,7 +66,7 @@ def planned(lefts: Frames, rights: Frames, how: str, config: GcylonConfig) -> tu
     return before, after, [peak / record.measured_peak_bytes for peak in predicted], record.staged_bytes
 
 
-CASES = [(world, how) for world in (World("single", 1), TWO, World("threads", 3)) for how in HOWS]
+CASES: list[Any] = [*in_turn([World("single", 1), TWO, World("threads", 3)], HOWS)]
 CASES += [pytest.param(World("mpi", 2), how, marks=pytest.mark.mpi) for how in ("outer", "semi")]
 
 

@@ -438,7 +438,7 @@ def test_a_sort_that_just_fits_takes_no_rounds_of_single_rows(strategy: str, sta
         tuple(nbytes - n for n in below), (0, 0), 24,
     )  # fmt: skip
     seen = set()
-    for percent in range(130, 900):
+    for percent in range(130, 900, 7):
         limits = (nbytes * percent // 100,) * 2
         try:
             plan = make_plan(replace(stats, limits=limits), GcylonConfig(), strategy)

@@ -147,9 +147,14 @@ class Counting(Mapped):
         super().drain()
 
 
-@pytest.mark.parametrize(("size", "without"), [(2, -1), (3, -1), (3, 1), (4, 0)])
-@pytest.mark.parametrize("backend", [ScatteringPandas, PandasBackend], ids=["written", "copied"])
-def test_both_sides_of_a_pass_travel_together(backend: Any, size: int, without: int) -> None:
+@pytest.mark.parametrize(
+    ("size", "without", "backend"),
+    [
+        *(pytest.param(*one, ScatteringPandas, id=f"written-{one}") for one in ((2, -1), (3, -1), (4, 0))),
+        *(pytest.param(*one, PandasBackend, id=f"copied-{one}") for one in ((2, -1), (3, 1))),
+    ],
+)
+def test_both_sides_of_a_pass_travel_together(size: int, without: int, backend: Any) -> None:
     """Also where a rank has nothing to send of one side: then only the others hold copies of what is on its way."""
     found = run_over(size, Counting, join_in_passes, "inner", 400_000, 3.2, without, backend=backend)
     left, right = (pd.concat(side) for side in zip(*(one["sides"] for one in found), strict=True))

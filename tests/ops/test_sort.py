@@ -23,7 +23,7 @@ from sorts import (
     sort_unsorted,
 )
 from test_scattered_rounds import run_mapped
-from worlds import World
+from worlds import World, in_turn
 
 import gcylon_lab as gl
 from gcylon_lab.config import GcylonConfig
@@ -91,13 +91,17 @@ def test_the_result_in_rank_order_is_the_sorted_table(
             assert result["tiers"]["device"] == 0
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("world", "strategy"),
-    [(World("single", 1), "auto"), (World("threads", 2), "auto"), (World("threads", 4), "staged")],
+    ("world", "strategy", "kind"),
+    [
+        (*one, kind)
+        for one, kind in in_turn(
+            [(World("single", 1), "auto"), (World("threads", 2), "auto"), (World("threads", 4), "staged")], KINDS
+        )
+    ],
     ids=str,
 )
-def test_a_table_of_ten_times_the_budget(world: World, kind: str, strategy: str) -> None:
+def test_a_table_of_ten_times_the_budget(world: World, strategy: str, kind: str) -> None:
     config = GcylonConfig(gpu_memory_limit=4 * BYTES)
     results = world.run(sort_kind, kind, ROWS, strategy, BYTES // 10, True, config=config)
     want = expected([frame_of(kind, rank, ROWS) for rank in range(world.size)], "k")

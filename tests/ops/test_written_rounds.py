@@ -180,8 +180,7 @@ def in_any_order(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.sort_values("g", ignore_index=True)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("size", "layout"), [*in_turn([1, 2, 3, 4], LAYOUTS), *in_turn([3, 4, 1, 2], LAYOUTS)])
 def test_a_staged_result_is_written_in_turns(size: int, layout: str) -> None:
     config = GcylonConfig(gpu_memory_limit="1200 KiB", chunk_size_bytes=4096, min_chunk_rows=1)
     mine = run_mapped(size, shuffle_down, layout, WRITTEN, config, 900, backend=WritingPandas)
