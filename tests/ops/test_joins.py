@@ -89,7 +89,7 @@ def test_cross(strategy: str) -> None:
 @pytest.mark.parametrize("how", ["inner", "outer", "semi"])
 def test_a_budget_of_a_tenth_of_the_input(how: str) -> None:
     """Neither side, nor the result, nor an index of a side fits: buckets, staged."""
-    sides = numbers(np.random.default_rng(1), 60_000, 50_000)
+    sides = numbers(np.random.default_rng(1), 24_000, 20_000)
     tenth = sum(int(f.memory_usage(index=False).sum()) for part in sides for f in part) // 2 // 10
     config = GcylonConfig(gpu_memory_limit=tenth)
     results = TWO.run(join, *sides, {"how": how, "on": "k"}, "auto", config)
@@ -100,7 +100,7 @@ def test_a_budget_of_a_tenth_of_the_input(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["inner", "left", "outer"])
 def test_an_output_larger_than_the_budget(how: str) -> None:
-    lefts, rights = numbers(np.random.default_rng(2), 2_000, 20)
+    lefts, rights = numbers(np.random.default_rng(2), 1_000, 20)
     config = GcylonConfig(gpu_memory_limit="1 MiB")
     expected = answer(lefts, rights, how=how, on="k")
     assert expected.memory_usage(index=False).sum() > 5 * 2**20

@@ -33,21 +33,24 @@ from gcylon_lab.errors import BudgetExceeded, GcylonError, Revoked
 TIGHT = GcylonConfig(gpu_memory_limit="1 MiB", chunk_size_bytes=8192, min_chunk_rows=1)
 NO_SPILL = GcylonConfig(allow_disk_spill=False)
 NO_FAULT = Fault("to_frame", 10**9)
-WORLDS = [
-    World("threads", 2),
-    World("threads", 3),
-    World("threads", 4),
-    pytest.param(World("mpi", 2), marks=pytest.mark.mpi),
-    pytest.param(World("mpi", 4), marks=pytest.mark.mpi),
-]
+THREADS = [World("threads", 2), World("threads", 3), World("threads", 4)]
+PROCESSES = [World("mpi", 2), World("mpi", 4)]
+ALL = [*THREADS, *(pytest.param(world, marks=pytest.mark.mpi) for world in PROCESSES)]
 
 
-@pytest.fixture(params=WORLDS, ids=str)
-def ranks(request: pytest.FixtureRequest) -> World:
-    return request.param
+def in_both(cases: list[Any]) -> list[Any]:
+    """Every case on threads and on MPI processes, whose numbers take turns."""
+    made = []
+    for turn, case in enumerate(cases):
+        values, marks, name = (case.values, case.marks, case.id) if hasattr(case, "values") else (case, (), None)
+        for kinds, more in ((THREADS, []), (PROCESSES, [pytest.mark.mpi])):
+            ranks = kinds[turn % len(kinds)]
+            called = "-".join(map(str, [ranks, *([name] if name else values)]))
+            made.append(pytest.param(ranks, *values, marks=[*marks, *more], id=called))
+    return made
 
 
-@pytest.fixture(params=[WORLDS[1], WORLDS[3]], ids=str)
+@pytest.fixture(params=[THREADS[1], pytest.param(PROCESSES[0], marks=pytest.mark.mpi)], ids=str)
 def few(request: pytest.FixtureRequest) -> World:
     """For what ranks find out at the opening, which is the same code on any number."""
     return request.param
@@ -119,13 +122,14 @@ def _marks(verb: str, fault: Fault) -> list[pytest.MarkDecorator]:
     return [NOT_CALLED_ON_GPUS] * (verb == "drop_duplicates" and fault.where in ("distinct", "order_words", "gather"))
 
 
+INTERRUPTED = ["partition_ids", "partition", "finish"]
 CASES = [
     pytest.param(*case, id=f"{case[0]}-{case[2]}-{case[-1]}", marks=_marks(case[0], case[-1]))
     for case in IN_AN_OPERATION
 ]
 
 
-@pytest.mark.parametrize(("verb", "arguments", "strategy", "config", "fault"), CASES)
+@pytest.mark.parametrize(("ranks", "verb", "arguments", "strategy", "config", "fault"), in_both(CASES))
 def test_a_rank_raises_in_an_operation(
     ranks: World, verb: str, arguments: dict, strategy: str, config: GcylonConfig | None, fault: Fault
 ) -> None:
@@ -146,8 +150,9 @@ def test_memory_that_ends_after_the_last_round_is_told_by_the_closing(few: World
 
 
 @STAGED_ON_GPUS
-@pytest.mark.parametrize("call", [1, 3])
-@pytest.mark.parametrize("verb", ["shuffle", "gather"])
+@pytest.mark.parametrize(
+    ("ranks", "verb", "call"), in_both([("shuffle", 1), ("gather", 3), ("gather", 1), ("shuffle", 3)])
+)
 def test_disk_full_on_one_rank(ranks: World, verb: str, call: int) -> None:
     arguments: dict[str, Any] = {"on": "k"} if verb == "shuffle" else {"root": 1}
     results = ranks.run(run_with_fault, verb, arguments, "staged", TIGHT, 1, Fault("pwritev", call))
@@ -155,6 +160,7 @@ def test_disk_full_on_one_rank(ranks: World, verb: str, call: int) -> None:
 
 
 @STAGED_ON_GPUS
+@pytest.mark.parametrize("ranks", ALL, ids=str)
 def test_a_staged_input_cannot_be_read_back(ranks: World) -> None:
     results = ranks.run(run_with_fault, "shuffle", {"on": "k"}, "staged", TIGHT, 0, Fault("preadv", 2), True)
     check(results, "SpillError", 0, "[rank 0]", "No space left on device")
@@ -300,8 +306,9 @@ def test_config_above_the_ceiling_of_one_rank(few: World, live: bool) -> None:
     check(results, "ConfigError", 1, "[rank 1]", "8388608", "1048576", "start")
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("fault", [Fault("partition_ids"), Fault("partition"), Fault("finish")], ids=str)
+@pytest.mark.parametrize(
+    ("ranks", "fault", "rank"), in_both([(Fault(where), rank) for rank in (0, 1) for where in INTERRUPTED])
+)
 def test_an_interrupt_frees_the_others(ranks: World, rank: int, fault: Fault) -> None:
     late = []
     while len(late) < 3 and min(late, default=1.0) >= 1.0:  # a busy machine may miss the second once
@@ -317,6 +324,7 @@ def test_an_interrupt_frees_the_others(ranks: World, rank: int, fault: Fault) ->
     assert min(late) < 1.0
 
 
+@pytest.mark.parametrize("ranks", ALL, ids=str)
 def test_a_rank_that_fails_on_its_way_into_an_exchange_frees_the_others(ranks: World) -> None:
     """No agreement can tell what happens between an agreement and the exchange: the others leave by a revoke."""
     fault = Fault("allocate", 2, MemoryError)  # room for what comes in, after the agreement of the second round

@@ -27,9 +27,12 @@ def kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=PLANS, ids=[plan[0] for plan in PLANS])
-def plan(request: pytest.FixtureRequest) -> tuple[str, GcylonConfig | None]:
-    return request.param
+def every_plan(turn: int) -> pytest.MarkDecorator:
+    """Every plan on threads, and one of them on MPI processes, in turn."""
+    cases = [pytest.param("threads", plan, id=f"threads-{plan[0]}") for plan in PLANS]
+    plan = PLANS[turn % len(PLANS)]
+    cases.append(pytest.param("mpi", plan, marks=pytest.mark.mpi, id=f"mpi-{plan[0]}"))
+    return pytest.mark.parametrize(("kind", "plan"), cases)
 
 
 def world_for(kind: str, parts: list[pd.DataFrame]) -> World:
@@ -53,6 +56,7 @@ def shuffled(kind: str, plan: tuple[str, Any], parts: list[pd.DataFrame], on: li
     return results
 
 
+@every_plan(0)
 def test_rows_meet_by_all_keys_and_only_by_those(kind: str, plan: tuple) -> None:
     """rapidsai/cudf#3701, rapidsai/dask-cuda#1239: hashing other columns too, or buckets in another order."""
     parts = [pd.DataFrame({"a": [5, 6, 5, 8], "b": list("xyxx"), "v": np.arange(4) + 10.0 * r}) for r in range(4)]
@@ -60,6 +64,7 @@ def test_rows_meet_by_all_keys_and_only_by_those(kind: str, plan: tuple) -> None
     shuffled(kind, plan, parts, ["b"])
 
 
+@every_plan(1)
 def test_a_column_without_any_value_on_one_rank(kind: str, plan: tuple) -> None:
     """dask/distributed#8092, #7837: its type is taken for "null" there."""
     parts = [
@@ -77,6 +82,7 @@ def test_a_column_without_any_value_on_one_rank(kind: str, plan: tuple) -> None:
     assert sorted(everything["s"].dropna()) == ["", "one"]
 
 
+@every_plan(2)
 def test_frames_that_are_slices_at_odd_offsets(kind: str, plan: tuple) -> None:
     """rapidsai/cudf#8722, #5522: values or null masks move by the slice's offset."""
     n = 41
@@ -92,6 +98,7 @@ def test_frames_that_are_slices_at_odd_offsets(kind: str, plan: tuple) -> None:
     shuffled(kind, plan, [base.iloc[:9], base.iloc[9:22], base.iloc[22:]], ["k"])
 
 
+@every_plan(3)
 def test_empty_text_is_no_null_and_masks_may_be_on_one_rank_only(kind: str, plan: tuple) -> None:
     """rapidsai/cudf#10717, #4114: '' becomes null, or valid rows do where another rank has a mask."""
     parts = [
@@ -105,6 +112,7 @@ def test_empty_text_is_no_null_and_masks_may_be_on_one_rank_only(kind: str, plan
     assert everything["i"].isna().sum() == 1
 
 
+@every_plan(4)
 def test_no_rows_anywhere(kind: str, plan: tuple) -> None:
     """rapidsai/rapidsmpf#376, rapidsai/ucx-py#70: buffers of no bytes hang, or the schema is lost."""
     empty = pd.DataFrame({"k": np.array([], "int64"), "s": pd.array([], dtype="str"), "f": np.array([], "float32")})
@@ -115,6 +123,7 @@ def test_no_rows_anywhere(kind: str, plan: tuple) -> None:
             assert len(frame) == 0
 
 
+@every_plan(5)
 def test_instants_and_their_zone_stay(kind: str, plan: tuple) -> None:
     """dask/dask#6925: the zone is dropped, or the instant moved; here over the hour that comes twice."""
     utc = pd.to_datetime(["2023-11-05 05:10", "2023-11-05 06:10", "2023-11-05 07:10", "1965-02-03 04:05"], utc=True)
@@ -124,6 +133,7 @@ def test_instants_and_their_zone_stay(kind: str, plan: tuple) -> None:
         assert str(frame["t"].dtype) == "datetime64[ns, America/Chicago]"
 
 
+@every_plan(6)
 def test_rows_are_counted_where_there_is_no_column(kind: str, plan: tuple) -> None:
     """rapidsai/cudf#21428: the row count of a table of no columns is lost."""
     parts = [pd.DataFrame(index=range(n)) for n in (4, 0, 1)]
@@ -134,6 +144,7 @@ def test_rows_are_counted_where_there_is_no_column(kind: str, plan: tuple) -> No
     assert [len(f) for f in frames] == wanted
 
 
+@every_plan(7)
 @pytest.mark.parametrize("verb", ["allgather", "gather", "repartition"])
 def test_global_order_whatever_arrives_first(kind: str, plan: tuple, verb: str) -> None:
     """rapidsai/rapidsmpf#469, #480: chunks in the order of their arrival."""
@@ -158,6 +169,7 @@ def test_repartition_to_another_number_of_rows(kind: str) -> None:
         assert outcome.error.numbers["rows_asked"] == 2 * world.size
 
 
+@every_plan(8)
 def test_equal_keys_of_other_widths_meet(kind: str, plan: tuple) -> None:
     """rapidsai/cudf#11189, dask/dask#4574: the same number hashes by its width."""
     parts = [
@@ -169,6 +181,7 @@ def test_equal_keys_of_other_widths_meet(kind: str, plan: tuple) -> None:
         assert str(frame["k"].dtype) == "int64"
 
 
+@every_plan(9)
 def test_zeros_of_both_signs_and_every_missing_value_meet(kind: str, plan: tuple) -> None:
     """rapidsai/cudf#3233, pola-rs/polars#10457."""
     other = np.frombuffer(np.array([0x7FF8000000000001], "uint64").tobytes(), "float64")[0]
@@ -182,6 +195,7 @@ def test_zeros_of_both_signs_and_every_missing_value_meet(kind: str, plan: tuple
     assert sorted(g for g in groups if g) == [[1, 4, 7], [3, 6]]
 
 
+@every_plan(10)
 def test_labels_meet_not_their_codes(kind: str, plan: tuple) -> None:
     """rapidsai/cudf#8200, dask/dask#6142: dictionaries differ from rank to rank."""
     parts = [
