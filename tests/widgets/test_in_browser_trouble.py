@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from jupyter_page import KNOWN_LINES, Kernel, Lab, Notebook, serve, unknown_lines
 
@@ -154,3 +157,15 @@ def test_closing_says_nothing_in_the_console(desk: Desk) -> None:
     desk.kernel.run("dashboard.close()")
     desk.notebook.page.wait_for_timeout(500)
     assert desk.notebook.complaints == []
+
+
+def test_the_server_lets_nobody_in_without_its_token(desk: Desk) -> None:
+    """The last one: the server's log tells of it."""
+    contents = desk.lab.url.partition("/lab/")[0] + "/api/contents"
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        urllib.request.urlopen(contents, timeout=30)
+    token = desk.lab.url.partition("token=")[2]
+    with urllib.request.urlopen(f"{contents}?token={token}", timeout=30) as answer:
+        assert answer.status == 200
+    assert token not in desk.lab.log
+    assert token not in " ".join(psutil.Process(desk.lab.process.pid).cmdline())
