@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 from collections import Counter
@@ -73,7 +74,7 @@ def unit_of(nodeid: str) -> str:
             return unit
     if set(ENGINES) & set(parts) or parts[-1] in ENGINE_FILES:
         return "engines"
-    return "mpi" if "mpi" in test else file
+    return "mpi" if re.search(r"(?<![a-z])mpi(?![a-z])", test) else file  # not "compiled"
 
 
 def without_gpus(config: pytest.Config) -> bool:
