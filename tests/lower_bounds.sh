@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Some tests with the lowest version of each dependency that pyproject.toml allows, in an environment of its own (part of
-# .ci/run): bash tests/lower_bounds.sh [TEST ...]
+# Some tests with the lowest version of each dependency that pyproject.toml allows (part of .ci/run):
+# bash tests/lower_bounds.sh [TEST ...]
+# In an environment of its own, before that of .venv, which has all else: what these need, and what runs tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-python3 -m venv "$folder"
-"$folder/bin/python" - > "$folder/lowest.txt" <<'PY'
+.venv/bin/python -m venv --without-pip "$folder"
+.venv/bin/python - > "$folder/lowest.txt" <<'PY'
 import re, tomllib
 
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
@@ -15,8 +16,13 @@ for line in [*project["dependencies"], *project["optional-dependencies"]["remote
     print(f"{name}=={low}")
 PY
 cat "$folder/lowest.txt"
-"$folder/bin/python" -m pip install -q --no-compile -c "$folder/lowest.txt" -e '.[remote]' \
-  hypothesis pytest pytest-rerunfailures pytest-timeout pytest-xdist
+.venv/bin/pip --python "$folder/bin/python" install -q --no-compile --no-deps -r "$folder/lowest.txt"
+.venv/bin/python - "$folder"/lib/python*/site-packages <<'PY'
+import os, pathlib, sys, sysconfig
+
+beyond = f"{os.getcwd()}\nimport site; site.addsitedir({sysconfig.get_path('purelib')!r})\n"
+pathlib.Path(sys.argv[1], "beyond.pth").write_text(beyond)
+PY
 if (($# == 0)); then
   set -- tests/tables/test_arrow_dtypes.py tests/widgets/test_figures.py::test_a_panel_stands_alone tests/cluster/test_handles.py
 fi
