@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pandas as pd
 import pytest
 
 import gcylon_lab as gl
-from gcylon_lab.cluster.handles.html_repr import cluster_card, staged_html, table_card
+from gcylon_lab.cluster.engine.first_rows import first_rows
+from gcylon_lab.cluster.handles.html_repr import cluster_card, first_frame, staged_html, table_card
 from gcylon_lab.cluster.rank_info import RankRecord
+from gcylon_lab.runtime.context import current, run_threads
 
 
 def info(rows: int, **tiers: int) -> dict[str, Any]:
@@ -32,6 +35,40 @@ def test_a_table_shows_rows_bytes_and_tiers_of_each_rank() -> None:
 def test_a_table_that_is_spread_evenly_has_no_skew() -> None:
     assert "mean" not in table_card("t1", [info(10, device=100), info(10, device=110)])
     assert "mean" not in table_card("t1", [info(0, device=0), info(0, device=0)])
+
+
+def pickled(*values: int, **columns: Any) -> bytes:
+    return pickle.dumps([pd.DataFrame({"k": values, "<b>": [f"<i>{n}" for n in values]} | columns)])
+
+
+def test_a_table_shows_its_first_rows_and_folds_what_each_rank_has() -> None:
+    infos = [info(2, device=100), info(0, device=0), info(1000, device=300)]
+    html = table_card("t1", infos, first=[pickled(1, 2), None, pickled(*range(3, 13))])
+    assert [f"&lt;i&gt;{n}</td>" in html for n in range(1, 8)] == [True] * 5 + [False] * 2, "five, in global order"
+    assert "997 more rows" in html and "<i>" not in html
+    assert html.index("<details") < html.index("rank 0</td>") < html.index("</details>")
+    assert "width:59.0px" in html and "width:179.0px" in html, "a strip of ranks"
+    few = table_card("t1", [info(3, device=1), info(7, device=1)], first=[pickled(1, 2, 3), pickled(*range(4, 11))])
+    assert all(f"&lt;i&gt;{n}<" in few for n in range(1, 11)) and "more rows" not in few, "all of ten"
+    for first in ([None, None, pickled(3)], [pickled(1, 2), None, None], []):
+        assert "<details" not in table_card("t1", infos, first=first), "rows that are staged are not shown"
+    assert first_frame([info(0, device=0)], [pickled()]) is None, "columns alone are shown as they are"
+
+
+def rows_at_hand() -> list[Any]:
+    wide = gl.from_local(pd.DataFrame({f"c{n}": range(20) for n in range(30)}))
+    long = gl.from_local(pd.DataFrame({"s": ["x" * 20_000]}))
+    staged = gl.from_local(pd.DataFrame({"k": range(20)}))
+    staged._part.stage(current().workspace, 10**6, 10**6)
+    labels = gl.from_local(pd.DataFrame({"c": pd.Categorical([f"label {n}" for n in range(5000)])}))
+    return [first_rows(table) for table in (wide, long, labels, staged)]
+
+
+def test_rows_that_are_staged_or_long_do_not_go_with_a_reply() -> None:
+    ((wide, *others),) = run_threads(1, rows_at_hand)
+    (frame,) = pickle.loads(wide)
+    assert frame.shape == (10, 12) and frame["c11"].tolist() == list(range(10))
+    assert others == [None, None, None]
 
 
 def test_what_is_staged_says_since_when_what_it_costs_and_what_helps() -> None:

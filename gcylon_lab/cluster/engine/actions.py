@@ -13,6 +13,7 @@ from ...errors import ArgumentError, HandleReleased
 from ..messages import Reply, Request, TableRef
 from ..notebook_names import import_missing
 from ..row_stream import RankEnd
+from .first_rows import first_rows
 
 READERS = ("read_parquet", "read_csv", "read_json", "read_ipc")
 
@@ -78,7 +79,8 @@ def perform(call: Call) -> Reply:
     if result and _is_table(value):
         call.engine.tables[result] = value
         staged_by = call.engine.staged_by(value, known=call.request.action != "adopt")
-        return Reply(rank, info=value.info() | {"staged_by": staged_by}, plan=value.last_plan)
+        info = value.info() | {"staged_by": staged_by}
+        return Reply(rank, value=first_rows(value), info=info, plan=value.last_plan)
     return Reply(rank, value=value)
 
 

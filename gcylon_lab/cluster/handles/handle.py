@@ -58,6 +58,7 @@ class DistTable(HandleVerbs, ArrowExport, Brackets):
         self._finalizer = weakref.finalize(self, session.drop_later, name)
         self._finalizer.atexit = False
         session.infos[name] = self._infos  # brought up to date there
+        self._first_rows = [reply.value for reply in replies if reply.info is not None]
         self._schema: Schema | None = None
         self.last_plan: Plan | None = replies[0].plan
 
@@ -238,7 +239,17 @@ class DistTable(HandleVerbs, ArrowExport, Brackets):
         if self.released:
             return gone_card(repr(self))
         variable = variable_names(self._session).get(self._name, "").partition(",")[0]
-        return table_card(self._name, self._infos, display_name(self._session, self._name), variable)
+        called = display_name(self._session, self._name)
+        return table_card(self._name, self._infos, called, variable, self._first_rows)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """In a terminal IPython shows rows too; messages name a table by its `repr`."""
+        from .html_repr import first_frame
+
+        frame = None if self.released else first_frame(self._infos, self._first_rows)
+        if frame is not None:
+            printer.text(frame.to_string(max_cols=12) + "\n")
+        printer.text(repr(self))
 
     # ---- inside
 

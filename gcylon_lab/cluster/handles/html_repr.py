@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -17,6 +18,7 @@ _BELOW = {"pinned": "in pinned memory", "disk": "on disk"}
 _BRINGS_BACK = "unstage()"  # what was staged stays there until it is asked back
 _BAR_PX = 240
 _EVEN = 1.1
+_MOST_SHOWN, _USUALLY_SHOWN = 10, 5  # rows: all of so few, else so many
 CARD_STYLE = (
     "border:1px solid var(--jp-border-color1,#bbb);border-radius:4px;padding:6px 10px;display:inline-block;"
     "color:var(--jp-ui-font-color1,inherit);font-size:13px;max-width:100%;overflow-x:auto"
@@ -24,8 +26,14 @@ CARD_STYLE = (
 _FAINT = "opacity:0.75"
 
 
-def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", variable: str = "") -> str:
-    """A table on the ranks: its size, columns, and a bar for each rank's rows, so that skew is seen.
+def table_card(
+    name: str,
+    infos: Sequence[Mapping[str, Any]],
+    called: str = "",
+    variable: str = "",
+    first: Sequence[bytes | None] = (),
+) -> str:
+    """A table on the ranks: its first rows, its size, and a strip of ranks; folded, columns and a bar for each rank.
 
     Parameters
     ----------
@@ -37,6 +45,8 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", 
         What a person calls it: its variables, or how it was made.
     variable : str, optional
         One that refers to it.
+    first : sequence of bytes or None
+        Every rank's first rows, as they came with the replies.
 
     Returns
     -------
@@ -57,7 +67,52 @@ def table_card(name: str, infos: Sequence[Mapping[str, Any]], called: str = "", 
     told = [staged_html(infos, variable), f"{format_bytes(external)} in memory of another library" if external else ""]
     below = "<br>".join(filter(None, told))
     below = f'<div style="font-size:12px">{below}</div>' if below else ""
-    return f'<div style="{CARD_STYLE}"><div>{head}</div>{_columns(infos[0])}{_ranks(infos)}{below}</div>'
+    frame = first_frame(infos, first)
+    detail = f"{_columns(infos[0])}{_ranks(infos)}"
+    if frame is None:
+        return f'<div style="{CARD_STYLE}"><div>{head}</div>{detail}{below}</div>'
+    shown = frame.to_html(max_cols=_MOST_COLUMNS, border=0, notebook=True)
+    left = [f"{count - _MOST_COLUMNS} more columns"] if count > _MOST_COLUMNS else []
+    left += [f"{format_count(rows - len(frame))} more rows"] if rows > len(frame) else []
+    more = f'<div style="font-size:12px;{_FAINT}">{" and ".join(left)}</div>' if left else ""
+    folded = f'<details style="font-size:12px"><summary>{_strip(infos)}</summary>{detail}</details>'
+    return f'<div style="{CARD_STYLE}"><div>{head}</div>{shown}{more}{folded}{below}</div>'
+
+
+def first_frame(infos: Sequence[Mapping[str, Any]], first: Sequence[bytes | None]) -> Any:
+    """The rows that a card shows: five, or all of a few; None where a rank told none of its own before they are found.
+
+    Returns
+    -------
+    pandas.DataFrame or None
+    """
+    rows = sum(info["rows"] for info in infos)
+    wanted = rows if rows <= _MOST_SHOWN else _USUALLY_SHOWN
+    frames: list[Any] = []
+    for info, pickled in zip(infos, first, strict=False):
+        if sum(map(len, frames)) >= wanted:
+            break
+        if info["rows"]:
+            if pickled is None:
+                return None
+            frames += pickle.loads(pickled)
+    if not frames or sum(map(len, frames)) < wanted:
+        return None
+    import pandas as pd
+
+    return pd.concat(frames, ignore_index=True).head(wanted)
+
+
+def _strip(infos: Sequence[Mapping[str, Any]]) -> str:
+    """One bar for all ranks, each as wide as what it holds."""
+    total = sum(i["nbytes"] for i in infos) or 1
+    parts = "".join(
+        f'<span title="rank {rank}: {format_count(i["rows"])} rows, {format_bytes(i["nbytes"])}" style="display:'
+        f"inline-block;height:9px;width:{max(0.0, _BAR_PX * i['nbytes'] / total - 1):.1f}px;margin-right:1px;"
+        f'background:{_TIERS["device"] if rank % 2 else _TIERS["pinned"]}"></span>'
+        for rank, i in enumerate(infos)
+    )
+    return f"{parts} {len(infos)} rank{'s' * (len(infos) != 1)}{_skew(infos)}"
 
 
 def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
