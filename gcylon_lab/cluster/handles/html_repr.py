@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from ...backends.protocol.column import shown_label, shown_labels
-from ...units import format_bytes, format_count
+from ...units import MIB, format_bytes, format_count
 from ..rank_info import RankRecord
 
 _MOST_COLUMNS = 12
@@ -17,7 +17,7 @@ _TIERS = {"device": "#4477AA", "pinned": "#66CCEE", "disk": "#CCBB44"}  # apart 
 _BELOW = {"pinned": "in pinned memory", "disk": "on disk"}
 _BRINGS_BACK = "unstage()"  # what was staged stays there until it is asked back
 _BAR_PX = 240
-_EVEN = 1.1
+_EVEN, _WORTH_TELLING = 1.1, MIB
 _MOST_SHOWN, _USUALLY_SHOWN = 10, 5  # rows: all of so few, else so many
 CARD_STYLE = (
     "border:1px solid var(--jp-border-color1,#bbb);border-radius:4px;padding:6px 10px;display:inline-block;"
@@ -109,10 +109,11 @@ def _strip(infos: Sequence[Mapping[str, Any]]) -> str:
     parts = "".join(
         f'<span title="rank {rank}: {format_count(i["rows"])} rows, {format_bytes(i["nbytes"])}" style="display:'
         f"inline-block;height:9px;width:{max(0.0, _BAR_PX * i['nbytes'] / total - 1):.1f}px;margin-right:1px;"
-        f'background:{_TIERS["device"] if rank % 2 else _TIERS["pinned"]}"></span>'
+        f'background:{_TIERS["device"]};opacity:{0.6 if rank % 2 else 1}"></span>'
         for rank, i in enumerate(infos)
     )
-    return f"{parts} {len(infos)} rank{'s' * (len(infos) != 1)}{_skew(infos)}"
+    skew = _skew(infos) if total >= _WORTH_TELLING else ""
+    return f"{parts} {len(infos)} rank{'s' * (len(infos) != 1)}{skew}"
 
 
 def staged_html(infos: Sequence[Mapping[str, Any]], variable: str = "") -> str:
