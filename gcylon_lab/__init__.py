@@ -28,7 +28,7 @@ _HOMES = {
     ".api.readers": ("from_local", "from_pandas", "read_csv", "read_ipc", "read_json", "read_parquet"),
     ".api.table": ("Table",),
     ".api.estimate": ("estimate",),
-    ".backends.protocol.expressions": ("col", "lit"),
+    ".backends.protocol.expressions": ("col", "lit", "when"),
     ".backends.kernels.kernel": ("kernel",),
     ".api.verbs.sets": ("concat",),
     ".profiling": ("add_category", "mark", "span"),
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from .api.table import Table
     from .api.verbs.sets import concat
     from .backends.kernels.kernel import kernel
-    from .backends.protocol.expressions import col, lit
+    from .backends.protocol.expressions import col, lit, when
     from .bench.benchmark import Benchmark
     from .cluster.client.cluster import Cluster
     from .cluster.handles.handle import DistTable
@@ -100,6 +100,7 @@ __all__ = [
     "run_threads",
     "span",
     "units",
+    "when",
 ]
 
 

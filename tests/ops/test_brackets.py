@@ -159,6 +159,34 @@ def test_names_of_columns_and_variables(world: World) -> None:
         assert found["unique"] == [1, 2, 3] and found["dtypes"] == ("float64", "bool", "x", "value")
 
 
+def leading(config: gl.GcylonConfig | None) -> list[Any]:
+    rank, size = current().rank, current().size
+    rng = np.random.default_rng(3)
+    whole = pd.DataFrame(
+        {"x": rng.integers(0, 40, 3000) / 4, "s": rng.choice(["a", "b", None], 3000), "n": range(3000)}
+    )
+    whole.loc[rng.random(3000) < 0.1, "x"] = np.nan
+    mine = whole.iloc[3000 * rank // size : 3000 * (rank + 1) // size]
+    table = gl.from_local([mine.iloc[i : i + 100] for i in range(0, len(mine), 100)], config=config)
+    if config is not None:
+        current().set_config(config)
+    found = []
+    for n in (0, 1, 70, 5000 if config is None else 200):
+        for by, up in ((["x"], False), (["x"], True), (["s", "x"], True)):
+            ours = table.nsmallest(n, by) if up else table.nlargest(n, by)
+            theirs = whole.sort_values(by, ascending=up, kind="stable").head(n)
+            found.append((n, by, ours["n"].tolist() == theirs["n"].tolist()))
+    return found
+
+
+@pytest.mark.parametrize("limit", ["", "64KiB"], ids=["in memory", "in little memory"])
+def test_the_first_rows_are_those_of_a_sort(limit: str) -> None:
+    config = gl.GcylonConfig(gpu_memory_limit=limit) if limit else None
+    for world in (World("single", 1), World("threads", 3)):
+        for found in world.run(leading, config):
+            assert all(same for *_, same in found), found
+
+
 def refusals() -> list[str]:
     table = gl.from_local(FRAME.iloc[current().rank :: current().size])
     other = gl.from_local(FRAME.iloc[:2])

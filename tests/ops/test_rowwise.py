@@ -70,6 +70,19 @@ ASSIGNED = {
     "neg": (-col("k") // 4, lambda f: -f["k"] // 4),
     "over": (1 / col("g"), lambda f: 1 / f["g"]),
     "c": (col("c").astype("str"), lambda f: f["c"].astype("str")),
+    "root": (np.sqrt(col("g")) + np.floor(col("x")), lambda f: np.sqrt(f["g"]) + np.floor(f["x"])),
+    "twice": (np.float64(2) * col("x"), lambda f: 2 * f["x"]),
+    "sign": (
+        gl.when(col("x") > 20).then("more").when(col("x") < -20).then("less").otherwise(col("s")),
+        lambda f: f["s"].mask(f["x"] < -20, "less").mask(f["x"] > 20, "more"),
+    ),
+    "first": (
+        col("s").str.split("p")[0],
+        lambda f: f["s"].str.split("p").str[0].astype(f["s"].dtype),
+    ),
+    "vowel": (col("s").str.extract("([aeiou])"), lambda f: f["s"].str.extract("([aeiou])", expand=False)),
+    "k": (col("k").replace({7: 70, 8: 80}), lambda f: f["k"].replace({7: 70, 8: 80})),
+    "seconds": (col("d").dt.total_seconds(), lambda f: f["d"].dt.total_seconds()),
 }
 
 

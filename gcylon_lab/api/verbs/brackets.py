@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression
 from ...backends.protocol.schema import Label
-from ...engine.exec.keys import check_labels
+from ...engine.exec.keys import check_labels, listed
 from ...errors import ArgumentError, GcylonError
+from ...operators.rowwise.head_tail import checked_rows
 from ..query_text import condition_of
 from .pandas_hints import OF_COLUMNS, no_array, no_attribute, no_item, no_new_item
 
@@ -219,16 +220,21 @@ class Brackets:
         return made
 
     def nlargest(self, n: int, columns: Label | Sequence[Label]) -> pd.DataFrame:
-        """Collective: all ranks call it. The ``n`` rows with the largest values, the largest first, in pandas."""
-        table: Any = self
-        found: pd.DataFrame = table.sort_values(columns, ascending=False).head(n)
-        return found
+        """Collective: all ranks call it. The ``n`` rows with the largest values, the largest first, in pandas.
+
+        Missing values come last, and of equal rows the first. Nothing is sorted but ``n`` rows of each rank.
+        """
+        return self._leading(checked_rows(n, "n"), listed(plain_label(columns)), ascending=False)
 
     def nsmallest(self, n: int, columns: Label | Sequence[Label]) -> pd.DataFrame:
-        """Collective: all ranks call it. The ``n`` rows with the smallest values, the smallest first, in pandas."""
-        table: Any = self
-        found: pd.DataFrame = table.sort_values(columns).head(n)
-        return found
+        """Collective: all ranks call it. The ``n`` rows with the smallest values, the smallest first, in pandas.
+
+        Missing values come last, and of equal rows the first. Nothing is sorted but ``n`` rows of each rank.
+        """
+        return self._leading(checked_rows(n, "n"), listed(plain_label(columns)), ascending=True)
+
+    def _leading(self, n: int, by: list[Label], *, ascending: bool) -> pd.DataFrame:
+        raise NotImplementedError  # a table finds them, a handle asks for them
 
     def __contains__(self, name: object) -> bool:
         table: Any = self

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from ...engine.plan.plan import Plan
 from ...operators.sort import sort as _sort
+from ...operators.sort.leading_rows import leading_rows
 from .base import Verbs
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class SortingVerbs(Verbs):
@@ -67,6 +71,12 @@ class SortingVerbs(Verbs):
             ascending=ascending, na_position=na_position, strategy=strategy, config=config, timeout_s=timeout_s,
         )  # fmt: skip
         return self._made(part, plan)
+
+    def _leading(self, n: int, by: list[Label], *, ascending: bool) -> pd.DataFrame:
+        part, plan = leading_rows(self._workspace, self._live(), n, by, ascending=ascending)
+        some: Any = self._made(part, plan)
+        frame: pd.DataFrame = some.sort_values(by, ascending=ascending).head(n)
+        return frame
 
     def plan_sort_values(
         self, by: Label | Sequence[Label], *, strategy: str = "auto", config: GcylonConfig | None = None

@@ -7,7 +7,8 @@ have the methods of pandas, so that dtypes and missing values are those of panda
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError
@@ -19,6 +20,18 @@ _SYMBOLS = {
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and_": "&", "or_": "|", "xor": "^",
 }  # fmt: skip
 
+# Functions of numpy that give floats, computed row by row.
+_OF_NUMPY = (
+    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "cbrt", "sin", "cos", "tan", "arcsin", "arccos",
+    "arctan", "sinh", "cosh", "tanh", "floor", "ceil", "trunc",
+)  # fmt: skip
+_NUMPY_OPERATORS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "truediv", "true_divide": "truediv",
+    "floor_divide": "floordiv", "remainder": "mod", "power": "pow", "equal": "eq", "not_equal": "ne", "less": "lt",
+    "less_equal": "le", "greater": "gt", "greater_equal": "ge", "bitwise_and": "and_", "logical_and": "and_",
+    "bitwise_or": "or_", "logical_or": "or_", "bitwise_xor": "xor", "invert": "invert", "logical_not": "invert",
+    "negative": "neg", "absolute": "abs", "isnan": "isna",
+}  # fmt: skip
 _TEXT_METHODS = ("len", "lower", "upper", "strip", "startswith", "endswith", "contains", "slice", "replace")
 _TIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "weekday", "quarter", "dayofyear")
 _SINCE_3_1 = {"weekday": "day_of_week", "dayofyear": "day_of_year"}
@@ -122,6 +135,18 @@ class Expression:
     def __xor__(self, other: Any) -> Expression:
         return self._of_values("xor", self, other)
 
+    def __array_ufunc__(self, ufunc: Any, method: builtin_str, *inputs: Any, **options: Any) -> Expression:
+        """``np.log(gl.col("x"))``, and operators whose left side is a number of numpy's."""
+        name = ufunc.__name__
+        if method != "__call__" or options or name not in (*_OF_NUMPY, *_NUMPY_OPERATORS):
+            raise ArgumentError(
+                f"np.{name} of {inputs[0]!r} is not computed on the ranks.",
+                advice=f"There are {', '.join(_OF_NUMPY)} and the operators; any other function of rows can be a "
+                "gl.kernel, or runs in map_parts.",
+            )
+        given = [one.item() if getattr(one, "ndim", None) == 0 else one for one in inputs]
+        return self._of_values(f"np.{name}" if name in _OF_NUMPY else _NUMPY_OPERATORS[name], *given)
+
     def __invert__(self) -> Expression:
         return self._made("invert", self)
 
@@ -172,6 +197,16 @@ class Expression:
         """The value where a condition holds, otherwise another."""
         return self._of_values("where", self, condition, other)
 
+    def replace(self, values: Any) -> Expression:
+        """The value, or what a mapping has in its place."""
+        if not isinstance(values, Mapping):
+            advice = "Give a mapping, as in replace({'old': 'new'}); of pieces of strings there is .str.replace."
+            raise ArgumentError(f"replace got {values!r}.", advice=advice)
+        made = self
+        for old, new in values.items():
+            made = made.where(self.isna() | (self != old), new)
+        return made
+
     def abs(self) -> Expression:
         """The absolute value."""
         return self._made("abs", self)
@@ -186,12 +221,13 @@ class Expression:
 
     @property
     def str(self) -> TextMethods:
-        """Methods of text: len, lower, upper, strip, startswith, endswith, contains, slice, replace."""
+        """Methods of text: len, lower, upper, strip, startswith, endswith, contains, slice, replace, split, extract."""
         return TextMethods(self)
 
     @property
     def dt(self) -> TimeFields:
-        """Fields of times: year, month, day, hour, minute, second, weekday, quarter, dayofyear; and floor(unit)."""
+        """Fields of times: year, month, day, hour, minute, second, weekday, quarter, dayofyear; floor(unit), and
+        total_seconds() of durations."""
         return TimeFields(self)
 
     # ---- what it is made of
@@ -253,8 +289,12 @@ class Expression:
             return f"{self.operation}({parts[0]})"
         if self.operation in ("invert", "neg"):
             return f"{'~' if self.operation == 'invert' else '-'}{parts[0]}"
+        if self.operation.startswith("np."):
+            return f"{self.operation}({parts[0]})"
         if self.operation.startswith("dt.") and not parts[1:]:
-            return f"{parts[0]}.{self.operation}"
+            return f"{parts[0]}.{self.operation}{'()' * (self.operation == 'dt.total_seconds')}"
+        if self.operation == "str.split":
+            return f"{parts[0]}.str.split({parts[1]})[{parts[2]}]"
         return f"{parts[0]}.{self.operation}({', '.join(parts[1:])})"
 
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
@@ -324,10 +364,61 @@ class TextMethods:
         other = {name: value for name, value in given.items() if value != _CONTAINS[name]}
         return self._of._made("str.contains", self._of, pattern, *([other] if other else []))
 
+    def split(self, separator: builtin_str) -> Split:
+        """What is between separators, of which one piece is taken: ``col("s").str.split("-")[0]``."""
+        if not isinstance(separator, str) or not separator:
+            raise ArgumentError(f"split got {separator!r}.", advice="Give a separator, as in .str.split('-')[0].")
+        return Split(self._of, separator)
+
+    def extract(self, pattern: builtin_str) -> Expression:
+        """What the one group of a regular expression matches first; missing where it matches nowhere."""
+        try:
+            groups = re.compile(pattern).groups
+        except (re.error, TypeError) as error:
+            raise ArgumentError(f"extract({pattern!r}): {error}.", advice="Give a regular expression.") from None
+        if groups != 1:
+            raise ArgumentError(
+                f"extract({pattern!r}) has {groups} groups.", advice="Give one, in parentheses, for each new column."
+            )
+        return self._of._made("str.extract", self._of, pattern)
+
     def __getattr__(self, name: builtin_str) -> Callable[..., Expression]:
         if name not in _TEXT_METHODS:
-            raise AttributeError(f"there is no .str.{name}; there are {', '.join(_TEXT_METHODS)}")
+            known = (*_TEXT_METHODS, "split", "extract")
+            raise AttributeError(f"there is no .str.{name}; there are {', '.join(known)}")
         return lambda *arguments: self._of._made(f"str.{name}", self._of, *arguments)
+
+
+class Split:
+    """Pieces of strings, of which one is taken by its number; negative ones count from the end.
+
+    Parameters
+    ----------
+    of : Expression
+    separator : str
+    """
+
+    def __init__(self, of: Expression, separator: builtin_str) -> None:
+        self._of, self._separator = of, separator
+
+    @property
+    def str(self) -> Split:
+        """As pandas writes it: ``.str.split("-").str[0]``."""
+        return self
+
+    def __getitem__(self, place: int) -> Expression:
+        return self.get(place)
+
+    def get(self, place: int) -> Expression:
+        """One piece; missing where there are not so many."""
+        if not isinstance(place, int) or isinstance(place, bool):
+            raise ArgumentError(f"A piece of a split string is taken by its number, not by {place!r}.")
+        return self._of._made("str.split", self._of, self._separator, place)
+
+    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
+
+        def __iter__(self) -> Any:
+            raise TypeError("pieces of a split string are taken one by one: .str.split('-')[0]")
 
 
 class TimeFields:
@@ -339,6 +430,10 @@ class TimeFields:
     def floor(self, unit: builtin_str) -> Expression:
         """The time at which its day ("D"), hour ("h"), minute ("min") or the like began, by its own clock."""
         return self._of._made("dt.floor", self._of, unit)
+
+    def total_seconds(self) -> Expression:
+        """How many seconds a duration is, as a float."""
+        return self._of._made("dt.total_seconds", self._of)
 
     def __getattr__(self, name: builtin_str) -> Expression:
         if name not in _TIME_FIELDS:
@@ -379,6 +474,82 @@ def lit(value: Any) -> Expression:
         If it is several values.
     """
     return of_single_values("lit", value)
+
+
+class When:
+    """``gl.when(condition).then(value)``, to which ``.when(...)``, or ``.otherwise(value)`` at the end, is added.
+
+    Parameters
+    ----------
+    condition : Expression
+    """
+
+    def __init__(self, condition: Expression, before: Sequence[tuple[Expression, Any]] = ()) -> None:
+        if not isinstance(condition, Expression):
+            raise ArgumentError(f"when got {condition!r}.", advice="Give a condition, such as gl.col('x') > 0.")
+        self._condition, self._before = condition, tuple(before)
+
+    def then(self, value: Any) -> Then:
+        """The value where the condition holds, and none before it did.
+
+        Parameters
+        ----------
+        value : Expression or scalar
+
+        Returns
+        -------
+        Then
+        """
+        return Then((*self._before, (self._condition, value)))
+
+
+class Then:
+    """Values for rows of which conditions hold; `otherwise` makes an expression of them.
+
+    Parameters
+    ----------
+    cases : sequence of (Expression, value)
+    """
+
+    def __init__(self, cases: Sequence[tuple[Expression, Any]]) -> None:
+        self._cases = tuple(cases)
+
+    def when(self, condition: Expression) -> When:
+        """Go on with rows of which no condition before held."""
+        return When(condition, self._cases)
+
+    def otherwise(self, value: Any) -> Expression:
+        """The value of all other rows, also of those of which a condition is missing."""
+        made: Any = value
+        for condition, chosen in reversed(self._cases):
+            first = chosen if isinstance(chosen, Expression) else lit(chosen)
+            made = first.where(condition, made)
+        expression: Expression = made
+        return expression
+
+    def __repr__(self) -> builtin_str:
+        return f"<{len(self._cases)} cases without an end: add .otherwise(value)>"
+
+
+def when(condition: Expression) -> When:
+    """Begin to choose values by conditions: ``gl.when(gl.col("x") > 0).then("plus").otherwise("minus")``.
+
+    Parameters
+    ----------
+    condition : Expression
+        A missing one does not hold.
+
+    Returns
+    -------
+    When
+
+    Examples
+    --------
+    >>> size = when(col("x") > 100).then("large").when(col("x") > 10).then("middle").otherwise("small")
+    >>> size
+    lit('large').where((col('x') > 100), lit('middle').where((col('x') > 10), 'small'))
+    """
+    return When(condition)
 
 
 def of_single_values(operation: str, *arguments: Any) -> Expression:
@@ -424,6 +595,14 @@ def compute(
     if operation == "str.contains":
         options = values[2] if len(values) > 2 else {}
         return values[0].str.contains(values[1], **{"regex": False, **options})
+    if operation.startswith("np."):
+        return _of_numpy(operation[3:], values[0])
+    if operation == "str.split":
+        return _piece(*values)
+    if operation == "str.extract":
+        return values[0].str.extract(values[1], expand=False)
+    if operation == "where" and not hasattr(values[0], "where") and hasattr(values[1], "where"):
+        values[0] = _repeated(values[0], values[1])
     if operation == "str.replace":
         return values[0].str.replace(*values[1:], regex=False)
     if operation.startswith("str."):
@@ -431,6 +610,29 @@ def compute(
     if operation == "astype" and _are_timedeltas_to_floats(*values):
         return values[0].astype("int64").astype(values[1]).mask(values[0].isna())
     return getattr(values[0], operation)(*values[1:])
+
+
+def _of_numpy(name: builtin_str, series: Any) -> Any:
+    """A function of numpy of a series, or a value; decimals are converted before."""
+    import numpy as np
+    from pandas.api.types import is_numeric_dtype
+
+    if hasattr(series, "dtype") and (not is_numeric_dtype(series.dtype) or "decimal" in str(series.dtype).lower()):
+        series = series.astype("float64")
+    with np.errstate(all="ignore"):  # of zeros and negative numbers: -inf and NaN, as libraries have them
+        return getattr(np, name)(series)
+
+
+def _piece(texts: Any, separator: builtin_str, place: int) -> Any:
+    pieces = texts.str.split(separator, regex=False)
+    if hasattr(pieces, "list"):  # cuDF
+        return pieces.list.get(place, default=None)
+    return pieces.str.get(place).astype(texts.dtype)
+
+
+def _repeated(value: Any, like: Any) -> Any:
+    """A series of one value, as long as another."""
+    return type(like)([value]).repeat(len(like)).reset_index(drop=True)
 
 
 def _are_timedeltas_to_floats(series: Any, dtype: Any) -> bool:

@@ -247,6 +247,12 @@ def _first_rows(call: Call) -> Any:
     return frame if call.engine.rank == 0 else None
 
 
+def _leading_rows(call: Call) -> Any:
+    """Collective: all ranks call it. The first rows by some keys, given by rank 0 alone."""
+    frame = call.table()._leading(*call.request.args, **call.request.kwargs)
+    return frame if call.engine.rank == 0 else None
+
+
 def _memory(call: Call) -> list[dict[str, Any]]:
     """Every table on this rank: stored ones, and those that only a variable of ``%px`` refers to."""
     found: dict[int, dict[str, list[str]]] = {}
@@ -293,6 +299,7 @@ _ACTIONS: dict[str, Callable[[Call], Any]] = {
     "bind": _bind,
     "schema": _schema,
     "first_rows": _first_rows,
+    "leading_rows": _leading_rows,
     "memory": _memory,
     "memory_info": _memory_info,
     "pools": _pools,

@@ -201,6 +201,10 @@ class DistTable(HandleVerbs, ArrowExport, Brackets):
         frame: pd.DataFrame = self._request("first_rows", checked_rows(n, "n"))[0].value
         return frame
 
+    def _leading(self, n: int, by: list[Any], *, ascending: bool) -> pd.DataFrame:
+        frame: pd.DataFrame = self._request("leading_rows", n, by, ascending=ascending)[0].value
+        return frame
+
     @checked
     def bind(self, name: str) -> DistTable:
         """Give the table a name in every engine's namespace, for ``%px``; returns this handle.

@@ -1,0 +1,96 @@
+"""The rows of each rank that may be among the first ones of a sort, found without one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...backends.protocol.column import Label
+from ...backends.protocol.data import Data
+from ...backends.protocol.sorting import SortKey, require_sortable
+from ...config import GcylonConfig
+from ...engine.exchange.steps import local_plan
+from ...engine.exec.agreement import agreed
+from ...engine.exec.invocation import Request
+from ...engine.exec.keys import check_keys
+from ...engine.exec.local_executor import LocalExecutor
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_operation
+from ...engine.plan.plan import Plan
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ...errors import GcylonError
+
+_REASON = "because no rank has more than so many of the first rows"
+_MOST_TIMES = 4  # as many rows as are wanted are kept, before they are looked through again
+
+
+def leading_rows(
+    workspace: Workspace,
+    part: Part,
+    n: int,
+    by: Sequence[Label],
+    *,
+    ascending: bool,
+    config: GcylonConfig | None = None,
+    timeout_s: float | None = None,
+) -> tuple[Part, Plan]:
+    """Collective: all ranks call it. Of this rank's rows the first ``n`` by their keys, or a few more, in any order;
+    equal ones are in theirs."""
+
+    def check() -> None:
+        check_keys(part, by, "by")
+
+    def body(operation: Operation) -> Part:
+        keys = [SortKey(name, ascending, False) for name in by]
+        try:
+            require_sortable(operation.schema, keys)
+        except GcylonError as error:
+            raise agreed(error) from None  # the schema is the same on all ranks: all raise it
+        result = _Leading(operation, keys, n).of(part)
+        operation.plan = local_plan(operation, part, result, _REASON)
+        return result
+
+    arguments = {"n": n, "by": list(by), "ascending": ascending}
+    return run_operation(workspace, Request("leading_rows", arguments, part, "auto", config, timeout_s, check), body)
+
+
+class _Leading:
+    def __init__(self, operation: Operation, keys: Sequence[SortKey], n: int) -> None:
+        self._work = LocalExecutor(operation, "Finding the first rows")
+        self._schema, self._keys, self._n = operation.schema, keys, n
+
+    def of(self, part: Part) -> Part:
+        """The rows, in a part that may be evicted."""
+        work, row_bytes = self._work, part.nbytes / max(part.rows, 1)
+        rows = work.piece_rows(row_bytes, row_bytes + self._scratch(1000) / 1000)
+        work.make_room(row_bytes, min(part.rows, self._n))
+        work.expect(min(rows, part.rows) * 2 * row_bytes + self._scratch(min(rows, part.rows)))
+        found = work.new_part(self._schema)
+        fewer = rows >= 2 * self._n  # else what fits into memory at once has about as many rows as are wanted
+        for piece in work.pieces(part, self._schema, rows):
+            self._add(piece, found)
+            del piece  # before the next one is read back
+            if fewer and found.rows > max(_MOST_TIMES * self._n, rows):
+                found = self._again(found)
+        return self._again(found) if fewer and len(found.chunks) > 1 else found
+
+    def _again(self, found: Part) -> Part:
+        """The first ones of what was found in several pieces."""
+        less = self._work.new_part(self._schema)
+        for piece in self._work.pieces(found, self._schema, found.rows, using_up=True):
+            self._add(piece, less)
+            del piece
+        return less
+
+    def _add(self, piece: Data, found: Part) -> None:
+        for made, claim in self._work.apply(piece, lambda data: data.nbytes + self._scratch(data.rows), self._first):
+            self._work.keep(found, made, claim)
+            del made
+
+    def _first(self, data: Data) -> Data:
+        backend = self._work.backend
+        order = backend.sort_order(backend.select(data, [key.name for key in self._keys]), self._keys)
+        return backend.take(data, order[: self._n])
+
+    def _scratch(self, rows: int) -> int:
+        return self._work.backend.sort_scratch_bytes(rows, 0)
