@@ -13,7 +13,7 @@ import gcylon_lab as gl
 from gcylon_lab.api.verbs.brackets import Column
 from gcylon_lab.api.verbs.group import GroupBy
 from gcylon_lab.api.verbs.pandas_hints import _HERE, _OF_GROUPS, OF_COLUMNS
-from gcylon_lab.backends.protocol.expressions import Expression, TextMethods, Then, TimeFields
+from gcylon_lab.backends.protocol.expressions import Expression, TextMethods, Then, TimeFields, When
 from gcylon_lab.cluster.client.client_hints import _HERE as OF_CLUSTERS
 from gcylon_lab.cluster.client.cluster import Cluster
 from gcylon_lab.cluster.handles.handle import DistTable
@@ -36,7 +36,7 @@ def names_of(*owners: Any) -> set[str]:
     ids=["Table", "DistTable", "GroupBy", "Column", "Cluster"],
 )
 def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, instead: dict[str, str]) -> None:
-    there = names_of(owner, gl.Table, GroupBy, Expression, TextMethods, TimeFields, Then, pd.DataFrame, pd, gl)
+    there = names_of(owner, gl.Table, GroupBy, Expression, TextMethods, TimeFields, Then, When, pd.DataFrame, pd, gl)
     assert not set(instead) & set(dir(owner))
     for name, text in instead.items():
         named = set(re.findall(r"([a-zA-Z_]\w*)\(", text)) - {"f", "replace", "floor"}
