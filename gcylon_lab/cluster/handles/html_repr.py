@@ -21,7 +21,7 @@ _EVEN, _WORTH_TELLING = 1.1, MIB
 _MOST_SHOWN, _USUALLY_SHOWN = 10, 5  # rows: all of so few, else so many
 CARD_STYLE = (
     "border:1px solid var(--jp-border-color1,#bbb);border-radius:4px;padding:6px 10px;display:inline-block;"
-    "color:var(--jp-ui-font-color1,inherit);font-size:13px;max-width:100%;overflow-x:auto"
+    "color:var(--jp-ui-font-color1,inherit);font-size:13px;max-width:100%;box-sizing:border-box;overflow-x:auto"
 )
 _FAINT = "opacity:0.75"
 
@@ -72,6 +72,7 @@ def table_card(
     if frame is None:
         return f'<div style="{CARD_STYLE}"><div>{head}</div>{detail}{below}</div>'
     shown = frame.to_html(max_cols=_MOST_COLUMNS, border=0, notebook=True)
+    shown = f'<div style="overflow-x:auto;white-space:nowrap">{shown}</div>'
     left = [f"{count - _MOST_COLUMNS} more columns"] if count > _MOST_COLUMNS else []
     left += [f"{format_count(rows - len(frame))} more rows"] if rows > len(frame) else []
     more = f'<div style="font-size:12px;{_FAINT}">{" and ".join(left)}</div>' if left else ""
