@@ -72,7 +72,9 @@ def table_card(
     if frame is None:
         return f'<div style="{CARD_STYLE}"><div>{head}</div>{detail}{below}</div>'
     shown = frame.to_html(max_cols=_MOST_COLUMNS, border=0, notebook=True)
-    shown = f'<div style="overflow-x:auto;white-space:nowrap">{shown}</div>'
+    # JupyterLab's own rule for cells goes before one of what is around them; what stands in cells is escaped.
+    shown = shown.replace("<td>", '<td style="white-space:nowrap">')
+    shown = f'<div style="overflow-x:auto">{shown}</div>'
     left = [f"{count - _MOST_COLUMNS} more columns"] if count > _MOST_COLUMNS else []
     left += [f"{format_count(rows - len(frame))} more rows"] if rows > len(frame) else []
     more = f'<div style="font-size:12px;{_FAINT}">{" and ".join(left)}</div>' if left else ""
