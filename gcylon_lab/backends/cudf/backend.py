@@ -170,6 +170,9 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     def pack_variable(self, data: Any, start: int, stop: int) -> Any:
         return packing.pack_variable(data, start, stop)
 
+    def packed_bytes(self, data: Any, start: int, stop: int) -> int:
+        return 0
+
     def new_message(self, nbytes: int) -> Any:
         return cupy.empty(nbytes, dtype=cupy.uint8)
 

@@ -137,10 +137,13 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     def pack_variable(self, data: Any, start: int, stop: int) -> memoryview:
         return packing.pack_variable(data, start, stop)
 
+    def packed_bytes(self, data: Any, start: int, stop: int) -> int:
+        return packing.packed_bytes(data, start, stop)
+
     def new_message(self, nbytes: int) -> memoryview:
         return packing.new_message(nbytes)
 
-    def pack(self, data: Any) -> list[memoryview]:
+    def pack(self, data: Any) -> list[packing.Buffer]:
         return packing.pack(data)
 
     def unpack(self, schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:

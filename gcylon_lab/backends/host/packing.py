@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...units import KIB
 from ..protocol.data import Columns, variable_schema
 from ..protocol.schema import Schema
 
+Buffer = memoryview | list[memoryview]  # a list is one buffer in pieces that follow each other
+
 _ALIGNMENT = 8
+# Of a message that is larger, what is written leaves from where it is: a copy would be memory that nobody has claimed,
+# and takes longer than the calls that it saves.
+_COPIED_BYTES = 256 * KIB
 
 
 def byte_view(array: np.ndarray[Any, Any], start: int, stop: int) -> memoryview:
@@ -26,9 +32,69 @@ def fixed_views(data: Columns, start: int, stop: int) -> list[memoryview]:
 
 def pack_variable(data: Columns, start: int, stop: int) -> memoryview:
     """Rows [start, stop) of the variable columns as one message: an Arrow record batch without its schema."""
+    batch = _variable_batch(data, start, stop)
+    return memoryview(b"") if batch is None else memoryview(batch.serialize()).cast("B")
+
+
+def packed_bytes(data: Columns, start: int, stop: int) -> int:
+    """Bytes of that message, which is not made."""
+    batch = _variable_batch(data, start, stop)
+    return 0 if batch is None else int(pa.ipc.get_record_batch_size(batch))
+
+
+def message_pieces(data: Columns, start: int, stop: int) -> list[memoryview]:
+    """That message in pieces which follow each other; of a large one they are the columns' own memory."""
+    batch = _variable_batch(data, start, stop)
+    if batch is None:
+        return []
+    nbytes = int(pa.ipc.get_record_batch_size(batch))
+    if nbytes <= _COPIED_BYTES:
+        return [memoryview(batch.serialize()).cast("B")]
+    sink = _Pieces()
+    pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), batch.schema).write_batch(batch)
+    return sink.last(nbytes)
+
+
+def _variable_batch(data: Columns, start: int, stop: int) -> Any:
+    """Those rows as a record batch; None where there are none, or no such columns."""
     if stop <= start or all(column.fixed for column in data.schema.columns):
-        return memoryview(b"")
-    return memoryview(data.variable_batch(start, stop).serialize()).cast("B")
+        return None
+    return data.variable_batch(start, stop)
+
+
+class _Pieces:
+    """A file, for Arrow, that keeps what is written, as it is."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[memoryview] = []
+        self._nbytes = 0
+
+    def write(self, piece: Any) -> int:
+        view = memoryview(piece).cast("B")
+        self._pieces.append(view)
+        self._nbytes += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._nbytes
+
+    def flush(self) -> None:
+        """Nothing is written later."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def last(self, nbytes: int) -> list[memoryview]:
+        """What was written last, so many bytes of it: what comes before is the schema."""
+        kept: list[memoryview] = []
+        before = self._nbytes - nbytes
+        for piece in self._pieces:
+            if before < piece.nbytes:
+                kept.append(piece[before:])
+            before = max(0, before - piece.nbytes)
+        return kept
 
 
 def new_message(nbytes: int) -> memoryview:
@@ -44,10 +110,11 @@ def unpack_variable(schema: Schema, message: memoryview) -> list[Any]:
     return list(pa.ipc.read_record_batch(buffer, variable_schema(schema.variable)).columns)
 
 
-def pack(data: Columns) -> list[memoryview]:
-    """All rows as buffers: one view of each fixed column, then the message where there are variable columns."""
-    views = fixed_views(data, 0, data.rows)
-    return [*views, pack_variable(data, 0, data.rows)] if data.schema.variable else views
+def pack(data: Columns) -> list[Buffer]:
+    """All rows as buffers: one view of each fixed column, then the message where there are variable columns, in
+    pieces."""
+    views: list[Buffer] = [*fixed_views(data, 0, data.rows)]
+    return [*views, message_pieces(data, 0, data.rows)] if data.schema.variable else views
 
 
 def unpack(schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:
