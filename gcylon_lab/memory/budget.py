@@ -363,10 +363,21 @@ def _choose_pool(*, small: bool) -> None:
         if chosen:
             pa.set_memory_pool(system if small else own)
     if chosen and small:
-        release_own_pool()
+        _release_own_pool()
 
 
-def release_own_pool() -> None:
+def release_evicted(nbytes: int, limit_bytes: int) -> None:
+    """Give back what the allocators keep of so many bytes that were just freed, where it is more than a part of a limit.
+
+    glibc keeps blocks below its threshold that have others above them, and may put what comes next elsewhere: of many
+    narrow columns a table would take its memory twice.
+    """
+    _release_own_pool()
+    if nbytes > kept_bytes(limit_bytes):
+        _trim()
+
+
+def _release_own_pool() -> None:
     """Give back what Arrow's own allocator keeps, where Arrow allocates with malloc: nothing else would make it."""
     import pyarrow as pa
 
@@ -401,6 +412,10 @@ def release_freed() -> None:
 
     for pool in {id(pool): pool for pool in (_own_pool(), pa.default_memory_pool())}.values():
         _release_unused(pool)
+    _trim()
+
+
+def _trim() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -63,6 +63,33 @@ with context.budget.limited(2**23):
     print(before - resident(), pa.default_memory_pool().backend_name)
 """
 
+# Arrays below glibc's threshold, as those of a table of many columns are, with others between them.
+_SMALL = """
+import numpy as np
+import gcylon_lab as gl
+from gcylon_lab.memory.budget import kept_bytes, release_evicted
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=2**31), engine="cpu", sample_hz=0)
+pairs = [(np.ones(2**15), np.ones(2**9)) for _ in range(256)]
+between = [pair[1] for pair in pairs]
+before = resident()
+del pairs
+kept = before - resident()
+release_evicted(kept_bytes(2**23), 2**23)
+little = before - resident()
+release_evicted(2**26, 2**23)
+print(kept, little, before - resident())
+"""
+
+
+def test_small_arrays_of_an_evicted_table_go_back_where_they_are_much_together():
+    done = subprocess.run([sys.executable, "-c", _SMALL], capture_output=True, text=True, check=True)
+    kept, little, trimmed = map(int, done.stdout.split())
+    assert max(kept, little) < 2**24 and trimmed > 48_000_000
+
 
 @pytest.mark.parametrize("how", ["evicted", "trimmed"])
 def test_memory_of_another_pool_than_the_chosen_one_goes_back(how, monkeypatch):
