@@ -367,7 +367,7 @@ def _choose_pool(*, small: bool) -> None:
 
 
 def release_evicted(nbytes: int, limit_bytes: int) -> None:
-    """Give back what the allocators keep of so many bytes that were just freed, where it is more than a part of a limit.
+    """Give back what allocators keep of so many bytes that were just freed, where it is more than a part of a limit.
 
     glibc keeps blocks below its threshold that have others above them, and may put what comes next elsewhere: of many
     narrow columns a table would take its memory twice.

@@ -25,6 +25,7 @@ from .partition import (
     Ids,
     Int64s,
     count_ids,
+    deal,
     partition,
     partition_scratch_bytes,
     variable_bytes,
@@ -118,6 +119,9 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
 
     def partition(self, data: Any, ids: Ids, n: int) -> tuple[Columns, Int64s]:
         return partition(data, ids, n)
+
+    def deal(self, data: Any, ids: Ids, n: int) -> tuple[Any, Int64s]:
+        return deal(data, ids, n)
 
     def count_ids(self, ids: Ids, n: int) -> Int64s:
         return count_ids(ids, n)

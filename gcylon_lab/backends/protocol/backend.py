@@ -248,6 +248,11 @@ class Backend(RelationalBackend, Protocol):
         """
         ...
 
+    def deal(self, data: Data, ids: Ids, n: int) -> tuple[Data, Int64s]:
+        """As `partition`, for rows that are only sent, of a schema with ``plane_bytes``: all fixed columns of what is
+        one id are one view. Not on GPUs."""
+        ...
+
     def count_ids(self, ids: Ids, n: int) -> Int64s:
         """How many rows have each id; shape (n,)."""
         ...
@@ -273,7 +278,7 @@ class Backend(RelationalBackend, Protocol):
         ...
 
     def packed_bytes(self, data: Data, start: int, stop: int) -> int:
-        """Bytes of that message, before it is made; 0 where nobody can tell, as of what a limit on allocations holds."""
+        """Bytes of that message, before it is made; 0 on GPUs, where allocations are limited and nobody can tell."""
         ...
 
     def new_message(self, nbytes: int) -> Any:

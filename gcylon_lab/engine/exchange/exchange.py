@@ -81,7 +81,8 @@ def exchange_table(
         assert isinstance(route, HashRoute)
         chunks = WrittenTurns(operation, part, route, stats, plan.chunk_rows).run(turns)
         return Part(operation.workspace, operation.schema, chunks, partitioning)
-    sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order)
+    dealt = route.deal(operation)
+    sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order, dealt=dealt)
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.protocol.data import Data
+from ...backends.protocol.data import Data, Dealt
 from ...backends.protocol.scattering import Scattering
 from ...comm.transport import Receive, Send, WritableWindows
 from ...errors import BudgetExceeded, CommError
@@ -84,6 +84,10 @@ class Route(Protocol):
 
     def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Get ready for rounds of chunks of so many rows, after counting."""
+        ...
+
+    def deal(self, operation: Operation) -> bool:
+        """Let all fixed columns of what a rank gets of a piece be together, if they can be: the same on all ranks."""
         ...
 
     def forget(self) -> None:
@@ -282,8 +286,8 @@ def _take_in(sink: Sink) -> Exception | None:
 def _pack(workspace: Workspace, outgoing: SendBatch, claim: Reservation) -> tuple[list[Any], Int64s, int]:
     """Pack the variable columns for each rank under a claim; the same rows for several ranks are packed once.
 
-    Gives the messages, their sizes, and how many bytes are lacking: then there are no messages, and all ranks will split
-    the round.
+    Gives the messages, their sizes, and how many bytes are lacking: then there are no messages, and all ranks will
+    split the round.
     """
     sizes = np.zeros(len(outgoing.starts), np.int64)
     if outgoing.scattering is not None or outgoing.data is None:  # nothing of its rows is packed
@@ -373,7 +377,8 @@ def _sends(operation: Operation, outgoing: SendBatch, messages: list[Any], place
     sends: list[Send] = []
     if outgoing.data is None:
         return sends
-    widths = _widths(operation)
+    dealt = isinstance(outgoing.data, Dealt)
+    widths = [operation.schema.row_bytes] if dealt else _widths(operation)
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
         if start == stop:
             continue

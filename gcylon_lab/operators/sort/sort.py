@@ -162,6 +162,10 @@ class SortRoute(HashRoute):
             reservation.resize(data.nbytes)
         return SendBatch(data, offsets[:-1], offsets[1:], reservation)
 
+    def deal(self, operation: Operation) -> bool:
+        """Rows that are sorted before they are sent stay together."""
+        return not operation.workspace.backend.sorts_before_sending and super().deal(operation)
+
     def _ids_at(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
         if self._ids is None:
             return self.ids_of(workspace, piece, first_row)
