@@ -23,7 +23,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers, of malloc.h
 # of their pages: with less than 1 MiB work took up to twice the time, above 32 MiB glibc has it so anyway.
 _KEPT_IN_LIMIT = 16
 _LEAST, _MOST = MIB, 32 * MIB
-_LEAST_WATCHED = 4 * MIB  # growth that nobody looks at
+_LEAST_WATCHED = 12 * MIB  # growth that nobody looks at
 _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 # Beside such a limit what Arrow's own allocator keeps is little, and a shuffle of strings takes it less time.
 _AMPLE = 1024 * MIB

@@ -65,9 +65,10 @@ with context.budget.limited(2**23):
 
 # Arrays below glibc's threshold, as those of a table of many columns are, with others between them.
 _SMALL = """
+import sys
 import numpy as np
 import gcylon_lab as gl
-from gcylon_lab.memory.budget import kept_bytes, release_evicted
+from gcylon_lab.memory.budget import HeapWatch, kept_bytes, release_evicted
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * 4096
@@ -80,13 +81,19 @@ del pairs
 kept = before - resident()
 release_evicted(kept_bytes(2**23), 2**23)
 little = before - resident()
-release_evicted(2**26, 2**23)
+if sys.argv[1] == "evicted":
+    release_evicted(2**26, 2**23)
+else:  # a claim of all of it was given back, and the process is as large as before
+    watch = HeapWatch()
+    watch._before = before - 2**26
+    watch.give(2**26, 0, 2**23)
 print(kept, little, before - resident())
 """
 
 
-def test_small_arrays_of_an_evicted_table_go_back_where_they_are_much_together():
-    done = subprocess.run([sys.executable, "-c", _SMALL], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize("how", ["evicted", "freed"])
+def test_small_arrays_go_back_where_they_are_much_together(how):
+    done = subprocess.run([sys.executable, "-c", _SMALL, how], capture_output=True, text=True, check=True)
     kept, little, trimmed = map(int, done.stdout.split())
     assert max(kept, little) < 2**24 and trimmed > 48_000_000
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from every_dtype import EVERY_DTYPE
 
+from gcylon_lab.backends.host import packing
 from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.arrow_types import as_type
 from gcylon_lab.backends.protocol.schema import Schema
@@ -212,3 +213,16 @@ def test_maps_with_missing_rows_are_cast_by_keys_and_items() -> None:
             assert cast.type == wide and cast.to_pylist() == want * (1 if given is part else 2)
             cast.validate(full=True)
             assert as_type(cast, narrow).to_pylist() == cast.to_pylist()
+
+
+@pytest.mark.parametrize("rows", [1, 100, 60_000])
+def test_a_message_in_pieces_is_that_of_one_piece(rows: int) -> None:
+    """A large one is not copied."""
+    data = PANDAS.slice(PANDAS.from_frame(mixed_frame(max(rows + 10, 100))), 7, 7 + rows)
+    before = pa.total_allocated_bytes()
+    pieces = packing.message_pieces(data, 0, rows)
+    copied = pa.total_allocated_bytes() - before
+    whole = packing.pack_variable(data, 0, rows)
+    assert b"".join(pieces) == whole and packing.packed_bytes(data, 0, rows) == whole.nbytes
+    assert (len(pieces) > 1) == (whole.nbytes > 256 * 1024)
+    assert len(pieces) == 1 or copied < whole.nbytes // 2  # offsets that begin at 0

@@ -45,6 +45,15 @@ def exchange_table(
     Part
         This rank's part of the result.
     """
+    try:
+        return _exchanged(operation, part, route, stats, partitioning)
+    finally:
+        route.forget()  # now, and not once nobody looks at this frame any more
+
+
+def _exchanged(
+    operation: Operation, part: Part, route: Route, stats: TableStats, partitioning: Partitioning | None
+) -> Part:
     operation.exchanged = False
     plan = _plan_uncounted(operation, part, route, stats)
     counted: tuple[int, ...] | None = None

@@ -104,7 +104,6 @@ def _sort(operation: Operation, part: Part, keys: Sequence[SortKey]) -> Part:
     splitters = find_splitters(operation, part, keys, stats)
     route = SortRoute(keys, splitters, sum(stats.rows[: operation.rank]), operation.size)
     arrived = exchange_table(operation, part, route, stats)
-    route.forget()
     sorter = Sorter(workspace, operation.schema, keys)
     may_stage = operation.request.strategy == "auto" and operation.may_stage
     with span("sort", "algorithm", bytes=arrived.nbytes):

@@ -24,8 +24,8 @@ _LOOKED_AT = 4096  # values, to find out whether few of them are different
 _STRINGS_LOOKED_AT = 128
 _LONG_BYTES = 48  # of a string: a dictionary of such ones takes more than all else that finds equal ones
 _ENCODED = ("str", "bytes", "decimal")  # kinds of which Arrow makes a dictionary
-_ENCODED_ROWS = 1 << 16  # strings of which Arrow makes one dictionary, if most are different; those of more in parts
-_PARTS = 8
+_ENCODED_ROWS = 1 << 18  # strings of which Arrow makes one dictionary, if most are different; those of more in parts
+_PARTS = 4
 _WORD_DIGITS = 18  # of decimals that 64 bits hold
 _NULL_TICKS = np.iinfo(np.int64).min
 _MOST = 2**62
@@ -332,9 +332,9 @@ def _parted_codes(column: Column, plain: Any) -> _Codes:
     """Numbers of strings of which most are different, by a part of their hashes after the other: Arrow's dictionary of
     all takes six times what they do themselves."""
     parts = np.empty(len(plain), np.uint8)
-    for start in range(0, len(plain), _ENCODED_ROWS):
-        some = pa.chunked_array([plain.slice(start, _ENCODED_ROWS)])
-        parts[start : start + _ENCODED_ROWS] = arrow_hashes(column, some) & (_PARTS - 1)
+    for start in range(0, len(plain), _TABLE_ROWS):
+        some = pa.chunked_array([plain.slice(start, _TABLE_ROWS)])
+        parts[start : start + _TABLE_ROWS] = arrow_hashes(column, some) & (_PARTS - 1)
     codes, count = np.empty(len(plain), np.int64), 0
     for part in range(_PARTS):
         rows = np.flatnonzero(parts == part)
