@@ -380,7 +380,7 @@ def release_evicted(nbytes: int, limit_bytes: int) -> None:
     narrow columns a table would take its memory twice.
     """
     _release_own_pool()
-    if nbytes > kept_bytes(limit_bytes):
+    if nbytes > max(kept_bytes(limit_bytes), _LEAST_WATCHED):
         _trim()
 
 

@@ -52,6 +52,8 @@ def packed_bytes(data: Columns | Dealt, start: int, stop: int) -> int:
 
 def message_pieces(data: Columns, start: int, stop: int) -> list[memoryview]:
     """That message in pieces which follow each other; of a large one they are the columns' own memory."""
+    if data.nbytes <= _COPIED_BYTES:  # asking how large a message will be takes a third of making a small one
+        return [pack_variable(data, start, stop)] if stop > start else []
     batch = _variable_batch(data, start, stop)
     if batch is None:
         return []
