@@ -23,6 +23,8 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers, of malloc.h
 # of their pages: with less than 1 MiB work took up to twice the time, above 32 MiB glibc has it so anyway.
 _KEPT_IN_LIMIT = 16
 _LEAST, _MOST = MIB, 32 * MIB
+_LEAST_WATCHED = 12 * MIB  # growth that nobody looks at
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 # Beside such a limit what Arrow's own allocator keeps is little, and a shuffle of strings takes it less time.
 _AMPLE = 1024 * MIB
 _POOLS = threading.Lock()  # around choosing the pool of the process
@@ -112,6 +114,7 @@ class MemoryBudget:
         if limit_bytes < 1:
             raise ValueError(f"a budget of {limit_bytes} bytes holds nothing")
         self._on_limit = on_limit
+        self._heap = None if on_limit is None else HeapWatch()
         self._log = log
         # Re-entrant: a reservation collected inside a call comes back through `_give` on the same thread.
         self._lock = threading.RLock()
@@ -187,6 +190,8 @@ class MemoryBudget:
         """Start the peak of one operation; the user's own `peak_bytes` goes on."""
         with self._lock:
             self._window_peak = self._used
+        if self._heap is not None:
+            self._heap.start(self._used)
 
     def reset_allocation_count(self) -> None:
         """Let the count start again from 0."""
@@ -269,6 +274,8 @@ class MemoryBudget:
         with self._lock:
             self._used -= nbytes
             self._count_as(nbytes, what, "")
+        if self._heap is not None:
+            self._heap.give(nbytes, self._used, self._limit)
         if self._log is not None and nbytes:
             self._log.write("free", nbytes, what)
 
@@ -363,10 +370,58 @@ def _choose_pool(*, small: bool) -> None:
         if chosen:
             pa.set_memory_pool(system if small else own)
     if chosen and small:
-        release_own_pool()
+        _release_own_pool()
 
 
-def release_own_pool() -> None:
+def release_evicted(nbytes: int, limit_bytes: int) -> None:
+    """Give back what allocators keep of so many bytes that were just freed, where it is more than a part of a limit.
+
+    glibc keeps blocks below its threshold that have others above them, and may put what comes next elsewhere: of many
+    narrow columns a table would take its memory twice.
+    """
+    _release_own_pool()
+    if nbytes > max(kept_bytes(limit_bytes), _LEAST_WATCHED):
+        _trim()
+
+
+class HeapWatch:
+    """Has freed memory given back where a process has grown by more than what is claimed of its budget.
+
+    Blocks of many sizes come and go in work on strings, and what fits nowhere else stays with glibc: as much again as
+    the budget, at times. It is looked at each time when as much was freed as may be kept.
+    """
+
+    def __init__(self) -> None:
+        self._before = self._freed = 0
+
+    def start(self, used_bytes: int) -> None:
+        """Count growth from now on."""
+        self._before, self._freed = _resident_bytes() - used_bytes, 0
+
+    def give(self, nbytes: int, used_bytes: int, limit_bytes: int) -> None:
+        """Note that so many bytes were freed, and so many are still claimed."""
+        self._freed += nbytes
+        kept = kept_bytes(limit_bytes)
+        if self._freed < kept or not self._before:
+            return
+        self._freed = 0
+        most = self._before + used_bytes + max(kept, _LEAST_WATCHED)
+        if _resident_bytes() > most:
+            _trim()
+            # What is left is no free memory: it is not looked for each time.
+            self._before += max(0, _resident_bytes() - most) // 2
+
+
+def _resident_bytes() -> int:
+    """What of this process is in memory; 0 where nobody tells."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except OSError:
+        return 0
+
+
+def _release_own_pool() -> None:
     """Give back what Arrow's own allocator keeps, where Arrow allocates with malloc: nothing else would make it."""
     import pyarrow as pa
 
@@ -401,6 +456,10 @@ def release_freed() -> None:
 
     for pool in {id(pool): pool for pool in (_own_pool(), pa.default_memory_pool())}.values():
         _release_unused(pool)
+    _trim()
+
+
+def _trim() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

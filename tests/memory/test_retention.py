@@ -63,6 +63,40 @@ with context.budget.limited(2**23):
     print(before - resident(), pa.default_memory_pool().backend_name)
 """
 
+# Arrays below glibc's threshold, as those of a table of many columns are, with others between them.
+_SMALL = """
+import sys
+import numpy as np
+import gcylon_lab as gl
+from gcylon_lab.memory.budget import HeapWatch, kept_bytes, release_evicted
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+context = gl.initialize(gl.GcylonConfig(gpu_memory_limit=2**31), engine="cpu", sample_hz=0)
+pairs = [(np.ones(2**15), np.ones(2**9)) for _ in range(256)]
+between = [pair[1] for pair in pairs]
+before = resident()
+del pairs
+kept = before - resident()
+release_evicted(kept_bytes(2**23), 2**23)
+little = before - resident()
+if sys.argv[1] == "evicted":
+    release_evicted(2**26, 2**23)
+else:  # a claim of all of it was given back, and the process is as large as before
+    watch = HeapWatch()
+    watch._before = before - 2**26
+    watch.give(2**26, 0, 2**23)
+print(kept, little, before - resident())
+"""
+
+
+@pytest.mark.parametrize("how", ["evicted", "freed"])
+def test_small_arrays_go_back_where_they_are_much_together(how):
+    done = subprocess.run([sys.executable, "-c", _SMALL, how], capture_output=True, text=True, check=True)
+    kept, little, trimmed = map(int, done.stdout.split())
+    assert max(kept, little) < 2**24 and trimmed > 48_000_000
+
 
 @pytest.mark.parametrize("how", ["evicted", "trimmed"])
 def test_memory_of_another_pool_than_the_chosen_one_goes_back(how, monkeypatch):

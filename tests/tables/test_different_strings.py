@@ -76,3 +76,26 @@ def test_empty_and_missing_strings():
         column, array = _column(values)
         codes, count = key_codes(column, array)
         assert codes.tolist() == [-1 if value is None else 0 for value in values] and count >= len(set(values) - {None})
+
+
+def test_many_strings_and_decimals_are_numbered_as_pandas_does():
+    """Strings in parts, decimals as numbers: the same rows are alike, and missing ones are -1."""
+    random = np.random.default_rng(5)
+    numbers = random.integers(0, 200_000, 300_000)
+    missing = random.random(len(numbers)) < 0.01
+    expected = pd.factorize(pd.Series(numbers).where(~missing))[0]
+    texts = pd.Series([f"{n:x}" for n in numbers], dtype="str").where(~missing, None)
+    units = np.zeros((len(numbers), 2), np.int64)
+    units[:, 0], units[:, 1] = numbers - 100_000, np.where(numbers < 100_000, -1, 0)
+    valid = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    prices = pa.Array.from_buffers(pa.decimal128(15, 2), len(numbers), [valid, pa.py_buffer(units)])
+    for column, array in (_column(texts), _decimals(prices)):
+        codes, count = key_codes(column, array)
+        assert codes.max() < count and ((codes < 0) == missing).all()
+        pairs = pd.DataFrame({"ours": codes, "theirs": expected})[~missing].drop_duplicates()
+        assert len(pairs) == pairs["ours"].nunique() == pairs["theirs"].nunique()
+
+
+def _decimals(array):
+    data = BACKEND.from_frame(pd.DataFrame({"d": pd.Series(pd.arrays.ArrowExtensionArray(array))}))
+    return data.schema.columns[0], data.arrays[0].slice(0)

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from every_dtype import EVERY_DTYPE
 
+from gcylon_lab.backends.host import packing
 from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.arrow_types import as_type
 from gcylon_lab.backends.protocol.schema import Schema
@@ -48,13 +49,19 @@ def test_frame_to_columns_and_back(backend: Any, series: pd.Series) -> None:
         same(backend.to_frame(data), frame)
 
 
+def packed(backend: Any, data: Any) -> list[memoryview]:
+    """The buffers, those in pieces as one, as a file gives them back."""
+    pieces = [one if isinstance(one, list) else [one] for one in backend.pack(data)]
+    return [memoryview(b"".join(some)) for some in pieces]
+
+
 @every_dtype
 def test_staged_buffers_hold_the_slice(backend: Any, series: pd.Series) -> None:
     whole = backend.from_frame(pd.concat([series, series]).to_frame("x"))
     for rows in SLICES:
         start, stop, _ = rows.indices(whole.rows)
         part = backend.slice(whole, start, stop)
-        buffers = [memoryview(bytes(buffer)) for buffer in backend.pack(part)]
+        buffers = packed(backend, part)
         back = backend.unpack(part.schema, part.rows, buffers)
         same(backend.to_frame(back), backend.to_frame(whole).iloc[start:stop])
 
@@ -104,7 +111,7 @@ def test_strided_and_foreign_byte_order(backend: Any) -> None:
 
 def test_no_columns_keep_the_row_count(backend: Any) -> None:
     data = backend.from_frame(pd.DataFrame(index=range(5)))
-    back = backend.unpack(data.schema, data.rows, backend.pack(data))
+    back = backend.unpack(data.schema, data.rows, packed(backend, data))
     assert len(backend.to_frame(back)) == 5
     assert backend.concat([data, backend.slice(data, 0, 2)]).rows == 7
     output = backend.allocate(data.schema, 5)
@@ -173,7 +180,7 @@ def test_staged_buffers_may_lie_anywhere(backend: Any, shift: int) -> None:
     frame = mixed_frame(100)
     data = backend.from_frame(frame)
     buffers = []
-    for buffer in backend.pack(data):
+    for buffer in packed(backend, data):
         room = bytearray(len(buffer) + shift)
         room[shift:] = buffer
         buffers.append(memoryview(room)[shift:])
@@ -206,3 +213,16 @@ def test_maps_with_missing_rows_are_cast_by_keys_and_items() -> None:
             assert cast.type == wide and cast.to_pylist() == want * (1 if given is part else 2)
             cast.validate(full=True)
             assert as_type(cast, narrow).to_pylist() == cast.to_pylist()
+
+
+@pytest.mark.parametrize("rows", [1, 100, 60_000])
+def test_a_message_in_pieces_is_that_of_one_piece(rows: int) -> None:
+    """A large one is not copied."""
+    data = PANDAS.slice(PANDAS.from_frame(mixed_frame(max(rows + 10, 100))), 7, 7 + rows)
+    before = pa.total_allocated_bytes()
+    pieces = packing.message_pieces(data, 0, rows)
+    copied = pa.total_allocated_bytes() - before
+    whole = packing.pack_variable(data, 0, rows)
+    assert b"".join(pieces) == whole and packing.packed_bytes(data, 0, rows) == whole.nbytes
+    assert (len(pieces) > 1) == (whole.nbytes > 256 * 1024)
+    assert len(pieces) == 1 or copied < whole.nbytes // 2  # offsets that begin at 0

@@ -170,6 +170,12 @@ class CudfBackend(CudfRows, CudfGrouping, CudfJoining, CudfSorting):
     def pack_variable(self, data: Any, start: int, stop: int) -> Any:
         return packing.pack_variable(data, start, stop)
 
+    def deal(self, data: Any, ids: Any, n: int) -> tuple[Any, Any]:
+        raise NotImplementedError("columns are sent one by one here")
+
+    def packed_bytes(self, data: Any, start: int, stop: int) -> int:
+        return 0
+
     def new_message(self, nbytes: int) -> Any:
         return cupy.empty(nbytes, dtype=cupy.uint8)
 

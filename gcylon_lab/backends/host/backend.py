@@ -25,6 +25,7 @@ from .partition import (
     Ids,
     Int64s,
     count_ids,
+    deal,
     partition,
     partition_scratch_bytes,
     variable_bytes,
@@ -119,6 +120,9 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     def partition(self, data: Any, ids: Ids, n: int) -> tuple[Columns, Int64s]:
         return partition(data, ids, n)
 
+    def deal(self, data: Any, ids: Ids, n: int) -> tuple[Any, Int64s]:
+        return deal(data, ids, n)
+
     def count_ids(self, ids: Ids, n: int) -> Int64s:
         return count_ids(ids, n)
 
@@ -137,10 +141,13 @@ class PandasBackend(PandasRows, PandasGrouping, PandasJoining, PandasSorting):
     def pack_variable(self, data: Any, start: int, stop: int) -> memoryview:
         return packing.pack_variable(data, start, stop)
 
+    def packed_bytes(self, data: Any, start: int, stop: int) -> int:
+        return packing.packed_bytes(data, start, stop)
+
     def new_message(self, nbytes: int) -> memoryview:
         return packing.new_message(nbytes)
 
-    def pack(self, data: Any) -> list[memoryview]:
+    def pack(self, data: Any) -> list[packing.Buffer]:
         return packing.pack(data)
 
     def unpack(self, schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:

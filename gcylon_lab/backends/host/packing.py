@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from ..protocol.data import Columns, variable_schema
+from ...units import KIB
+from ..protocol.data import Columns, Dealt, columns_of_planes, plane_items, planes_of, variable_schema
 from ..protocol.schema import Schema
 
+Buffer = memoryview | list[memoryview]  # a list is one buffer in pieces that follow each other
+
 _ALIGNMENT = 8
+# Of a message that is larger, what is written leaves from where it is: a copy would be memory that nobody has claimed,
+# and takes longer than the calls that it saves.
+_COPIED_BYTES = 256 * KIB
 
 
 def byte_view(array: np.ndarray[Any, Any], start: int, stop: int) -> memoryview:
@@ -19,16 +25,88 @@ def byte_view(array: np.ndarray[Any, Any], start: int, stop: int) -> memoryview:
     return array[start:stop].view(np.uint8).data  # by way of uint8, as datetimes have no buffer of their own
 
 
-def fixed_views(data: Columns, start: int, stop: int) -> list[memoryview]:
-    """Read-only byte views of rows [start, stop) of the fixed columns, in schema order."""
+def fixed_views(data: Columns | Dealt, start: int, stop: int) -> list[memoryview]:
+    """Read-only byte views of rows [start, stop) of the fixed columns, in schema order; one of all where they are dealt
+    to ranks."""
+    if isinstance(data, Dealt):
+        return [view_of_planes(data.planes_for(start, stop)).toreadonly()]
     return [view[start * width : stop * width] for view, width in data.byte_views]
 
 
-def pack_variable(data: Columns, start: int, stop: int) -> memoryview:
+def view_of_planes(planes: np.ndarray[Any, Any]) -> memoryview:
+    """The bytes of an array of planes, which has no gaps; writable where that is."""
+    return planes.reshape(-1).view(np.uint8).data
+
+
+def pack_variable(data: Columns | Dealt, start: int, stop: int) -> memoryview:
     """Rows [start, stop) of the variable columns as one message: an Arrow record batch without its schema."""
+    batch = _variable_batch(data, start, stop)
+    return memoryview(b"") if batch is None else memoryview(batch.serialize()).cast("B")
+
+
+def packed_bytes(data: Columns | Dealt, start: int, stop: int) -> int:
+    """Bytes of that message, which is not made."""
+    batch = _variable_batch(data, start, stop)
+    return 0 if batch is None else int(pa.ipc.get_record_batch_size(batch))
+
+
+def message_pieces(data: Columns, start: int, stop: int) -> list[memoryview]:
+    """That message in pieces which follow each other; of a large one they are the columns' own memory."""
+    if data.nbytes <= _COPIED_BYTES:  # asking how large a message will be takes a third of making a small one
+        return [pack_variable(data, start, stop)] if stop > start else []
+    batch = _variable_batch(data, start, stop)
+    if batch is None:
+        return []
+    nbytes = int(pa.ipc.get_record_batch_size(batch))
+    if nbytes <= _COPIED_BYTES:
+        return [memoryview(batch.serialize()).cast("B")]
+    sink = _Pieces()
+    pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), batch.schema).write_batch(batch)
+    return sink.last(nbytes)
+
+
+def _variable_batch(data: Columns | Dealt, start: int, stop: int) -> Any:
+    """Those rows as a record batch; None where there are none, or no such columns."""
+    if isinstance(data, Dealt):
+        data = data.variable
     if stop <= start or all(column.fixed for column in data.schema.columns):
-        return memoryview(b"")
-    return memoryview(data.variable_batch(start, stop).serialize()).cast("B")
+        return None
+    return data.variable_batch(start, stop)
+
+
+class _Pieces:
+    """A file, for Arrow, that keeps what is written, as it is."""
+
+    closed = False
+
+    def __init__(self) -> None:
+        self._pieces: list[memoryview] = []
+        self._nbytes = 0
+
+    def write(self, piece: Any) -> int:
+        view = memoryview(piece).cast("B")
+        self._pieces.append(view)
+        self._nbytes += view.nbytes
+        return view.nbytes
+
+    def tell(self) -> int:
+        return self._nbytes
+
+    def flush(self) -> None:
+        """Nothing is written later."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def last(self, nbytes: int) -> list[memoryview]:
+        """What was written last, so many bytes of it: what comes before is the schema."""
+        kept: list[memoryview] = []
+        before = self._nbytes - nbytes
+        for piece in self._pieces:
+            if before < piece.nbytes:
+                kept.append(piece[before:])
+            before = max(0, before - piece.nbytes)
+        return kept
 
 
 def new_message(nbytes: int) -> memoryview:
@@ -44,23 +122,40 @@ def unpack_variable(schema: Schema, message: memoryview) -> list[Any]:
     return list(pa.ipc.read_record_batch(buffer, variable_schema(schema.variable)).columns)
 
 
-def pack(data: Columns) -> list[memoryview]:
-    """All rows as buffers: one view of each fixed column, then the message where there are variable columns."""
-    views = fixed_views(data, 0, data.rows)
-    return [*views, pack_variable(data, 0, data.rows)] if data.schema.variable else views
+def pack(data: Columns) -> list[Buffer]:
+    """All rows as buffers: a view of each fixed column, or one of all that are planes, then the message where there are
+    variable columns, in pieces."""
+    if data.schema.plane_bytes:
+        views: list[Buffer] = [view_of_planes(planes_of(data))]
+    else:
+        views = [*fixed_views(data, 0, data.rows)]
+    return [*views, message_pieces(data, 0, data.rows)] if data.schema.variable else views
 
 
 def unpack(schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:
     """The columns that `pack` laid out, over the buffers given."""
-    left = iter(buffers)
+    left, columns = iter(buffers), schema.variable
+    if schema.plane_bytes and len(buffers) < len(schema.fixed):
+        return over_planes(schema, rows, _over(next(left), plane_items(schema)), left)
     fixed = {column.name: _over(next(left), column.dtype) for column in schema.columns if column.dtype is not None}
+    variable = dict(zip([column.name for column in columns], _unpacked(schema, rows, left), strict=True))
+    return Columns(schema, rows, tuple((fixed if c.fixed else variable)[c.name] for c in schema.columns))
+
+
+def over_planes(schema: Schema, rows: int, planes: Any, messages: Iterable[memoryview]) -> Columns:
+    """Columns of which the fixed ones are planes of an array, and the variable ones in a message, if there are rows."""
+    planes = planes.reshape(len(schema.fixed), rows)
+    return columns_of_planes(schema, rows, planes, _unpacked(schema, rows, iter(messages)))
+
+
+def _unpacked(schema: Schema, rows: int, left: Iterator[memoryview]) -> list[Any]:
+    """The variable columns, of the message that is left."""
     columns = schema.variable
     chunks = unpack_variable(schema, next(left)) if columns and rows else [None] * len(columns)
-    variable = {
-        column.name: pa.chunked_array([] if chunk is None else [chunk], type=column.arrow)
+    return [
+        pa.chunked_array([] if chunk is None else [chunk], type=column.arrow)
         for column, chunk in zip(columns, chunks, strict=True)
-    }
-    return Columns(schema, rows, tuple((fixed if c.fixed else variable)[c.name] for c in schema.columns))
+    ]
 
 
 def _over(buffer: memoryview, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:

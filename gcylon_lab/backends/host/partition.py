@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..protocol.data import Columns, one_array
+from ..protocol.data import Columns, Dealt, one_array, plane_items
 from ..protocol.schema import Schema
 from .keys.hashing import BLOCK_ROWS
 from .keys.scratch_pool import LEAST_KEPT_BYTES, scratch
@@ -52,6 +52,30 @@ def partition(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:
         for column, array in zip(data.schema.columns, data.arrays, strict=True)
     )
     return Columns(data.schema, data.rows, arrays), offsets
+
+
+def deal(data: Columns, ids: Ids, n: int) -> tuple[Dealt, Int64s]:
+    """As `partition`, for a schema whose fixed columns can be planes: what is for one id is together."""
+    schema, rows = data.schema, data.rows
+    order, offsets = _order(ids, n)
+    items, count = plane_items(schema), len(schema.fixed)
+    planes, every = scratch(rows * count, items), data.planes
+    if every is not None and not every.flags.c_contiguous:
+        every = None  # it would be copied first
+    arrays = (
+        []
+        if every is not None
+        else [a.view(items) for c, a in zip(schema.columns, data.arrays, strict=True) if c.fixed]
+    )
+    edges = offsets.tolist()
+    for start, stop in zip(edges, edges[1:], strict=False):
+        out = planes[start * count : stop * count].reshape(count, stop - start)
+        if every is not None:
+            np.take(every, order[start:stop], axis=1, out=out, mode="clip")
+        for array, plane in zip(arrays, out, strict=False):
+            array.take(order[start:stop], out=plane, mode="clip")
+    taken = [_taken(data.array(column.name), order) for column in schema.variable]
+    return Dealt(schema, rows, offsets, planes, Columns(Schema(schema.variable), rows, tuple(taken))), offsets
 
 
 def _by_blocks(data: Columns, ids: Ids, n: int) -> tuple[Columns, Int64s]:

@@ -248,6 +248,11 @@ class Backend(RelationalBackend, Protocol):
         """
         ...
 
+    def deal(self, data: Data, ids: Ids, n: int) -> tuple[Data, Int64s]:
+        """As `partition`, for rows that are only sent, of a schema with ``plane_bytes``: all fixed columns of what is
+        one id are one view. Not on GPUs."""
+        ...
+
     def count_ids(self, ids: Ids, n: int) -> Int64s:
         """How many rows have each id; shape (n,)."""
         ...
@@ -272,13 +277,17 @@ class Backend(RelationalBackend, Protocol):
         """Rows [start, stop) of the variable columns as one message; empty where there are none (columns or rows)."""
         ...
 
+    def packed_bytes(self, data: Data, start: int, stop: int) -> int:
+        """Bytes of that message, before it is made; 0 on GPUs, where allocations are limited and nobody can tell."""
+        ...
+
     def new_message(self, nbytes: int) -> Any:
         """Room for a packed message, where this backend wants it."""
         ...
 
-    def pack(self, data: Data) -> list[memoryview]:
+    def pack(self, data: Data) -> Sequence[memoryview | list[memoryview]]:
         """All rows as read-only buffers, for staging: a view of each fixed column in schema order, then one message
-        where there are variable columns. Only the message is a copy."""
+        where there are variable columns, perhaps in a list of pieces. No more is copied than a small message."""
         ...
 
     def unpack(self, schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Data:

@@ -57,6 +57,7 @@ class Columns:
     external_bytes: int = 0
     _nbytes: int = field(default=-1, init=False, repr=False)
     _views: tuple[tuple[memoryview, int], ...] | None = field(default=None, init=False, repr=False)
+    _planes: Array | None = field(default=None, init=False, repr=False)
 
     @property
     def nbytes(self) -> int:
@@ -76,6 +77,11 @@ class Columns:
         assert self._views is not None
         return self._views
 
+    @property
+    def planes(self) -> Array | None:
+        """The fixed columns as one array of shape (columns, rows), where `columns_of_planes` has made these of one."""
+        return self._planes
+
     def array(self, name: Label) -> Array:
         """The array of a column."""
         return self.arrays[self.schema.place(name)]
@@ -89,6 +95,76 @@ class Columns:
             if not column.fixed
         ]
         return pa.record_batch(arrays, schema=variable_schema(columns))
+
+
+def columns_of_planes(schema: Schema, rows: int, planes: Array, variable: Sequence[Array] = ()) -> Columns:
+    """Columns whose fixed ones are planes of one array, of shape (columns, rows) and of items of `Schema.plane_bytes`;
+    and the variable ones."""
+    fixed: list[Array] = []
+    for start, stop, dtype in schema.stretches:
+        fixed.extend(planes[start:stop].view(dtype))
+    if schema.variable:
+        left = (iter(variable), iter(fixed))
+        fixed = [next(left[column.fixed]) for column in schema.columns]
+    data = Columns(schema, rows, tuple(fixed))
+    object.__setattr__(data, "_planes", planes)
+    if not schema.variable:
+        object.__setattr__(data, "_nbytes", rows * schema.row_bytes)
+    return data
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dealt:
+    """Rows in order of the ranks that they go to. The fixed columns are planes of one array for each of these, so that
+    what a rank gets of them is in one place.
+
+    Attributes
+    ----------
+    schema : Schema
+    rows : int
+    offsets : ndarray of int64
+        Where the rows of each rank begin, and where the last ones end.
+    planes : ndarray
+        Of rank after rank.
+    variable : Columns
+        The variable columns alone.
+    """
+
+    schema: Schema
+    rows: int
+    offsets: Int64s
+    planes: Array
+    variable: Columns
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all buffers."""
+        return int(self.planes.nbytes) + self.variable.nbytes
+
+    def planes_for(self, start: int, stop: int) -> Array:
+        """Those of rows [start, stop), all of one rank: shape (columns, rows); copied where they are not all that it
+        gets."""
+        first = int(self.offsets[np.searchsorted(self.offsets, start, "right") - 1])
+        end = int(self.offsets[np.searchsorted(self.offsets, start, "right")])
+        count = len(self.schema.fixed)
+        planes = self.planes[first * count : end * count].reshape(count, end - first)
+        return np.ascontiguousarray(planes[:, start - first : stop - first])
+
+
+def plane_items(schema: Schema) -> np.dtype[Any]:
+    """What the array of planes of a schema is made of."""
+    return np.dtype(f"{'u' if schema.plane_bytes <= 8 else 'V'}{schema.plane_bytes}")
+
+
+def planes_of(data: Columns) -> Array:
+    """The fixed columns as one array of shape (columns, rows), without gaps: copied where they are none."""
+    if data.planes is not None:
+        return np.ascontiguousarray(data.planes)
+    arrays = [array for column, array in _pairs(data) if column.fixed]
+    together = np.empty((len(arrays), data.rows), plane_items(data.schema))
+    for start, stop, dtype in data.schema.stretches:
+        np.concatenate(arrays[start:stop], out=together[start:stop].reshape(-1).view(dtype))
+    return together
 
 
 def variable_schema(columns: Sequence[Column]) -> Any:
@@ -120,8 +196,15 @@ def empty_columns(schema: Schema) -> Columns:
     return Columns(schema, 0, tuple(map(empty_array, schema.columns)))
 
 
+def _pairs(data: Columns) -> Iterator[tuple[Column, Array]]:
+    return zip(data.schema.columns, data.arrays, strict=True)
+
+
 def slice_columns(data: Columns, start: int, stop: int) -> Columns:
     """Rows [start, stop), without a copy."""
+    if data.planes is not None:
+        variable = [data.array(column.name).slice(start, stop - start) for column in data.schema.variable]
+        return columns_of_planes(data.schema, stop - start, data.planes[:, start:stop], variable)
     arrays = tuple(
         array[start:stop] if column.fixed else array.slice(start, stop - start)
         for column, array in zip(data.schema.columns, data.arrays, strict=True)
@@ -150,6 +233,11 @@ def cut_rows(row_bytes: npt.NDArray[np.int64], max_bytes: int) -> Iterator[tuple
 def concat_columns(pieces: Sequence[Columns]) -> Columns:
     """All rows of pieces of one schema, in order, copied."""
     schema = pieces[0].schema
+    planes = [piece.planes for piece in pieces if piece.planes is not None]
+    if len(planes) == len(pieces):
+        whole, rows = np.concatenate(planes, axis=1), sum(piece.rows for piece in pieces)
+        variable = [concat_arrays(column, [piece.array(column.name) for piece in pieces]) for column in schema.variable]
+        return columns_of_planes(schema, rows, whole, variable)
     arrays = tuple(
         concat_arrays(column, [piece.arrays[place] for piece in pieces]) for place, column in enumerate(schema.columns)
     )

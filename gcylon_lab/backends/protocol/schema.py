@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from ...errors import ColumnMissing, DuplicateColumns
 from .column import Column, Label, from_plain, instead_of, labels_digest, listed_labels, to_plain
 from .promotion import promote
 
 __all__ = ["Column", "Label", "Schema", "agree_schemas"]
+
+
+_MANY = 64  # columns: what is done for each by itself takes longer than what is done with its rows
 
 
 class Schema:
@@ -26,7 +30,9 @@ class Schema:
         Naming the repeated label.
     """
 
-    __slots__ = ("_bytes", "_digest", "_index", "columns", "fixed", "names", "row_bytes", "variable")
+    __slots__ = (
+        "_bytes", "_digest", "_index", "columns", "fixed", "names", "plane_bytes", "row_bytes", "stretches", "variable",
+    )  # fmt: skip
 
     def __init__(self, columns: Sequence[Column]) -> None:
         self.columns = tuple(columns)
@@ -38,6 +44,8 @@ class Schema:
         self.fixed = tuple(column for column in self.columns if column.fixed)
         self.variable = tuple(column for column in self.columns if not column.fixed)
         self.row_bytes = sum(column.dtype.itemsize for column in self.columns if column.dtype is not None)
+        self.plane_bytes = _plane_bytes(self.fixed)
+        self.stretches: tuple[tuple[int, int, Any], ...] = _stretches(self.fixed) if self.plane_bytes else ()
         if len(self._index) != len(self.columns):
             require_distinct([column.name for column in self.columns])
 
@@ -110,6 +118,22 @@ class Schema:
             made = hashlib.blake2b(plain.encode(), digest_size=8).digest()
             self._digest = int.from_bytes(made, "little", signed=True)
         return self._digest
+
+
+def _plane_bytes(fixed: Sequence[Column]) -> int:
+    """Bytes of an item of the fixed columns, where they are many of one width: they can be planes of one array, one
+    after the other, which is sent and staged as a whole. 0 where they cannot."""
+    if len(fixed) < _MANY:
+        return 0
+    widths = {column.dtype.itemsize for column in fixed if column.dtype is not None}
+    return widths.pop() if len(widths) == 1 else 0
+
+
+def _stretches(fixed: Sequence[Column]) -> tuple[tuple[int, int, Any], ...]:
+    """From which plane to which before another they are of one dtype, and that."""
+    starts = [i for i, column in enumerate(fixed) if i == 0 or column.dtype != fixed[i - 1].dtype]
+    stops = [*starts[1:], len(fixed)]
+    return tuple((start, stop, fixed[start].dtype) for start, stop in zip(starts, stops, strict=True))
 
 
 def require_distinct(names: Sequence[object]) -> None:

@@ -45,6 +45,15 @@ def exchange_table(
     Part
         This rank's part of the result.
     """
+    try:
+        return _exchanged(operation, part, route, stats, partitioning)
+    finally:
+        route.forget()  # now, and not once nobody looks at this frame any more
+
+
+def _exchanged(
+    operation: Operation, part: Part, route: Route, stats: TableStats, partitioning: Partitioning | None
+) -> Part:
     operation.exchanged = False
     plan = _plan_uncounted(operation, part, route, stats)
     counted: tuple[int, ...] | None = None
@@ -81,7 +90,8 @@ def exchange_table(
         assert isinstance(route, HashRoute)
         chunks = WrittenTurns(operation, part, route, stats, plan.chunk_rows).run(turns)
         return Part(operation.workspace, operation.schema, chunks, partitioning)
-    sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order)
+    dealt = route.deal(operation)
+    sink = StagingSink(operation.workspace, operation.schema, keep_order=route.keep_order, dealt=dealt)
     return _run(operation, part, route, sink, plan.chunk_rows, partitioning)
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ...backends.host.packing import over_planes, view_of_planes
 from ...backends.protocol.backend import Output
+from ...backends.protocol.data import Data, plane_items
 from ...backends.protocol.schema import Schema
 from ...comm.transport import Receive, Window
 from ...memory.budget import Reservation
@@ -111,15 +113,18 @@ class StagingSink:
     keep_order : bool
         Whether the result is in the order of source ranks. Each source then has
         chunks of its own; otherwise a round makes one chunk.
+    dealt : bool
+        Whether all fixed columns that a source sends are together. Each source has chunks of its own then, too.
     """
 
-    def __init__(self, workspace: Workspace, schema: Schema, *, keep_order: bool) -> None:
+    def __init__(self, workspace: Workspace, schema: Schema, *, keep_order: bool, dealt: bool = False) -> None:
         self._workspace = workspace
         self._schema = schema
-        self._keep_order = keep_order
+        self._keep_order, self._dealt = keep_order, dealt
         self._file: StagingFile | None = None
         self._round = 0
         self._open: list[tuple[int, Output, list[tuple[int, int, Any]]]] = []
+        self._planes: list[tuple[int, int, Any, Any]] = []
         self._reservation: Reservation | None = None
         self._chunks: list[tuple[int, int, Chunk]] = []
         # On their way down: what the last round brought, and what the one before it did.
@@ -138,8 +143,12 @@ class StagingSink:
         size = int(rows.sum()) * self._schema.row_bytes + 2 * int(messages.sum())
         self._reservation = self._workspace.budget.reserve(size, "A received chunk")
         sources = [int(source) for source in np.flatnonzero(rows)]
-        groups = [[source] for source in sources] if self._keep_order else ([sources] if sources else [])
         receives: list[Receive] = []
+        for source in sources if self._dealt else ():
+            receives += self._open_planes(source, int(rows[source]), int(messages[source]))
+        if self._dealt:
+            sources = []
+        groups = [[source] for source in sources] if self._keep_order else ([sources] if sources else [])
         for group in groups:
             output = self._workspace.backend.allocate(self._schema, int(rows[group].sum()))
             pending: list[tuple[int, int, Any]] = []
@@ -155,6 +164,16 @@ class StagingSink:
             self._open.append((group[0] if self._keep_order else 0, output, pending))
         if receives:
             self._workspace.transport.expose([receive.view for receive in receives])
+        return receives
+
+    def _open_planes(self, source: int, rows: int, message_bytes: int) -> list[Receive]:
+        """Make room for what a source sends, its fixed columns together."""
+        planes = np.empty((len(self._schema.fixed), rows), plane_items(self._schema))
+        receives = [Receive(source, view_of_planes(planes))]
+        message = self._workspace.backend.new_message(message_bytes) if message_bytes else memoryview(b"")
+        if message_bytes:
+            receives.append(Receive(source, message))
+        self._planes.append((source, rows, planes, message))
         return receives
 
     @property
@@ -196,14 +215,20 @@ class StagingSink:
         # Released with the last reference: a copy that goes on after this keeps it.
         reservation, self._reservation = self._reservation, None
         regions: list[StagingRegion] = []
+        arrived: list[tuple[int, Data]] = []
+        for source, rows, planes, message in self._planes:
+            arrived.append((source, over_planes(self._schema, rows, planes, (message,))))
         for source, output, pending in self._open:
             for start, count, message in pending:
                 output.put_variable(start, count, message)
-            self._file = self._file or self._workspace.spill.new_file()
-            chunk = stage(self._workspace, self._file, output.finish(), reservation)
-            self._chunks.append((source, self._round, chunk))
-            regions.append(chunk.region)
+            arrived.append((source, output.finish()))
         self._open.clear()
+        self._planes.clear()
+        for source, data in arrived:
+            self._file = self._file or self._workspace.spill.new_file()
+            chunk = stage(self._workspace, self._file, data, reservation)
+            self._chunks.append((source if self._keep_order else 0, self._round, chunk))
+            regions.append(chunk.region)
         self._round += 1
         self._left_before, self._leaving = self._leaving, regions
         self._leaving_bytes = 0 if reservation is None else reservation.nbytes

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...backends.protocol.data import Data
+from ...backends.protocol.data import Data, Dealt
 from ...backends.protocol.scattering import Scattering
 from ...comm.transport import Receive, Send, WritableWindows
 from ...errors import BudgetExceeded, CommError
@@ -27,6 +27,7 @@ Int64s = npt.NDArray[np.int64]
 # Where nothing has to be done between rounds they are queued ahead of the GPU, so many at the most: what has been
 # queued cannot be called back by a revoke.
 _ROUNDS_AHEAD = 16
+_NOTHING = memoryview(b"")
 _MOST_PARTS = 64  # a round is split into so many at the most, and each of them again where that is not enough
 
 
@@ -83,6 +84,10 @@ class Route(Protocol):
 
     def prepare(self, operation: Operation, part: Part, chunk_rows: int) -> None:
         """Get ready for rounds of chunks of so many rows, after counting."""
+        ...
+
+    def deal(self, operation: Operation) -> bool:
+        """Let all fixed columns of what a rank gets of a piece be together, if they can be: the same on all ranks."""
         ...
 
     def forget(self) -> None:
@@ -150,7 +155,7 @@ def _send_all(operation: Operation, sink: WritableSink, every: Iterator[tuple[Se
         copied |= outgoing.reservation is not None
         if operation.in_flight or operation.record.rounds_done % _ROUNDS_AHEAD == 0:
             operation.settle()
-        _exchange(operation, sink, outgoing, [memoryview(b"")] * operation.size, None, False)
+        _exchange(operation, sink, outgoing, [_NOTHING] * operation.size, None, False)
         if outgoing.reservation is None and not outgoing.stays:
             operation.settle()  # what was sent is not held beyond this round
         del outgoing  # before the next piece is read back
@@ -226,13 +231,10 @@ def _round(operation: Operation, sink: Sink, pending: list[SendBatch], remaining
     ahead = operation.overlaps and sink.in_place
     if operation.overlaps and (not ahead or operation.in_flight or operation.record.rounds_done % _ROUNDS_AHEAD == 0):
         operation.settle()  # what the last round sent takes none of this round's room
-    messages, packed_bytes = _pack(operation.workspace, outgoing)
-    message_bytes = np.array([m.nbytes for m in messages], dtype=np.int64)
     budget = operation.workspace.budget
-    lacking = max(0, packed_bytes - budget.remaining_bytes)
-    if lacking:
-        messages.clear()  # all ranks will split this round
-    with budget.reserve(0 if lacking else packed_bytes, "Packing variable columns"):
+    with budget.reserve(0, "Packing variable columns") as claim:
+        messages, message_bytes, lacking = _pack(operation.workspace, outgoing, claim)
+        packed_bytes = claim.nbytes
         free = (-lacking or budget.remaining_bytes) + (sink.settling_bytes if operation.overlaps else 0)
         numbers = np.concatenate(([remaining, free], outgoing.rows, message_bytes, [operation.largest_piece_percent]))
         answers = operation.agree(AgreementKind.ROUND, numbers, completes=not ahead)
@@ -281,20 +283,30 @@ def _take_in(sink: Sink) -> Exception | None:
     return None
 
 
-def _pack(workspace: Workspace, outgoing: SendBatch) -> tuple[list[Any], int]:
-    """Pack the variable columns for each rank; the same rows for several ranks are packed once."""
-    packed: dict[tuple[int, int], Any] = {}
-    messages = []
-    if outgoing.scattering is not None:  # nothing of its rows is packed
-        return [memoryview(b"")] * len(outgoing.starts), 0
-    for start, stop in zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True):
-        if (start, stop) not in packed:
-            if outgoing.data is None or start == stop:
-                packed[start, stop] = memoryview(b"")
-            else:
-                packed[start, stop] = workspace.backend.pack_variable(outgoing.data, start, stop)
-        messages.append(packed[start, stop])
-    return messages, sum(message.nbytes for message in packed.values())
+def _pack(workspace: Workspace, outgoing: SendBatch, claim: Reservation) -> tuple[list[Any], Int64s, int]:
+    """Pack the variable columns for each rank under a claim; the same rows for several ranks are packed once.
+
+    Gives the messages, their sizes, and how many bytes are lacking: then there are no messages, and all ranks will
+    split the round.
+    """
+    sizes = np.zeros(len(outgoing.starts), np.int64)
+    if outgoing.scattering is not None or outgoing.data is None:  # nothing of its rows is packed
+        return [_NOTHING] * len(sizes), sizes, 0
+    backend, data, budget = workspace.backend, outgoing.data, workspace.budget
+    ranges = list(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True))
+    nbytes = {one: backend.packed_bytes(data, *one) for one in set(ranges)}
+    lacking = sum(nbytes.values()) - budget.remaining_bytes
+    if lacking <= 0:
+        claim.resize(sum(nbytes.values()))
+        packed = {one: backend.pack_variable(data, *one) for one in nbytes}
+        nbytes = {one: message.nbytes for one, message in packed.items()}
+        lacking = sum(nbytes.values()) - claim.nbytes - budget.remaining_bytes  # where only now it is known
+    sizes[:] = [nbytes[one] for one in ranges]
+    if lacking > 0:
+        claim.resize(0)
+        return [], sizes, lacking
+    claim.resize(sum(nbytes.values()))
+    return [packed[one] for one in ranges], sizes, 0
 
 
 def _parts(operation: Operation, needs: Int64s, free: Int64s, rows: Int64s) -> int:
@@ -365,7 +377,8 @@ def _sends(operation: Operation, outgoing: SendBatch, messages: list[Any], place
     sends: list[Send] = []
     if outgoing.data is None:
         return sends
-    widths = _widths(operation)
+    dealt = isinstance(outgoing.data, Dealt)
+    widths = [operation.schema.row_bytes] if dealt else _widths(operation)
     for rank, (start, stop) in enumerate(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True)):
         if start == stop:
             continue

@@ -53,6 +53,7 @@ class HashRoute:
         self._edges: list[int] = []
         self._scattering: Scattering | None = None
         self._packs = False
+        self.deals = False
         self.chars: Int64s | None = None  # that go to each rank, of each text, where all columns are written
 
     @property
@@ -162,7 +163,7 @@ class HashRoute:
                 ids = self.ids_of(workspace, piece, first_row)
             else:
                 ids = self._ids[first_row : first_row + piece.rows]
-            data, offsets = backend.partition(piece, ids, size)
+            data, offsets = (backend.deal if self.deals else backend.partition)(piece, ids, size)
         if data.nbytes <= reservation.nbytes:
             reservation.resize(data.nbytes)
         return SendBatch(data, offsets[:-1], offsets[1:], reservation)
@@ -181,6 +182,12 @@ class HashRoute:
         """The rank of each row of a piece, which begins at ``first_row`` of this rank's part; it may be put ``into``
         an array that is given."""
         return workspace.backend.partition_ids(piece, self._keys, self._size, into)
+
+    def deal(self, operation: Operation) -> bool:
+        """Whether all fixed columns of what a rank gets of a piece are together, from now on: the same on all ranks."""
+        on_gpu = operation.workspace.backend.on_gpu
+        self.deals = bool(operation.schema.plane_bytes) and not on_gpu and self._size > 1
+        return self.deals
 
     def forget(self) -> None:
         """Give back the kept ids."""
@@ -247,6 +254,10 @@ class RangeRoute:
         starts = np.clip(self._starts - first_row, 0, piece.rows)
         stops = np.clip(self._stops - first_row, 0, piece.rows)
         return SendBatch(piece, starts, stops)
+
+    def deal(self, operation: Operation) -> bool:
+        """Rows are sent as they are."""
+        return False
 
     def forget(self) -> None:
         """Nothing is kept."""

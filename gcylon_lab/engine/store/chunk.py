@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from ...backends.host.packing import byte_view
-from ...backends.protocol.data import Columns, Data
+from ...backends.protocol.data import Columns, Data, columns_of_planes, plane_items
 from ...backends.protocol.schema import Label, Schema
 from ...memory.tiers.kept_copies import KeptCopy
 from ...memory.tiers.staging_tier import StagingFile, StagingRegion
@@ -134,7 +134,17 @@ class Chunk:
         """Bytes that `load` reads back: of some columns, or all; 0 of a chunk on the device tier."""
         if self._region is None:
             return 0
-        return self.nbytes if names is None else self._region.bytes_of(buffers_of(self.schema, names))
+        if names is None:
+            return self.nbytes
+        if self._in_planes:
+            wanted = self.schema.select(names)
+            return self.rows * wanted.row_bytes + (self._region.bytes_of([1]) if wanted.variable else 0)
+        return self._region.bytes_of(buffers_of(self.schema, names))
+
+    @property
+    def _in_planes(self) -> bool:
+        """Whether the fixed columns of a staged chunk are one buffer, one after the other."""
+        return bool(self.schema.plane_bytes) and len(cast("Any", self.region).lengths) < len(self.schema.fixed)
 
     @contextmanager
     def load(self, workspace: Workspace, names: Sequence[Label] | None = None) -> Iterator[Data]:
@@ -172,7 +182,11 @@ class Chunk:
     def fill_views(self, workspace: Workspace, numbers: Sequence[int], views: Sequence[View], start: int) -> None:
         """Put the rows of a staged chunk into fixed columns, given by their bytes; ``numbers`` are those of buffers."""
         stop, region = start + self.rows, self.region
-        parts = [(n, 0, view[start * w : stop * w]) for n, (view, w) in zip(numbers, views, strict=True)]
+        wanted = [(n, w, view[start * w : stop * w]) for n, (view, w) in zip(numbers, views, strict=True)]
+        if self._in_planes:
+            parts = [(0, n * self.rows * w, view) for n, w, view in wanted]
+        else:
+            parts = [(n, 0, view) for n, _, view in wanted]
         nbytes = sum([part.nbytes for _, _, part in parts])
         with span("unstage", "io", bytes=nbytes, tier=region.tier):
             cast("Any", region).read_parts(parts)
@@ -187,6 +201,8 @@ class Chunk:
             return self.data if names is None else backend.select(self.data, names)
         if names is None:
             only, schema, nbytes = None, self.schema, region.nbytes
+        elif self._in_planes:
+            return self._read_planes(workspace, names)
         else:
             only, schema = buffers_of(self.schema, names), _unpacked_with(self.schema, names)
             nbytes = region.bytes_of(only)
@@ -196,6 +212,19 @@ class Chunk:
                 record.unstaged_bytes += nbytes
             data = backend.unpack(schema, self.rows, region.read(only))
         return data if names is None else backend.select(data, names)
+
+    def _read_planes(self, workspace: Workspace, names: Sequence[Label]) -> Data:
+        """Some columns of which the fixed ones are parts of one buffer."""
+        region, schema = cast("Any", self.region), self.schema.select(names)
+        arrays = {column.name: np.empty(self.rows, column.dtype) for column in schema.fixed}
+        if arrays:
+            self.fill(workspace, list(arrays), list(arrays.values()), 0)
+        if schema.variable:
+            with span("unstage", "io", bytes=region.bytes_of([1]), tier=region.tier):
+                every = Schema(self.schema.variable)
+                message = cast("Columns", workspace.backend.unpack(every, self.rows, region.read([1])))
+            arrays |= {name: message.array(name) for name in every.names}
+        return Columns(schema, self.rows, tuple(arrays[name] for name in schema.names))
 
 
 def stage_slices(
@@ -301,7 +330,8 @@ def filled(workspace: Workspace, chunks: Sequence[Chunk], names: Sequence[Label]
     schema, rows, start = chunks[0].schema, sum(chunk.rows for chunk in chunks), 0
     whole = tuple(names) == tuple(schema.names)
     schema = schema if whole else schema.select(names)
-    arrays = tuple([np.empty(rows, column.dtype) for column in schema])
+    data = _empty(schema, rows)
+    arrays = data.arrays
     views = [(byte_view(array, 0, rows), array.itemsize) for array in arrays] if whole else []
     for chunk in chunks:
         if whole and type(chunk) is Chunk and not chunk.is_held:
@@ -309,4 +339,11 @@ def filled(workspace: Workspace, chunks: Sequence[Chunk], names: Sequence[Label]
         else:
             chunk.fill(workspace, names, arrays, start)
         start += chunk.rows
-    return Columns(schema, rows, arrays)
+    return data
+
+
+def _empty(schema: Schema, rows: int) -> Columns:
+    """Memory for fixed columns."""
+    if schema.plane_bytes:
+        return columns_of_planes(schema, rows, np.empty((len(schema), rows), plane_items(schema)))
+    return Columns(schema, rows, tuple([np.empty(rows, column.dtype) for column in schema]))

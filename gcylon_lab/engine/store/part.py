@@ -12,7 +12,7 @@ from ...backends.protocol.data import Data
 from ...backends.protocol.scattering import TILE_ROWS
 from ...backends.protocol.schema import Label, Schema
 from ...errors import SpillError
-from ...memory.budget import release_own_pool
+from ...memory.budget import release_evicted
 from ...memory.tiers.staging_tier import StagingFile
 from ..plan.table_stats import slices_of
 from .chunk import Chunk, Eviction, count_restaged, stage_slices
@@ -153,7 +153,7 @@ class Part:
         self.evicted_bytes += freed
         if freed:
             workspace.spill.flush()  # the memory is free only once all of it has left
-            release_own_pool()
+            release_evicted(freed, workspace.budget.limit_bytes)
         return freed
 
     def cut(self, workspace: Workspace) -> None:

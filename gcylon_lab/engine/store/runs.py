@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ...backends.host.packing import byte_view, pack_variable, unpack_variable
+from ...backends.host.packing import byte_view, message_pieces, unpack_variable
 from ...backends.protocol.data import Columns, Data, concat_arrays
 from ...backends.protocol.schema import Label, Schema
 from ...memory.tiers.disk_tier import SpillFile, SpillRegion
@@ -50,9 +50,9 @@ class Runs:
                 if stop > start:
                     vectors += [view[start * width : stop * width] for view, width in views]
                 if schema.variable:
-                    message = pack_variable(data, start, stop)
-                    vectors.append(message)
-                    sizes.append(message.nbytes)
+                    pieces = message_pieces(data, start, stop)
+                    vectors += pieces
+                    sizes.append(sum([piece.nbytes for piece in pieces]))
             region = self._file.append_as_one(vectors)
             moving.tier = region.tier
         if sizes:

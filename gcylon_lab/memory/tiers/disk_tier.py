@@ -122,8 +122,9 @@ class SpillFile:
         self._live = store.checks.extents("a spill file")
         weakref.finalize(self, os.close, self._fd)
 
-    def append(self, buffers: Sequence[memoryview], held: object = None) -> SpillRegion:
-        """Write buffers one after the other; they are written when it returns, so ``held`` is not kept.
+    def append(self, buffers: Sequence[memoryview | list[memoryview]], held: object = None) -> SpillRegion:
+        """Write buffers one after the other; they are written when it returns, so ``held`` is not kept. A list is one
+        buffer, in pieces.
 
         Raises
         ------
@@ -131,10 +132,10 @@ class SpillFile:
             If the disk is full or cannot be written, with the folder and its free bytes.
         """
         vectors: list[memoryview | bytes] = []
-        lengths = tuple([buffer.nbytes for buffer in buffers])
+        lengths = tuple([_nbytes(one) if isinstance(one, list) else one.nbytes for one in buffers])
         for buffer, length in zip(buffers, lengths, strict=True):
             if length:
-                vectors.append(buffer)
+                vectors += buffer if isinstance(buffer, list) else (buffer,)
                 if pad := -length % _ALIGN:
                     vectors.append(_ZEROS[:pad])
         offset, nbytes = self._append(vectors)

@@ -104,7 +104,6 @@ def _sort(operation: Operation, part: Part, keys: Sequence[SortKey]) -> Part:
     splitters = find_splitters(operation, part, keys, stats)
     route = SortRoute(keys, splitters, sum(stats.rows[: operation.rank]), operation.size)
     arrived = exchange_table(operation, part, route, stats)
-    route.forget()
     sorter = Sorter(workspace, operation.schema, keys)
     may_stage = operation.request.strategy == "auto" and operation.may_stage
     with span("sort", "algorithm", bytes=arrived.nbytes):
@@ -161,6 +160,10 @@ class SortRoute(HashRoute):
         if data.nbytes <= reservation.nbytes:
             reservation.resize(data.nbytes)
         return SendBatch(data, offsets[:-1], offsets[1:], reservation)
+
+    def deal(self, operation: Operation) -> bool:
+        """Rows that are sorted before they are sent stay together."""
+        return not operation.workspace.backend.sorts_before_sending and super().deal(operation)
 
     def _ids_at(self, workspace: Workspace, piece: Data, first_row: int) -> Ids:
         if self._ids is None:

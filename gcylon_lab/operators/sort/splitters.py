@@ -89,15 +89,13 @@ def find_splitters(operation: Operation, part: Part, keys: Sequence[SortKey], st
     with span("sample", "algorithm"):
         rows = sample_positions(rank, part.rows, counts[rank])
         mine = take_sample(workspace, part.chunks, schema, rows)
-        text = b"".join(packing.pack(mine))
-        operation.agree(
-            AgreementKind.COUNT, (mine.rows,)
-        )  # a rank that failed so far tells it here: no agreement is shared
-        texts = workspace.transport.share(text)
-        shared = sum(map(len, texts))
+        text = b"".join([*packing.fixed_views(mine, 0, mine.rows), packing.pack_variable(mine, 0, mine.rows)])
+        shared = int(operation.agree(AgreementKind.COUNT, (len(text),)).sum())
         needed = 0 if workspace.backend.on_gpu else 2 * shared + sort_scratch_bytes(sum(counts), shared)
         operation.expect_before(needed)
         with workspace.budget.reserve(needed, "The sample"):
+            operation.agree(AgreementKind.COUNT)  # a rank that failed so far tells it here: no agreement is shared
+            texts = workspace.transport.share(text)
             parts = [_unpacked(schema, count, text) for count, text in zip(counts, texts, strict=True)]
             every = concat_columns(parts)
             order = sort_order(every, keys)

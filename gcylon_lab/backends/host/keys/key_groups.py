@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from ...protocol.column import Column, Label, require_hashable
 from ...protocol.data import Columns, one_array
+from .hash_forms import arrow_hashes
 
 Int64s = npt.NDArray[np.int64]
 
@@ -23,6 +24,9 @@ _LOOKED_AT = 4096  # values, to find out whether few of them are different
 _STRINGS_LOOKED_AT = 128
 _LONG_BYTES = 48  # of a string: a dictionary of such ones takes more than all else that finds equal ones
 _ENCODED = ("str", "bytes", "decimal")  # kinds of which Arrow makes a dictionary
+_ENCODED_ROWS = 1 << 18  # strings of which Arrow makes one dictionary, if most are different; those of more in parts
+_PARTS = 4
+_WORD_DIGITS = 18  # of decimals that 64 bits hold
 _NULL_TICKS = np.iinfo(np.int64).min
 _MOST = 2**62
 
@@ -282,18 +286,71 @@ def _column_codes(column: Column, array: Any) -> _Codes:
         return _Codes(np.full(len(array), -1, np.int64), 0)
     if column.kind in _ENCODED:
         plain = one_array(array)
-        if _are_long(plain) and are_mostly_different(plain):
+        if column.kind == "decimal":
+            units = _small_units(plain)
+            if units is not None:
+                return _int_codes_of(*units)
+        elif _are_long(plain) and are_mostly_different(plain):
             places = dense_ranks(plain)
             return _Codes(places, int(places.max(initial=-1)) + 1)
-        encoded = plain.dictionary_encode()
-        indices = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-        return _Codes(indices, len(encoded.dictionary), begin_in_order=not pa.types.is_dictionary(plain.type))
+        elif len(plain) > _ENCODED_ROWS and is_text(plain) and _are_many(plain):
+            return _parted_codes(column, plain)
+        indices, count = _encoded(plain)
+        return _Codes(indices, count, begin_in_order=not pa.types.is_dictionary(plain.type))
     values, valid = plain_values(column, array)
-    codes = _numbered(values) if values.dtype.kind == "f" else _int_codes(values, valid)
-    if valid is None:
-        return codes
+    if values.dtype.kind == "f":
+        codes = _numbered(values)
+        return codes if valid is None else _without(codes, valid)
+    return _int_codes_of(values, valid)
+
+
+def _int_codes_of(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None) -> _Codes:
+    codes = _int_codes(values, valid)
+    return codes if valid is None else _without(codes, valid)
+
+
+def _without(codes: _Codes, valid: npt.NDArray[np.bool_]) -> _Codes:
     codes.values[~valid] = -1
     return _Codes(codes.values, codes.count)
+
+
+def _encoded(plain: Any) -> tuple[Int64s, int]:
+    """Numbers of values in the order in which they begin, -1 where one is missing, by Arrow's dictionary."""
+    encoded = plain.dictionary_encode()
+    indices: Int64s = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
+    return indices, len(encoded.dictionary)
+
+
+def _are_many(array: Any) -> bool:
+    """Whether about half of many strings are different, as far as pairs of equal ones among some tell."""
+    some = array.take(pa.array(np.arange(0, len(array), len(array) // _LOOKED_AT)))
+    equal = len(some) - len(some.unique())
+    return len(some) ** 2 > equal * len(array)
+
+
+def _parted_codes(column: Column, plain: Any) -> _Codes:
+    """Numbers of strings of which most are different, by a part of their hashes after the other: Arrow's dictionary of
+    all takes six times what they do themselves."""
+    parts = np.empty(len(plain), np.uint8)
+    for start in range(0, len(plain), _TABLE_ROWS):
+        some = pa.chunked_array([plain.slice(start, _TABLE_ROWS)])
+        parts[start : start + _TABLE_ROWS] = arrow_hashes(column, some) & (_PARTS - 1)
+    codes, count = np.empty(len(plain), np.int64), 0
+    for part in range(_PARTS):
+        rows = np.flatnonzero(parts == part)
+        indices, found = _encoded(plain.take(pa.array(rows)))
+        codes[rows] = np.where(indices < 0, -1, indices + count)
+        count += found
+    return _Codes(codes, count)
+
+
+def _small_units(array: Any) -> tuple[Int64s, npt.NDArray[np.bool_] | None] | None:
+    """Decimals as whole numbers of their last place, and which are valid (None: all); None where 64 bits may not do."""
+    if not pa.types.is_decimal128(array.type) or array.type.precision > _WORD_DIGITS or not len(array):
+        return None
+    words = np.frombuffer(array.buffers()[1], np.int64)[2 * array.offset : 2 * (array.offset + len(array)) : 2]
+    valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+    return np.ascontiguousarray(words), valid
 
 
 def _are_long(array: Any) -> bool:

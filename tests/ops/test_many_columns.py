@@ -1,0 +1,56 @@
+"""Many columns of one width are planes of one array, wherever rows are staged, sent or read back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from worlds import World
+
+import gcylon_lab as gl
+from gcylon_lab.runtime.context import current
+
+COLUMNS = 100
+
+
+def make_frame(rank: int, *, strings: bool) -> pd.DataFrame:
+    random, rows = np.random.default_rng(rank), 700 - 300 * rank
+    columns = {f"v{i}": random.random(rows) if i % 7 else random.integers(0, 9, rows) for i in range(COLUMNS)}
+    columns["t"] = (random.integers(0, 2**40, rows) * 1000).view("datetime64[us]")
+    if strings:
+        columns["s"] = pd.Series([None if i % 5 == 0 else "x" * (i % 40) for i in range(rows)], dtype="str")
+    return pd.DataFrame({"k": random.integers(0, 50, rows), **columns})
+
+
+def shuffle(strings: bool, keep_order: bool) -> tuple[pd.DataFrame, pd.DataFrame, list[int], pd.DataFrame]:
+    context = current()
+    table = gl.from_local(make_frame(context.rank, strings=strings))
+    config = gl.GcylonConfig(gpu_memory_limit=200_000, min_chunk_rows=1)
+    result = table.shuffle("k", strategy="staged", config=config, keep_order=keep_order)
+    lengths = [len(chunk.region.lengths) for chunk in result._live().chunks]
+    some = result.select(["v3", "k", *(["s"] if strings else [])]).local()
+    return table.local(), result.local(), lengths, some
+
+
+@pytest.mark.cpu_alone("how rows lie in files of CPU engines")
+@pytest.mark.parametrize("strings", [False, True])
+@pytest.mark.parametrize("keep_order", [False, True])
+def test_a_staged_shuffle_has_one_buffer_for_all_fixed_columns(strings: bool, keep_order: bool) -> None:
+    found = World("threads", 2).run(shuffle, strings, keep_order)
+    order = None if keep_order else ["v1", "v2"]
+    given = pd.concat([one[0] for one in found], ignore_index=True)
+    direct = World("threads", 2).run(shuffled, strings)
+    for (_, result, lengths, some), expected in zip(found, direct, strict=True):
+        if order:
+            expected, arrived = (f.sort_values(order, ignore_index=True) for f in (expected, result))
+        else:
+            arrived = result
+        pd.testing.assert_frame_equal(arrived, expected)
+        pd.testing.assert_frame_equal(some, result[list(some.columns)])
+        assert lengths and set(lengths) == {1 + strings}
+    assert sum(len(one[1]) for one in found) == len(given)
+
+
+def shuffled(strings: bool) -> pd.DataFrame:
+    """The same, in memory."""
+    return gl.from_local(make_frame(current().rank, strings=strings)).shuffle("k", keep_order=True).local()
