@@ -89,7 +89,7 @@ def home_of(runtime_dir: str, name: str) -> Path:
     return next(Path(runtime_dir, "gcylon_lab").glob(f"{name}-*"))
 
 
-def test_a_cluster_leaves_nothing_behind(runtime_dir: str) -> None:
+def test_a_cluster_leaves_nothing_behind(runtime_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     with gl.Cluster(2, name="tidy", progress=False, prelude="x = 5") as lab:
         home = home_of(runtime_dir, "tidy")
         pids = [record.pid for record in lab.ranks]
@@ -98,9 +98,11 @@ def test_a_cluster_leaves_nothing_behind(runtime_dir: str) -> None:
             assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
         assert stat.S_IMODE(home.stat().st_mode) == 0o700
         assert len(of_home(str(home))) >= 4  # controller, launcher, engines
-        # Another one under the same name takes its place.
         lab.from_pandas(pd.DataFrame({"a": [1]})).bind("kept")
         table = lab.table("kept")
+        # A cell that runs twice takes the one that runs; another one under the same name takes its place.
+        again = gl.Cluster(2, name="tidy", progress=False, prelude="x = 5")
+        assert again is lab and table.num_rows == 1 and "'tidy' that runs is taken, with" in capsys.readouterr().out
         with pytest.warns(UserWarning, match=r"'tidy' that ran was closed, with its tables t\d"):
             second = gl.Cluster(1, name="tidy", progress=False)
         with second:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -59,8 +60,8 @@ class Cluster(Readers, NamesInstead):
 
     Readers, `table`, `memory` and `run` have one with ``_async`` at their end, which returns at once; see `VerbFuture`.
 
-    Starting it takes some seconds. Of several clusters of one name in a process
-    the newest counts: it closes the one before.
+    Starting it takes some seconds. Asked for again with the same arguments, as when a cell runs twice, the one that
+    runs is taken, with its tables. One of other arguments takes the place of one of its name, which it closes.
 
     Parameters
     ----------
@@ -91,12 +92,26 @@ class Cluster(Readers, NamesInstead):
         Over several hosts they go over TCP, encrypted in any case.
     profile : bool or float, default True
         Whether ranks record spans and sample their memory; a number is the rate, in samples a second. See `profile`.
+    replace : bool, default False
+        Whether one of the same name and arguments is closed, with its tables, for a new one.
 
     Raises
     ------
     ClusterStartError
         If the engines do not come up; the message has the launcher's output.
     """
+
+    def __new__(cls, n: int | None = None, *, name: str = "default", replace: bool = False, **asked: Any) -> Cluster:
+        """The cluster that runs, if it is what is asked for."""
+        running: Cluster | None = None if replace else clusters.get(name)
+        if running is None or running._asked != _comparable(n, asked) or not running._session.is_well():
+            return super().__new__(cls)
+        tables = len(running._session.infos)
+        print(
+            f"The cluster {name!r} that runs is taken, with {tables} table{'s' * (tables != 1)} "
+            "(replace=True starts a new one)."
+        )
+        return running
 
     def __init__(
         self,
@@ -113,7 +128,15 @@ class Cluster(Readers, NamesInstead):
         progress: bool = True,
         security: str = "auto",
         profile: bool | float = True,
+        replace: bool = False,
     ) -> None:
+        if "_session" in self.__dict__:
+            return  # it runs already
+        given = {
+            "hosts": hosts, "config": config, "mpi": mpi, "grace_s": grace_s, "prelude": prelude, "env": env,
+            "start_timeout_s": start_timeout_s, "progress": progress, "security": security, "profile": profile,
+        }  # fmt: skip
+        self._asked = _comparable(n, given)
         job = hosts if isinstance(hosts, Job) else None
         read = () if hosts is None else job.expected() if job else read_hosts(hosts)  # type: ignore[arg-type]
         n = n if n is not None else sum(host.slots for host in read) or _default_ranks()
@@ -218,7 +241,8 @@ class Cluster(Readers, NamesInstead):
             job=found_job(state["job"]),
             home=home,
         )
-        self = cls.__new__(cls)
+        self: Cluster = object.__new__(cls)
+        self._asked = {"n": int(state["n"])}
         self._session = Session(launcher, name, state["prelude"], progress=progress)
         self._session.attach()
         clusters[name] = self
@@ -599,6 +623,13 @@ class Cluster(Readers, NamesInstead):
             activate(latest([cluster.view for cluster in clusters.values()]))
 
 
+def _comparable(n: int | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """What a cluster was asked for, but for defaults; one of a job is what that is of."""
+    plain = {name: getattr(value, "asked", value) for name, value in asked.items()}
+    n = _default_ranks() if n is None and plain.get("hosts") is None else n
+    return {"n": n} | {name: value for name, value in plain.items() if value != _DEFAULTS[name]}
+
+
 def _default_ranks() -> int:
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(4, count)
@@ -628,3 +659,6 @@ def _at_exit() -> None:
             cluster.detach()
         else:
             cluster.close()
+
+
+_DEFAULTS = {name: one.default for name, one in inspect.signature(Cluster.__init__).parameters.items()}

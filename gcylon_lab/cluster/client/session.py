@@ -347,6 +347,16 @@ class Session:
         self.drop_later(table)
         self.refresh()
 
+    def is_well(self) -> bool:
+        """Whether verbs can run: it is open, and no rank is lost or stuck."""
+        if self.closed:
+            return False
+        try:
+            self.channel.check_usable()
+        except GcylonError:
+            return False
+        return True
+
     def refresh(self) -> None:
         """Learn what the ranks hold where it may have changed since they last told; never waits for other work."""
         if self.closed or not self.channel.has_news or self.turns.anybody_waits:
