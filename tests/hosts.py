@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 NAMES = ("gnode1", "gnode2")
 HERE = "10.77.7.254"
 _BRIDGE, _SSHD = "gcbr0", "/usr/sbin/sshd"
+_LOCK = Path("/run/gcylon-hosts.lock")
 _ADDRESSES = {name: f"10.77.7.{number}" for number, name in enumerate(NAMES, 1)}
 # Of this host a namespace sees the files that both hosts of a real cluster have alike, and nothing that is in use.
 _INIT = """
@@ -29,6 +32,9 @@ def why_not() -> str:
     lacks += [] if os.path.exists(_SSHD) else ["sshd"]
     if lacks:
         return f"{', '.join(lacks)} missing: apt-get install openssh-server openssh-client iproute2"
+    own_tmp = [path for path in (__file__, sys.prefix) if Path(path).resolve().is_relative_to("/tmp")]
+    if own_tmp:
+        return f"each host has a /tmp of its own, without {own_tmp[0]}: check out elsewhere"
     probe = f"gcp{os.getpid()}"
     if _run("ip", "link", "add", probe, "type", "bridge", check=False):
         return "this system allows no network bridge"
@@ -42,16 +48,23 @@ def address_of(name: str) -> str:
 
 
 class Hosts:
-    """Both hosts, from when it is made until `down`.
+    """Both hosts, from when it is made until `down`. A machine has them once.
 
     Parameters
     ----------
     folder : Path
         For the keys; ``ssh`` there reaches them.
+
+    Raises
+    ------
+    BlockingIOError
+        If another run of the tests has them.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.down()
+        self._lock = _LOCK.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._end()
         self.ssh = folder / "ssh"
         key = folder / "key"
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
@@ -87,7 +100,12 @@ class Hosts:
         _run("ip", "-n", name, "link", "set", "eth0", "up")
 
     def down(self) -> None:
-        """End both, with all that runs there, and remove them; also what a run before has left."""
+        """End both, with all that runs there, and remove them."""
+        self._end()
+        self._lock.close()
+
+    def _end(self) -> None:
+        """End what is there, also what a run before has left."""
         for init in getattr(self, "_inits", []):
             init.kill()
             init.wait()
