@@ -13,7 +13,7 @@ import numpy as np
 from mpi4py import MPI
 
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
-from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
+from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, goes_together, share_by_exchange, split_view
 from .mpi_leaving import ShutdownNotice
 from .plain_window import PlainWindows
 from .transport import INTERRUPTED, Int64s, Receive, Send, Window
@@ -22,7 +22,6 @@ from .two_levels import MOST_DIRECT, Groups, gather_numbers, group
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
 _ROWS_TAG = 7
 _VOTE_TAG = 8
-_MANY_VIEWS, _SMALL_BYTES = 16, 32768  # of a rank: MPI gathers so many of such a size sooner than it sends each
 _EAGER_LOOKS = 5000  # some 15 ms
 _PAUSE_S = 20e-6
 _NOT_ON = "MPI is {}."
@@ -356,16 +355,14 @@ class _Transfer:
 
 
 def _messages(transfers: Sequence[Send] | Sequence[Receive], rank: int, limit: int) -> Iterator[tuple[int, list[Any]]]:
-    """What goes to or comes from each other rank. Many small views are one message: both sides know their lengths, so
-    they make the same ones."""
+    """What goes to or comes from each other rank."""
     views: dict[int, list[Any]] = {}
     for one in transfers:
         if one.rank != rank:
             views.setdefault(one.rank, []).append(one.view)
     for peer, held in views.items():
         lengths = [view.nbytes for view in held]
-        total = sum(lengths)
-        if len(held) >= _MANY_VIEWS and total <= min(limit, len(held) * _SMALL_BYTES):
+        if goes_together(lengths, limit):
             addresses = [MPI.Get_address(view) if view.nbytes else 0 for view in held]
             together = MPI.BYTE.Create_hindexed(lengths, addresses).Commit()
             yield peer, [MPI.BOTTOM, 1, together]

@@ -77,6 +77,11 @@ def gather_numbers(rank: int, groups: Groups, values: Int64s, limit_bytes: int, 
     return everyone
 
 
+def packed_bytes(rows: int, width: int) -> int:
+    """Of a message with so many numbers of each row, which are not all of them."""
+    return 8 * (1 + rows * width)
+
+
 def _order(groups: Groups) -> list[int]:
     return [rank for members in groups for rank in members]
 
