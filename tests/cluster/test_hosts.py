@@ -193,6 +193,27 @@ def test_a_host_waits_for_a_notebook_that_says_nothing_longer_than_for_one_that_
     assert gone._is_over()
 
 
+# --- beside one host, and beside MPI alone ---
+
+
+@LONG
+def test_two_hosts_start_and_answer_about_as_soon_as_one(notebook: Notebook) -> None:
+    notebook(close)
+    starts, trips = notebook(beside_one_host, ["gnode1:2", "gnode2:2"])
+    print(f"starts on one host and on two: {starts} s; round trips: {trips} ms")
+    assert starts[1] - starts[0] < 3.0
+    assert trips[1] - trips[0] < 2.0
+
+
+@LONG
+def test_a_shuffle_between_hosts_is_nearly_as_fast_as_mpi_alone(notebook: Notebook) -> None:
+    notebook(close)
+    notebook(start)
+    ours, bare, nbytes = notebook(beside_alltoallv, 2_000_000)
+    print(f"shuffle {ours:.3f} s, alltoallv of the same {nbytes / 1e6:.0f} MB {bare:.3f} s: {bare / ours:.2f}")
+    assert bare / ours > 0.8
+
+
 # --- asked for wrongly ---
 
 
@@ -282,6 +303,43 @@ def lab(name: str = "over_hosts") -> gl.Cluster:
 def start(grace_s: float = 20, name: str = "over_hosts", hosts: Sequence[str] = ("gnode1:2", "gnode2:2")) -> None:
     env = {"PYTHONPATH": os.pathsep.join(sys.path)}
     gl.Cluster(hosts=list(hosts), name=name, grace_s=grace_s, progress=False, env=env)
+
+
+def beside_one_host(hosts: Sequence[str]) -> tuple[list[float], list[float]]:
+    """Medians of seconds of starts and milliseconds of round trips, which take turns: on this host, and on others."""
+    starts: list[list[float]] = [[], []]
+    trips: list[list[float]] = [[], []]
+    env = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    for _ in range(3):
+        labs = []
+        for place, where in enumerate(({"n": 4}, {"hosts": list(hosts)})):
+            began = time.perf_counter()
+            labs.append(gl.Cluster(**where, name=f"beside_{place}", progress=False, env=env))  # type: ignore[arg-type]
+            starts[place].append(time.perf_counter() - began)
+        tables = [one.from_pandas(frame(4)) for one in labs]
+        for _ in range(40):
+            for place, table in enumerate(tables):
+                began = time.perf_counter()
+                table.repartition().release()
+                trips[place].append(1e3 * (time.perf_counter() - began))
+        for one in labs:
+            one.close()
+    return [float(np.median(each)) for each in starts], [float(np.median(each)) for each in trips]
+
+
+def beside_alltoallv(rows: int) -> tuple[float, float, int]:
+    """Median seconds of a shuffle and of MPI's own exchange of its bytes, which take turns, and these bytes."""
+    lab().run(make_part, rows)
+    ours, bare, nbytes = [], [], 0
+    for turn in range(8):
+        ours.append(max(lab().run(time_shuffle)))
+        answers = lab().run(time_alltoallv)
+        bare.append(max(seconds for seconds, _ in answers))
+        nbytes = sum(sent for _, sent in answers)
+        if not turn:  # connections are made
+            ours.clear()
+            bare.clear()
+    return float(np.median(ours)), float(np.median(bare)), nbytes
 
 
 def close(name: str = "over_hosts") -> None:
@@ -437,3 +495,37 @@ def stranger_at_rows() -> tuple[str, bool, bool]:
             caller.send(b"hello")
             assert not list(end.came(1.0))
     return end.address.name.split(":")[1].strip("/"), *heard
+
+
+# --- on the ranks ---
+
+
+def make_part(rows: int) -> None:
+    rng = np.random.default_rng(gl.current().rank)
+    columns = {"k": rng.integers(0, 1 << 40, rows), "a": rng.random(rows), "b": rng.random(rows), "c": rng.random(rows)}
+    gl.current().part = gl.from_local(pd.DataFrame(columns))  # type: ignore[attr-defined]
+
+
+def time_shuffle() -> float:
+    from mpi4py import MPI
+
+    MPI.COMM_WORLD.Barrier()
+    began = time.perf_counter()
+    gl.current().part.shuffle("k").release()  # type: ignore[attr-defined]
+    return time.perf_counter() - began
+
+
+def time_alltoallv() -> tuple[float, int]:
+    """Move as many bytes to each rank as the latest shuffle did."""
+    from mpi4py import MPI
+
+    comm, record = MPI.COMM_WORLD, gl.current().recorder.operations[-1]
+    sent = np.asarray(record.sent_to, dtype=np.int64)
+    came = np.empty_like(sent)
+    comm.Alltoall(sent, came)
+    source, target = np.ones(int(sent.sum()), np.uint8), np.ones(int(came.sum()), np.uint8)
+    places = [np.concatenate(([0], np.cumsum(each)[:-1])) for each in (sent, came)]
+    comm.Barrier()
+    began = time.perf_counter()
+    comm.Alltoallv([source, sent, places[0], MPI.BYTE], [target, came, places[1], MPI.BYTE])
+    return time.perf_counter() - began, int(sent.sum())
