@@ -28,7 +28,7 @@ def why_not() -> str:
     """Why there can be no hosts here; "" where there can."""
     if os.name != "posix" or os.geteuid() != 0:
         return "two hosts on one machine need root"
-    lacks = [name for name in ("ip", "ssh", "ssh-keygen", "unshare", "setpriv") if shutil.which(name) is None]
+    lacks = [name for name in ("ip", "tc", "ssh", "ssh-keygen", "unshare", "setpriv") if shutil.which(name) is None]
     lacks += [] if os.path.exists(_SSHD) else ["sshd"]
     if lacks:
         return f"{', '.join(lacks)} missing: apt-get install openssh-server openssh-client iproute2"
@@ -90,6 +90,12 @@ class Hosts:
     def run(self, name: str, command: str) -> str:
         """What a command writes there."""
         return subprocess.run([self.ssh, name, command], capture_output=True, text=True, timeout=60).stdout
+
+    def limit(self, rate: str) -> None:
+        """Let each send no more than that, as "1gbit"; "" takes the limit away."""
+        for name in NAMES:
+            change = ["add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
+            _run("tc", "-n", name, "qdisc", *(change if rate else ["del", "dev", "eth0", "root"]))
 
     def cut(self, name: str) -> None:
         """Take the network away from one."""
