@@ -50,7 +50,13 @@ def notebooks(hosts: Hosts, runtime_dir: str) -> Iterator[Callable[[], Notebook]
     """Makes kernels of notebooks, on a host of their own as far as processes are concerned."""
     apart = Apart()
     environment = {"PRTE_MCA_plm_ssh_agent": str(hosts.ssh), "JUPYTER_RUNTIME_DIR": runtime_dir}
-    yield lambda: Notebook(environment, apart.enter)
+
+    def make(*, bare: bool = False) -> Notebook:
+        login = {name: os.environ[name] for name in ("HOME", "PATH", "USER") if name in os.environ} | environment
+        emptied = ["env", "-i", "-C", "/", *(f"{name}={value}" for name, value in login.items())]
+        return Notebook(environment, [*apart.enter, *(emptied if bare else [])])
+
+    yield make
     apart.end()
 
 
@@ -142,11 +148,9 @@ def test_a_far_rank_that_is_killed_is_named_with_its_host_and_how_it_ended(noteb
 @LONG
 @pytest.mark.parametrize("what", ["sleep", "shuffle", "sort"])
 def test_a_host_that_is_cut_off_is_told_and_what_is_left_goes_on(notebook: Notebook, hosts: Hosts, what: str) -> None:
-    pids = notebook(pid_of, 2), notebook(pid_of, 3)
     try:
         first, later = lose_after(notebook, lambda: hosts.cut(NAMES[1]), what)
-        for rank, pid in enumerate(pids, 2):
-            assert f"Rank {rank} (host gnode2, pid {pid}) is lost with its host: it has not answered for" in first
+        assert "Ranks 2-3 (host gnode2) are lost with their host: it has not answered for" in first
         assert "gnode2" in later and "restart()" in later
         if what == "sleep":
             refused = notebook(refused_restart)
@@ -167,6 +171,19 @@ def test_a_new_kernel_takes_over_ranks_on_other_hosts(notebooks: Callable[[], No
     with notebooks() as second:
         assert second(attach, "taken_over") == pids
         second(close, "taken_over")
+
+
+@LONG
+def test_another_login_shell_takes_over(notebooks: Callable[..., Notebook]) -> None:
+    """With nothing of the environment in which the cluster was started."""
+    with notebooks() as first:
+        first(start, 30, "of_a_shell")
+        pids = first(bind_rows, "of_a_shell")
+        first.kill()
+    with notebooks(bare=True) as second:
+        assert second(attach, "of_a_shell") == pids
+        assert second(restart_there, "of_a_shell") == 4
+        second(close, "of_a_shell")
 
 
 @LONG
@@ -207,7 +224,7 @@ def test_two_hosts_start_and_answer_about_as_soon_as_one(notebook: Notebook) -> 
 
 @LONG
 def test_rows_cross_a_network_nearly_as_fast_as_by_mpi_alone(notebook: Notebook, hosts: Hosts) -> None:
-    """Of a network slower than memory; on one as fast, and two cores, hashing the rows takes longer than moving them."""
+    """On a network slower than memory: on one as fast, hashing rows on two cores takes longer than moving them."""
     notebook(close)
     notebook(start)
     notebook(beside_alltoallv, 1_000_000)
@@ -373,6 +390,11 @@ def attach(name: str) -> list[int]:
     time.sleep(LOST_S + 2)  # the hosts hear this process now
     assert lab(name).run(abs, -1) == [1] * 4
     return [record.pid for record in lab(name).ranks]
+
+
+def restart_there(name: str) -> int:
+    lab(name).restart()
+    return len(lab(name).run(os.getpid))
 
 
 def ranks_by_host(name: str = "over_hosts") -> list[str]:
