@@ -238,7 +238,7 @@ def count_on(
     from ..runtime.context import Context, set_current
 
     counting = Counting(base, hosts_of(base.size, per_host), Network(), widths, direct=direct)
-    context = Context(counting, gl.GcylonConfig(gpu_memory_limit=_LIMIT_BYTES), sample_hz=0, engine="cpu")  # type: ignore[arg-type]
+    context = Context(counting, gl.GcylonConfig(gpu_memory_limit=_LIMIT_BYTES), sample_hz=0, engine="cpu")
     set_current(context)
     try:
         counting.counts, before = Counts(), given()

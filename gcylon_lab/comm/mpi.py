@@ -83,7 +83,7 @@ class MpiTransport(PlainWindows):
             name = self.host.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
             self._groups = group([row.tobytes() for row in self._agree_directly(np.frombuffer(name, np.int64))])
         return gather_numbers(
-            self.rank, self._groups, values, self._limit, lambda *both: self._transfer(*both, _VOTE_TAG)
+            self.rank, self._groups, values, self._limit, lambda sent, came: self._transfer(sent, came, _VOTE_TAG)
         )
 
     def _agree_directly(self, values: Int64s) -> Int64s:

@@ -127,15 +127,15 @@ def take_snapshot(
     }
 
 
-def _thinned(samples: Sequence[Timed], most: int) -> Sequence[Timed]:
+def _thinned(samples: Sequence[Timed], most: int) -> list[Timed]:
     """Of several samples that follow each other the one with the most in use, so that peaks stay."""
     step = -(-len(samples) // max(1, most))
     return [max(samples[i : i + step], key=lambda sample: sample[1]) for i in range(0, len(samples), max(1, step))]
 
 
 def _fitting(
-    operations: list[dict[str, Any]], events: Sequence[Numbered], room: int, offset: int, *, oldest: bool
-) -> tuple[list[dict[str, Any]], Sequence[Numbered], int | None]:
+    operations: list[dict[str, Any]], events: list[Numbered], room: int, offset: int, *, oldest: bool
+) -> tuple[list[dict[str, Any]], list[Numbered], int | None]:
     """The operations and events that fit, half of the room for each, and when the first one ended that does not."""
     running = [row for row in operations if not row["end_ns"]]
     ended = [row for row in operations if row["end_ns"]]

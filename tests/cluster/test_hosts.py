@@ -90,6 +90,7 @@ def lose_after(notebook: Notebook, hurt: Callable[[], object], what: str = "slee
         told_at, first, later = notebook(lose, what)
     finally:
         striking.join()
+    print(f"told after {told_at - at[0]:.1f} s: {first}")
     assert told_at - at[0] < WITHIN_S
     return first, later
 
