@@ -236,6 +236,7 @@ def test_rows_cross_a_network_nearly_as_fast_as_by_mpi_alone(notebook: Notebook,
         hosts.limit("")
     print(f"shuffle {whole:.3f} s, {moved:.3f} of it on the way; alltoallv of its {nbytes / 1e6:.0f} MB {bare:.3f} s")
     assert bare / moved > 0.8
+    notebook(close)
 
 
 # --- asked for wrongly ---
