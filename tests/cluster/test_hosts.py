@@ -243,7 +243,8 @@ def test_rows_cross_a_network_nearly_as_fast_as_by_mpi_alone(notebook: Notebook,
 
 
 @LONG
-def test_this_host_can_be_among_them(notebooks: Callable[[], Notebook]) -> None:
+def test_this_host_can_be_among_them(notebook: Notebook, notebooks: Callable[[], Notebook]) -> None:
+    notebook(close)
     with notebooks() as process:
         process(start, 20, "here_too", ["localhost:1", "gnode2:1"])
         assert process(ranks_by_host, "here_too") == [socket.gethostname(), "gnode2"]
