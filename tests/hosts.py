@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 NAMES = ("gnode1", "gnode2")
 HERE = "10.77.7.254"
 _BRIDGE, _SSHD = "gcbr0", "/usr/sbin/sshd"
+_LOCK = Path("/run/gcylon-hosts.lock")
 _ADDRESSES = {name: f"10.77.7.{number}" for number, name in enumerate(NAMES, 1)}
 # Of this host a namespace sees the files that both hosts of a real cluster have alike, and nothing that is in use.
 _INIT = """
@@ -25,10 +28,13 @@ def why_not() -> str:
     """Why there can be no hosts here; "" where there can."""
     if os.name != "posix" or os.geteuid() != 0:
         return "two hosts on one machine need root"
-    lacks = [name for name in ("ip", "ssh", "ssh-keygen", "unshare", "setpriv") if shutil.which(name) is None]
+    lacks = [name for name in ("ip", "tc", "ssh", "ssh-keygen", "unshare", "setpriv") if shutil.which(name) is None]
     lacks += [] if os.path.exists(_SSHD) else ["sshd"]
     if lacks:
         return f"{', '.join(lacks)} missing: apt-get install openssh-server openssh-client iproute2"
+    own_tmp = [path for path in (__file__, sys.prefix) if Path(path).resolve().is_relative_to("/tmp")]
+    if own_tmp:
+        return f"each host has a /tmp of its own, without {own_tmp[0]}: check out elsewhere"
     probe = f"gcp{os.getpid()}"
     if _run("ip", "link", "add", probe, "type", "bridge", check=False):
         return "this system allows no network bridge"
@@ -42,16 +48,23 @@ def address_of(name: str) -> str:
 
 
 class Hosts:
-    """Both hosts, from when it is made until `down`.
+    """Both hosts, from when it is made until `down`. A machine has them once.
 
     Parameters
     ----------
     folder : Path
         For the keys; ``ssh`` there reaches them.
+
+    Raises
+    ------
+    BlockingIOError
+        If another run of the tests has them.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.down()
+        self._lock = _LOCK.open("w")
+        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        self._end()
         self.ssh = folder / "ssh"
         key = folder / "key"
         _run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key))
@@ -78,6 +91,12 @@ class Hosts:
         """What a command writes there."""
         return subprocess.run([self.ssh, name, command], capture_output=True, text=True, timeout=60).stdout
 
+    def limit(self, rate: str) -> None:
+        """Let each send no more than that, as "1gbit"; "" takes the limit away."""
+        for name in NAMES:
+            change = ["add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
+            _run("tc", "-n", name, "qdisc", *(change if rate else ["del", "dev", "eth0", "root"]))
+
     def cut(self, name: str) -> None:
         """Take the network away from one."""
         _run("ip", "-n", name, "link", "set", "eth0", "down")
@@ -87,7 +106,12 @@ class Hosts:
         _run("ip", "-n", name, "link", "set", "eth0", "up")
 
     def down(self) -> None:
-        """End both, with all that runs there, and remove them; also what a run before has left."""
+        """End both, with all that runs there, and remove them."""
+        self._end()
+        self._lock.close()
+
+    def _end(self) -> None:
+        """End what is there, also what a run before has left."""
         for init in getattr(self, "_inits", []):
             init.kill()
             init.wait()

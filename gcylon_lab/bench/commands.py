@@ -47,6 +47,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     peak.add_argument("--ranks", type=int, default=4)
     peak.add_argument("--part", default="512MiB", help="bytes on each rank (default: 512MiB)")
     peak.add_argument("--budget", default="64MiB", help="budget of each rank (default: 64MiB)")
+    means = "messages, metadata and memory of verbs on many ranks, counted; their time by a model"
+    scale = _new(commands, "scale", means, _scale, timed=False)
+    scale.add_argument("--ranks", default="2,8,32,128,512,1024", help="comma-separated (default: 2,8,32,128,512,1024)")
+    scale.add_argument("--mpi", action="store_true", help="on MPI processes, not on threads")
+    scale.add_argument("--per-host", type=int, default=8, help="ranks on a host of the model (default: 8)")
+    scale.add_argument("--rows", type=int, default=200, help="rows on each rank (default: 200)")
     means = "memory and time of verbs under budgets of 1.5 to 1/50 of their input"
     budget = _new(commands, "budget", means, _budget, timed=False)
     _add_budget(budget)
@@ -209,6 +215,24 @@ def _peak(arguments: argparse.Namespace) -> int:
 
     report = run(arguments.ranks, parse_bytes(arguments.part), parse_bytes(arguments.budget))
     return _finish(arguments, report, format_peak)
+
+
+def _scale(arguments: argparse.Namespace) -> int:
+    from .harness.reports import tell
+    from .scale import format_scale, run
+
+    try:
+        ranks = [int(text) for text in arguments.ranks.split(",")]
+    except ValueError:
+        ranks = []
+    if not ranks or min(ranks) < 2 or min(arguments.rows, arguments.per_host) < 1:
+        raise ArgumentError(
+            f"Expected numbers of 2 or more for --ranks, and of 1 or more for --rows and --per-host, got "
+            f"{arguments.ranks}, {arguments.rows} and {arguments.per_host}.",
+            advice="Give for example --ranks 2,8,32.",
+        )
+    report = run(ranks, mpi=arguments.mpi, rows=arguments.rows, per_host=arguments.per_host, say=tell)
+    return _finish(arguments, report, format_scale)
 
 
 def _budget(arguments: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ _GONE_S = 1.0  # after SIGKILL; longer only where the system itself is stuck
 # What a command is made of; what a person started from an engine has the same variable, and is none of these.
 _ENGINE, _CONTROLLER = "gcylon_lab.cluster.launch.engine_process", "gcylon_lab.cluster.launch.controller"
 _NANNIES = ("gcylon_lab.cluster.launch.nanny", "ipyparallel.engine.nanny")
+_FAR_HOST = "gcylon_lab.cluster.launch.far_host"
 _LAUNCHER = "launcher"
 _LAUNCHERS = ("mpiexec", "mpirun", "prterun", "prted", "orted", "hydra_pmi_proxy", "mpiexec.hydra")
 
@@ -61,6 +62,17 @@ def of_home(home: str) -> list[psutil.Process]:
 def engines_of(home: str) -> list[psutil.Process]:
     """The engines of a cluster on this host."""
     return [process for process in of_home(home) if _role(process) == _ENGINE]
+
+
+def far_hosts_of(home: str) -> list[psutil.Process]:
+    """The processes, but this one, that keep this host for a cluster of a notebook elsewhere."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            mine = process.pid != os.getpid() and process.uids().real == os.getuid()
+            if mine and process.cmdline()[-2:] == [_FAR_HOST, home]:
+                found.append(process)
+    return found
 
 
 def kill(processes: Iterable[psutil.Process]) -> None:

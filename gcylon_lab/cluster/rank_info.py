@@ -38,6 +38,16 @@ class RankRecord:
         return f"rank {self.rank} (host {self.host}, pid {self.pid})"
 
 
+def describe_lost_hosts(records: Sequence[RankRecord], why: str) -> str:
+    """Say which ranks were lost with their hosts, for one reason."""
+    if len(records) == 1:
+        return f"{records[0].describe()} is lost with its host: {why}.".replace("rank", "Rank", 1)
+    hosts = list(dict.fromkeys(record.host for record in records))
+    several = "s" * (len(hosts) > 1)
+    named = name_ranks([record.rank for record in records]).capitalize()
+    return f"{named} (host{several} {', '.join(hosts)}) are lost with their host{several}: {why}."
+
+
 def check_complete(answers: Sequence[dict[str, Any]], n: int, exit_of: Callable[[int], str]) -> None:
     """Refuse engines of one world of which some are gone.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 from .transport import Receive, Send, Transport, Window
 
 DEFAULT_MESSAGE_BYTES = 2**30
+_MANY_VIEWS, _SMALL_BYTES = 16, 32768  # of a rank: MPI gathers so many of such a size sooner than it sends each
 _FEW_BYTES = 16384  # that a memoryview copies sooner than numpy begins
 
 
@@ -19,6 +20,11 @@ def split_view(view: Any, limit_bytes: int) -> Iterable[Any]:
     if 0 < view.nbytes <= limit_bytes:
         return (view,)
     return (view[start : start + limit_bytes] for start in range(0, view.nbytes, limit_bytes))
+
+
+def goes_together(lengths: Sequence[int], limit_bytes: int) -> bool:
+    """Whether views of one rank for another are one message: both sides know their lengths, so they do the same."""
+    return len(lengths) >= _MANY_VIEWS and sum(lengths) <= min(limit_bytes, len(lengths) * _SMALL_BYTES)
 
 
 def copy_to_self(sends: list[Any], receives: list[Any]) -> None:

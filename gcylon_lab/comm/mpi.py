@@ -13,20 +13,21 @@ import numpy as np
 from mpi4py import MPI
 
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
-from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, share_by_exchange, split_view
+from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, goes_together, share_by_exchange, split_view
 from .mpi_leaving import ShutdownNotice
 from .plain_window import PlainWindows
 from .transport import INTERRUPTED, Int64s, Receive, Send, Window
+from .two_levels import MOST_DIRECT, Groups, gather_numbers, group
 
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
 _ROWS_TAG = 7
 _VOTE_TAG = 8
-_MANY_VIEWS, _SMALL_BYTES = 16, 32768  # of a rank: MPI gathers so many of such a size sooner than it sends each
 _EAGER_LOOKS = 5000  # some 15 ms
 _PAUSE_S = 20e-6
 _NOT_ON = "MPI is {}."
 _RECOVER = "Let all ranks call gl.current().recover() before they go on; a cluster does so by itself between requests."
 _LOOKS_PER_NEWS = 1000
+_NAME_BYTES = 64  # of a host's name, which tells hosts apart
 
 
 class MpiTransport(PlainWindows):
@@ -72,9 +73,20 @@ class MpiTransport(PlainWindows):
         self._messages: MPI.Comm = self._duplicate()
         self._leaving = ShutdownNotice(self._messages)
         self._signal: MPI.Comm | None = self._duplicate()
+        self._groups: Groups = ()
 
     def agree(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. Every rank's numbers, shape (size, n)."""
+        if self.size <= MOST_DIRECT or not self.revocable:
+            return self._agree_directly(values)  # without a revoke, who waits for one that gave up would not hear of it
+        if not self._groups:
+            name = self.host.encode()[:_NAME_BYTES].ljust(_NAME_BYTES, b"\0")
+            self._groups = group([row.tobytes() for row in self._agree_directly(np.frombuffer(name, np.int64))])
+        return gather_numbers(
+            self.rank, self._groups, values, self._limit, lambda sent, came: self._transfer(sent, came, _VOTE_TAG)
+        )
+
+    def _agree_directly(self, values: Int64s) -> Int64s:
         result = np.empty((self.size, len(values)), dtype=np.int64)
         result[self.rank] = values
         views = [row.view(np.uint8).data for row in result]
@@ -343,16 +355,14 @@ class _Transfer:
 
 
 def _messages(transfers: Sequence[Send] | Sequence[Receive], rank: int, limit: int) -> Iterator[tuple[int, list[Any]]]:
-    """What goes to or comes from each other rank. Many small views are one message: both sides know their lengths, so
-    they make the same ones."""
+    """What goes to or comes from each other rank."""
     views: dict[int, list[Any]] = {}
     for one in transfers:
         if one.rank != rank:
             views.setdefault(one.rank, []).append(one.view)
     for peer, held in views.items():
         lengths = [view.nbytes for view in held]
-        total = sum(lengths)
-        if len(held) >= _MANY_VIEWS and total <= min(limit, len(held) * _SMALL_BYTES):
+        if goes_together(lengths, limit):
             addresses = [MPI.Get_address(view) if view.nbytes else 0 for view in held]
             together = MPI.BYTE.Create_hindexed(lengths, addresses).Commit()
             yield peer, [MPI.BOTTOM, 1, together]

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from ..errors import CommError, DeadlineExceeded, Revoked
 from .message_split import copy_to_self, share_by_exchange, split_view
 from .plain_window import PlainWindows
 from .transport import INTERRUPTED, Int64s, Receive, Send, Window
+
+T = TypeVar("T", Send, Receive)
 
 
 class ThreadsWorld:
@@ -33,7 +36,10 @@ class ThreadsWorld:
         self.recovery = threading.Barrier(size, action=self._renew)
         # Two generations: a rank may already post the next one while a slow rank still reads this one.
         self.numbers: list[list[Int64s]] = [[np.empty(0, np.int64)] * size for _ in range(2)]
-        self.mail: list[list[Sequence[Send]]] = [[()] * size for _ in range(2)]
+        self.stacked: list[Int64s | None] = [None, None]
+        self.stacking = threading.Lock()
+        # By sender, then by receiver.
+        self.mail: list[list[dict[int, list[Send]]]] = [[{} for _ in range(size)] for _ in range(2)]
 
     def transports(self) -> list[ThreadsTransport]:
         """Return one transport a rank, in rank order."""
@@ -59,12 +65,18 @@ class ThreadsTransport(PlainWindows):
         self._closed = False
 
     def agree(self, values: Int64s) -> Int64s:
-        """Collective: all ranks call it. Every rank's numbers, shape (size, n)."""
-        slots = self._world.numbers[self._turn]
+        """Collective: all ranks call it. Every rank's numbers, shape (size, n), shared by all: nobody writes there."""
+        world, turn = self._world, self._turn
         self._turn ^= 1
-        slots[self.rank] = values.copy()
+        world.numbers[turn][self.rank] = values.copy()
+        world.stacked[turn] = None
         self._meet()
-        return np.stack(slots)
+        with world.stacking:
+            stacked = world.stacked[turn]
+            if stacked is None:
+                stacked = world.stacked[turn] = np.stack(world.numbers[turn])
+                stacked.flags.writeable = False
+        return stacked
 
     def share(self, payload: bytes) -> list[bytes]:
         """Collective: all ranks call it. Every rank's bytes."""
@@ -75,15 +87,15 @@ class ThreadsTransport(PlainWindows):
         limit = self._world.max_message_bytes
         mail = self._world.mail[self._turn]
         self._turn ^= 1
-        mail[self.rank] = sends
+        mail[self.rank], room = _by_rank(sends), _by_rank(receives)
         self._meet()
         for source in range(self.size):
             copy_to_self(  # of views that nobody names: each would keep the sender's memory
-                [p for s in mail[source] if s.rank == self.rank for p in split_view(s.view, limit)],
-                [p for r in receives if r.rank == source for p in split_view(r.view, limit)],
+                [p for s in mail[source].get(self.rank, ()) for p in split_view(s.view, limit)],
+                [p for r in room.get(source, ()) for p in split_view(r.view, limit)],
             )
         self._meet()  # senders may change their views only after every receiver has copied
-        mail[self.rank] = ()
+        mail[self.rank] = {}
 
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. As `agree`: an exchange here is complete when it returns."""
@@ -128,3 +140,10 @@ class ThreadsTransport(PlainWindows):
                 message = f"Rank {self.rank} waited for the other ranks past the operation's deadline."
                 raise DeadlineExceeded(message, advice="Give a larger timeout_s.", rank=self.rank) from None
             raise Revoked(INTERRUPTED, rank=self.rank) from None
+
+
+def _by_rank(transfers: Sequence[T]) -> dict[int, list[T]]:
+    found: dict[int, list[T]] = {}
+    for one in transfers:
+        found.setdefault(one.rank, []).append(one)
+    return found

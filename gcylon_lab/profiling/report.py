@@ -56,9 +56,10 @@ def summary(snapshots: Sequence[RankSnapshot]) -> dict[str, list[Row]]:
         ``phases``: number, verb, rank, phase, seconds, bytes, gb_per_s, measured_peak_bytes, staged_bytes (the last
         two of the whole operation).
         ``traffic``: of each operation whose exchanges are known: number, verb, sent (a list a sender, with the bytes to
-        each rank; a sender that has not told is None), between_bytes (from one rank to another), kept_bytes (on their
-        own rank), heaviest_from, heaviest_to and heaviest_bytes (the most from one rank to another), most_to (the rank
-        that got most), most_to_bytes, and receive_skew (that over the mean).
+        each rank; a sender that has not told is None), between_bytes (from one rank to another), within_hosts_bytes
+        (the part of these that did not leave its host), kept_bytes (on their own rank), heaviest_from, heaviest_to and
+        heaviest_bytes (the most from one rank to another), most_to (the rank that got most), most_to_bytes, and
+        receive_skew (that over the mean).
         What cannot be said (a rate without bytes or of a failure, a skew without work, how much was hidden where
         no copy goes on by itself, as on CPU engines) is None. An operation still
         running counts up to the snapshot. All are in the order of number, then rank.
@@ -131,10 +132,17 @@ def _traffic_rows(snapshots: Sequence[RankSnapshot]) -> list[Row]:
     for snapshot in snapshots:
         for record in snapshot["operations"]:
             records.setdefault((record["number"], record["verb"]), {})[snapshot["rank"]] = record
-    return [row for key in sorted(records) if (row := _traffic_row(*key, records[key])) is not None]
+    hosts = hosts_of(snapshots)
+    return [row for key in sorted(records) if (row := _traffic_row(*key, records[key], hosts)) is not None]
 
 
-def _traffic_row(number: int, verb: str, records: dict[int, Row]) -> Row | None:
+def hosts_of(snapshots: Sequence[RankSnapshot]) -> list[str]:
+    """Return each rank's host; "" of ranks that have not told."""
+    told = {int(snapshot["rank"]): str(snapshot["host"]) for snapshot in snapshots}
+    return [told.get(rank, "") for rank in range(max(told, default=-1) + 1)]
+
+
+def _traffic_row(number: int, verb: str, records: dict[int, Row], hosts: Sequence[str]) -> Row | None:
     from .traffic import traffic_of  # it loads numpy
 
     traffic = traffic_of(records)
@@ -147,6 +155,7 @@ def _traffic_row(number: int, verb: str, records: dict[int, Row]) -> Row | None:
         "verb": verb,
         "sent": [row if told else None for row, told in zip(traffic.sent.tolist(), traffic.known, strict=True)],
         "between_bytes": traffic.between_bytes,
+        "within_hosts_bytes": traffic.within_hosts_bytes(hosts),
         "kept_bytes": traffic.kept_bytes,
         "heaviest_from": sender,
         "heaviest_to": receiver,
@@ -294,6 +303,7 @@ def _phases_of(rows: dict[str, list[Row]], ranks: Sequence[Row]) -> list[str]:
 _TRAFFIC_COLUMNS: tuple[tuple[str, Callable[[Row], str]], ...] = (
     ("operation", lambda row: f"{row['number']} {row['verb']}"),
     ("between ranks", lambda row: format_bytes(row["between_bytes"])),
+    ("within hosts", lambda row: format_bytes(row["within_hosts_bytes"])),
     ("kept", lambda row: format_bytes(row["kept_bytes"])),
     ("heaviest", lambda row: _heaviest(row)),
     ("most to", lambda row: f"rank {row['most_to']}, {format_bytes(row['most_to_bytes'])}"),

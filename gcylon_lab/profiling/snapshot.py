@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ SAMPLE_COLUMNS = ("t_ns", *Sample._fields)
 # An event is recorded a moment after its end; one that a snapshot just missed is in the next.
 _SLACK_NS = 50_000_000
 _TIMES = ("start_ns", "end_ns")
+_SAMPLE_BYTES, _EVENT_BYTES, _NUMBER_BYTES = 80, 100, 9  # about, as JSON
 # A number for each pair of ranks: kept of so many operations only, the latest.
 TRAFFIC_OPERATIONS = 64
 _PLAIN = tuple(
@@ -39,6 +41,8 @@ def take_snapshot(
     since_ns: int = 0,
     *,
     max_events: int | None = None,
+    max_bytes: int | None = None,
+    oldest: bool = False,
     copy_rates: Mapping[str, Mapping[str, float]] | None = None,
     uses: Mapping[str, int] | None = None,
     pools: Sequence[Mapping[str, Any]] | None = None,
@@ -56,6 +60,11 @@ def take_snapshot(
         The ``now_ns`` of the snapshot before; 0 for everything kept.
     max_events : int, optional
         Spans and marks, the newest, that the snapshot holds at most.
+    max_bytes : int, optional
+        About how long it may be as JSON: samples are thinned, and the newest operations and events told; at least one
+        operation is.
+    oldest : bool, optional
+        Tell the oldest that ``max_bytes`` leaves room for instead.
     copy_rates : mapping, optional
         By tier, the bytes a second that this machine copies ``down`` and ``up``, where that was measured.
     uses : mapping, optional
@@ -74,7 +83,8 @@ def take_snapshot(
         spans, as [name, category, start_ns, end_ns, operation, bytes, tier], and span_threads, the
         thread of each by its position in ``threads``; marks, as [name, category, t_ns, operation,
         bytes, tier]; progress or None; copy_rates, uses and pools as given; dropped_events,
-        event_cost_ns, sampler_cpu_ns. All times in ns on rank 0's clock.
+        event_cost_ns, sampler_cpu_ns. All times in ns on rank 0's clock. With ``max_bytes`` also complete_ns: what
+        ended from ``since_ns`` until then is told; ``now_ns`` if nothing was left out.
     """
     offset = int(recorder.clock_offset_ns)
     since = since_ns + offset if since_ns else 0
@@ -83,8 +93,19 @@ def take_snapshot(
     events = recorder.numbered(max(0, since - _SLACK_NS))
     if max_events is not None:
         events = events[max(0, len(events) - max_events) :]
-    operations = _operations(recorder, since)
-    return {
+    operations = [record_as_dict(record, offset) for record in _operations(recorder, since)]
+    cut: dict[str, int] = {}
+    if max_bytes is not None:
+        samples = _thinned(samples, max_bytes // 4 // _SAMPLE_BYTES)
+        operations, events, until = _fitting(operations, events, max_bytes, offset, oldest=oldest)
+        if until is None:
+            until = now - offset
+        elif oldest:  # the next one begins so much earlier
+            until = min(until + _SLACK_NS, now - offset - 1)
+        else:
+            until = since_ns
+        cut = {"complete_ns": until}
+    return cut | {
         "version": VERSION,
         "rank": int(rank),
         "host": host,
@@ -94,7 +115,7 @@ def take_snapshot(
         "limit_bytes": _limit_bytes(sampler),
         "samples": _sample_columns(samples, offset),
         "gpu": _gpu(sampler, since, offset),
-        "operations": _with_latest_traffic([record_as_dict(record, offset) for record in operations]),
+        "operations": _with_latest_traffic(operations),
         **_event_lists(events, recorder, offset),
         "progress": _progress(recorder, offset),
         "copy_rates": {tier: dict(rates) for tier, rates in (copy_rates or {}).items() if rates},
@@ -104,6 +125,36 @@ def take_snapshot(
         "event_cost_ns": event_cost_ns(),
         "sampler_cpu_ns": sampler.cpu_ns if sampler is not None else 0,
     }
+
+
+def _thinned(samples: Sequence[Timed], most: int) -> list[Timed]:
+    """Of several samples that follow each other the one with the most in use, so that peaks stay."""
+    step = -(-len(samples) // max(1, most))
+    return [max(samples[i : i + step], key=lambda sample: sample[1]) for i in range(0, len(samples), max(1, step))]
+
+
+def _fitting(
+    operations: list[dict[str, Any]], events: list[Numbered], room: int, offset: int, *, oldest: bool
+) -> tuple[list[dict[str, Any]], list[Numbered], int | None]:
+    """The operations and events that fit, half of the room for each, and when the first one ended that does not."""
+    running = [row for row in operations if not row["end_ns"]]
+    ended = [row for row in operations if row["end_ns"]]
+    for row in operations:
+        if len(row["sent_to"]) * _NUMBER_BYTES > room // 4:  # of very many ranks
+            row["sent_to"] = []
+    left = room // 2 - sum(len(json.dumps(row)) for row in running)
+    told = 0
+    for row in ended if oldest else reversed(ended):
+        left -= len(json.dumps(row))
+        if left < 0 and told:
+            break
+        told += 1
+    most = min(len(events), (room - room // 2 + max(left, 0)) // _EVENT_BYTES)
+    if oldest:
+        lost = [int(row["end_ns"]) for row in ended[told:]] + [int(event[3]) - offset for event in events[most:]]
+        return [*ended[:told], *running], events[:most], min(lost, default=None)
+    lost = [0] * (told < len(ended) or most < len(events))
+    return [*ended[len(ended) - told :], *running], events[len(events) - most :], min(lost, default=None)
 
 
 def record_as_dict(record: OperationRecord, clock_offset_ns: int = 0) -> dict[str, Any]:
@@ -258,16 +309,28 @@ def _joined(old: RankSnapshot, new: RankSnapshot) -> RankSnapshot:
     operations = {(row["number"], row["verb"]): row for row in [*old["operations"], *new["operations"]]}
     spans = _unseen(old["spans"], new["spans"], 3)
     marks = _unseen(old["marks"], new["marks"], 2)
+    threads = [*old["span_threads"], *(new["span_threads"][i] for i in spans)]
+    joined, threads = _in_order([*old["spans"], *(new["spans"][i] for i in spans)], threads, len(old["spans"]))
     return new | {
         "limit_bytes": new["limit_bytes"] or old["limit_bytes"],
         **{name: old.get(name) if new.get(name) is None else new[name] for name in ("uses", "pools")},
         "samples": _joined_samples(old["samples"], new["samples"], SAMPLE_COLUMNS),
         "gpu": _joined_gpu(old.get("gpu"), new.get("gpu")),
         "operations": sorted(operations.values(), key=lambda row: int(row["start_ns"])),
-        "spans": [*old["spans"], *(new["spans"][i] for i in spans)],
-        "span_threads": [*old["span_threads"], *(new["span_threads"][i] for i in spans)],
+        "spans": joined,
+        "span_threads": threads,
         "marks": [*old["marks"], *(new["marks"][i] for i in marks)],
     }
+
+
+def _in_order(spans: list[list[Any]], threads: list[int], old: int) -> tuple[list[list[Any]], list[int]]:
+    """Spans by their ends, of which the first ``old`` are: later ones may be older than these."""
+    first = min((int(span[3]) for span in spans[old:]), default=0)
+    start = old
+    while start and first and spans[start - 1][3] > first:
+        start -= 1
+    order = sorted(range(start, len(spans)), key=lambda i: int(spans[i][3]))
+    return [*spans[:start], *(spans[i] for i in order)], [*threads[:start], *(threads[i] for i in order)]
 
 
 def _joined_samples(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,11 @@ class Traffic:
         """Return the most that reached a rank over the mean; None where nothing moved."""
         total = int(self.sent.sum())
         return float(self.received.max()) * len(self.sent) / total if total else None
+
+    def within_hosts_bytes(self, hosts: Sequence[str]) -> int:
+        """Return what went from one rank to another of the same host; ``hosts`` has each rank's."""
+        names = np.array([hosts[rank] if rank < len(hosts) else "" for rank in range(len(self.sent))])
+        return int(self.sent[names[:, None] == names].sum()) - self.kept_bytes
 
     def heaviest(self) -> tuple[int, int, int]:
         """Return sender, receiver and bytes of the most that went from one rank to another; 0 bytes if none did."""

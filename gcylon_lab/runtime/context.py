@@ -187,7 +187,7 @@ class Context:
         """Return what this rank has posted under a topic, or under all; see `post`."""
         return read_messages([self.posts.as_dict(topic)])
 
-    def snapshot(self, since_ns: int = 0) -> RankSnapshot:
+    def snapshot(self, since_ns: int = 0, *, max_bytes: int | None = None, oldest: bool = False) -> RankSnapshot:
         """Return what was recorded on this rank since a time, as plain values; see `take_snapshot`."""
         idle = self.recorder.active is None
         if idle:
@@ -199,7 +199,7 @@ class Context:
             pools = self.pools()
         return take_snapshot(
             self.recorder, self.sampler, self.rank, self.host, since_ns, copy_rates=self._copy_rates.known, uses=uses,
-            pools=pools,
+            pools=pools, max_bytes=max_bytes, oldest=oldest,
         )  # fmt: skip
 
     def memory_info(self) -> dict[str, Any]:

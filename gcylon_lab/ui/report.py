@@ -32,6 +32,7 @@ from .figures.series import readable
 from .figures.theme import DARK, LIGHT
 from .figures.view import Snapshot, make_view
 
+_MOST_NAMED = 4  # hosts, in the heading
 _CSS = """
 #figure .cartesianlayer .x4y9 { display: none; }
 :root { color-scheme: light dark; }
@@ -146,9 +147,10 @@ def _hidden_note(snapshots: Sequence[Snapshot]) -> list[str]:
 
 def _about(snapshots: Sequence[Snapshot]) -> list[str]:
     hosts = list(dict.fromkeys(str(s["host"]) for s in snapshots))
+    named = ", ".join(hosts) if len(hosts) <= _MOST_NAMED else f"{len(hosts)} hosts, {hosts[0]} to {hosts[-1]}"
     budget = max((int(s["limit_bytes"]) for s in snapshots), default=0)
     lines = [
-        f"{len(snapshots)} rank{'s' * (len(snapshots) != 1)} on {', '.join(hosts) or 'no host'} · "
+        f"{len(snapshots)} rank{'s' * (len(snapshots) != 1)} on {named or 'no host'} · "
         f"budget {readable(budget)} a rank · "
         f"gcylon_lab {__version__} · {time.strftime('%Y-%m-%d %H:%M')}"
     ]

@@ -17,8 +17,7 @@ HERE = {"PYTHONPATH": str(Path(__file__).parent)}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    # Not beside other clusters: kernels with processes of their own would take those for ones of which nobody is left.
-    text = "run what takes two hosts, and Slurm, in a checkout outside /tmp; give the test files on the command line"
+    text = "run also what takes long of the tests on two hosts, and Slurm; give the test files on the command line"
     parser.addoption("--all-hosts", action="store_true", help=text)
 
 

@@ -92,6 +92,19 @@ def test_many_ranks_and_columns_are_cut() -> None:
     assert "0 rows" in empty
 
 
+def test_many_ranks_of_several_hosts_are_shown_host_by_host() -> None:
+    hosts = [f"node{n // 8}" for n in range(64)]
+    infos = [info(10 + (n == 9), device=100, disk=50 * (n // 8 == 1)) for n in range(64)]
+    html = table_card("t1", infos, hosts=hosts)
+    assert html.count("80 rows") == 7 and "81 rows" in html and "rank 15" not in html and "more ranks" not in html
+    assert "node1: ranks 8-15" in html and "width:160.0px" in html and "width:80.0px" in html
+    ranks = [RankRecord(n, host, 4711 + n, f"GPU {n % 8}", n) for n, host in enumerate(hosts)]
+    html = cluster_card("x", ranks, "Open MPI", 1)
+    assert "64 ranks on 8 hosts" in html and ">node7<" in html and ">ranks 56-63<" in html and "more" not in html
+    assert "rank 8" in table_card("t1", infos[:16], hosts=hosts[:16]), "of few ranks each has its line"
+    assert "and 48 more ranks" in table_card("t1", infos, hosts=["node0"] * 64)
+
+
 def test_a_cluster_shows_its_ranks() -> None:
     chosen = {"engines": "CPU engines, because <none>", "route": "MPI, because of that"}
     ranks = [RankRecord(i, "node", 4711 + i, "cpu", i, **chosen) for i in range(2)]

@@ -336,7 +336,7 @@ def test_no_timer_or_thread_of_a_closed_channel_strikes() -> None:
     def channel_of(client: Any) -> Channel:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(channels, "OrderedView", lambda *unused: None)
-            return Channel(client, (0, 1), describe_loss=str, is_cut_off=lambda: False, stops=Stops(), revocable=True)
+            return Channel(client, (0, 1), describe_losses=str, is_cut_off=lambda: False, stops=Stops(), revocable=True)
 
     def strike(channel: Channel, client: Client) -> None:
         client.later.append(lambda: channel._on_part(Undone(), Undone()))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import os
 import stat
 import subprocess
 import sys
 import time
+from dataclasses import asdict, replace
 from pathlib import Path
 
-import psutil
+import pytest
 
-from gcylon_lab.cluster.launch.lease import Lease, LeaseHeartbeat, LeaseMonitor, Owner
+from gcylon_lab.cluster.launch.lease import Lease, LeaseHeartbeat, LeaseMonitor, Owner, this_system
 
 
 def sleeper() -> subprocess.Popen[bytes]:
@@ -19,7 +22,7 @@ def sleeper() -> subprocess.Popen[bytes]:
 
 def test_a_killed_process_is_gone_even_before_it_is_reaped() -> None:
     process = sleeper()
-    owner = Owner("", process.pid, psutil.Process(process.pid).create_time())
+    owner = Owner.of(process.pid)
     assert owner.is_alive()
     process.kill()
     deadline = time.monotonic() + 5
@@ -73,3 +76,29 @@ def test_a_keeper_claims_again_what_was_swept_away(tmp_path: Path) -> None:
         time.sleep(0.01)
     keeper.stop()
     assert lease.owner() == Owner.this_process()
+
+
+def test_an_owner_of_another_container_is_heard_by_what_it_renews(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Process numbers of another namespace say nothing here, nor does its clock."""
+    lease = Lease(tmp_path / "lease.json")
+    elsewhere = replace(Owner.of(os.getpid()), host=this_system() + "0", pid=2**22 + 1)  # no process here has it
+
+    def renew(at: float) -> None:
+        lease.path.write_text(json.dumps(asdict(elsewhere)))
+        os.utime(lease.path, (at, at))
+
+    now = [time.monotonic()]
+    monkeypatch.setattr("gcylon_lab.cluster.launch.lease.time.monotonic", lambda: now[0])
+    vigil = LeaseMonitor(lease, grace_s=10)
+    for number in range(5):
+        renew(1e6 + number)  # by a clock of 1970
+        now[0] += 20
+        assert not vigil.is_over()
+    now[0] += 29
+    assert not vigil.is_over()
+    now[0] += 2
+    assert not vigil.is_over()  # not heard for too long: the grace time begins
+    now[0] += 11
+    assert vigil.is_over()

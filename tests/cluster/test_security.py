@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +26,7 @@ import gcylon_lab as gl
 from gcylon_lab.bench.harness.ranks import mpi_contender
 from gcylon_lab.cli import doctor
 from gcylon_lab.cluster.launch import runtime_dirs, security
+from gcylon_lab.cluster.launch.lease import this_system
 from gcylon_lab.cluster.launch.ports import PortGuard, can_guard_ports
 from gcylon_lab.cluster.launch.security import check_name, choose_security, other_people
 from gcylon_lab.cluster.processes import of_home
@@ -387,7 +390,7 @@ def test_jupyters_own_folder_is_this_users_alone_where_a_cluster_is_before_jupyt
 
 def abandoned(label: str) -> Path:
     home = runtime_dirs.new_home(label)
-    (home / "lease.json").write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "started": 1.0}))
+    (home / "lease.json").write_text(json.dumps({"host": this_system(), "pid": os.getpid(), "started": 0.1}))
     runtime_dirs.renew_shared_memory(home).joinpath("sm_segment").touch()
     runtime_dirs.renew_sockets(home)
     runtime_dirs.sockets(home).joinpath("controller:1").touch()
@@ -430,3 +433,35 @@ def test_two_starts_sweep_at_once(runtime: Path, monkeypatch: pytest.MonkeyPatch
     (runtime_dirs.root() / ".swept-1").mkdir()  # of a process that was killed meanwhile
     runtime_dirs.sweep()
     assert list(runtime_dirs.root().iterdir()) == [new]
+
+
+APART = """
+import os, sys, time
+from pathlib import Path
+from gcylon_lab.cluster.launch import runtime_dirs
+from gcylon_lab.cluster.launch.lease import LEASE_FILE, Lease, this_system
+home = runtime_dirs.new_home("apart-1")
+Lease(home / LEASE_FILE).claim()
+state = {"name": "apart", "started": 1.0, "controller_pid": os.getpid(), "system": this_system(), "grace_s": 10}
+runtime_dirs.write_state(home, state)
+print(home, flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_cluster_of_another_container_is_left_alone(runtime: Path) -> None:
+    """Its processes have numbers of their own, and it is taken for dead only where nobody was heard for a day."""
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("this system allows no namespace of processes")
+    pipe = subprocess.PIPE
+    with subprocess.Popen([*unshare, sys.executable, "-c", APART], stdin=pipe, stdout=pipe, text=True) as owner:
+        assert owner.stdout is not None
+        home = Path(owner.stdout.readline().strip())
+        for heard_s, left in ((80_000, True), (87_000, False)):
+            at = time.time() - heard_s
+            os.utime(home / "lease.json", (at, at))
+            with pytest.raises(ClusterError, match="was started in another container" if left else "is no running"):
+                gl.Cluster.attach("apart")
+            runtime_dirs.sweep()
+            assert home.exists() == left

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,15 @@ from gcylon_lab.cluster.processes import wait_until
 from gcylon_lab.errors import ArgumentError, ClusterError, ClusterStartError
 
 __all__ = ["hosts"]
+
+PROGRAM = """
+import gcylon_lab as gl
+import numpy as np
+import pandas as pd
+here = gl.initialize()
+table = gl.from_local(pd.DataFrame({"k": np.arange(1000)})).shuffle("k")
+print(f"rank {here.rank} of {here.size} on {here.host}: {table.num_rows}", flush=True)
+"""
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.slow]
 
@@ -67,9 +77,21 @@ def test_a_job_that_is_cancelled_is_told_and_restart_submits_another(
     notebook: Notebook, slurm: Slurm, hosts: Hosts
 ) -> None:
     job = slurm_jobs(slurm)[0]
-    first, later = lose_after(notebook, lambda: slurm.ask("scancel", job))
+    first, later = lose_after(notebook, lambda: slurm.ask("scancel", job), "shuffle")
+    assert first.count(f"Slurm job {job} was cancelled") == 1, "said once, of all ranks"
     assert f"Slurm job {job} was cancelled" in first and f"Slurm job {job} was cancelled" in later
     assert wait_until(lambda: left_by_cluster(hosts) == "", 10, 0.5), left_by_cluster(hosts)
+    assert notebook(restart_with_job) == ["gnode1", "gnode1", "gnode2", "gnode2"]
+    assert slurm_jobs(slurm) not in ([], [job])
+
+
+def test_a_node_that_fails_is_told_and_restart_runs_once_it_is_back(notebook: Notebook, slurm: Slurm) -> None:
+    job = slurm_jobs(slurm)[0]
+    first, later = lose_after(
+        notebook, lambda: slurm.ask("scontrol", "update", "nodename=gnode2", "state=down", "reason=test")
+    )
+    assert f"Slurm job {job} has lost a node" in first + later, first
+    slurm.ask("scontrol", "update", "nodename=gnode2", "state=resume")
     assert notebook(restart_with_job) == ["gnode1", "gnode1", "gnode2", "gnode2"]
     assert slurm_jobs(slurm) not in ([], [job])
 
@@ -102,6 +124,26 @@ def test_ranks_run_in_the_job_that_the_notebook_runs_in(slurm: Slurm, hosts: Hos
     assert wait_until(lambda: not slurm_jobs(slurm), 60, 0.5)
     assert "gnode1 gnode1 gnode2 gnode2, and the job stays\n" in out.read_text(), out.read_text()
     assert left_by_cluster(hosts) == ""
+
+
+def test_a_batch_program_has_its_ranks_on_all_nodes(slurm: Slurm) -> None:
+    """As the tutorial submits one, without the variables that let ranks share cores."""
+    out, program = slurm.folder / "batch.out", slurm.folder / "program.py"
+    program.write_text(PROGRAM)
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    path = os.pathsep.join(sys.path)
+    script = f"""#!/bin/bash
+unset ${{!PRTE_@}} ${{!OMPI_@}}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PYTHONPATH={path}
+{mpiexec} -n $SLURM_NTASKS -x PYTHONPATH {sys.executable} {program}
+"""
+    (slurm.folder / "batch.sh").write_text(script)
+    slurm.ask("sbatch", "--nodes=2", "--ntasks-per-node=2", f"--output={out}", str(slurm.folder / "batch.sh"))
+    assert wait_until(lambda: not slurm_jobs(slurm), 100, 0.5)
+    told = sorted(line for line in out.read_text().splitlines() if line.startswith("rank"))
+    hosts = ("gnode1", "gnode1", "gnode2", "gnode2")
+    assert [line.partition(":")[0] for line in told] == [f"rank {n} of 4 on {host}" for n, host in enumerate(hosts)]
+    assert sum(int(line.rpartition(" ")[2]) for line in told) == 4000, out.read_text()
 
 
 def test_what_slurm_refuses_is_told_in_its_words(notebook: Notebook) -> None:

@@ -167,3 +167,30 @@ def _error_of(call: Any) -> GcylonError | None:
         error.__traceback__ = None
         return error
     return None
+
+
+def in_two_levels(hosts: str, body: Any, *args: Any) -> Any:
+    """Run a body where so few ranks, each on one of the hosts that are named by letters, agree as many do."""
+    from gcylon_lab.comm import mpi
+    from gcylon_lab.comm.two_levels import group
+
+    transport: Any = current().transport
+    before = mpi.MOST_DIRECT, transport._groups
+    mpi.MOST_DIRECT, transport._groups = 1, group([host.encode() for host in hosts])
+    try:
+        return body(*args)
+    finally:
+        mpi.MOST_DIRECT, transport._groups = before
+
+
+def long_numbers(limit: int) -> bool:
+    """Rows that end in zeros, of different lengths on each rank, also where messages are cut."""
+    transport = transport_of(limit)
+    for filled in (0, 1, 40, 200):
+        mine = np.zeros(200, np.int64)
+        mine[: max(0, filled - transport.rank)] = 1 + transport.rank
+        everyone = transport.agree(mine)
+        for rank, row in enumerate(everyone.tolist()):
+            many = max(0, filled - rank)
+            assert row == [1 + rank] * many + [0] * (200 - many)
+    return True

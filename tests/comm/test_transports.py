@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import queue
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import exchanges_of_bytes as bodies
+import numpy as np
 import pytest
 from worlds import World
 
 from gcylon_lab.comm.message_split import copy_to_self, split_view
+from gcylon_lab.comm.two_levels import gather_numbers, group
 from gcylon_lab.errors import CommError, DeadlineExceeded, Revoked
 from gcylon_lab.runtime.context import run_threads
 
@@ -106,3 +112,57 @@ def test_sends_to_oneself_must_fit() -> None:
         copy_to_self([memoryview(b"ab")], [memoryview(bytearray(3))])
     with pytest.raises(ValueError, match="1 sends to oneself meet 0"):
         copy_to_self([memoryview(b"ab")], [])
+
+
+def hosts_of(text: str) -> list[bytes]:
+    return [letter.encode() for letter in text]
+
+
+def test_ranks_are_grouped_by_host_where_hosts_have_several() -> None:
+    assert group(hosts_of("aabb")) == ((0, 1), (2, 3))
+    assert group(hosts_of("abab")) == ((0, 2), (1, 3))
+    assert group(hosts_of("aaaa")) == group(hosts_of("abcd")) == ((0, 1), (2, 3))
+    groups = group(hosts_of("a" * 1024))
+    assert len(groups) == 32 and {len(ranks) for ranks in groups} == {32}
+
+
+@pytest.mark.parametrize("hosts", ["aaaabbbb" * 3, "abcab" * 4, "a" * 17, "abcdefghijklmnopqrs"])
+def test_many_ranks_agree_in_few_messages(hosts: str) -> None:
+    size, groups = len(hosts), group(hosts_of(hosts))
+    boxes = {(a, b): queue.Queue() for a in range(size) for b in range(size)}
+    counts = [0] * size
+
+    def on(rank: int) -> Any:
+        def move(sends: Any, receives: Any) -> None:
+            for send in sends:
+                counts[rank] += 1
+                boxes[rank, send.rank].put(bytes(send.view))
+            for receive in receives:
+                came = boxes[receive.rank, rank].get(timeout=20)
+                receive.view[: len(came)] = came
+
+        mine = np.zeros(2 * size, np.int64)
+        mine[: rank % 5] = rank
+        return gather_numbers(rank, groups, mine, 2**30, move)
+
+    with ThreadPoolExecutor(size) as pool:
+        results = list(pool.map(on, range(size)))
+    for result in results:
+        assert result.tolist() == [[r] * (r % 5) + [0] * (2 * size - r % 5) for r in range(size)]
+    leaders = {members[0] for members in groups}
+    assert all(counts[rank] == 1 for rank in range(size) if rank not in leaders)
+    assert max(counts) <= len(groups) - 1 + max(map(len, groups)) - 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("hosts", ["aabb", "abab", "aaab"])
+def test_mpi_ranks_agree_in_two_levels(hosts: str) -> None:
+    world = World("mpi", 4)
+    for numbers, _ in world.run(bodies.in_two_levels, hosts, bodies.numbers_and_bytes):
+        assert numbers == [[rank, 2**62 - rank, -rank] for rank in range(4)]
+    for limit in (0, 1000):
+        assert all(world.run(bodies.in_two_levels, hosts, bodies.long_numbers, limit))
+    for seen in world.run(bodies.in_two_levels, hosts, bodies.revoke_from_another_thread, "agree"):
+        assert isinstance(seen["error"], Revoked) and seen["after"] == [0, 1, 2, 3]
+    for seen in world.run(bodies.in_two_levels, hosts, bodies.run_past_deadline, 0.3):
+        assert isinstance(seen["error"], DeadlineExceeded) and seen["after"] == [0, 1, 2, 3]

@@ -139,12 +139,13 @@ def test_traffic_by_hand(clock: Any) -> None:
     (row,) = summary(ranks)["traffic"]
     assert row == {
         "number": 1, "verb": "shuffle", "sent": [[100, 300], [1_000_000, 600]], "between_bytes": 1_000_300,
+        "within_hosts_bytes": 0,
         "kept_bytes": 700, "heaviest_from": 1, "heaviest_to": 0, "heaviest_bytes": 1_000_000, "most_to": 0,
         "most_to_bytes": 1_000_100, "receive_skew": pytest.approx(2 * 1_000_100 / 1_001_000),
     }  # fmt: skip
     lines = [line.split() for line in format_summary(ranks).splitlines()]
-    assert "operation between ranks kept heaviest most to of the mean".split() in lines
-    assert "1 shuffle 977 KiB 700 B 1 to 0, 977 KiB rank 0, 977 KiB 200%".split() in lines
+    assert "operation between ranks within hosts kept heaviest most to of the mean".split() in lines
+    assert "1 shuffle 977 KiB 0 B 700 B 1 to 0, 977 KiB rank 0, 977 KiB 200%".split() in lines
     ranks[1]["operations"][0]["sent_to"] = []  # not told, or too old
     assert summary(ranks)["traffic"][0]["sent"] == [[100, 300], None]
 

@@ -10,6 +10,7 @@ from drawn import draw, texts, trace
 from replay import Replay
 
 from gcylon_lab.ui.figures.figures import figure_dict, panel_dict
+from gcylon_lab.ui.figures.numbers import traffic_table
 from gcylon_lab.ui.figures.panels.phases import NAMES, phase_at
 from gcylon_lab.ui.figures.series import readable
 from gcylon_lab.ui.figures.theme import LIGHT, PHASES, RANK_COLOURS
@@ -64,6 +65,41 @@ def test_traffic_of_64_ranks_is_a_heat_map_with_the_hot_rank_as_a_column() -> No
     assert totals[1] > 20 * sorted(totals)[-2]
     assert heat["z"][5] == [None] * 64
     assert "#3 allgather: " in texts(figure) and "rank 1 got most, 32 × the mean" in texts(figure)
+
+
+def test_ranks_stand_by_host_with_lines_between_hosts_and_their_traffic_apart() -> None:
+    snapshots = Replay(64).at(8.2)
+    for snapshot in snapshots:
+        snapshot["host"] = f"node{snapshot['rank'] // 8}.cluster"
+    figure = figure_dict(make_view(snapshots), LIGHT)
+    layout = figure["layout"]
+    between = [n + 0.5 for n in range(7, 56, 8)]
+    lines = [shape for shape in layout["shapes"] if shape["type"] == "line"]
+    for axis in ("y", "x"):
+        places = {place: count for place in between if (count := sum(s[f"{axis}0"] == place for s in lines))}
+        assert places == dict.fromkeys(between, 3 if axis == "y" else 1), "memory, phases and traffic"
+    assert layout["yaxis2"]["ticktext"] == [f"node{n}" for n in range(8)]
+    assert layout["yaxis2"]["tickvals"] == [8 * n + 3.5 for n in range(8)]
+    sent = np.array([s["operations"][2]["sent_to"] for s in snapshots])
+    hosts = np.arange(64) // 8
+    far = int(sent[hosts[:, None] != hosts].sum())
+    assert f"sent, {readable(far)} between hosts<br>" in texts(figure)
+    head, rows = traffic_table(snapshots)
+    near = int(sent.sum() - np.trace(sent)) - far
+    assert dict(zip(head, rows[2], strict=True)) | {
+        "within hosts": readable(near), "between hosts": readable(far)
+    } == dict(zip(head, rows[2], strict=True))  # fmt: skip
+
+
+def test_of_one_host_and_of_hosts_whose_ranks_take_turns_no_line_is_drawn() -> None:
+    snapshots = Replay(16).at(8.2)
+    for hosts in (1, 2):
+        for snapshot in snapshots:
+            snapshot["host"] = f"node{snapshot['rank'] % hosts}"
+        figure = figure_dict(make_view(snapshots), LIGHT)
+        assert not [shape for shape in figure["layout"]["shapes"] if shape["type"] == "line"]
+        assert ("between hosts" in texts(figure)) == (hosts == 2)
+        assert ("within hosts" in traffic_table(snapshots)[0]) == (hosts == 2)
 
 
 def test_traffic_of_one_rank_is_none() -> None:

@@ -45,8 +45,8 @@ class Channel:
     client : ipyparallel.Client
     engine_ids : sequence of int
         In the order of their MPI ranks.
-    describe_loss : callable
-        Says for a rank whose process is gone which it was and how it ended.
+    describe_losses : callable
+        Says for ranks whose processes are gone which they were and how they ended.
     is_cut_off : callable
         Whether the engines cannot be reached any more, because the controller is gone.
     stops : StopDetector
@@ -61,7 +61,7 @@ class Channel:
         client: Any,
         engine_ids: Sequence[int],
         *,
-        describe_loss: Callable[[int], str],
+        describe_losses: Callable[[Sequence[int]], str],
         is_cut_off: Callable[[], bool],
         stops: StopDetector,
         revocable: bool,
@@ -83,7 +83,7 @@ class Channel:
         self.is_unwanted: Callable[[], bool] = lambda: False
         self._cells_ran = False
         self._ended_at = self._cut_at = self._last_cut_at = -_BETWEEN_S
-        self._describe_loss = describe_loss
+        self._describe_losses = describe_losses
         self._is_cut_off = is_cut_off
         self._revocable = revocable
         self._broken = ""
@@ -216,8 +216,9 @@ class Channel:
             kind = ClusterError if "gl.Cluster" in advice else ClusterDegraded
             raise kind(what, advice=advice)
         if self.lost:
-            what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
-            raise ClusterDegraded(what, advice=_RESTART, lost_ranks=sorted(self.lost))
+            raise ClusterDegraded(
+                self._describe_losses(sorted(self.lost)), advice=_RESTART, lost_ranks=sorted(self.lost)
+            )
         if self._is_cut_off():
             self._broken = _CUT_OFF
         if self._stuck is not None and self._stuck[0].ready():
@@ -427,7 +428,7 @@ class Channel:
             self._cut_at = -_BETWEEN_S  # whoever interrupted sees that it did
 
     def _loss(self, replies: Sequence[Reply]) -> GcylonError:
-        what = " ".join(self._describe_loss(rank) for rank in sorted(self.lost))
+        what = self._describe_losses(sorted(self.lost))
         error = RankLost(what, advice=_RESTART, lost_ranks=sorted(self.lost))
         error.rank = min(self.lost)
         traces = [reply.traceback for reply in replies if reply.rank not in self.lost and reply.traceback]

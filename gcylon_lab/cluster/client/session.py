@@ -27,7 +27,7 @@ from ..launch.launcher import Launcher
 from ..launch.lease import LeaseHeartbeat
 from ..messages import Reply, Request
 from ..notebook_names import advise_names, modules_named
-from ..rank_info import RankRecord, check_complete, check_identities
+from ..rank_info import RankRecord, check_complete, check_identities, describe_lost_hosts
 from ..row_stream import NotebookEnd
 from ..rpc import ask
 from ..tracebacks import shown_folded
@@ -481,7 +481,7 @@ class Session:
         return Channel(
             self.client,
             engines,
-            describe_loss=self._describe_loss,
+            describe_losses=self._describe_losses,
             is_cut_off=lambda: not self.launcher.has_controller(),
             stops=self.launcher.stop_detector(self.client, self.ranks),
             revocable=self.launcher.mpi.revocable,
@@ -515,14 +515,18 @@ class Session:
     def _lose_host(self, hostname: str) -> None:
         self.channel.lose([record.rank for record in self.ranks if record.host == hostname])
 
-    def _describe_loss(self, rank: int) -> str:
-        why = self.launcher.why_lost(self.ranks[rank].host)
-        if why:
-            return f"{self.ranks[rank].describe()} is lost with its host: {why}.".replace("rank", "Rank", 1)
-        how = self._exit_of(rank, self.channel.lost.get(rank, 0.0))  # a new channel has none, the one before may ask
-        return (
-            f"The process of {self.ranks[rank].describe()} is gone: {how or 'its launcher does not say how it ended'}."
-        )
+    def _describe_losses(self, ranks: Sequence[int]) -> str:
+        """What became of ranks that are gone: one sentence each, and one for all that were lost for one reason."""
+        by_reason: dict[str, list[RankRecord]] = {}
+        said = []
+        for rank in ranks:
+            if why := self.launcher.why_lost(self.ranks[rank].host):
+                by_reason.setdefault(why, []).append(self.ranks[rank])
+                continue
+            # A new channel has none, and the one before may ask.
+            how = self._exit_of(rank, self.channel.lost.get(rank, 0.0)) or "its launcher does not say how it ended"
+            said.append(f"The process of {self.ranks[rank].describe()} is gone: {how}.")
+        return " ".join([describe_lost_hosts(records, why) for why, records in by_reason.items()] + said)
 
     def _exit_of(self, rank: int, known_at: float) -> str:
         """How a rank ended, which its launcher may say a moment after it is known that it did; "" where it does not."""

@@ -193,7 +193,8 @@ def _control_handler(engine: Hooked, kernel: Any, watcher: SignalThread) -> Any:
 def _answer(engine: Hooked, content: dict[str, Any], watcher: SignalThread) -> dict[str, Any]:
     """Answer in the control thread, while the main thread may be anywhere."""
     if content["ask"] == "snapshot":
-        snapshot: dict[str, Any] = engine.context.snapshot(since_ns=content.get("since_ns", 0))
+        told = {name: content[name] for name in ("since_ns", "max_bytes", "oldest") if name in content}
+        snapshot: dict[str, Any] = engine.context.snapshot(**told)
         return snapshot | {"state": engine.state()}
     if content["ask"] == "messages":
         messages: dict[str, Any] = engine.context.posts.as_dict(content["topic"])

@@ -243,8 +243,9 @@ class DistTable(HandleVerbs, ArrowExport, Brackets):
         if self.released:
             return gone_card(repr(self))
         variable = variable_names(self._session).get(self._name, "").partition(",")[0]
+        hosts = [record.host for record in self._session.ranks]
         called = display_name(self._session, self._name)
-        return table_card(self._name, self._infos, called, variable, self._first_rows)
+        return table_card(self._name, self._infos, called, variable, self._first_rows, hosts)
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """In a terminal IPython shows rows too; messages name a table by its `repr`."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...backends.protocol.column import shown_label, shown_labels
 from ...units import MIB, format_bytes, format_count
+from ..failures import name_ranks
 from ..rank_info import RankRecord
 
 _MOST_COLUMNS = 12
@@ -32,8 +33,11 @@ def table_card(
     called: str = "",
     variable: str = "",
     first: Sequence[bytes | None] = (),
+    hosts: Sequence[str] = (),
 ) -> str:
     """A table on the ranks: its first rows, its size, and a strip of ranks; folded, columns and a bar for each rank.
+
+    Of many ranks on several hosts it has a bar for each host's.
 
     Parameters
     ----------
@@ -47,6 +51,8 @@ def table_card(
         One that refers to it.
     first : sequence of bytes or None
         Every rank's first rows, as they came with the replies.
+    hosts : sequence of str, optional
+        Every rank's.
 
     Returns
     -------
@@ -68,7 +74,7 @@ def table_card(
     below = "<br>".join(filter(None, told))
     below = f'<div style="font-size:12px">{below}</div>' if below else ""
     frame = first_frame(infos, first)
-    detail = f"{_columns(infos[0])}{_ranks(infos)}"
+    detail = f"{_columns(infos[0])}{_ranks(infos, hosts)}"
     if frame is None:
         return f'<div style="{CARD_STYLE}"><div>{head}</div>{detail}{below}</div>'
     shown = frame.to_html(max_cols=_MOST_COLUMNS, border=0, notebook=True)
@@ -177,13 +183,22 @@ def cluster_card(
         f"<b>Cluster {escape(name)}</b> · {len(ranks)} rank{'s' * (len(ranks) != 1)} on {hosts} "
         f"host{'s' * (hosts != 1)} · {escape(mpi)} · {tables} table{'s' * (tables != 1)}"
     )
-    lines = "".join(
-        f"<tr>{_cell(str(r.rank))}{_cell(r.host)}{_cell(r.device)}{_cell(str(r.pid))}</tr>" for r in ranks[:_MOST_RANKS]
-    )
-    titles = "".join(_cell(title, faint=True) for title in ("rank", "host", "device", "process"))
-    table = f'<table style="font-size:12px">{titles}{lines}</table>'
+    by_host = _by_host([r.host for r in ranks])
+    titles: tuple[str, ...] = ("rank", "host", "device", "process")
+    rows: list[tuple[str, ...]] = []
+    left = _left(len(ranks), "ranks")
+    for r in [] if by_host else ranks[:_MOST_RANKS]:
+        rows.append((str(r.rank), r.host, r.device, str(r.pid)))
+    if by_host:
+        titles, left = ("host", "ranks", "devices"), _left(len(by_host), "hosts")
+    for host, numbers in list(by_host.items())[:_MOST_RANKS]:
+        devices = ", ".join(dict.fromkeys(ranks[n].device for n in numbers))
+        rows.append((host, name_ranks(numbers), devices))
+    lines = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    head_row = "".join(_cell(title, faint=True) for title in titles)
+    table = f'<table style="font-size:12px">{head_row}{lines}</table>'
     chosen = "".join(f'<div style="font-size:12px">{escape(text)}</div>' for text in _choices(ranks, security, gpus))
-    return f'<div style="{CARD_STYLE}"><div>{head}</div>{chosen}{table}{_left(len(ranks), "ranks")}</div>'
+    return f'<div style="{CARD_STYLE}"><div>{head}</div>{chosen}{table}{left}</div>'
 
 
 def gone_card(text: str) -> str:
@@ -205,11 +220,32 @@ def _columns(info: Mapping[str, Any]) -> str:
     return f'<div style="font-size:12px">{shown}{left}</div>'
 
 
-def _ranks(infos: Sequence[Mapping[str, Any]]) -> str:
-    most = max((i["nbytes"] for i in infos), default=0) or 1
+def _by_host(hosts: Sequence[str]) -> dict[str, list[int]]:
+    """The ranks of each host, where there are several, and too many ranks for a line each."""
+    found: dict[str, list[int]] = {}
+    for rank, host in enumerate(hosts):
+        found.setdefault(host, []).append(rank)
+    return found if len(found) > 1 and len(hosts) > _MOST_RANKS else {}
+
+
+def _together(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What several ranks hold."""
+    tiers = {tier: sum(i["tiers"].get(tier, 0) for i in infos) for tier in _TIERS}
+    return {name: sum(i[name] for i in infos) for name in ("rows", "nbytes")} | {"tiers": tiers}
+
+
+def _ranks(infos: Sequence[Mapping[str, Any]], hosts: Sequence[str]) -> str:
+    by_host = _by_host(hosts) if len(hosts) == len(infos) else {}
+    shown = [(f"rank {rank}", info) for rank, info in enumerate(infos)]
+    if by_host:
+        shown = [
+            (f"{host}: {name_ranks(numbers)}", _together([infos[n] for n in numbers]))
+            for host, numbers in by_host.items()
+        ]
+    most = max((i["nbytes"] for _, i in shown), default=0) or 1
     tiers = [tier for tier in _TIERS if any(i["tiers"].get(tier) for i in infos)]
     lines = []
-    for rank, info in enumerate(infos[:_MOST_RANKS]):
+    for who, info in shown[:_MOST_RANKS]:
         parts = "".join(
             f'<span title="{tier}: {format_bytes(info["tiers"].get(tier, 0))}" style="display:inline-block;height:9px;'
             f'width:{_BAR_PX * info["tiers"].get(tier, 0) / most:.1f}px;background:{_TIERS[tier]}"></span>'
@@ -217,13 +253,13 @@ def _ranks(infos: Sequence[Mapping[str, Any]]) -> str:
         )
         rows = f"{format_count(info['rows'])} row{'s' * (info['rows'] != 1)}"
         bar = f'<td style="text-align:left;min-width:{_BAR_PX}px;line-height:9px;white-space:nowrap">{parts}</td>'
-        lines.append(f"<tr>{_cell(f'rank {rank}')}{bar}{_cell(rows)}{_cell(format_bytes(info['nbytes']))}</tr>")
+        lines.append(f"<tr>{_cell(who)}{bar}{_cell(rows)}{_cell(format_bytes(info['nbytes']))}</tr>")
     legend = " ".join(
         f'<span style="display:inline-block;width:9px;height:9px;background:{_TIERS[tier]}"></span> {tier}'
         for tier in tiers
     )
     return (
-        f'<table style="font-size:12px">{"".join(lines)}</table>{_left(len(infos), "ranks")}'
+        f'<table style="font-size:12px">{"".join(lines)}</table>{_left(len(shown), "hosts" if by_host else "ranks")}'
         f'<div style="font-size:12px">{legend}{_skew(infos)}</div>'
     )
 

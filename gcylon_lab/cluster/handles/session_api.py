@@ -10,6 +10,7 @@ from ...config import GcylonConfig
 from ..channel.progress import Waiting
 from ..channel.request_queue import RequestQueue
 from ..messages import Reply, Request
+from ..rank_info import RankRecord
 from ..row_stream import NotebookEnd
 
 H = TypeVar("H")
@@ -39,6 +40,7 @@ class SessionApi(Protocol):
     generation: int
     closed: bool
     memory: list[dict[str, int]]
+    ranks: list[RankRecord]
     infos: dict[str, list[dict[str, Any]]]
     turns: RequestQueue
     waiting: Waiting

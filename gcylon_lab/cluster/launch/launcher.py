@@ -41,7 +41,7 @@ from ..stop_detector import StopDetector
 from . import guard, mpiexec, runtime_dirs
 from .controller import ADDRESS_VARIABLE, GRACE_VARIABLE
 from .hosts import FarHosts, Host, check_slots, python_path, unreachable
-from .lease import LEASE_FILE, Lease
+from .lease import LEASE_FILE, Lease, this_system
 from .mpiexec import OPENMPI, MpiExec, exit_of_rank, without_chatter
 from .ports import PortGuard
 from .security import Security, other_people
@@ -363,6 +363,7 @@ class Launcher:
             "security": asdict(self.security),
             "hosts": [asdict(host) for host in self.hosts],
             "job": None if self.job is None else {"asked": asdict(self.job.asked), "id": self.job.id},
+            "system": this_system(),
             "controller_pid": self._processes.controller.pid,
         }
 

@@ -22,11 +22,32 @@ from ...whole_files import write_whole
 LEASE_FILE = "lease.json"
 
 _JOIN_S = 2.0  # to write a small file
+_LEAST_SILENCE_S = 30.0
+_START, _TICKS_S = 22, 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 1.0  # of proc_pid_stat(5)
+
+
+def this_system() -> str:
+    """Where process numbers mean the same as here: the host's name, its boot, and the namespace of its processes.
+
+    Containers may share a folder and a host's name, and each has a process 57.
+    """
+    return " ".join([socket.gethostname(), *_numbered_by()])
+
+
+def _numbered_by() -> list[str]:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return [boot, str(os.stat("/proc/self/ns/pid").st_ino)]
+    except OSError:  # not Linux
+        return []
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, told apart from a later one with the same number by its start."""
+    """A process, told apart from a later one with the same number by its start.
+
+    ``host`` is its `this_system`.
+    """
 
     host: str
     pid: int
@@ -36,20 +57,33 @@ class Owner:
     @classmethod
     def this_process(cls) -> Owner:
         """The calling process."""
-        return cls(socket.gethostname(), os.getpid(), psutil.Process().create_time())
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Owner:
+        """A process of this system."""
+        return cls(this_system(), pid, _started(pid))
 
     def is_here(self) -> bool:
-        """Whether it runs on this host, so that it can be looked up."""
-        return self.host == socket.gethostname()
+        """Whether its number is one of this system, so that it can be looked up."""
+        return self.host == this_system()
 
     def is_alive(self) -> bool:
-        """Whether the process still runs on this host; one that was killed but not yet reaped does not."""
+        """Whether the process still runs on this system; one that was killed but not yet reaped does not."""
         try:
-            process = psutil.Process(self.pid)
-            same = abs(float(process.create_time()) - self.started) < 2
-            return same and bool(process.status() != psutil.STATUS_ZOMBIE)
+            same = abs(_started(self.pid) - self.started) < 2
+            return same and bool(psutil.Process(self.pid).status() != psutil.STATUS_ZOMBIE)
         except psutil.Error:
             return False
+
+
+def _started(pid: int) -> float:
+    """When a process began: on Linux by the seconds since the boot, which no change of the clock moves."""
+    try:
+        after_name = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2]
+        return int(after_name.split()[_START - 3]) * _TICKS_S
+    except OSError:
+        return float(psutil.Process(pid).create_time())
 
 
 def write_private(path: Path, values: dict[str, Any]) -> None:
@@ -85,12 +119,12 @@ class Lease:
         except (OSError, ValueError, TypeError):
             return None
 
-    def age_s(self) -> float:
-        """Seconds since the owner last renewed it."""
+    def renewed_at(self) -> float:
+        """When the owner last renewed it, by the clock of the file system; 0 where it is missing."""
         try:
-            return time.time() - self.path.stat().st_mtime
+            return self.path.stat().st_mtime
         except OSError:
-            return float("inf")
+            return 0.0
 
 
 class LeaseHeartbeat:
@@ -142,6 +176,7 @@ class LeaseMonitor:
         self._lease = lease
         self._grace_s = grace_s
         self._gone_since: float | None = None
+        self._renewed_at, self._heard_at = 0.0, time.monotonic()
 
     def is_over(self) -> bool:
         """Look once; call it every second or so."""
@@ -159,5 +194,9 @@ class LeaseMonitor:
     def _is_present(self, owner: Owner) -> bool:
         if owner.is_here():
             return owner.is_alive()
-        # The file lies on a file system that hosts share: a renewed claim is all that can be seen of its owner.
-        return self._lease.age_s() < max(self._grace_s / 2, 30.0)
+        # The file lies where other hosts or containers see it: a renewed claim is all that can be seen of its owner,
+        # and their clocks differ.
+        now, renewed_at = time.monotonic(), self._lease.renewed_at()
+        if renewed_at != self._renewed_at:
+            self._renewed_at, self._heard_at = renewed_at, now
+        return now - self._heard_at < max(self._grace_s / 2, _LEAST_SILENCE_S)

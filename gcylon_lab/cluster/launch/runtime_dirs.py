@@ -12,7 +12,6 @@ import secrets
 import shutil
 import stat
 import tempfile
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import psutil
 from jupyter_core.paths import jupyter_runtime_dir
 
 from ...errors import ClusterError
-from .lease import LEASE_FILE, Lease, write_private
+from .lease import LEASE_FILE, Lease, this_system, write_private
 from .security import other_people
 
 STATE_FILE = "cluster.json"
@@ -30,6 +29,8 @@ CONNECTION_FILE = "connection.json"
 
 # A folder without a state file may be one that is just being made.
 _YOUNG_S = 300.0
+# An owner whose process cannot be looked up renews its lease every few seconds, and may sleep for a night.
+_UNHEARD_S = 86400.0
 _SWEPT = ".swept-"
 _SOCKETS = "sockets"
 _LONGEST_PLACE = 60  # bytes: a socket's name, with its folder's, may have 107
@@ -205,6 +206,13 @@ def find_running(name: str) -> tuple[Path, dict[str, Any]]:
     for home, _ in found:
         check_own(home)
     alive = [(home, state) for home, state in found if _controller_runs(state)]
+    elsewhere = [
+        str(state.get("system", "")) for home, state in found if not _is_here(state) and not _is_abandoned(home)
+    ]
+    if not alive and any(elsewhere):
+        host = max(elsewhere).partition(" ")[0]
+        where = f"on host {host}" if host != this_system().partition(" ")[0] else "in another container of this host"
+        raise ClusterError(f"The cluster {name!r} was started {where}.", advice="Attach to it there.")
     if not alive:
         raise ClusterError(f"There is no running cluster named {name!r}.", advice="Start one with gl.Cluster(n).")
     home, state = max(alive, key=lambda pair: float(pair[1]["started"]))
@@ -248,10 +256,26 @@ def _with_link(home: Path) -> Path:
 
 
 def _is_abandoned(home: Path) -> bool:
-    owner = Lease(home / LEASE_FILE).owner()
+    """Whether it is certain that nobody is left of a cluster, or nobody has been heard of for very long."""
+    lease, state = Lease(home / LEASE_FILE), read_state(home)
+    owner = lease.owner()
     if owner is None:
-        return time.time() - home.stat().st_mtime > _YOUNG_S
-    return owner.is_here() and not owner.is_alive() and not _controller_runs(read_state(home))
+        return _now_in(home.parent) - home.stat().st_mtime > _YOUNG_S
+    if owner.is_here() and _is_here(state):
+        return not owner.is_alive() and not _controller_runs(state)
+    grace_s = float((state or {}).get("grace_s", 0.0))
+    return _now_in(home.parent) - lease.renewed_at() > _UNHEARD_S + grace_s
+
+
+def _now_in(folder: Path) -> float:
+    """The time by the clock of a folder's file system, which may be another host's."""
+    with tempfile.TemporaryFile(dir=folder) as file:
+        return os.fstat(file.fileno()).st_mtime
+
+
+def _is_here(state: dict[str, Any] | None) -> bool:
+    """Whether processes of a cluster can be looked up; a cluster without a state has not started all of them."""
+    return state is None or state.get("system") == this_system()
 
 
 def _homes() -> list[Path]:
@@ -263,7 +287,7 @@ def _homes() -> list[Path]:
 
 
 def _controller_runs(state: dict[str, Any] | None) -> bool:
-    if state is None:
+    if state is None or not _is_here(state):
         return False
     try:
         command = psutil.Process(int(state["controller_pid"])).cmdline()

@@ -65,17 +65,28 @@ def phase_table(snapshots: Sequence[Snapshot]) -> Table:
 
 
 def traffic_table(snapshots: Sequence[Snapshot]) -> Table:
-    """Return head and rows, one an operation whose exchanges are known: how much went where."""
-    head = ["operation", "between ranks", "stayed", "most from one to another", "most to one rank", "of the mean"]
+    """Return head and rows, one an operation whose exchanges are known: how much went where.
+
+    Of ranks on several hosts it says how much went within them.
+    """
+    several = len({s["host"] for s in snapshots}) > 1
+    head = ["operation", "between ranks", *["within hosts", "between hosts"] * several, "stayed"]
+    head += ["most from one to another", "most to one rank", "of the mean"]
     rows = [
         [
-            f"#{r['number']} {r['verb']}", readable(r["between_bytes"]), readable(r["kept_bytes"]),
+            f"#{r['number']} {r['verb']}", readable(r["between_bytes"]), *_by_hosts(r) * several,
+            readable(r["kept_bytes"]),
             _heaviest(r),
             f"rank {r['most_to']}, {readable(r['most_to_bytes'])}", f"{r['receive_skew'] or 0:.2f} ×",
         ]
         for r in summary(snapshots)["traffic"]
     ]  # fmt: skip
     return head, rows
+
+
+def _by_hosts(row: dict[str, Any]) -> list[str]:
+    within = int(row["within_hosts_bytes"])
+    return [readable(within), readable(int(row["between_bytes"]) - within)]
 
 
 def sent_table(snapshots: Sequence[Snapshot]) -> Table:

@@ -105,6 +105,12 @@ def few_of(count: int, most: int = 8) -> list[int]:
     return list(range(0, count, max(1, -(-count // most))))
 
 
+def rank_ticks(count: int, starts: Sequence[int], most: int = 8) -> list[int]:
+    """Return ticks for so many ranks: the first ones of hosts where there are several, of many hosts of some."""
+    firsts = [0, *starts] if starts else list(range(count))
+    return [firsts[place] for place in few_of(len(firsts), most)]
+
+
 def round_step(largest: float, most: int = 3) -> float:
     """Return a step of 1, 2 or 5 times a power of ten, of which at most so many reach ``largest``."""
     if largest <= 0:

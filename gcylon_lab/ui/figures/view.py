@@ -148,7 +148,20 @@ class View:
     @property
     def hosts(self) -> list[str]:
         """Return the hosts, each once, in rank order."""
-        return list(dict.fromkeys(rank.host for rank in self.ranks))
+        return list(dict.fromkeys(self.host_names()))
+
+    def host_names(self) -> list[str]:
+        """Return each rank's host."""
+        return [rank.host for rank in self.ranks]
+
+    def host_starts(self) -> list[int]:
+        """Return the places of the first rank of each host after the first one, for lines between hosts.
+
+        Of one host, and where the ranks of a host do not follow each other, there are none.
+        """
+        hosts = self.host_names()
+        starts = [place for place in range(1, len(hosts)) if hosts[place] != hosts[place - 1]]
+        return starts if len(starts) + 1 == len(set(hosts)) else []
 
     def seconds(self, t_ns: float) -> float:
         """Return a time of the ranks' clock on the axis."""

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from ..series import Floats, on_grid
+from ..series import Floats, on_grid, rank_ticks
 from ..theme import BUDGET_COLOUR, Theme
 from ..view import View
-from .panel import Panel
+from .panel import Panel, host_lines
 
 _CELLS = 160
 # From pale to full, and red from 90% of the budget on; on any background.
@@ -20,7 +20,8 @@ def memory_ranks_panel(view: View, theme: Theme) -> Panel:
     """Return the heat map that stands under the memory of more than 8 ranks: percent of the budget, rank by time."""
     edges = np.linspace(view.start_s, max(view.end_s, view.start_s + 1e-3), _CELLS + 1)
     rows = [_share(series.of("used_bytes"), series.of("budget_bytes"), edges) for series in view.ranks]
-    count = len(rows)
+    count, starts = len(rows), view.host_starts()
+    ticks = {"tickvals": rank_ticks(count, starts, 6)} if starts else {}
     heat: dict[str, Any] = {
         "type": "heatmap",
         "meta": "memory-heat",
@@ -40,7 +41,8 @@ def memory_ranks_panel(view: View, theme: Theme) -> Panel:
         "",
         [heat],
         {"title": "s"},
-        {"title": "rank", "range": [count - 0.5, -0.5], "nticks": 6},
+        {"title": "rank", "range": [count - 0.5, -0.5], "nticks": 6, **ticks},
+        shapes=host_lines(starts, theme),
         lead="each rank's share of its budget; red is over 90%",
     )
 

@@ -60,6 +60,20 @@ def rounded(values: Floats | Sequence[float], digits: int = 4) -> list[float]:
     return [round(float(value), digits) for value in values]
 
 
+def host_lines(starts: Sequence[int], theme: Theme, *, upright: bool = False) -> list[dict[str, Any]]:
+    """Return lines between the ranks of one host and those of the next, on an axis of ranks."""
+    along, across = ("y", "x") if upright else ("x", "y")
+    return [
+        {
+            "type": "line",
+            f"{along}ref": f"{along} domain", f"{along}0": 0, f"{along}1": 1,
+            f"{across}ref": across, f"{across}0": start - 0.5, f"{across}1": start - 0.5,
+            "line": {"width": 1, "color": theme.text, "dash": "dot"},
+        }
+        for start in starts
+    ]  # fmt: skip
+
+
 def empty_note(text: str, theme: Theme) -> dict[str, Any]:
     """Return the annotation that says what an empty panel will show, and how to make it."""
     return {

@@ -12,7 +12,7 @@ from ....units import format_seconds
 from ..series import Floats, few_of, merge_intervals, percent
 from ..theme import PHASES, Theme, phase_style
 from ..view import Snapshot, View
-from .panel import Panel, Trace, empty_note, rounded
+from .panel import Panel, Trace, empty_note, host_lines, rounded
 
 TITLE = "Phases: where does the time go?"
 OTHER = "your own"
@@ -24,6 +24,7 @@ _THINNEST = 0.2
 _RESOLUTION = 200
 _CELLS = 160
 _IN_A_ROW = 5
+_LONGEST_HOST = 8
 # Of the patterns of `PHASES`.
 _SIGNS = {"": "■", "/": "▨", "\\": "▧", "x": "▩", "+": "▦", ".": "▒", "-": "▤", "|": "▥"}
 
@@ -44,7 +45,11 @@ def phases_panel(view: View, theme: Theme) -> Panel:
     traces = [_trace(name, {r: by.get(name, []) for r, by in lanes.items()}) for name in NAMES]
     traces += [_map(spans, view)] if many else []
     present = [name for name in NAMES if any(by.get(name) for by in spans.values())]
-    ticks = few_of(len(ranks))
+    starts = view.host_starts()
+    ticks: dict[float, str] = {place: f"rank {ranks[place]}" for place in few_of(len(ranks))}
+    if many and starts:  # each host's name in the middle of its lanes
+        bounds = [0, *starts, len(ranks)]
+        ticks = {(bounds[i] + bounds[i + 1] - 1) / 2: _short(view.hosts[i]) for i in few_of(len(starts) + 1)}
     return Panel(
         "phases",
         TITLE,
@@ -53,13 +58,20 @@ def phases_panel(view: View, theme: Theme) -> Panel:
         {
             "title": "",
             "range": [max(len(ranks), 1) - 0.5, -0.5],
-            "tickvals": ticks,
-            "ticktext": [f"rank {ranks[i]}" for i in ticks],
+            "tickvals": list(ticks),
+            "ticktext": list(ticks.values()),
         },
+        shapes=host_lines(starts, theme),
         annotations=[] if present else [empty_note(_EMPTY, theme)],
         note=_hidden_note(view),
         lead=_key(present),
     )
+
+
+def _short(host: str) -> str:
+    """Return as much of a host's name as stands beside a lane."""
+    name = host.partition(".")[0] or host
+    return name if len(name) <= _LONGEST_HOST else f"…{name[1 - _LONGEST_HOST :]}"
 
 
 def _key(names: list[str]) -> str:

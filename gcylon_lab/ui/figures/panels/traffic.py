@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from ....profiling.traffic import Traffic
-from ..series import memory_unit, readable
+from ..series import memory_unit, rank_ticks, readable
 from ..theme import Theme
 from ..view import Operation, View
 from .memory_ranks import bar
-from .panel import Panel, Trace, empty_note
+from .panel import Panel, Trace, empty_note, host_lines
 
 TITLE = "Traffic: who sent to whom?"
 MOST_NUMBERS = 8
@@ -31,19 +31,22 @@ def traffic_panel(view: View, theme: Theme) -> Panel:
     numbers, end = 0 < count <= MOST_NUMBERS, max(count, 1) - 0.5
     largest = float(several.sent.max()) if several else 0.0
     unit, name = memory_unit(largest)
+    starts = view.host_starts() if count == len(view.ranks) else []
     traces = [_heat(several, unit, name, theme, numbers=numbers), _numbers(several if numbers else None, unit, theme)]
     kept = " · (stayed)" if numbers else ""
     axis: dict[str, Any] = {"type": "linear", "tickmode": "auto", "nticks": 9, "showgrid": False, "zeroline": False}
-    if numbers:
-        axis |= {"tickmode": "array", "tickvals": list(range(count)), "ticktext": [str(rank) for rank in range(count)]}
+    if numbers or starts:
+        ticks = list(range(count)) if numbers else rank_ticks(count, starts)
+        axis |= {"tickmode": "array", "tickvals": ticks, "ticktext": [str(rank) for rank in ticks]}
     return Panel(
         "traffic",
         TITLE,
         traces,
         {**axis, "title": f"to rank · {name}{kept}", "range": [-0.5, end], "fixedrange": True, **_STILL},
         {**axis, "title": "from rank", "range": [end, -0.5]},
+        shapes=[*host_lines(starts, theme), *host_lines(starts, theme, upright=True)],
         annotations=[] if several else [empty_note(_ALONE if len(view.ranks) == 1 else _EMPTY, theme)],
-        lead=_said(op, several) if op and several else "",
+        lead=_said(op, several, view.host_names()) if op and several else "",
     )  # fmt: skip
 
 
@@ -56,10 +59,13 @@ def _chosen(view: View) -> Operation | None:
     return (named or able or [None])[-1]  # type: ignore[list-item]
 
 
-def _said(op: Operation, traffic: Traffic) -> str:
+def _said(op: Operation, traffic: Traffic, hosts: list[str]) -> str:
     """Three lines, each short enough for the dashboard's narrow column."""
     sender, receiver, nbytes = traffic.heaviest()
     first = f"{op.name}: {readable(traffic.between_bytes)} sent"
+    if len(set(hosts)) > 1:
+        within = traffic.within_hosts_bytes(hosts)
+        first += f", {readable(traffic.between_bytes - within)} between hosts"
     if not nbytes:
         return f"{first},<br>{readable(traffic.kept_bytes)} stayed on their own"
     most, skew = int(traffic.received.argmax()), traffic.receive_skew or 0.0
