@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import zmq
 
-from ..backends.host.packing import pack, unpack
+from ..backends.host.packing import pack_whole, unpack
 from ..backends.protocol.data import Columns, bounded, concat_columns
 from ..backends.protocol.schema import Schema
 from ..errors import GcylonError
@@ -98,7 +98,7 @@ class Sender:
 
     def send(self, data: Columns) -> None:
         """Send rows as one message."""
-        buffers = pack(data)
+        buffers = pack_whole(data)
         nbytes = sum(len(buffer) for buffer in buffers)
         schema = None if data.schema == self._schema else data.schema
         self._put([_ROWS, pickle.dumps((schema, data.rows, nbytes)), *buffers])

@@ -236,16 +236,6 @@ class Brackets:
     def _leading(self, n: int, by: list[Label], *, ascending: bool) -> pd.DataFrame:
         raise NotImplementedError  # a table finds them, a handle asks for them
 
-    def __eq__(self, other: object) -> bool:
-        if other is None:
-            return False
-        raise TypeError(
-            f"{type(self).__name__!r} objects have no ==: t.equals(other) says whether tables hold the same rows, "
-            "t.x == value is a condition of a column"
-        )
-
-    __hash__ = object.__hash__
-
     def __contains__(self, name: object) -> bool:
         table: Any = self
         return name in table.columns

@@ -132,6 +132,16 @@ def pack(data: Columns) -> list[Buffer]:
     return [*views, message_pieces(data, 0, data.rows)] if data.schema.variable else views
 
 
+def pack_whole(data: Columns) -> list[memoryview]:
+    """As `pack`, but every buffer in one piece."""
+    buffers = pack(data)
+    return [_joined(one) if isinstance(one, list) else one for one in buffers]
+
+
+def _joined(pieces: list[memoryview]) -> memoryview:
+    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+
 def unpack(schema: Schema, rows: int, buffers: Sequence[memoryview]) -> Columns:
     """The columns that `pack` laid out, over the buffers given."""
     left, columns = iter(buffers), schema.variable
