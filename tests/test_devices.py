@@ -202,7 +202,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Opened]]:
             rank = int(threading.current_thread().name)
             return free[rank], gpu.format(rank=rank)
 
-        def open_device(limit: int, *, checks: object, log_file: str) -> Opened:
+        def open_device(limit: int, *, checks: object, log_file: str, pool: str) -> Opened:
             if threading.current_thread().name == fails:
                 raise DeviceUnavailable("a slab of 60.0 GiB cannot be made")
             opened.append(Opened())

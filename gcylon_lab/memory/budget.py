@@ -274,8 +274,11 @@ class MemoryBudget:
         with self._lock:
             self._used -= nbytes
             self._count_as(nbytes, what, "")
-        if self._heap is not None:
-            self._heap.give(nbytes, self._used, self._limit)
+        heap = self._heap
+        if heap is not None:
+            heap.freed += nbytes
+            if heap.freed >= _LEAST:  # asked often: most claims are small
+                heap.look(self._used, self._limit)
         if self._log is not None and nbytes:
             self._log.write("free", nbytes, what)
 
@@ -389,22 +392,26 @@ class HeapWatch:
 
     Blocks of many sizes come and go in work on strings, and what fits nowhere else stays with glibc: as much again as
     the budget, at times. It is looked at each time when as much was freed as may be kept.
+
+    Attributes
+    ----------
+    freed : int
+        Bytes that were given back since it was looked at.
     """
 
     def __init__(self) -> None:
-        self._before = self._freed = 0
+        self.freed = self._before = 0
 
     def start(self, used_bytes: int) -> None:
         """Count growth from now on."""
-        self._before, self._freed = _resident_bytes() - used_bytes, 0
+        self._before, self.freed = _resident_bytes() - used_bytes, 0
 
-    def give(self, nbytes: int, used_bytes: int, limit_bytes: int) -> None:
-        """Note that so many bytes were freed, and so many are still claimed."""
-        self._freed += nbytes
+    def look(self, used_bytes: int, limit_bytes: int) -> None:
+        """Give back what is too much, where enough was freed; so many bytes are still claimed."""
         kept = kept_bytes(limit_bytes)
-        if self._freed < kept or not self._before:
+        if self.freed < kept or not self._before:
             return
-        self._freed = 0
+        self.freed = 0
         most = self._before + used_bytes + max(kept, _LEAST_WATCHED)
         if _resident_bytes() > most:
             _trim()

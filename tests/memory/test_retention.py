@@ -86,7 +86,8 @@ if sys.argv[1] == "evicted":
 else:  # a claim of all of it was given back, and the process is as large as before
     watch = HeapWatch()
     watch._before = before - 2**26
-    watch.give(2**26, 0, 2**23)
+    watch.freed = 2**26
+    watch.look(0, 2**23)
 print(kept, little, before - resident())
 """
 

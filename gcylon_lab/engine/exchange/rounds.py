@@ -290,9 +290,9 @@ def _pack(workspace: Workspace, outgoing: SendBatch, claim: Reservation) -> tupl
     split the round.
     """
     sizes = np.zeros(len(outgoing.starts), np.int64)
-    if outgoing.scattering is not None or outgoing.data is None:  # nothing of its rows is packed
-        return [_NOTHING] * len(sizes), sizes, 0
     backend, data, budget = workspace.backend, outgoing.data, workspace.budget
+    if outgoing.scattering is not None or data is None or not data.schema.variable:  # nothing of its rows is packed
+        return [_NOTHING] * len(sizes), sizes, 0
     ranges = list(zip(outgoing.starts.tolist(), outgoing.stops.tolist(), strict=True))
     nbytes = {one: backend.packed_bytes(data, *one) for one in set(ranges)}
     lacking = sum(nbytes.values()) - budget.remaining_bytes
