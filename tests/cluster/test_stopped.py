@@ -274,7 +274,8 @@ def test_a_restart_ends_whatever_state_processes_are_in(
     assert not waits.is_alive(), "who waited for the engines before learns that they are gone"
     assert hurt.run(sleeps_on, 1, 0.0) == [0, 1]
     stay = {controller_of(hurt), *(child.pid for child in psutil.Process(controller_of(hurt)).children())}
-    assert wait_until(lambda: not [p for p in before if is_running(p) and p.pid not in stay], 10)
+    left = [process for process in before if process.pid not in stay]
+    assert wait_until(lambda: not any(map(is_running, left)), 10), [p.cmdline() for p in left if is_running(p)]
 
 
 @pytest.mark.mpi
