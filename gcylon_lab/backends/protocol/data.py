@@ -158,8 +158,8 @@ def plane_items(schema: Schema) -> np.dtype[Any]:
 
 def planes_of(data: Columns) -> Array:
     """The fixed columns as one array of shape (columns, rows), without gaps: copied where they are none."""
-    if data.planes is not None:
-        return np.ascontiguousarray(data.planes)
+    if data._planes is not None:
+        return np.ascontiguousarray(data._planes)
     arrays = [array for column, array in _pairs(data) if column.fixed]
     together = np.empty((len(arrays), data.rows), plane_items(data.schema))
     for start, stop, dtype in data.schema.stretches:
@@ -202,9 +202,9 @@ def _pairs(data: Columns) -> Iterator[tuple[Column, Array]]:
 
 def slice_columns(data: Columns, start: int, stop: int) -> Columns:
     """Rows [start, stop), without a copy."""
-    if data.planes is not None:
+    if data._planes is not None:
         variable = [data.array(column.name).slice(start, stop - start) for column in data.schema.variable]
-        return columns_of_planes(data.schema, stop - start, data.planes[:, start:stop], variable)
+        return columns_of_planes(data.schema, stop - start, data._planes[:, start:stop], variable)
     arrays = tuple(
         array[start:stop] if column.fixed else array.slice(start, stop - start)
         for column, array in zip(data.schema.columns, data.arrays, strict=True)
@@ -233,7 +233,7 @@ def cut_rows(row_bytes: npt.NDArray[np.int64], max_bytes: int) -> Iterator[tuple
 def concat_columns(pieces: Sequence[Columns]) -> Columns:
     """All rows of pieces of one schema, in order, copied."""
     schema = pieces[0].schema
-    planes = [piece.planes for piece in pieces if piece.planes is not None]
+    planes = [piece._planes for piece in pieces if piece._planes is not None]
     if len(planes) == len(pieces):
         whole, rows = np.concatenate(planes, axis=1), sum(piece.rows for piece in pieces)
         variable = [concat_arrays(column, [piece.array(column.name) for piece in pieces]) for column in schema.variable]

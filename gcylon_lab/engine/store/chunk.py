@@ -235,29 +235,30 @@ def stage_slices(
     for i in range(count):
         start, stop = data.rows * i // count, data.rows * (i + 1) // count
         if stop > start:
-            yield from _in_halves(workspace, file, workspace.backend.slice(data, start, stop), held)
+            piece, made = workspace.backend.slice(data, start, stop), None
+            try:
+                made = stage(workspace, file, piece, held)
+            except workspace.out_of_memory:
+                workspace.spill.flush()  # what is on its way keeps what it was packed into
+            if made is not None:
+                yield made
+            else:
+                yield from _in_halves(workspace, file, piece, held)
 
 
 def _in_halves(workspace: Workspace, file: StagingFile, data: Data, held: object) -> Iterator[Chunk]:
     """Stage rows, in halves where there is no room to pack them at once."""
-    made = _staged_if_room(workspace, file, data, held)
-    if made is None:
-        workspace.spill.flush()  # what is on its way keeps what it was packed into
-        made = _staged_if_room(workspace, file, data, held)
+    made = None
+    try:
+        made = stage(workspace, file, data, held)
+    except workspace.out_of_memory:
+        if data.rows < 2:
+            raise
     if made is not None:
         yield made
         return
     for start, stop in ((0, data.rows // 2), (data.rows // 2, data.rows)):
         yield from _in_halves(workspace, file, workspace.backend.slice(data, start, stop), held)
-
-
-def _staged_if_room(workspace: Workspace, file: StagingFile, data: Data, held: object) -> Chunk | None:
-    try:
-        return stage(workspace, file, data, held)
-    except workspace.out_of_memory:
-        if data.rows < 2:
-            raise
-    return None
 
 
 def buffers_of(schema: Schema, names: Sequence[Label]) -> list[int]:
