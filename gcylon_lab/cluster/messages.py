@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 CONTROL_REQUEST = "gcylon_lab_request"
 CONTROL_REPLY = "gcylon_lab_reply"
 LOOK_REQUEST = "gcylon_lab_look_request"  # to the nanny of an engine
+CARD_ROWS, CARD_COLUMNS = 10, 12  # of a table: go with the reply that it was made, for its card
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,7 +119,8 @@ def test_handles_and_clusters_have_cards_without_asking(lab: gl.Cluster, monkeyp
     table = lab.from_pandas(pd.DataFrame({"k": range(10)}))
     with monkeypatch.context() as patch:
         patch.setattr(lab._session, "call", lambda *args, **kwargs: pytest.fail("a rank was asked"))
-        assert "10 rows" in table._repr_html_()
+        assert "10 rows" in table._repr_html_() and "<details" in table._repr_html_()
+        assert table._repr_html_().count("<td style") >= 10, "all ten, of both ranks"
         assert "2 ranks on 1 host" in lab._repr_html_()
     table.release()
     assert "released" in table._repr_html_()

@@ -80,13 +80,19 @@ def test_of_any_number_of_ranks_less_than_a_megabyte_a_second_comes(size: int, e
     assert seen and max(seen) < 1.0, "the newest is there"
 
 
-def test_what_did_not_fit_comes_once_the_ranks_are_idle() -> None:
+def fallen_behind(pulls: int) -> tuple[Ranks, Feed]:
+    """Ranks that had more to tell than fits, and are idle now."""
     ranks = Ranks(8, 2000)
     feed = Feed(lambda: ranks)  # type: ignore[arg-type, return-value]
-    for _ in range(4):
+    for _ in range(pulls):
         time.sleep(0.2)
         feed.pull(every_s=0.2, busy=True)
     ranks.busy = False
+    return ranks, feed
+
+
+def test_what_did_not_fit_comes_once_the_ranks_are_idle() -> None:
+    ranks, feed = fallen_behind(4)
 
     def told(rank: int) -> set[int]:
         return {event[4] for event in feed._snapshots[rank]["spans"]}
@@ -109,12 +115,7 @@ def test_what_did_not_fit_comes_once_the_ranks_are_idle() -> None:
 
 
 def test_an_explicit_look_brings_what_did_not_fit() -> None:
-    ranks = Ranks(8, 2000)
-    feed = Feed(lambda: ranks)  # type: ignore[arg-type, return-value]
-    for _ in range(3):
-        time.sleep(0.2)
-        feed.pull(every_s=0.2, busy=True)
-    ranks.busy = False
+    ranks, feed = fallen_behind(3)
     whole = feed.snapshots()
     for rank in range(8):
         assert {event[4] for event in whole[rank]["spans"]} >= ranks.recorded(rank)

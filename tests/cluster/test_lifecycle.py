@@ -102,6 +102,8 @@ def test_a_cluster_leaves_nothing_behind(runtime_dir: str, capsys: pytest.Captur
         table = lab.table("kept")
         # A cell that runs twice takes the one that runs; another one under the same name takes its place.
         again = gl.Cluster(2, name="tidy", progress=False, prelude="x = 5")
+        with pytest.raises(TypeError, match="nme"):
+            gl.Cluster(2, name="tidy", nme="tidy")
         assert again is lab and table.num_rows == 1 and "'tidy' that runs is taken, with" in capsys.readouterr().out
         with pytest.warns(UserWarning, match=r"'tidy' that ran was closed, with its tables t\d"):
             second = gl.Cluster(1, name="tidy", progress=False)

@@ -176,7 +176,9 @@ def leading(config: gl.GcylonConfig | None) -> list[Any]:
             ours = table.nsmallest(n, by) if up else table.nlargest(n, by)
             theirs = whole.sort_values(by, ascending=up, kind="stable").head(n)
             found.append((n, by, ours["n"].tolist() == theirs["n"].tolist()))
-    return found
+    few = gl.from_local(whole.head(int(rank == 0)))  # the other ranks have none
+    none = gl.from_local(whole.head(0))
+    return [*found, (few.nlargest(3, "n")["n"].tolist() == [0],), (len(none.nsmallest(3, ["s", "n"])) == 0,)]
 
 
 @pytest.mark.parametrize("limit", ["", "64KiB"], ids=["in memory", "in little memory"])

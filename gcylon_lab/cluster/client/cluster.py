@@ -103,7 +103,7 @@ class Cluster(Readers, NamesInstead):
 
     def __new__(cls, n: int | None = None, *, name: str = "default", replace: bool = False, **asked: Any) -> Cluster:
         """The cluster that runs, if it is what is asked for."""
-        running: Cluster | None = None if replace else clusters.get(name)
+        running: Cluster | None = None if replace else clusters.get(str(name))
         if running is None or running._asked != _comparable(n, asked) or not running._session.is_well():
             return super().__new__(cls)
         tables = len(running._session.infos)
@@ -627,7 +627,7 @@ def _comparable(n: int | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     """What a cluster was asked for, but for defaults; one of a job is what that is of."""
     plain = {name: getattr(value, "asked", value) for name, value in asked.items()}
     n = _default_ranks() if n is None and plain.get("hosts") is None else n
-    return {"n": n} | {name: value for name, value in plain.items() if value != _DEFAULTS[name]}
+    return {"n": n} | {name: value for name, value in plain.items() if value != _DEFAULTS.get(name)}
 
 
 def _default_ranks() -> int:

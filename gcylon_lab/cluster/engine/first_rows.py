@@ -6,8 +6,9 @@ import logging
 import pickle
 from typing import Any
 
-MOST_ROWS, MOST_COLUMNS = 10, 12  # of a card
-_MOST_BYTES = 16 * 1024  # of them, as they are held
+from ..messages import CARD_COLUMNS, CARD_ROWS
+
+_MOST_BYTES = 16 * 1024  # of rows, as they are held
 
 _log = logging.getLogger(__name__)
 
@@ -20,10 +21,10 @@ def first_rows(table: Any) -> bytes | None:
     from ...backends.arrow.interop import to_frame
 
     part, backend = table._live(), table._context.workspace.backend
-    names = part.schema.names[:MOST_COLUMNS]
+    names = part.schema.names[:CARD_COLUMNS]
     frames: list[Any] = []
     columns = [part.schema[name] for name in names]
-    left, nbytes = MOST_ROWS, sum(column.labels.nbytes for column in columns if column.kind == "category")
+    left, nbytes = CARD_ROWS, sum(column.labels.nbytes for column in columns if column.kind == "category")
     try:
         for chunk in part.chunks:
             if not left or not chunk.rows:

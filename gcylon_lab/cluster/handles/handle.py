@@ -14,7 +14,7 @@ from ...memory.available import available_bytes
 from ...memory.tiers.kept_copies import ALSO
 from ...operators.rowwise.head_tail import checked_rows
 from ...units import MIB, format_bytes, format_count
-from ..messages import Reply, Request, TableRef
+from ..messages import CARD_COLUMNS, Reply, Request, TableRef
 from ..tracebacks import shown_folded
 from .arrow_export import DEFAULT_LIMIT, ArrowExport
 from .async_verbs import with_async
@@ -253,7 +253,7 @@ class DistTable(HandleVerbs, ArrowExport, Brackets):
 
         frame = None if self.released else first_frame(self._infos, self._first_rows)
         if frame is not None:
-            printer.text(frame.to_string(max_cols=12) + "\n")
+            printer.text(frame.to_string(max_cols=CARD_COLUMNS) + "\n")
         printer.text(repr(self))
 
     # ---- inside

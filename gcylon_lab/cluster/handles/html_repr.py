@@ -10,16 +10,16 @@ from typing import Any
 from ...backends.protocol.column import shown_label, shown_labels
 from ...units import MIB, format_bytes, format_count
 from ..failures import name_ranks
+from ..messages import CARD_COLUMNS, CARD_ROWS
 from ..rank_info import RankRecord
 
-_MOST_COLUMNS = 12
 _MOST_RANKS = 16
 _TIERS = {"device": "#4477AA", "pinned": "#66CCEE", "disk": "#CCBB44"}  # apart for the colour-blind too
 _BELOW = {"pinned": "in pinned memory", "disk": "on disk"}
 _BRINGS_BACK = "unstage()"  # what was staged stays there until it is asked back
 _BAR_PX = 240
 _EVEN, _WORTH_TELLING = 1.1, MIB
-_MOST_SHOWN, _USUALLY_SHOWN = 10, 5  # rows: all of so few, else so many
+_USUALLY_SHOWN = 5  # rows, where a card cannot have all
 CARD_STYLE = (
     "border:1px solid var(--jp-border-color1,#bbb);border-radius:4px;padding:6px 10px;display:inline-block;"
     "color:var(--jp-ui-font-color1,inherit);font-size:13px;max-width:100%;box-sizing:border-box;overflow-x:auto"
@@ -77,11 +77,11 @@ def table_card(
     detail = f"{_columns(infos[0])}{_ranks(infos, hosts)}"
     if frame is None:
         return f'<div style="{CARD_STYLE}"><div>{head}</div>{detail}{below}</div>'
-    shown = frame.to_html(max_cols=_MOST_COLUMNS, border=0, notebook=True)
+    shown = frame.to_html(max_cols=CARD_COLUMNS, border=0, notebook=True)
     # JupyterLab's own rule for cells goes before one of what is around them; what stands in cells is escaped.
     shown = shown.replace("<td>", '<td style="white-space:nowrap">')
     shown = f'<div style="overflow-x:auto">{shown}</div>'
-    left = [f"{count - _MOST_COLUMNS} more columns"] if count > _MOST_COLUMNS else []
+    left = [f"{count - CARD_COLUMNS} more columns"] if count > CARD_COLUMNS else []
     left += [f"{format_count(rows - len(frame))} more rows"] if rows > len(frame) else []
     more = f'<div style="font-size:12px;{_FAINT}">{" and ".join(left)}</div>' if left else ""
     folded = f'<details style="font-size:12px"><summary>{_strip(infos)}</summary>{detail}</details>'
@@ -96,7 +96,7 @@ def first_frame(infos: Sequence[Mapping[str, Any]], first: Sequence[bytes | None
     pandas.DataFrame or None
     """
     rows = sum(info["rows"] for info in infos)
-    wanted = rows if rows <= _MOST_SHOWN else _USUALLY_SHOWN
+    wanted = rows if rows <= CARD_ROWS else _USUALLY_SHOWN
     frames: list[Any] = []
     for info, pickled in zip(infos, first, strict=False):
         if sum(map(len, frames)) >= wanted:
@@ -214,9 +214,9 @@ def _choices(ranks: Sequence[RankRecord], security: str, gpus: str) -> list[str]
 
 def _columns(info: Mapping[str, Any]) -> str:
     pairs = list(zip(info["columns"], info["dtypes"], strict=True))
-    texts = [(escape(shown_label(name)), escape(str(dtype))) for name, dtype in pairs[:_MOST_COLUMNS]]
+    texts = [(escape(shown_label(name)), escape(str(dtype))) for name, dtype in pairs[:CARD_COLUMNS]]
     shown = " · ".join(f'{name} <span style="{_FAINT}">{dtype}</span>' for name, dtype in texts)
-    left = f" · and {len(pairs) - _MOST_COLUMNS} more" if len(pairs) > _MOST_COLUMNS else ""
+    left = f" · and {len(pairs) - CARD_COLUMNS} more" if len(pairs) > CARD_COLUMNS else ""
     return f'<div style="font-size:12px">{shown}{left}</div>'
 
 

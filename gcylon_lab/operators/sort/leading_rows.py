@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 from ...backends.protocol.column import Label
 from ...backends.protocol.data import Data
-from ...backends.protocol.sorting import SortKey, require_sortable
+from ...backends.protocol.sorting import SortKey
 from ...config import GcylonConfig
 from ...engine.exchange.steps import local_plan
-from ...engine.exec.agreement import agreed
 from ...engine.exec.invocation import Request
 from ...engine.exec.keys import check_keys
 from ...engine.exec.local_executor import LocalExecutor
@@ -18,7 +17,7 @@ from ...engine.exec.running import run_operation
 from ...engine.plan.plan import Plan
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
-from ...errors import GcylonError
+from .sort import require_order
 
 _REASON = "because no rank has more than so many of the first rows"
 _MOST_TIMES = 4  # as many rows as are wanted are kept, before they are looked through again
@@ -42,10 +41,7 @@ def leading_rows(
 
     def body(operation: Operation) -> Part:
         keys = [SortKey(name, ascending, False) for name in by]
-        try:
-            require_sortable(operation.schema, keys)
-        except GcylonError as error:
-            raise agreed(error) from None  # the schema is the same on all ranks: all raise it
+        require_order(operation, keys)
         result = _Leading(operation, keys, n).of(part)
         operation.plan = local_plan(operation, part, result, _REASON)
         return result

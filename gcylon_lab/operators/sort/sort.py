@@ -79,13 +79,18 @@ def sort_values(
 
     def body(operation: Operation) -> Part:
         keys = [SortKey(n, bool(up), na_position == "first") for n, up in zip(names, directions, strict=True)]
-        try:
-            require_sortable(operation.schema, keys)
-        except GcylonError as error:
-            raise agreed(error) from None  # the schema is the same on all ranks: all raise it
+        require_order(operation, keys)
         return _sort(operation, part, keys)
 
     return run_operation(workspace, Request("sort_values", arguments, part, strategy, config, timeout_s, check), body)
+
+
+def require_order(operation: Operation, keys: Sequence[SortKey]) -> None:
+    """Refuse keys whose values have no order; the schema is the same on all ranks, so all raise it."""
+    try:
+        require_sortable(operation.schema, keys)
+    except GcylonError as error:
+        raise agreed(error) from None
 
 
 def _check_arguments(names: Sequence[Label], directions: Sequence[bool], na_position: str) -> None:
