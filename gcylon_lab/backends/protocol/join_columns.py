@@ -121,6 +121,12 @@ class JoinColumns:
         lacks = {"left": left_missing, "right": right_missing}
         return Schema([o.missing if lacks.get(o.side, False) else o.column for o in self.outputs])
 
+    @property
+    def variable_sides(self) -> tuple[str, ...]:
+        """Sides whose variable columns rows of the result have: a key that it has once counts as the left side's."""
+        sides = {"left" if o.side == "key" else o.side for o in self.outputs if not o.column.fixed}
+        return tuple(side for side in ("left", "right") if side in sides)
+
     def needed(self, side: str) -> list[Label]:
         """The columns of a side that the result is made of."""
         return [name for o in self.outputs for name in [o.left if side == "left" else o.right] if name is not None]

@@ -63,6 +63,7 @@ class Operation:
         self._planned: TableStats | None = None
         self._results: tuple[int, ...] = ()
         self._pieces: Pieces | None = None
+        self._rounds_before = 0  # this exchange
         self._most_coming = -1  # that an agreement has told of a round; -1 before the first
         self.largest_piece_percent = 100  # of the first piece of this rank's rows
         self.at_least = 0  # a limit that the operation needs, as far as that is known: the same on all ranks
@@ -310,7 +311,7 @@ class Operation:
         """Predict again once an agreement has told what its round brings to each rank, where that is more than before:
         the first one, and where ranks send to one after the other, later ones."""
         coming, most = int(needs[self.rank]), self._most_coming
-        first = not self.record.rounds_done
+        first = self.record.rounds_done == self._rounds_before
         if self.plan is not None and self.plan.strategy == "staged" and (first or coming > most >= 0):
             self._most_coming = coming
             self._predict_pieces(float(coming))

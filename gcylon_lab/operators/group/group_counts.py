@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 _SPREAD = 0.8  # of the rows that have keys of which many more are found, where chance may make it so few
 _SURE = 3  # standard deviations: rows with equal keys that are so many more than by chance are of keys that come often
+_TAIL_UNTIL = 8  # times the rows that were looked at: further a rate of new keys that they had tells nothing
 _AS_NEAR = 1 + 1e-12  # bounds of a number of groups that is guessed
 
 
@@ -56,7 +57,19 @@ class KeysSeen:
         least = more**0.5
         grows = min(max((least - before) / max(least - more, 1e-9), 0.0), 1.0) if least > more else 0.0
         between: float = pooled ** (1 - grows) * grown**grows
-        return min(float(rows), between)
+        tail = self._with_tail(rows)
+        return min(float(rows), (between * tail) ** 0.5 if tail else between)
+
+    def _with_tail(self, rows: float) -> float:
+        """How many keys so many rows have if some are of a pool, and of the others ever new ones come at one rate: a
+        bound, as that falls in time; 0 where that is not what was seen, or too little was."""
+        first, second = 2 * self.in_quarter - self.in_half, 2 * self.in_half - self.found
+        if rows > _TAIL_UNTIL * self.looked_at or not first < second < 4 * first:
+            return 0.0
+        left = (second / first) ** 0.5 - 1  # of the pool after a quarter
+        pool, quarters = first / (1 - left) ** 2, 4 * rows / self.looked_at
+        rate = self.in_quarter - pool * (1 - left)
+        return pool * (1 - left**quarters) + rate * quarters if rate > 0 else 0.0
 
     def rows_until(self, found: float, most: int) -> float:
         """In how many rows, so many at the most, so many keys stand."""

@@ -24,7 +24,8 @@ from .one_table import fold_in_one_table
 _DEEPEST = 4  # buckets of buckets: rows that are still too many then have one key, or nearly all of them
 _APART = 16
 _MOST_IDS = 1 << 32  # of a hash: keys that have the same one are not told apart by it
-_TELLING = 4  # pieces tell how many keys are still to come, while they are such a part of the rows at the most
+_TELLING = 4  # so many pieces tell how many keys are still to come
+_TOLD_UNTIL = 2  # while they are such a part of the rows at the most
 _STATE_IN_LIMIT = 2  # of partial results while a piece is added to them
 _ROWS_A_GROUP = 16  # of a piece, where there are so many groups that this decides
 
@@ -116,7 +117,7 @@ class HashAggregate:
             del piece  # before the next one is read back
             found.append(folding.state_rows)
             count = len(found)
-            if folding.aside or using_up or count < _TELLING or count & (count - 1) or done > total // _TELLING:
+            if folding.aside or using_up or count < _TELLING or count & (count - 1) or done > total // _TOLD_UNTIL:
                 continue
             # These tell more of the others than a sample did: it is predicted anew.
             self._seen = KeysSeen(done, found[-1], found[count // 2 - 1], found[count // 4 - 1])

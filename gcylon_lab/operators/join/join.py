@@ -417,14 +417,15 @@ class _Join:
             self.work.kept_free_bytes = budget.limit_bytes
         # The index and what was looked up in it are in use already.
         so_far = max(operation.record.measured_peak_bytes, budget.window_peak_bytes)
-        peak = max(so_far, budget.used_bytes + result + local.block_bytes(pairs))
+        at_once = -(-pairs // buckets)
+        peak = max(so_far, budget.used_bytes + result + local.block_bytes(at_once))
         kept = self.work.kept_bytes(result)
         # Once a filter makes rows, less is in use than now.
-        block = local.block_bytes(pairs, held=bool(kept or self.spec.filters))
+        block = local.block_bytes(at_once, held=bool(kept or self.spec.filters))
         staging = max(so_far, budget.used_bytes + kept + block)
         # Buckets differ, and what is made of one is held in what the work on it leaves free, until the next one's.
         if buckets > 1 and not far_larger and kept < result and operation.request.strategy != "staged":
-            staging = max(staging, int(_FILLED * budget.limit_bytes))
+            staging = max(staging, min(peak, int(_FILLED * budget.limit_bytes)))
         result += local.result.nbytes  # of passes before
         too_large = self._too_large(local, pairs, budget.used_bytes).numbers["would_do"]
         answers = operation.agree(

@@ -94,7 +94,8 @@ class LocalJoin:
 
     def out_row_bytes(self, left: Part, right: Part) -> float:
         """About the bytes of a row of the result."""
-        shown = (left,) if self.spec.filters else (left, right)
+        sides = {"left": left, "right": right}
+        shown = [sides[side] for side in self.columns.variable_sides]
         return self._fixed_row_bytes + sum(max(0.0, _row_bytes(part) - part.schema.row_bytes) for part in shown)
 
     def costs(self, left_bytes: int, left_rows: int, right_bytes: int, right_rows: int, limit: int) -> JoinCosts:
@@ -102,8 +103,7 @@ class LocalJoin:
         backend, config = self.work.backend, self.work.operation.config
         row = {"left": left_bytes / max(left_rows, 1), "right": right_bytes / max(right_rows, 1)}
         variable = {side: max(0.0, n - self.schemas[side].row_bytes) for side, n in row.items()}
-        shown = ("left",) if self.spec.filters else ("left", "right")
-        out = self._fixed_row_bytes + sum(variable[side] for side in shown)
+        out = self._fixed_row_bytes + sum(variable[side] for side in self.columns.variable_sides)
         index = 0.0
         if self.spec.how != "cross":
             keys = self.key_schemas[self.build]
