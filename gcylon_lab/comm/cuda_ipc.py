@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from .transport import Int64s, Receive, Send, Transport, Window
 class PeerTransport(QueuedOverlay):
     """Device memory by puts, everything else by the transport beneath.
 
-    Every rank has one slab of device memory, out of which all its buffers come; the others map it once,
+    Every rank has one slab of device memory, out of which all its buffers come; its peers map it once,
     here. An exchange tells each sender where its bytes belong, and queues the copies; they run beside what
     the rank computes, on a stream for each receiver, and are complete after the next `finish`.
 
@@ -30,21 +30,26 @@ class PeerTransport(QueuedOverlay):
         Carries agreements, texts and addresses.
     slab : tuple of int
         Address and bytes of this rank's slab, one allocation of cudaMalloc.
+    peers : collection of int, optional
+        The ranks that it exchanges with, itself too: all by default.
 
     Raises
     ------
     CommError
-        On all ranks, if a rank cannot map another's slab.
+        On all ranks, if a rank cannot map a peer's slab.
     """
 
     name = "peer puts"
 
-    def __init__(self, base: Transport, slab: tuple[int, int]) -> None:
+    def __init__(self, base: Transport, slab: tuple[int, int], peers: Collection[int] | None = None) -> None:
         import cupy
 
         priority = _highest_priority(cupy.cuda.runtime)
-        self._streams = [cupy.cuda.Stream(non_blocking=True, priority=priority) for _ in range(base.size)]
-        super().__init__(base, DeviceWaits(base, self._streams))
+        self._streams = {
+            rank: cupy.cuda.Stream(non_blocking=True, priority=priority)
+            for rank in (range(base.size) if peers is None else sorted(peers))
+        }
+        super().__init__(base, DeviceWaits(base, list(self._streams.values())))
         self._cuda = cupy.cuda
         self._runtime = cupy.cuda.runtime
         self._slab = slab
@@ -66,7 +71,8 @@ class PeerTransport(QueuedOverlay):
 
     def open_window(self, window: Window, places: Int64s) -> Window:
         """A window with the addresses of every rank's buffers, as they are mapped here."""
-        return Window(window.buffers, places + np.array(self._bases, dtype=np.int64)[:, None])
+        bases = [self._bases.get(rank, 0) for rank in range(self.size)]
+        return Window(window.buffers, places + np.array(bases, dtype=np.int64)[:, None])
 
     def exchange(self, window: Window | None, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         """Collective: all ranks call it. Queue puts into what receivers have exposed; returns before they are done."""
@@ -97,7 +103,7 @@ class PeerTransport(QueuedOverlay):
     def recover(self) -> None:
         """Collective: all ranks call it. Wait for the copies under way, then let the base recover."""
         self._cuda.get_current_stream().synchronize()
-        for stream in self._streams:
+        for stream in self._streams.values():
             stream.synchronize()
         self.base.recover()
         # Every rank has come here, so nobody writes into this rank's memory any more.
@@ -105,21 +111,22 @@ class PeerTransport(QueuedOverlay):
 
     def close(self) -> None:
         """Unmap the others' slabs. Idempotent."""
-        bases, self._bases = self._bases, []
-        for rank, address in enumerate(bases):
+        bases, self._bases = self._bases, {}
+        for rank, address in bases.items():
             if rank != self.rank:
                 self._runtime.ipcCloseMemHandle(address)
         self._forget()
         self.base.close()
 
-    def _open_all(self) -> list[int]:
-        """Map every rank's slab; all ranks succeed or all fail."""
+    def _open_all(self) -> dict[int, int]:
+        """Map every peer's slab; all ranks succeed or all fail."""
         handles = self.base.share(bytes(self._runtime.ipcGetMemHandle(self._slab[0])))
-        bases: list[int] = []
+        bases: dict[int, int] = {}
         failure = ""
-        for rank, handle in enumerate(handles):
+        for rank in self._streams:
             try:
-                bases.append(self._slab[0] if rank == self.rank else int(self._runtime.ipcOpenMemHandle(handle)))
+                own = rank == self.rank
+                bases[rank] = self._slab[0] if own else int(self._runtime.ipcOpenMemHandle(handles[rank]))
             except self._runtime.CUDARuntimeError as error:
                 failure = failure or f"the GPU memory of rank {rank} cannot be mapped: {error}"
         failed = first_failure(self.base, failure)
@@ -136,9 +143,9 @@ class PeerTransport(QueuedOverlay):
         counts = np.bincount([send.rank for send in sends], minlength=self.size)
         mine = [np.array(offsets, dtype=np.int64) for offsets in rooms]
         theirs = [np.empty(count, dtype=np.int64) for count in counts]
-        others = [rank for rank in range(self.size) if rank != self.rank]
+        others = [rank for rank in self._streams if rank != self.rank]
         theirs[self.rank] = mine[self.rank]
-        self.base.exchange(
+        self.ground.exchange(
             None,
             [Send(rank, _bytes(mine[rank])) for rank in others if len(mine[rank])],
             [Receive(rank, _bytes(theirs[rank])) for rank in others if len(theirs[rank])],

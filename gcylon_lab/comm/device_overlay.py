@@ -24,6 +24,8 @@ class Overlay(PlainWindows):
 
     def __init__(self, base: Transport) -> None:
         self.base = base
+        self.ground: Transport = base.ground if isinstance(base, Overlay) else base
+        """Moves ordinary memory, whatever lies between."""
         self.rank, self.size, self.host = base.rank, base.size, base.host
 
     def agree(self, values: Int64s) -> Int64s:
@@ -44,6 +46,7 @@ class Overlay(PlainWindows):
 
     def drain(self) -> None:
         """Wait until what this rank has sent may be changed."""
+        self.base.drain()
 
     def check(self) -> None:
         """Raise if this rank must leave what it waits for."""
@@ -66,8 +69,8 @@ class Overlay(PlainWindows):
         self.base.close()
 
     def __getattr__(self, name: str) -> Any:
-        # What only one kind of base has (progress, abort, revocable).
-        if name == "base":
+        # What only one kind of base has (progress, abort, revocable); what it can do with windows is not this one's.
+        if name in ("base", "writing"):
             raise AttributeError(name)
         return getattr(self.base, name)
 
@@ -92,6 +95,10 @@ class QueuedOverlay(Overlay):
         self._kept: list[Any] = []
         self._sent: list[Any] = []
 
+    def wait_with(self, beneath: QueuedOverlay) -> None:
+        """Wait for the streams of one that this stands on too, so that what is under way at once is timed once."""
+        self._waits = beneath._waits = self._waits.joined(beneath._waits)
+
     def finish(self, values: Int64s) -> Int64s:
         """Collective: all ranks call it. Every rank's numbers, once what all ranks have queued is done."""
         self._waits.for_streams()
@@ -103,6 +110,7 @@ class QueuedOverlay(Overlay):
         """Wait until what this rank has sent may be changed."""
         self._waits.for_streams()
         self._sent.clear()
+        self.base.drain()
 
     def _forget(self) -> None:
         """Let go of what nobody writes to or reads from any more."""

@@ -36,6 +36,10 @@ class DeviceWaits:
         self._written = False  # by kernels on the current stream, which are to be waited for as copies are
         self._times = TransferTimes(self._cuda, self._streams)
 
+    def joined(self, other: DeviceWaits) -> DeviceWaits:
+        """One for the streams of both."""
+        return DeviceWaits(self._base, [*self._streams, *other._streams])
+
     def _new_event(self) -> Any:
         return self._cuda.Event(disable_timing=True)
 
@@ -57,13 +61,6 @@ class DeviceWaits:
         self._written = True
         yield
         self._times.end()
-
-    def let_current_follow(self) -> None:
-        """Let the current stream wait, on the GPU, for what is queued on the copy streams so far."""
-        current = self._cuda.get_current_stream()
-        for event, stream in zip(self._events, self._streams, strict=True):
-            event.record(stream)
-            current.wait_event(event)
 
     def for_current_stream(self) -> None:
         """Wait until the current stream is done."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ..errors import CommError, GcylonError
@@ -26,6 +26,8 @@ class NcclTransport(QueuedOverlay):
     ----------
     base : Transport
         Carries agreements and texts, and NCCL's first meeting.
+    peers : collection of int, optional
+        The ranks that this one exchanges with: all by default.
 
     Raises
     ------
@@ -35,9 +37,10 @@ class NcclTransport(QueuedOverlay):
 
     name = "NCCL"
 
-    def __init__(self, base: Transport) -> None:
+    def __init__(self, base: Transport, peers: Collection[int] | None = None) -> None:
         import cupy
 
+        self._peers = [rank for rank in (range(base.size) if peers is None else peers) if rank != base.rank]
         self._cupy = cupy
         self._stream = cupy.cuda.Stream(non_blocking=True, priority=-1)
         super().__init__(base, DeviceWaits(base, [self._stream]))
@@ -115,14 +118,13 @@ class NcclTransport(QueuedOverlay):
         self._agree_on(failure)
 
     def _meet_everyone(self, nccl: Any) -> None:
-        """Send a byte to each rank and get one: connections are made by the first message, which takes a while."""
+        """Send a byte to each peer and get one: connections are made by the first message, which takes a while."""
         words = self._cupy.zeros((2, self.size), dtype=self._cupy.uint8)
         nccl.groupStart()
         try:
-            for rank in range(self.size):
-                if rank != self.rank:
-                    self._comm.recv(words[0, rank:].data.ptr, 1, _UINT8, rank, self._stream.ptr)
-                    self._comm.send(words[1, rank:].data.ptr, 1, _UINT8, rank, self._stream.ptr)
+            for rank in self._peers:
+                self._comm.recv(words[0, rank:].data.ptr, 1, _UINT8, rank, self._stream.ptr)
+                self._comm.send(words[1, rank:].data.ptr, 1, _UINT8, rank, self._stream.ptr)
         finally:
             nccl.groupEnd()
         self._kept.append(words)

@@ -150,7 +150,7 @@ def equip(
         Its limit becomes the ceiling.
     engine : {"", "auto", "cpu", "gpu"}
         ``gpu`` is an error where a rank has none; "" reads ``GCYLON_ENGINE``.
-    route : {"", "auto", "peer", "nccl", "host"}
+    route : {"", "auto", "peer", "nccl", "host", "peer+nccl", "peer+host"}
         How device memory travels; "" reads ``GCYLON_TRANSPORT``.
     recorder : Recorder, optional
         Where what goes on in the background is recorded.
@@ -246,7 +246,7 @@ def _cpu(means: _Means, reason: str) -> Equipment:
     transport, config, free = means.transport, means.config, means.around.share_bytes
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
     tiers = SpillStore(config.spill_dir, means.checks)
-    route = f"{name_host_route(transport)}, because they are in ordinary memory"
+    route = f"{name_host_route(transport, means.around.hosts)}, because they are in ordinary memory"
     budget = MemoryBudget(ceiling, bound_retention, means.log)
     made = Equipment("cpu", "cpu", reason, route, transport, PandasBackend(), budget, tiers, free, means.around)
     made.closers = [] if means.log is None else [means.log.close]
@@ -319,9 +319,8 @@ def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
     wanted = ahead_bytes(means.ahead, cap, share, device.limit_bytes) if config.use_pinned_memory else 0
     ahead = PinnedPrefetch(pool, wanted, means.recorder)
     ahead.start()
-    one_host = len(set(means.around.hosts)) == 1
     try:
-        chosen, why = choose_route(means.transport, device, pool, route, one_host=one_host)
+        chosen, why = choose_route(means.transport, device, pool, means.around.hosts, route)
         ahead.wait_for_first()
     except BaseException:
         ahead.stop()

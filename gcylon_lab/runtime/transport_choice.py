@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..comm.transport import Transport
 from ..config import TRANSPORT_VARIABLE
 from ..errors import CommError
 
-DEVICE_TRANSPORTS = ("auto", "peer", "nccl", "host")
+DEVICE_TRANSPORTS = ("auto", "peer", "nccl", "host", "peer+nccl", "peer+host")
+MPI_BETWEEN_HOSTS = "self,sm,tcp"  # of Open MPI's transports: shared memory inside hosts, TCP between them
+_ON_A_HOST = ("peer", "nccl", "host")
 _HOST_ROUTES = {"mpi": "MPI", "threads": "copies between threads", "single": "nothing (there is one rank)"}
 
 
-def name_host_route(transport: Transport) -> str:
+def name_host_route(transport: Transport, hosts: Sequence[str]) -> str:
     """Say in words how rows in ordinary memory travel."""
-    return _HOST_ROUTES.get(transport.name, transport.name)
+    name = _HOST_ROUTES.get(transport.name, transport.name)
+    if len(set(hosts)) > 1 and os.environ.get("OMPI_MCA_btl") == MPI_BETWEEN_HOSTS:
+        name += ", by shared memory inside hosts and TCP between them"
+    return name
 
 
 def choose_route(
-    transport: Transport, device: Any, pool: Any, route: str = "auto", *, one_host: bool
+    transport: Transport, device: Any, pool: Any, hosts: Sequence[str], route: str = "auto"
 ) -> tuple[Transport, str]:
     """Collective: all ranks call it. Choose how device memory travels, the same on all ranks.
+
+    Ranks of one host reach each other's memory; over several hosts these pairs of ranks go by peer puts, and the
+    others by NCCL or host memory.
+
+    Parameters
+    ----------
+    transport : Transport
+        Carries all else.
+    device : Device
+        Whose slab others may write into.
+    pool : PinnedPool
+        Of host memory.
+    hosts : sequence of str
+        Every rank's.
+    route : str
+        One of `DEVICE_TRANSPORTS`.
 
     Returns
     -------
@@ -32,6 +56,7 @@ def choose_route(
     CommError
         If what was asked for cannot be used, on all ranks.
     """
+    from ..comm.by_host import ByHostTransport
     from ..comm.cuda_ipc import PeerTransport
     from ..comm.host_staged import HostStagedTransport
     from ..comm.nccl import NcclTransport
@@ -39,21 +64,47 @@ def choose_route(
     if transport.name != "mpi":
         return transport, "because all ranks are in one process"
     slab = (device.slab.base, device.slab.nbytes)
+    peers = [rank for rank, host in enumerate(hosts) if host == hosts[transport.rank]]
+    others = [rank for rank in range(transport.size) if rank not in peers]
+    several, shared = len(set(hosts)) > 1, max(Counter(hosts).values()) > 1
     makers: dict[str, Any] = {
         "peer": lambda: PeerTransport(transport, slab),
         "nccl": lambda: NcclTransport(transport),
+        "nccl between": lambda: NcclTransport(transport, others),
         "host": lambda: HostStagedTransport(transport, lambda nbytes: pool.take(nbytes, "rows on their way")),
     }
+
+    def add_peers(far: Any) -> Transport:
+        return ByHostTransport(PeerTransport(far, slab, peers), far, peers)
+
     if route != "auto":
+        near, _, far = route.partition("+")
+        why = f"because {TRANSPORT_VARIABLE}={route}"
         try:
-            return makers[route](), f"because {TRANSPORT_VARIABLE}={route}"
+            if far and several and shared:
+                return add_peers(makers["nccl between" if far == "nccl" else far]()), why
+            if far:
+                why += " and each rank is on a host of its own" if several else " and all ranks are on one host"
+            return makers[far if far and several else near](), why
         except CommError as error:
             error.message = f"{TRANSPORT_VARIABLE}={route} was asked for, but {error.message}"
             raise
-    reasons: list[str] = []
-    for name in ("peer", "nccl") if one_host else ("nccl",):
+    made, reasons = _first_that_works(makers, ("nccl between" if shared else "nccl", "host") if several else _ON_A_HOST)
+    if several and shared:
         try:
-            return makers[name](), "; ".join(["because it is the fastest that works", *reasons])
+            made = add_peers(made)
         except CommError as error:
             reasons.append(error.message.rstrip("."))
-    return makers["host"](), "; ".join(["because nothing faster works", *reasons])
+    why = "because nothing faster works" if made.name == "host memory" else "because it is the fastest that works"
+    return made, "; ".join([why, *reasons])
+
+
+def _first_that_works(makers: Mapping[str, Callable[[], Any]], names: Sequence[str]) -> tuple[Any, list[str]]:
+    """Collective: all ranks call it. A transport, and why those before it do not work."""
+    reasons: list[str] = []
+    for name in names[:-1]:
+        try:
+            return makers[name](), reasons
+        except CommError as error:
+            reasons.append(error.message.rstrip("."))
+    return makers[names[-1]](), reasons

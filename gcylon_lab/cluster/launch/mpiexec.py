@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from ...errors import ClusterStartError
+from ...runtime.transport_choice import MPI_BETWEEN_HOSTS
 
 OPENMPI, MPICH = "openmpi", "mpich"
 
@@ -168,7 +169,7 @@ def over_hosts(
     arguments += ["--map-by", "slot:oversubscribe"]
     variables: dict[str, str] = {}
     if "OMPI_MCA_btl" in mpi.environment:  # otherwise a person has chosen
-        variables["OMPI_MCA_btl"] = "self,sm,tcp"
+        variables["OMPI_MCA_btl"] = MPI_BETWEEN_HOSTS
     if network:
         # Of a host's other networks, such as those of containers, no other host need be part.
         variables |= {"PRTE_MCA_prte_if_include": network, "OMPI_MCA_btl_tcp_if_include": network}

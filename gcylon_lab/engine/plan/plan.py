@@ -85,6 +85,8 @@ class Plan:
         Steps beside the exchange, and what was left out, in words. Without rounds nothing is exchanged.
     passes : int
         How often the tables are gone through, each time for other rows.
+    route : str
+        How rows travel, where that is not the same for all pairs of ranks.
     then : Plan, optional
         Of the step that follows where there is one; all that is said beside it is of the first one.
     """
@@ -104,6 +106,7 @@ class Plan:
     notes: tuple[str, ...] = ()
     passes: int = 1
     then: Plan | None = None
+    route: str = ""
 
     @property
     def highest_peak_bytes(self) -> int:
@@ -120,6 +123,7 @@ class Plan:
         if self.rounds:
             count = f"{format_count(self.rounds)} round{'s' * (self.rounds != 1)}"
             rounds = f"{count} of at most {format_bytes(self.round_bytes)}"
+            rounds += f" by {self.route}" if self.route else ""
         if self.passes > 1:
             rounds = f"{self.passes} passes, {rounds}"
         lines = [
@@ -237,6 +241,7 @@ def make_plan(
         assumption=assumption,
         predicted_peaks=fit.peaks,
         alternatives=tuple(Alternative(c.strategy, max(c.peaks), c.rounds, c.fits) for c in others),
+        route=stats.route,
     )
 
 

@@ -81,6 +81,8 @@ class TableStats:
     widest_bytes : tuple of int
         Of each rank: bytes of the variable columns in the row in which they take most, 0 or left out where it is not
         known.
+    route : str
+        How rows travel, where that is not the same for all pairs of ranks.
     """
 
     verb: str
@@ -105,6 +107,7 @@ class TableStats:
     in_vain: bool = False
     fixed: bool = False
     widest_bytes: tuple[int, ...] = ()
+    route: str = ""
 
     @property
     def size(self) -> int:

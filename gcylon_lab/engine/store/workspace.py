@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.scattering import Scatters, Writes
 from ...backends.protocol.schema import Schema
+from ...comm.by_host import ByHostTransport
 from ...comm.transport import Transport, WritableWindows
 from ...config import GcylonConfig
 from ...errors import BudgetExceeded, ConfigError
@@ -107,6 +108,11 @@ class Workspace:
         """Whether host memory is a tier below the device: on GPUs, of which all ranks have one or none has."""
         return self.backend.on_gpu
 
+    @property
+    def route(self) -> str:
+        """How rows travel, where that is not the same for all pairs of ranks."""
+        return self.transport.name if isinstance(self.transport, ByHostTransport) else ""
+
     def exchange_shapes(self) -> dict[str, Any]:
         """What `TableStats` needs to know of the way this world exchanges: the same on all ranks."""
         shapes: dict[str, Any] = {"fast_chunk_bytes": DEVICE_CHUNK_BYTES} if self.backend.on_gpu else {}
@@ -114,6 +120,8 @@ class Workspace:
             shapes["overlaps"] = True
         if self.scatters:
             shapes["scatters"] = True
+        if self.route:
+            shapes["route"] = self.route
         return shapes
 
     def limit_for(self, config: GcylonConfig) -> int:

@@ -60,7 +60,7 @@ def estimate_join(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfi
     others = join_alternatives(
         plan, strategy, lambda name: _estimated(spec, left, right, config, name), may_stage=may_stage
     )
-    return replace(plan, alternatives=others)
+    return replace(plan, alternatives=others, route=left[0].get("exchange", {}).get("route", ""))
 
 
 def _estimated(spec: JoinSpec, left: Infos, right: Infos, config: GcylonConfig, strategy: str) -> Estimated:

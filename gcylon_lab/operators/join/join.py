@@ -476,6 +476,7 @@ class _Join:
             assumption="",
             predicted_peaks=tuple(int(n) for n in peaks),
             passes=passes,
+            route=operation.workspace.route,
         )
 
     # ---- the end
