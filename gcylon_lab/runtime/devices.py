@@ -168,9 +168,9 @@ def equip(
         return _cpu(means, f"because {ENGINE_VARIABLE}=cpu")
     reason = first_failure(transport, why_unavailable())
     if not reason:
-        device, free, reason = _open_together(means)
+        device, free, gpus, reason = _open_together(means)
         if device is not None:
-            return _gpu(means, device, free, route)
+            return _gpu(means, device, free, gpus, route)
     if engine == "gpu":
         raise ConfigError(
             f"GPU engines were asked for, but {reason}.",
@@ -253,8 +253,14 @@ def _cpu(means: _Means, reason: str) -> Equipment:
     return made
 
 
-def _open_together(means: _Means) -> tuple[Any, int, str]:
-    """Open every rank's device, or none's. Ranks of one GPU share what is free on it evenly."""
+def _open_together(means: _Means) -> tuple[Any, int, list[str], str]:
+    """Open every rank's device, or none's. Ranks of one GPU share what is free on it evenly.
+
+    Returns
+    -------
+    device, int, list of str, str
+        What is free on this rank's GPU for it, every rank's GPU, and what failed.
+    """
     transport, config = means.transport, means.config
     failure, free, mine, device = "", 0, "", None
     try:
@@ -276,7 +282,7 @@ def _open_together(means: _Means) -> tuple[Any, int, str]:
     if failure and device is not None:
         device.close()
         device = None
-    return device, free, failure
+    return device, free, places, failure
 
 
 def _look() -> tuple[int, str]:
@@ -306,7 +312,7 @@ def _share_of(free: int, ranks: int) -> int:
     return share
 
 
-def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
+def _gpu(means: _Means, device: Any, free: int, gpus: list[str], route: str) -> Equipment:
     from ..backends.cudf.backend import CudfBackend
     from ..memory.device_budget import DeviceBudget
     from ..memory.tiers.device_tiers import DeviceTiers
@@ -320,7 +326,7 @@ def _gpu(means: _Means, device: Any, free: int, route: str) -> Equipment:
     ahead = PinnedPrefetch(pool, wanted, means.recorder)
     ahead.start()
     try:
-        chosen, why = choose_route(means.transport, device, pool, means.around.hosts, route)
+        chosen, why = choose_route(means.transport, device, pool, means.around.hosts, gpus, route)
         ahead.wait_for_first()
     except BaseException:
         ahead.stop()

@@ -26,7 +26,7 @@ def name_host_route(transport: Transport, hosts: Sequence[str]) -> str:
 
 
 def choose_route(
-    transport: Transport, device: Any, pool: Any, hosts: Sequence[str], route: str = "auto"
+    transport: Transport, device: Any, pool: Any, hosts: Sequence[str], gpus: Sequence[str], route: str = "auto"
 ) -> tuple[Transport, str]:
     """Collective: all ranks call it. Choose how device memory travels, the same on all ranks.
 
@@ -41,8 +41,8 @@ def choose_route(
         Whose slab others may write into.
     pool : PinnedPool
         Of host memory.
-    hosts : sequence of str
-        Every rank's.
+    hosts, gpus : sequence of str
+        Every rank's; ranks that share a GPU have the same.
     route : str
         One of `DEVICE_TRANSPORTS`.
 
@@ -56,8 +56,8 @@ def choose_route(
     CommError
         If what was asked for cannot be used, on all ranks.
     """
-    from ..comm.by_host import ByHostTransport
     from ..comm.cuda_ipc import PeerTransport
+    from ..comm.device_overlay import ByHostTransport
     from ..comm.host_staged import HostStagedTransport
     from ..comm.nccl import NcclTransport
 
@@ -69,10 +69,15 @@ def choose_route(
     several, shared = len(set(hosts)) > 1, max(Counter(hosts).values()) > 1
     makers: dict[str, Any] = {
         "peer": lambda: PeerTransport(transport, slab),
-        "nccl": lambda: NcclTransport(transport),
-        "nccl between": lambda: NcclTransport(transport, others),
+        "nccl": lambda: nccl(None),
+        "nccl between": lambda: nccl(others),
         "host": lambda: HostStagedTransport(transport, lambda nbytes: pool.take(nbytes, "rows on their way")),
     }
+
+    def nccl(ranks: list[int] | None) -> Transport:
+        # Where only some share one, NCCL fails on these, and the others wait for them for ever.
+        _check_gpus(gpus)
+        return NcclTransport(transport, ranks)
 
     def add_peers(far: Any) -> Transport:
         return ByHostTransport(PeerTransport(far, slab, peers), far, peers)
@@ -97,6 +102,15 @@ def choose_route(
             reasons.append(error.message.rstrip("."))
     why = "because nothing faster works" if made.name == "host memory" else "because it is the fastest that works"
     return made, "; ".join([why, *reasons])
+
+
+def _check_gpus(gpus: Sequence[str]) -> None:
+    """Refuse what NCCL refuses: ranks that share a GPU."""
+    for gpu, count in Counter(gpus).items():
+        if count > 1:
+            sharing = ", ".join(str(rank) for rank, other in enumerate(gpus) if other == gpu)
+            advice = f"Start fewer ranks, or use another transport ({TRANSPORT_VARIABLE}=peer or host)."
+            raise CommError(f"NCCL wants a GPU for each rank, and ranks {sharing} share one.", advice=advice)
 
 
 def _first_that_works(makers: Mapping[str, Callable[[], Any]], names: Sequence[str]) -> tuple[Any, list[str]]:

@@ -110,6 +110,7 @@ def test_px_and_the_cards_name_the_hosts(notebook: Notebook) -> None:
     assert snapshots == memory == by_host
     assert "4 ranks on 2 hosts" in card and all(f">{name}<" in card for name in NAMES)
     assert "messages go over TCP, encrypted because ranks are on other hosts" in card
+    assert "rows travel by MPI, by shared memory inside hosts and TCP between them" in card
 
 
 def test_an_error_of_a_far_rank_names_it(notebook: Notebook) -> None:

@@ -25,7 +25,8 @@ from typing import Any
 NAMES = ("host-a", "host-b")
 ROWS_TIMED = int(os.environ.get("GCYLON_BENCH_ROWS", "6000000"))
 ENVIRONMENT = {
-    "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_DEBUG": "INFO", "NCCL_CUMEM_ENABLE": "0",
+    "NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NET": "Socket", "NCCL_DEBUG": "INFO",
+    "NCCL_CUMEM_ENABLE": "0",
     "GCYLON_GPU_MEMORY_LIMIT": "6GiB", "GCYLON_HOST_MEMORY_LIMIT": "3GiB", "GCYLON_PINNED_AHEAD": "64MiB",
     "GCYLON_ENGINE": "gpu",
 }  # fmt: skip
@@ -152,9 +153,7 @@ def revoked(context: Any) -> list[str]:
         threading.Thread(target=transport.revoke).start()
     try:
         if context.rank != 1:
-            transport.exchange(
-                None, [Send(r, made[r]) for r in ranks], [Receive(r, room[r]) for r in ranks]
-            )
+            transport.exchange(None, [Send(r, made[r]) for r in ranks], [Receive(r, room[r]) for r in ranks])
         transport.finish(np.zeros(1, np.int64))
         seen = "nothing was raised"
     except Revoked:
@@ -167,7 +166,9 @@ def revoked(context: Any) -> list[str]:
     if after != list(ranks):
         seen = f"after recovery {after}"
     kept = len(getattr(transport, "_kept", ()))
-    return [f"revoke: rank {r}: {text}" for r, text in enumerate(share(seen or (f"{kept} kept" if kept else ""))) if text]
+    return [
+        f"revoke: rank {r}: {text}" for r, text in enumerate(share(seen or (f"{kept} kept" if kept else ""))) if text
+    ]
 
 
 def timed(context: Any, hosts: list[str]) -> dict[str, Any]:
@@ -178,7 +179,9 @@ def timed(context: Any, hosts: list[str]) -> dict[str, Any]:
     import gcylon_lab as gl
 
     position = np.arange(ROWS_TIMED) + ROWS_TIMED * context.rank
-    table = gl.from_local(pd.DataFrame({"k": position * 7919 % 100_003, "a": position / 8, "b": position / 4, "c": -position / 2}))
+    table = gl.from_local(
+        pd.DataFrame({"k": position * 7919 % 100_003, "a": position / 8, "b": position / 4, "c": -position / 2})
+    )
     times, said = [], ""
     for _ in range(4):
         context.transport.agree(np.zeros(1, np.int64))
@@ -193,9 +196,12 @@ def timed(context: Any, hosts: list[str]) -> dict[str, Any]:
     table.release()
     between = sum(host != hosts[context.rank] for host in hosts) / len(hosts)
     return {
-        "shuffle_s": round(min(times[1:]), 4), "MB_a_rank": nbytes // 10**6, "GB_s_a_rank": round(nbytes / min(times[1:]) / 1e9, 2),
-        "GB_s_between_hosts_a_rank": round(between * nbytes / min(times[1:]) / 1e9, 2), "explained": said,
-    }  # fmt: skip
+        "shuffle_s": round(min(times[1:]), 4),
+        "MB_a_rank": nbytes // 10**6,
+        "GB_s_a_rank": round(nbytes / min(times[1:]) / 1e9, 2),
+        "GB_s_between_hosts_a_rank": round(between * nbytes / min(times[1:]) / 1e9, 2),
+        "explained": said,
+    }
 
 
 def on_rank(folder: str) -> None:
@@ -268,7 +274,9 @@ def main() -> None:
                 done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
                 out, err = done.stdout, done.stderr
             except subprocess.TimeoutExpired as late:
-                out, err = (text.decode() if isinstance(text, bytes) else text or "" for text in (late.stdout, late.stderr))
+                out, err = (
+                    text.decode() if isinstance(text, bytes) else text or "" for text in (late.stdout, late.stderr)
+                )
                 wrong.append(f"{size} ranks did not end in 200 s")
             told = [line for line in out.splitlines() if line.startswith("{")]
             ends = [json.loads(line.removeprefix("WRONG ")) for line in out.splitlines() if line.startswith("WRONG ")]

@@ -99,7 +99,7 @@ def exchange(verb: str, layout: str, arguments: dict[str, Any], strategy: str, c
     result = getattr(table, verb)(**arguments, strategy=strategy, config=config)
     record = context.recorder.operations[-1]
     frame = result.local()
-    tiers, dtypes = result.tiers, result.dtypes
+    tiers, dtypes, explained = result.tiers, result.dtypes, result.explain()
     result.release()
     after = held(context)
     return {
@@ -110,6 +110,7 @@ def exchange(verb: str, layout: str, arguments: dict[str, Any], strategy: str, c
         "limit": context.workspace.limit_for(config or context.config),
         "left": (before, after),
         "input": table.local(),
+        "explain": explained,
     }
 
 

@@ -18,7 +18,7 @@ from worlds import World, run_over
 
 import gcylon_lab as gl
 from gcylon_lab.backends.host.backend import PandasBackend
-from gcylon_lab.comm.device_overlay import QueuedOverlay
+from gcylon_lab.comm.device_overlay import ByHostTransport, Overlay, QueuedOverlay
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send
 from gcylon_lab.config import GcylonConfig
@@ -36,6 +36,9 @@ class Waits:
     def for_streams(self) -> None:
         pass
 
+    def joined(self, other: Waits) -> Waits:
+        return self
+
 
 class Late(QueuedOverlay):
     """Bytes come at once, but into memory beside; they are where they belong only after the next `finish`."""
@@ -46,7 +49,7 @@ class Late(QueuedOverlay):
     def exchange(self, window: Any, sends: Sequence[Send], receives: Sequence[Receive]) -> None:
         beside = [np.zeros(receive.view.nbytes, np.uint8) for receive in receives]
         rooms = [Receive(receive.rank, room.data) for receive, room in zip(receives, beside, strict=True)]
-        self.base.exchange(window, sends, rooms)
+        self.ground.exchange(window, sends, rooms)
         for receive, room in zip(receives, beside, strict=True):
             if receive.view.nbytes:
                 np.frombuffer(receive.view, np.uint8)[:] = 0
@@ -131,6 +134,24 @@ class Failing:
 
     def append(self, *arguments: Any) -> Any:
         return self._append(self._file, *arguments)
+
+
+@pytest.mark.parametrize("kind", [Late, Overlay])  # between hosts
+@pytest.mark.parametrize(("strategy", "config"), PLANS, ids=[name for name, _ in PLANS])
+def test_rows_are_the_same_where_each_pair_of_ranks_has_its_way(
+    kind: type[Overlay], strategy: str, config: GcylonConfig | None
+) -> None:
+    def by_host(base: Any) -> ByHostTransport:
+        far = kind(base)
+        return ByHostTransport(Late(far), far, [rank for rank in range(4) if rank % 2 == base.rank % 2])
+
+    for verb, arguments in VERBS[:1] if strategy == "chunked" else VERBS:
+        found = run_over(4, by_host, exchange, verb, "even", arguments, strategy, config)
+        for mine, theirs in zip(found, usual(4, verb, "even"), strict=True):
+            assert_frames_equal(mine["frame"], theirs)
+            assert mine["left"][0] == mine["left"][1]
+            assert mine["record"]["measured_peak_bytes"] <= mine["limit"]
+            assert "by overlay inside hosts and overlay between them" in mine["explain"].splitlines()[0]
 
 
 @pytest.mark.parametrize("nth", [0, 1, 3])

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from ...backends.protocol.backend import Backend
 from ...backends.protocol.scattering import Scatters, Writes
 from ...backends.protocol.schema import Schema
-from ...comm.by_host import ByHostTransport
+from ...comm.device_overlay import ByHostTransport
 from ...comm.transport import Transport, WritableWindows
 from ...config import GcylonConfig
 from ...errors import BudgetExceeded, ConfigError
