@@ -92,9 +92,10 @@ class Hosts:
         return subprocess.run([self.ssh, name, command], capture_output=True, text=True, timeout=60).stdout
 
     def limit(self, rate: str) -> None:
-        """Let each send no more than that, as "1gbit"; "" takes the limit away."""
+        """Let each send no more than that, as "1gbit", and after a pause no more at once than a network card has ready;
+        "" takes the limit away."""
         for name in NAMES:
-            change = ["add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "1mb", "latency", "50ms"]
+            change = ["add", "dev", "eth0", "root", "tbf", "rate", rate, "burst", "192kb", "latency", "20ms"]
             _run("tc", "-n", name, "qdisc", *(change if rate else ["del", "dev", "eth0", "root"]))
 
     def cut(self, name: str) -> None:

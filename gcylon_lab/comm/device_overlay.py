@@ -6,8 +6,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from .device_waits import DeviceWaits
-from .plain_window import PlainWindows
-from .transport import Int64s, Receive, Send, Transport, Window
+from .transport import Int64s, PlainWindows, Receive, Send, Transport, Window
 
 
 class Overlay(PlainWindows):

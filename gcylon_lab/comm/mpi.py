@@ -15,14 +15,13 @@ from mpi4py import MPI
 from ..errors import ArgumentError, CommError, DeadlineExceeded, GcylonError, RankLost, Revoked
 from .message_split import DEFAULT_MESSAGE_BYTES, copy_to_self, goes_together, share_by_exchange, split_view
 from .mpi_leaving import ShutdownNotice
-from .plain_window import PlainWindows
-from .transport import INTERRUPTED, Int64s, Receive, Send, Window
+from .transport import INTERRUPTED, Int64s, PlainWindows, Receive, Send, Window
 from .two_levels import MOST_DIRECT, Groups, gather_numbers, group
 
 _NEWS_S = 0.2  # news of a lost rank were seen to take 0.01 s
 _ROWS_TAG = 7
 _VOTE_TAG = 8
-_EAGER_LOOKS = 5000  # some 15 ms
+_EAGER_LOOKS = 500  # some 1.5 ms: who looks on takes the core of a rank that still works, if they share one
 _PAUSE_S = 20e-6
 _NOT_ON = "MPI is {}."
 _RECOVER = "Let all ranks call gl.current().recover() before they go on; a cluster does so by itself between requests."

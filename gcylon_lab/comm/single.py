@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 from ..errors import CommError, DeadlineExceeded, Revoked
 from .message_split import copy_to_self
-from .plain_window import PlainWindows
-from .transport import Int64s, Receive, Send, Window
+from .transport import Int64s, PlainWindows, Receive, Send, Window
 
 
 class SingleTransport(PlainWindows):

@@ -12,8 +12,7 @@ import numpy as np
 
 from ..errors import CommError, DeadlineExceeded, Revoked
 from .message_split import copy_to_self, share_by_exchange, split_view
-from .plain_window import PlainWindows
-from .transport import INTERRUPTED, Int64s, Receive, Send, Window
+from .transport import INTERRUPTED, Int64s, PlainWindows, Receive, Send, Window
 
 T = TypeVar("T", Send, Receive)
 

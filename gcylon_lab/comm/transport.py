@@ -150,6 +150,22 @@ class Transport(Protocol):
         ...
 
 
+class PlainWindows:
+    """What a transport has of windows where nobody writes by address."""
+
+    def expose(self, buffers: Sequence[Any]) -> Window:
+        """Let others write into these buffers until the next `finish`."""
+        return Window(tuple(buffers))
+
+    def places(self, window: Window) -> Int64s:
+        """Nothing."""
+        return np.zeros(0, np.int64)
+
+    def open_window(self, window: Window, places: Int64s) -> Window:
+        """The same."""
+        return window
+
+
 @runtime_checkable
 class WritableWindows(Protocol):
     """A transport whose ranks can write to the addresses in an open window with kernels of their own."""

