@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..backends.host.backend import PandasBackend
+from ..backends.host.keys.scratch_pool import bound_scratch
 from ..backends.protocol.backend import Backend
 from ..comm.all_ok import first_failure
 from ..comm.transport import Transport
@@ -242,12 +243,18 @@ def read_ahead() -> int | None:
         ) from None
 
 
+def _bound_kept(limit_bytes: int) -> None:
+    """Let this process keep of memory that it has freed what is a small part of a limit."""
+    bound_retention(limit_bytes)
+    bound_scratch(limit_bytes)
+
+
 def _cpu(means: _Means, reason: str) -> Equipment:
     transport, config, free = means.transport, means.config, means.around.share_bytes
     ceiling = config.gpu_memory_limit or max(1, int(free * config.gpu_memory_fraction))
     tiers = SpillStore(config.spill_dir, means.checks)
     route = f"{name_host_route(transport, means.around.hosts)}, because they are in ordinary memory"
-    budget = MemoryBudget(ceiling, bound_retention, means.log)
+    budget = MemoryBudget(ceiling, _bound_kept, means.log)
     made = Equipment("cpu", "cpu", reason, route, transport, PandasBackend(), budget, tiers, free, means.around)
     made.closers = [] if means.log is None else [means.log.close]
     return made

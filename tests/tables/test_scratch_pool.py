@@ -19,6 +19,7 @@ def address(array: np.ndarray) -> int:
 def own_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tests before have left is not looked at first."""
     monkeypatch.setattr(scratch_pool, "_local", scratch_pool._Local())
+    monkeypatch.setattr(scratch_pool, "_bound", KEPT_BYTES)
 
 
 def test_free_memory_is_used_again() -> None:
@@ -49,6 +50,18 @@ def test_what_stays_is_bounded() -> None:
     for size in range(1000, 200_000, 997):
         scratch(size, INT64)
     assert sum(buffer.nbytes for buffer in scratch_pool._local.pool.buffers) <= KEPT_BYTES
+
+
+def test_under_a_small_budget_less_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = [scratch(100_000, np.dtype(np.uint8)) for _ in range(100)]
+    monkeypatch.setattr(scratch_pool, "_bound", KEPT_BYTES)
+    scratch_pool.bound_scratch(4 * 1024**2)
+    del held
+    for size in range(100_000, 200_000, 2000):
+        scratch(size, np.dtype(np.uint8))
+    assert scratch_pool.scratch_state().held_bytes <= 2 * 1024**2
+    scratch_pool.bound_scratch(1024**3)
+    assert scratch_pool._bound == KEPT_BYTES
 
 
 def test_threads_do_not_share() -> None:

@@ -23,7 +23,7 @@ class AsyncStager:
     """
 
     def __init__(self, workspace: Workspace, schema: Schema) -> None:
-        self._workspace = workspace
+        self._workspace, self._schema = workspace, schema
         self.beside = workspace.stages_beside(schema)
         self._regions: list[StagingRegion] = []
         self._piece = 0
@@ -55,6 +55,8 @@ class AsyncStager:
         count = -(-data.nbytes // workspace.slice_bytes(workspace.budget.limit_bytes, data.schema))
         held = (claim, shared) if self.beside else None
         chunks = list(stage_slices(workspace, file, data, count, held))
+        for chunk in chunks:  # a piece's own schema, of as many columns, would be kept for each
+            chunk.schema = self._schema
         if self.beside:
             self._regions += [chunk.region for chunk in chunks]
         else:

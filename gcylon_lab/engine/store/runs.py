@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,20 +43,19 @@ class Runs:
         arrays = [array for column, array in zip(schema, data.arrays, strict=True) if column.fixed]
         views = [(byte_view(array, 0, data.rows), array.itemsize) for array in arrays]
         begins = offsets * schema.row_bytes
-        vectors: list[memoryview] = []
-        sizes: list[int] = []
         with span("stage", "io", bytes=data.nbytes) as moving:
-            for start, stop in zip(edges, edges[1:], strict=False):
-                if stop > start:
-                    vectors += [view[start * width : stop * width] for view, width in views]
-                if schema.variable:
-                    pieces = message_pieces(data, start, stop)
-                    vectors += pieces
-                    sizes.append(sum([piece.nbytes for piece in pieces]))
-            region = self._file.append_as_one(vectors)
+            bounds = list(zip(edges, edges[1:], strict=False))
+            messages = [message_pieces(data, *ends) if schema.variable else [] for ends in bounds]
+            begins[1:] += np.cumsum([sum([piece.nbytes for piece in pieces]) for pieces in messages])
+
+            def vectors() -> Iterator[memoryview]:
+                for (start, stop), pieces in zip(bounds, messages, strict=True):
+                    if stop > start:
+                        yield from (view[start * width : stop * width] for view, width in views)
+                    yield from (piece for piece in pieces if piece.nbytes)
+
+            region = self._file.append_as_one(vectors, int(begins[-1]))
             moving.tier = region.tier
-        if sizes:
-            begins[1:] += np.cumsum(sizes)
         record = self._workspace.recorder.active
         if record is not None:
             record.staged_bytes += region.nbytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from ...backends.protocol.column import Column
@@ -16,8 +17,14 @@ from .workspace import Workspace
 
 
 def renamed(schema: Schema, names: Mapping[Label, Label]) -> Schema:
-    """Some columns of a schema in the order given, under their new names."""
-    return Schema([replace(schema[old], name=new) for old, new in names.items()])
+    """Some columns of a schema in the order given, under their new names; the same object for the same ones, as each
+    of many chunks has it."""
+    return _renamed(schema, tuple(names.items()))
+
+
+@lru_cache(maxsize=8)
+def _renamed(schema: Schema, names: tuple[tuple[Label, Label], ...]) -> Schema:
+    return Schema([replace(schema[old], name=new) for old, new in names])
 
 
 class ChunkView(Chunk):

@@ -7,8 +7,8 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate, islice
 
 import numpy as np
 
@@ -138,23 +138,21 @@ class SpillFile:
                 vectors += buffer if isinstance(buffer, list) else (buffer,)
                 if pad := -length % _ALIGN:
                     vectors.append(_ZEROS[:pad])
-        offset, nbytes = self._append(vectors)
-        return SpillRegion(self, offset, lengths, nbytes)
+        nbytes = _nbytes(vectors)
+        return SpillRegion(self, self._append(lambda: vectors, nbytes), lengths, nbytes)
 
-    def append_as_one(self, buffers: Sequence[memoryview]) -> SpillRegion:
-        """Write buffers one after the other without gaps: to be read by bytes.
+    def append_as_one(self, buffers: Callable[[], Iterable[memoryview]], nbytes: int) -> SpillRegion:
+        """Write buffers of so many bytes in all one after the other without gaps: to be read by bytes.
 
         Raises
         ------
         SpillError
             If the disk is full or cannot be written, with the folder and its free bytes.
         """
-        offset, nbytes = self._append([buffer for buffer in buffers if buffer.nbytes])
-        return SpillRegion(self, offset, (nbytes,), nbytes)
+        return SpillRegion(self, self._append(buffers, nbytes), (nbytes,), nbytes)
 
-    def _append(self, vectors: list[memoryview | bytes]) -> tuple[int, int]:
+    def _append(self, vectors: Callable[[], Iterable[memoryview | bytes]], nbytes: int) -> int:
         offset = self._end
-        nbytes = _nbytes(vectors)
         if self._live is not None:
             self._live.add(offset, nbytes, purpose())
         try:
@@ -166,13 +164,13 @@ class SpillFile:
                 raise
             raise _spill_error(error, self.store.folder, nbytes) from error
         self._end = offset + nbytes
-        return offset, nbytes
+        return offset
 
-    def _write(self, vectors: list[memoryview | bytes], offset: int) -> None:
+    def _write(self, vectors: Callable[[], Iterable[memoryview | bytes]], offset: int) -> None:
         """Write; where the disk is full, once more without the copies that were kept on it."""
         while True:
             try:
-                _write_all(self._fd, list(vectors), offset)
+                _write_all(self._fd, iter(vectors()), offset)
                 return
             except OSError as error:
                 os.ftruncate(self._fd, offset)  # a disk that is full gets back what was written in vain
@@ -309,22 +307,21 @@ def _open_unnamed(folder: str) -> int:
         raise _spill_error(error, folder, 0) from error
 
 
-def _write_all(fd: int, vectors: list[memoryview | bytes], offset: int) -> None:
-    at = 0
-    while at < len(vectors):
-        batch = vectors[at : at + _MAX_VECTORS]
+def _write_all(fd: int, vectors: Iterator[memoryview | bytes], offset: int) -> None:
+    """Write, as many by one call as it takes: there may be far more, and each is an object."""
+    batch = list(islice(vectors, _MAX_VECTORS))
+    while batch:
         wrote = os.pwritev(fd, batch, offset)
         offset += wrote
-        if wrote == _nbytes(batch):
-            at += len(batch)
-            continue
+        done = 0
         for vector in batch:
             size = vector.nbytes if isinstance(vector, memoryview) else len(vector)
             if wrote < size:
-                vectors[at] = memoryview(vector)[wrote:]
+                batch[done] = memoryview(vector)[wrote:]
                 break
             wrote -= size
-            at += 1
+            done += 1
+        batch = batch[done:] or list(islice(vectors, _MAX_VECTORS))
 
 
 def _spill_error(error: OSError, folder: str, nbytes: int) -> SpillError:

@@ -112,6 +112,8 @@ def _standing_once(operation: Operation, part: Part, count: Label) -> Part:
 
 def in_order_of(workspace: Workspace, part: Part, names: Sequence[Label]) -> Part:
     """The same rows with their columns in another order, without a copy."""
+    if part.schema.names == tuple(names):
+        return part
     same = {name: name for name in names}
     chunks = [ChunkView(chunk, same, workspace) for chunk in part.chunks]
     return Part(workspace, part.schema.select(names), chunks, part.partitioning)

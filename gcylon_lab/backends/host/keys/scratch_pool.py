@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 KEPT_BYTES = 16 * 1024**2  # at most so much a thread stays allocated
+_KEPT_IN_LIMIT, _LEAST_BOUND = 2, 1024**2  # and no more than such a part of a budget, but this
 _LARGEST = KEPT_BYTES // 4  # larger arrays are too rare to keep
 LEAST_KEPT_BYTES = 64 * 1024  # smaller ones come from memory that the process has already
 _LOOKS = 16  # buffers that one call looks at: a table of thousands of columns has as many arrays in use at a time
@@ -63,6 +64,15 @@ _of_threads: weakref.WeakValueDictionary[int, _Pool] = weakref.WeakValueDictiona
 _local = _Local()
 
 
+_bound = KEPT_BYTES
+
+
+def bound_scratch(limit_bytes: int) -> None:
+    """Let each thread keep what is a part of a budget at the most: it is in no budget."""
+    global _bound
+    _bound = min(KEPT_BYTES, max(_LEAST_BOUND, limit_bytes // _KEPT_IN_LIMIT))
+
+
 def scratch(rows: int, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """A new array of undefined values, of shape (rows,).
 
@@ -96,13 +106,13 @@ def _keep(pool: _Pool, buffer: npt.NDArray[np.uint8]) -> None:
     """Take a buffer up; what is unused makes room for it, oldest first."""
     buffers = pool.buffers
     place = 0
-    while pool.nbytes + buffer.nbytes > KEPT_BYTES and place < min(_LOOKS, len(buffers)):
+    while pool.nbytes + buffer.nbytes > _bound and place < min(_LOOKS, len(buffers)):
         if _references(buffers, place) == _UNUSED:
             pool.nbytes -= buffers.pop(place).nbytes
             pool.drops += 1
         else:
             place += 1
-    if pool.nbytes + buffer.nbytes <= KEPT_BYTES:
+    if pool.nbytes + buffer.nbytes <= _bound:
         buffers.append(buffer)
         pool.nbytes += buffer.nbytes
 
