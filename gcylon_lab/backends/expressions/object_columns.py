@@ -8,19 +8,20 @@ less nor greater. All else is computed with the objects.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 
 from ..protocol.column import Column
-from ..protocol.data import Columns
+from ..protocol.data import Columns, one_array
 from ..protocol.expressions import Expression, compute
 from ..protocol.schema import Schema
 from .decimals import Truth, computed, is_computed
 
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "between")
 _MISSING = ("isna", "notna")
+_FIRST_DAY = datetime.date(1970, 1, 1)
 
 
 def is_held_as_objects(column: Column) -> bool:
@@ -60,6 +61,11 @@ def without_objects(expression: Expression, data: Columns, truth: Truth) -> pd.S
     """Compute a step for which `needs_no_objects` holds."""
     if is_computed(expression, data.schema):
         return computed(expression, data, truth)
+    if expression.operation in _COMPARED:
+        days = _as_days(expression.arguments, data)
+        if days is not None:
+            compared: pd.Series[Any] = compute(Expression(expression.operation, *days), lambda name: None)
+            return compared
     arguments: list[Any] = []
     for argument in expression.arguments:
         if not isinstance(argument, Expression):
@@ -70,6 +76,24 @@ def without_objects(expression: Expression, data: Columns, truth: Truth) -> pd.S
         else:
             arguments.append(_plain(argument.arguments[0]))
     found: pd.Series[Any] = compute(Expression(expression.operation, *arguments), lambda name: None)
+    return found
+
+
+def _as_days(sides: Sequence[Any], data: Columns) -> list[Any] | None:
+    """Columns of dates without missing values, and dates, as days since 1970, which are compared in less time than
+    datetimes; None where a value has a time of day, or one is missing."""
+    found: list[Any] = []
+    for side in sides:
+        plain = side.arguments[0] if isinstance(side, Expression) else side
+        if isinstance(side, Expression) and side.operation == "col":
+            array = data.array(plain)
+            if array.null_count:
+                return None
+            found.append(pd.Series(one_array(array.cast("date32")).view("int32").to_numpy(), copy=False))
+        elif type(plain) is datetime.date:
+            found.append((plain - _FIRST_DAY).days)
+        else:
+            return None
     return found
 
 
