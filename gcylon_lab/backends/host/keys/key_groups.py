@@ -57,6 +57,12 @@ class Groups:
         return last_rows(self.ids, self.count)
 
     @cached_property
+    def in_runs(self) -> bool:
+        """Whether the rows of each group follow each other, in the order of groups."""
+        ids = self.ids
+        return bool(self.count and len(ids) and ids[0] == 0 and (ids[1:] >= ids[:-1]).all())
+
+    @cached_property
     def outside(self) -> npt.NDArray[np.bool_] | None:
         """Which rows have no group; None where all have one."""
         outside = self.ids < 0
@@ -207,6 +213,11 @@ def _plain_key(data: Columns, keys: Sequence[Label]) -> npt.NDArray[Any] | None:
 
 def _in_order(ids: Int64s, count: int) -> Groups:
     """Number groups by the row at which they begin; those without rows are left out."""
+    if len(ids) and ids[0] >= 0 and (ids[1:] >= ids[:-1]).all():  # as of a file in the order of its keys
+        begins = np.empty(len(ids), np.bool_)
+        begins[0] = True
+        np.not_equal(ids[1:], ids[:-1], out=begins[1:])
+        return Groups(np.cumsum(begins) - 1, np.flatnonzero(begins))
     rows = _ascending(first_rows(ids, count), len(ids))
     place = np.full(count + 1, -1, np.int64)  # id -1 finds the last
     place[ids[rows]] = np.arange(len(rows))
