@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrow.casting import as_arrow
+from ..expressions.decimals import scaled_ints
 from ..protocol.aggregation import Kernel, sum_beyond
 from ..protocol.column import Column
 from ..protocol.data import Array, one_array
@@ -249,6 +250,27 @@ def _totals(
     return totals
 
 
+def _totals_of_units(
+    groups: Groups, column: Column, array: Array, before: list[Array] | None
+) -> npt.NDArray[Any] | None:
+    """Sums of decimals without missing ones, of the ints that they are: exact until they are divided by their scale;
+    None where ints in float64 are not."""
+    if column.kind != "decimal" or array.null_count or groups.outside is not None:
+        return None
+    if not pa.types.is_decimal128(column.arrow) or column.arrow.precision > _NARROW_DIGITS:
+        return None
+    totals = np.zeros(groups.count, np.longdouble)
+    for start in range(0, len(array), _LIMB_BLOCK_ROWS):
+        units = scaled_ints(array.slice(start, _LIMB_BLOCK_ROWS))
+        if _largest(units) * len(units) >= _EXACT:
+            return None
+        totals += _added_limbs(groups.ids[start : start + len(units)], units, groups.count)
+    totals /= np.longdouble(10) ** column.arrow.scale
+    if before is not None:
+        totals[: len(before[0])] += before[0].astype(np.longdouble) + before[1]
+    return totals
+
+
 def _in_two_sums(ids: Int64s, block: Floats, count: int) -> tuple[Floats, Floats] | None:
     """Sums of at most `_BLOCK_ROWS` numbers as those of their upper parts, which are exact, and of what is left; None
     where there are so many groups that all of them are many, or numbers so large or small that parts of them are none.
@@ -280,6 +302,9 @@ def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
 def go_on(kernel: Kernel, groups: Groups, inputs: Inputs, before: list[Array] | None) -> list[Array]:
     """Sums of floats, gone on from those of before, which are of the first groups."""
     if kernel.function == "total":
+        exact = _totals_of_units(groups, *inputs[0], before)
+        if exact is not None:
+            return _in_two(kernel, exact)
         ids, values = _values(groups, *inputs[0])
         rest = None
     else:
