@@ -150,10 +150,7 @@ def computed(expression: Expression, data: Columns, truth: Truth) -> pd.Series[A
     if operation in (*_COMPARED, "between"):
         ints = _as_ints(arguments, data)
         if ints is not None:
-            first, *others = ints
-            if operation == "between":
-                return pd.Series((first >= others[0]) & (first <= others[1]), copy=False)
-            return pd.Series(_OF_INTS[operation](first, *others), copy=False)
+            return pd.Series(compared(operation, *ints), copy=False)
     if operation == "between":
         low, high = (Expression(name, arguments[0], one) for name, one in zip(("ge", "le"), arguments[1:], strict=True))
         return computed(low, data, truth) & computed(high, data, truth)
@@ -172,6 +169,15 @@ def computed(expression: Expression, data: Columns, truth: Truth) -> pd.Series[A
         return pd.Series(any_of, copy=False)
     missing = values.is_null().to_numpy(zero_copy_only=False)
     return pd.Series(missing if operation == "isna" else ~missing)
+
+
+def compared(operation: str, first: Any, *others: Any) -> npt.NDArray[np.bool_]:
+    """A comparison of numbers, none of which is missing."""
+    if operation == "between":
+        low, high = others
+        return np.logical_and(first >= low, first <= high)
+    found: npt.NDArray[np.bool_] = _OF_INTS[operation](first, *others)
+    return found
 
 
 def _floats(expression: Expression, data: Columns, truth: Truth) -> npt.NDArray[np.float64]:

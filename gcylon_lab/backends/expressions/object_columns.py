@@ -11,13 +11,14 @@ import datetime
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ..protocol.column import Column
 from ..protocol.data import Columns, one_array
 from ..protocol.expressions import Expression, compute
 from ..protocol.schema import Schema
-from .decimals import Truth, computed, is_computed
+from .decimals import Truth, compared, computed, is_computed
 
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "between")
 _MISSING = ("isna", "notna")
@@ -64,8 +65,7 @@ def without_objects(expression: Expression, data: Columns, truth: Truth) -> pd.S
     if expression.operation in _COMPARED:
         days = _as_days(expression.arguments, data)
         if days is not None:
-            compared: pd.Series[Any] = compute(Expression(expression.operation, *days), lambda name: None)
-            return compared
+            return pd.Series(compared(expression.operation, *days), copy=False)
     arguments: list[Any] = []
     for argument in expression.arguments:
         if not isinstance(argument, Expression):
@@ -89,12 +89,12 @@ def _as_days(sides: Sequence[Any], data: Columns) -> list[Any] | None:
             array = data.array(plain)
             if array.null_count:
                 return None
-            found.append(pd.Series(one_array(array.cast("date32")).view("int32").to_numpy(), copy=False))
+            found.append(one_array(array.cast("date32")).view("int32").to_numpy())
         elif type(plain) is datetime.date:
             found.append((plain - _FIRST_DAY).days)
         else:
             return None
-    return found
+    return found if any(isinstance(one, np.ndarray) for one in found) else None
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -49,12 +51,16 @@ class PandasRows:
         return Columns(Schema(columns), data.rows, tuple(arrays))
 
     def filter(self, data: Any, condition: Expression) -> Columns:
-        mask = truth(_series(condition, data), repr(condition))
+        mask = self.mask(data, condition)
         if mask.all():
             return Columns(data.schema, data.rows, data.arrays)
         chosen, places = pa.array(mask), np.flatnonzero(mask)  # to look through a mask takes numpy longer than to take
         arrays = tuple(array.take(places) if c.fixed else array.filter(chosen) for c, array in _pairs(data))
         return Columns(data.schema, len(places), arrays)
+
+    def mask(self, data: Columns, condition: Expression) -> npt.NDArray[np.bool_]:
+        """Of which rows a condition holds."""
+        return truth(_series(condition, data), repr(condition))
 
     def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
         expressions = [with_times(expression, schema) for expression in expressions]
@@ -82,6 +88,40 @@ def _series(expression: Expression, data: Columns) -> pd.Series[Any]:
     return value if isinstance(value, pd.Series) else pd.Series(value, index=pd.RangeIndex(data.rows))
 
 
+class _Prepared:
+    """An expression that was looked at once for all pieces of one schema.
+
+    Raises
+    ------
+    ArgumentError
+        If it compares what no value equals.
+    """
+
+    def __init__(self, expression: Expression, schema: Schema) -> None:
+        check_comparisons(expression, schema)
+        self.given, self.schema = expression, schema
+        self.expression = with_times(expression, schema)
+        self._known: dict[int, bool] = {}  # of its steps, which it keeps
+
+    def needs_no_objects(self, step: Expression) -> bool:
+        known = self._known.get(id(step))
+        if known is None:
+            known = self._known[id(step)] = needs_no_objects(step, self.schema)
+        return known
+
+
+_latest: deque[_Prepared] = deque(maxlen=16)
+
+
+def _prepared(expression: Expression, schema: Schema) -> _Prepared:
+    for one in tuple(_latest):
+        if one.given is expression and (one.schema is schema or one.schema == schema):
+            return one
+    made = _Prepared(expression, schema)
+    _latest.append(made)
+    return made
+
+
 def value_of(expression: Expression, data: Columns) -> Any:
     """What an expression gives: a series, or a value where no column is in it."""
     kept: dict[Label, pd.Series[Any]] = {}
@@ -92,18 +132,22 @@ def value_of(expression: Expression, data: Columns) -> Any:
             kept[name] = pd.Series(values, index=pd.RangeIndex(data.rows), copy=False)  # nothing writes into it
         return kept[name]
 
+    prepared = _prepared(expression, data.schema)
+
     def shortcut(step: Expression) -> Any:
-        if needs_no_objects(step, data.schema):
+        if prepared.needs_no_objects(step):
             return without_objects(step, data, _mask_of(data))
         return _combined(step, column, shortcut) if step.operation in _COMBINING else None
 
-    check_comparisons(expression, data.schema)
-    return compute(with_times(expression, data.schema), column, shortcut)
+    return compute(prepared.expression, column, shortcut)
 
 
 def _combined(step: Expression, column: Any, shortcut: Any) -> Any:
     """``~ & | ^`` of bools that pandas holds as objects, because some are missing: it has no answer, or a number."""
     values = [compute(argument, column, shortcut) for argument in step.arguments]
+    if all(isinstance(value, pd.Series) and value.dtype == np.bool_ for value in values):
+        found = getattr(operator, step.operation)(*(value.to_numpy() for value in values))
+        return pd.Series(found, index=values[0].index, copy=False)
     return compute(Expression(step.operation, *map(_flags, values)), column)
 
 
@@ -127,6 +171,9 @@ def truth(series: Any, what: str) -> npt.NDArray[np.bool_]:
         If they are no conditions.
     """
     series = _flags(series)
+    if series.dtype == np.bool_:
+        plain: npt.NDArray[np.bool_] = series.to_numpy()
+        return plain
     if not pd.api.types.is_bool_dtype(series.dtype) and len(series.dropna()):
         raise ArgumentError(
             f"Expected a condition, but {what} gives {series.dtype}.", advice="Compare, for example gl.col('x') > 0."
