@@ -173,10 +173,12 @@ def computed(expression: Expression, data: Columns, truth: Truth) -> pd.Series[A
 
 def compared(operation: str, first: Any, *others: Any) -> npt.NDArray[np.bool_]:
     """A comparison of numbers, none of which is missing."""
+    found: npt.NDArray[np.bool_]
     if operation == "between":
         low, high = others
-        return np.logical_and(first >= low, first <= high)
-    found: npt.NDArray[np.bool_] = _OF_INTS[operation](first, *others)
+        found = np.logical_and(first >= low, first <= high)
+    else:
+        found = _OF_INTS[operation](first, *others)
     return found
 
 

@@ -288,7 +288,8 @@ def _in_two_sums(ids: Int64s, block: Floats, count: int) -> tuple[Floats, Floats
     unit = np.ldexp(1.0, int(np.frexp(largest)[1]) + 17 - 53)
     whole = 1.5 * 2.0**52 * unit
     upper = (block + whole) - whole
-    return np.bincount(ids, upper, count), np.bincount(ids, block - upper, count)
+    sums: list[Any] = [np.bincount(ids, part, count) for part in (upper, block - upper)]
+    return sums[0], sums[1]
 
 
 def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:

@@ -95,8 +95,8 @@ def shipping_priority(tables: Tables) -> pd.DataFrame:
     columns = ("o_orderkey", "o_custkey", "o_orderdate", "o_shippriority")
     orders = tables.read("orders", *columns, where=col("o_orderdate") < day)
     orders = orders.join(customers, how="semi", left_on="o_custkey", right_on="c_custkey").drop("o_custkey")
-    columns = ("l_orderkey", "l_extendedprice", "l_discount")
-    lines = tables.read("lineitem", *columns, where=col("l_shipdate") > day)
+    shipped_later = col("l_shipdate") > day
+    lines = tables.read("lineitem", "l_orderkey", "l_extendedprice", "l_discount", where=shipped_later)
     lines = lines.assign(revenue=_revenue()).select(["l_orderkey", "revenue"])
     joined = lines.join(orders, left_on="l_orderkey", right_on="o_orderkey")
     groups = joined.groupby(["l_orderkey", "o_orderdate", "o_shippriority"]).agg(revenue=("revenue", "sum"))

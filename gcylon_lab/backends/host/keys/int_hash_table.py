@@ -1,8 +1,8 @@
 """Finding equal 64-bit numbers: a table of one side's, in which the other side's are looked up.
 
-Numbers of a small range are places in the table, or in a list of its rows. Others are first put into buckets by a hash, so that the hash
-table of one bucket stays in the second-level cache while all of its numbers are looked up: on 5 million rows that
-takes a third of the time of one table for all of them.
+Numbers of a small range are places in the table, or in a list of its rows. Others are first put into buckets by a hash,
+so that the hash table of one bucket stays in the second-level cache while all of its numbers are looked up: on 5
+million rows that takes a third of the time of one table for all of them.
 """
 
 from __future__ import annotations
