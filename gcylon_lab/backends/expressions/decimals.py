@@ -148,7 +148,7 @@ def computed(expression: Expression, data: Columns, truth: Truth) -> pd.Series[A
         found: pd.Series[Any] = _array(expression, data, truth).to_pandas()
         return found
     if operation in (*_COMPARED, "between"):
-        ints = _as_ints(arguments, data)
+        ints = as_ints(arguments, data)
         if ints is not None:
             return pd.Series(compared(operation, *ints), copy=False)
     if operation == "between":
@@ -192,7 +192,7 @@ def _floats(expression: Expression, data: Columns, truth: Truth) -> npt.NDArray[
     return floats
 
 
-def _as_ints(sides: Sequence[Any], data: Columns) -> list[Any] | None:
+def as_ints(sides: Sequence[Any], data: Columns) -> list[Any] | None:
     """Columns of decimals without missing values, and values, in units of one scale: int64, which is compared in a
     tenth of the time. None where another side is among them, or one that an int64 does not hold."""
     if not isinstance(sides[0], Expression) or sides[0].operation != "col":
@@ -210,7 +210,7 @@ def _as_ints(sides: Sequence[Any], data: Columns) -> list[Any] | None:
     found: list[Any] = []
     for plain, digits in known:
         if not isinstance(plain, Expression):
-            found.append(int(Decimal(plain).scaleb(scale)))
+            found.append(int((plain if isinstance(plain, Decimal) else Decimal(int(plain))).scaleb(scale)))
             continue
         array = data.array(plain.arguments[0])
         if array.null_count or not pa.types.is_decimal128(array.type):

@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..protocol.column import Column
 from ..protocol.data import Columns, one_array
 from ..protocol.expressions import Expression, compute
 from ..protocol.schema import Schema
-from .decimals import Truth, compared, computed, is_computed
+from .decimals import Truth, as_ints, compared, computed, is_computed
 
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "between")
 _MISSING = ("isna", "notna")
@@ -58,6 +59,35 @@ def _is_date(value: Any) -> bool:
     return isinstance(value, datetime.date) and getattr(value, "tzinfo", None) is None
 
 
+def plain_answer(expression: Expression, data: Columns) -> npt.NDArray[np.bool_] | None:
+    """A comparison of numbers, dates or decimals, none of which is missing; None of all else."""
+    if expression.operation not in _COMPARED:
+        return None
+    sides = _as_days(expression.arguments, data) or as_ints(expression.arguments, data)
+    sides = sides or _as_numbers(expression.arguments, data)
+    return None if sides is None else compared(expression.operation, *sides)
+
+
+def _as_numbers(sides: Sequence[Any], data: Columns) -> list[Any] | None:
+    """Columns of ints of one width, and ints; None where another side is among them."""
+    found: list[Any] = []
+    dtypes = set()
+    for side in sides:
+        plain = side.arguments[0] if isinstance(side, Expression) else side
+        if isinstance(side, Expression) and side.operation == "col":
+            column = data.schema[plain] if plain in data.schema else None
+            if column is None or column.kind != "int" or column.dtype is None:
+                return None
+            dtypes.add(column.dtype)
+            found.append(data.array(plain))
+        elif type(plain) is int and abs(plain) < 1 << 31:
+            found.append(plain)
+        else:
+            return None
+    signed = len(dtypes) == 1 and all(dtype.kind == "i" and dtype.itemsize >= 4 for dtype in dtypes)
+    return found if signed else None
+
+
 def without_objects(expression: Expression, data: Columns, truth: Truth) -> pd.Series[Any]:
     """Compute a step for which `needs_no_objects` holds."""
     if is_computed(expression, data.schema):
@@ -86,6 +116,9 @@ def _as_days(sides: Sequence[Any], data: Columns) -> list[Any] | None:
     for side in sides:
         plain = side.arguments[0] if isinstance(side, Expression) else side
         if isinstance(side, Expression) and side.operation == "col":
+            column = data.schema[plain] if plain in data.schema else None
+            if column is None or column.kind != "date" or not is_held_as_objects(column):
+                return None
             array = data.array(plain)
             if array.null_count:
                 return None

@@ -15,7 +15,7 @@ import pyarrow as pa
 from ...errors import ArgumentError
 from ..arrow.interop import _from_series, _to_values, from_numbers
 from ..expressions.decimals import column_of, row_bytes
-from ..expressions.object_columns import needs_no_objects, objects_made, without_objects
+from ..expressions.object_columns import needs_no_objects, objects_made, plain_answer, without_objects
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
 from ..protocol.column import Column, Label
@@ -60,7 +60,8 @@ class PandasRows:
 
     def mask(self, data: Columns, condition: Expression) -> npt.NDArray[np.bool_]:
         """Of which rows a condition holds."""
-        return truth(_series(condition, data), repr(condition))
+        plain = _plain_mask(_prepared(condition, data.schema).expression, data)
+        return truth(_series(condition, data), repr(condition)) if plain is None else plain
 
     def evaluating_row_bytes(self, schema: Schema, expressions: Sequence[Expression]) -> int:
         expressions = [with_times(expression, schema) for expression in expressions]
@@ -140,6 +141,21 @@ def value_of(expression: Expression, data: Columns) -> Any:
         return _combined(step, column, shortcut) if step.operation in _COMBINING else None
 
     return compute(prepared.expression, column, shortcut)
+
+
+def _plain_mask(step: Any, data: Columns) -> npt.NDArray[np.bool_] | None:
+    """A condition made of comparisons that `plain_answer` knows, without a series for each of them; else None."""
+    if not isinstance(step, Expression):
+        return None
+    if step.operation not in _COMBINING:
+        return plain_answer(step, data)
+    values = []
+    for argument in step.arguments:
+        values.append(_plain_mask(argument, data))
+        if values[-1] is None:
+            return None
+    found: npt.NDArray[np.bool_] = getattr(operator, step.operation)(*values)
+    return found
 
 
 def _combined(step: Expression, column: Any, shortcut: Any) -> Any:

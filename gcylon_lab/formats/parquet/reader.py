@@ -23,7 +23,7 @@ from ...backends.protocol.data import Columns, bounded, cut_rows
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
 from ..filesystems import is_url
-from .footer import RowGroup, look_at_pages
+from .footer import RowGroup
 from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
 from .row_choice import RowChoice, spelled_out
 
@@ -160,6 +160,8 @@ class _OpenFile:
         self._pages = None if is_url(path) else open(path, "rb", 0)  # noqa: SIM115 -- as long as this is read
         self._most_bytes = max(_LEAST_LIMIT, (plan.storage.limit_bytes or 0) // 4)
         self._file = open_parquet(path, plan.storage, footer, self._unit)
+        known = self._file.schema_arrow
+        self._texts = {n for n in self._names if known.field(n).type in _TEXTS}
         self._coded: dict[tuple[str, ...], Any] = {(): self._file}
         self._times = [name for name in int96_columns(footer) if name in self._names]
         units = _CHECKED_WITH[self._unit] if self._times else ()
@@ -188,14 +190,12 @@ class _OpenFile:
         of them that may be long: a few bytes in the file may be much in memory."""
         if self._pages is None:
             return (), ()
-        known = self._file.schema_arrow
-        texts = {n for n in self._names if known.field(n).type in _TEXTS}
         coded, long = [], []
         for leaf in self._leaves:
             path, chunk = self._footer.leaves[leaf].path, group.chunk(leaf)
-            nbytes, different = look_at_pages(self._pages.fileno(), chunk, self._most_bytes)
+            nbytes, different = self._footer.pages(self._pages.fileno(), chunk, self._most_bytes)
             # Texts in other pages are not referred to.
-            if path not in texts or chunk.nbytes - nbytes > _CODE_BYTES * chunk.values + _SLACK:
+            if path not in self._texts or chunk.nbytes - nbytes > _CODE_BYTES * chunk.values + _SLACK:
                 continue
             if nbytes > most_bytes:
                 long.append(path)
