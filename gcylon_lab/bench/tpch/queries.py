@@ -36,14 +36,14 @@ class Tables:
     def __init__(self, reader: Any, folder: str | Path) -> None:
         self._reader = reader
         self._folder = Path(folder)
-        self.read_bytes = 0
+        self.asked: list[tuple[str, str]] = []  # tables and their columns that were read
 
     def read(self, name: str, *columns: str, where: Expression | None = None) -> Any:
         """Some columns of a table, of the rows of which a condition holds."""
         path = str(self._folder / f"{name}.parquet")
-        table = self._reader.read_parquet(path, columns=list(columns), filters=where)
-        self.read_bytes += table.nbytes
-        return table
+        looked_at = () if where is None else map(str, where.columns())
+        self.asked += [(name, column) for column in dict.fromkeys([*columns, *looked_at])]
+        return self._reader.read_parquet(path, columns=list(columns), filters=where)
 
 
 def _revenue() -> Expression:
