@@ -28,6 +28,8 @@ from ...units import format_bytes, format_count
 from .device_read import DeviceReading, kept
 from .ingest import PIECES_IN_LIMIT, piece_bytes, recorded, reserved, taken
 
+# Batches of smaller pieces are so small that to compute a condition of several at once takes less.
+_CHOSEN_BYTES = 4 << 20
 _REASON = "because each rank reads its share of the files"
 
 
@@ -98,7 +100,7 @@ def read_files(
                 reading = DeviceReading(workspace, workspace.budget.limit_bytes, notes)
                 pieces = _watched(operation, mine, reading.pieces(mine, names, max_bytes))
                 return reserved(workspace, kept(backend, pieces, computed, columns), reading.pass_bytes)
-            if computed is not None and isinstance(mine, ParquetPlan):
+            if computed is not None and isinstance(mine, ParquetPlan) and max_bytes >= _CHOSEN_BYTES:
                 choice = RowChoice(computed, columns)
                 pieces = read(mine, columns=names, max_bytes=max_bytes, choice=choice)
                 some = _watched(operation, mine, pieces, lambda: choice.looked_at)
