@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
@@ -94,19 +96,37 @@ def filtered(
         return
     rows = PandasRows()
     for piece in pieces:
-        try:
+        with _computing(condition):
             kept = rows.filter(piece, condition)
-        except (GcylonError, MemoryError):
-            raise
-        except Exception as error:
-            raise ArgumentError(
-                f"{condition!r} cannot be computed: {type(error).__name__}: {error}.",
-                advice="Look at the columns' dtypes.",
-            ) from error
         if columns is not None:
             schema = kept.schema.select(columns)
             kept = Columns(schema, kept.rows, tuple(kept.array(name) for name in columns))
         yield kept
+
+
+def mask_of(piece: Columns, condition: Expression) -> npt.NDArray[np.bool_]:
+    """Of which rows a condition holds.
+
+    Raises
+    ------
+    ArgumentError
+        If it cannot be computed.
+    """
+    with _computing(condition):
+        return PandasRows().mask(piece, condition)
+
+
+@contextmanager
+def _computing(condition: Expression) -> Iterator[None]:
+    try:
+        yield
+    except (GcylonError, MemoryError):
+        raise
+    except Exception as error:
+        raise ArgumentError(
+            f"{condition!r} cannot be computed: {type(error).__name__}: {error}.",
+            advice="Look at the columns' dtypes.",
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.expressions import Expression
 from gcylon_lab.errors import ArgumentError
 from gcylon_lab.formats.io import plan_parquet, read_parquet_chunks
+from gcylon_lab.formats.parquet.row_choice import RowChoice
 from gcylon_lab.formats.row_filters import condition_of, filtered, read_columns
 from gcylon_lab.runtime.context import run_threads
 
@@ -37,10 +38,16 @@ def read(path: Path, condition: Expression | None, columns: list[str] | None = N
     """The rows of which a condition holds, and how many row groups were not read."""
     wanted = read_columns(columns, condition)
     (plan,) = plan_parquet(path, 1, columns=wanted, condition=condition)
-    pieces = filtered(read_parquet_chunks(plan, columns=wanted), condition, columns)
+    pieces = list(filtered(read_parquet_chunks(plan, columns=wanted), condition, columns))
+    if condition is not None:  # chosen while they are read they are the same rows, of the same dtypes
+        choice = RowChoice(condition, columns)
+        chosen = list(read_parquet_chunks(plan, columns=wanted, choice=choice))
+        rows = sum(piece.stop - piece.start for piece in plan.pieces)
+        assert choice.looked_at == rows
+        pd.testing.assert_frame_equal(to_frame(backend.concat(chosen)), to_frame(backend.concat(pieces)))
     files = [path] if path.is_file() else path.rglob("*.parquet")
     groups = sum(pq.ParquetFile(file).num_row_groups for file in files)
-    return to_frame(backend.concat(list(pieces))), groups - len(plan.pieces)
+    return to_frame(backend.concat(pieces)), groups - len(plan.pieces)
 
 
 DAYS = [dt.datetime(2024, 1, day, 5) for day in range(1, 13)]
@@ -253,3 +260,15 @@ def test_what_that_advises_works(tmp_path: Path) -> None:
     for condition, want in ((gl.col("s") == np.nan, []), (gl.col("s").isin([None, "x"]), ["x", None])):
         (got,) = run_threads(1, lambda condition=condition: gl.from_local(TEXTS).filter(condition).to_pandas())
         assert got["s"].fillna("none").tolist() == [text or "none" for text in want]
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_few_texts_that_many_rows_refer_to_are_asked_once(tmp_path, missing):
+    texts = [None if missing and n % 7 == 0 else ("RAIL", "AIR", "SHIP")[n % 3] for n in range(200)]
+    days = [dt.date(2024, 1, 1) + dt.timedelta(n % 50) for n in range(200)]
+    table = pa.table({"s": pa.array(texts, pa.string_view()), "d": days, "n": range(200), "k": list("xy") * 100})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
+    condition = c("s").isin(["AIR", "SHIP"]) & (c("d") < dt.date(2024, 2, 1)) & (c("n") > 20) & (c("k") == "x")
+    frame, skipped = read(tmp_path / "x.parquet", condition, ["n", "s"])
+    kept = [n for n in range(200) if texts[n] in ("AIR", "SHIP") and n % 50 < 31 and n > 20 and n % 2 == 0]
+    assert frame["n"].tolist() == kept and frame["s"].tolist() == [texts[n] for n in kept] and not skipped

@@ -108,6 +108,11 @@ def _from_numpy(name: Label, values: np.ndarray[Any, Any]) -> tuple[Column, Arra
     return Column(name, kind, str(copy.dtype), dtype=copy.dtype), copy
 
 
+def from_numbers(name: Label, values: np.ndarray[Any, Any]) -> tuple[Column, Array]:
+    """The column of numbers of at most 64 bits that nothing else refers to, which are not copied."""
+    return Column(name, _FIXED[values.dtype.kind], str(values.dtype), dtype=values.dtype), values
+
+
 def _from_category(name: Label, series: pd.Series[Any]) -> tuple[Column, Array]:
     try:
         labels, values = _from_series(name, pd.Series(series.cat.categories))

@@ -73,7 +73,7 @@ def _column(name: str, chunked: Any, text: str, nullable: bool, share: bool = Fa
             advice="Leave it out with columns=[...], or convert it in the file.",
             column=name,
         ) from None
-    column = held_column(name, given, held.type, text, held.null_count, lambda: _exact_in_float(held), nullable)
+    column = held_column(name, given, held.type, text, held.null_count, lambda: exact_in_float(held), nullable)
     if not column.fixed:
         return column, held
     if column.kind == "float" and pa.types.is_integer(held.type):
@@ -132,7 +132,8 @@ def _fixed(column: Column, held: Any, share: bool) -> Array:
     return as_fixed(column, held) if shared is None else shared
 
 
-def _exact_in_float(ints: Any) -> bool:
+def exact_in_float(ints: Any) -> bool:
+    """Whether float64 holds all of some ints."""
     extremes = pc.min_max(ints).as_py()
     return extremes["min"] is None or (-EXACT_IN_FLOAT <= extremes["min"] and extremes["max"] <= EXACT_IN_FLOAT)
 

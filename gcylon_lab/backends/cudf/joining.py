@@ -244,7 +244,7 @@ def _in_unit(ticks: Any, unit: str, wanted: str) -> tuple[Any, Any | None]:
 class CudfJoining:
     """Pairs found by libcudf's hash joins, and rows gathered by it."""
 
-    def key_index(self, keys: Any, forms: Sequence[KeyForm]) -> CudfKeyIndex:
+    def key_index(self, keys: Any, forms: Sequence[KeyForm], more_bytes: int = 0) -> CudfKeyIndex:
         return CudfKeyIndex(keys, forms)
 
     def crossing(self, rows: int, others: int) -> CudfCrossing:
@@ -290,6 +290,9 @@ class CudfJoining:
 
     def index_bytes(self, keys: Any) -> int:
         return int(keys.rows * self.index_row_bytes(keys.schema) + keys.nbytes - keys.rows * keys.schema.row_bytes)
+
+    def faster_index_bytes(self, keys: Any) -> int:
+        return 0
 
     def index_row_bytes(self, schema: Schema) -> int:
         return _TABLE_ROW_BYTES + 10 * _widened(schema)

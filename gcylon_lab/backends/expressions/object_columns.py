@@ -8,19 +8,22 @@ less nor greater. All else is computed with the objects.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from ..protocol.column import Column
-from ..protocol.data import Columns
+from ..protocol.data import Columns, one_array
 from ..protocol.expressions import Expression, compute
 from ..protocol.schema import Schema
-from .decimals import Truth, computed, is_computed
+from .decimals import Truth, as_ints, compared, computed, is_computed
 
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "between")
 _MISSING = ("isna", "notna")
+_FIRST_DAY = datetime.date(1970, 1, 1)
 
 
 def is_held_as_objects(column: Column) -> bool:
@@ -56,10 +59,43 @@ def _is_date(value: Any) -> bool:
     return isinstance(value, datetime.date) and getattr(value, "tzinfo", None) is None
 
 
+def plain_answer(expression: Expression, data: Columns) -> npt.NDArray[np.bool_] | None:
+    """A comparison of numbers, dates or decimals, none of which is missing; None of all else."""
+    if expression.operation not in _COMPARED:
+        return None
+    sides = _as_days(expression.arguments, data) or as_ints(expression.arguments, data)
+    sides = sides or _as_numbers(expression.arguments, data)
+    return None if sides is None else compared(expression.operation, *sides)
+
+
+def _as_numbers(sides: Sequence[Any], data: Columns) -> list[Any] | None:
+    """Columns of ints of one width, and ints; None where another side is among them."""
+    found: list[Any] = []
+    dtypes = set()
+    for side in sides:
+        plain = side.arguments[0] if isinstance(side, Expression) else side
+        if isinstance(side, Expression) and side.operation == "col":
+            column = data.schema[plain] if plain in data.schema else None
+            if column is None or column.kind != "int" or column.dtype is None:
+                return None
+            dtypes.add(column.dtype)
+            found.append(data.array(plain))
+        elif type(plain) is int and abs(plain) < 1 << 31:
+            found.append(plain)
+        else:
+            return None
+    signed = len(dtypes) == 1 and all(dtype.kind == "i" and dtype.itemsize >= 4 for dtype in dtypes)
+    return found if signed else None
+
+
 def without_objects(expression: Expression, data: Columns, truth: Truth) -> pd.Series[Any]:
     """Compute a step for which `needs_no_objects` holds."""
     if is_computed(expression, data.schema):
         return computed(expression, data, truth)
+    if expression.operation in _COMPARED:
+        days = _as_days(expression.arguments, data)
+        if days is not None:
+            return pd.Series(compared(expression.operation, *days), copy=False)
     arguments: list[Any] = []
     for argument in expression.arguments:
         if not isinstance(argument, Expression):
@@ -71,6 +107,27 @@ def without_objects(expression: Expression, data: Columns, truth: Truth) -> pd.S
             arguments.append(_plain(argument.arguments[0]))
     found: pd.Series[Any] = compute(Expression(expression.operation, *arguments), lambda name: None)
     return found
+
+
+def _as_days(sides: Sequence[Any], data: Columns) -> list[Any] | None:
+    """Columns of dates without missing values, and dates, as days since 1970, which are compared in less time than
+    datetimes; None where a value has a time of day, or one is missing."""
+    found: list[Any] = []
+    for side in sides:
+        plain = side.arguments[0] if isinstance(side, Expression) else side
+        if isinstance(side, Expression) and side.operation == "col":
+            column = data.schema[plain] if plain in data.schema else None
+            if column is None or column.kind != "date" or not is_held_as_objects(column):
+                return None
+            array = data.array(plain)
+            if array.null_count:
+                return None
+            found.append(one_array(array.cast("date32")).view("int32").to_numpy())
+        elif type(plain) is datetime.date:
+            found.append((plain - _FIRST_DAY).days)
+        else:
+            return None
+    return found if any(isinstance(one, np.ndarray) for one in found) else None
 
 
 def _plain(value: Any) -> Any:

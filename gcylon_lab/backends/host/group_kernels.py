@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrow.casting import as_arrow
+from ..expressions.decimals import scaled_ints
 from ..protocol.aggregation import Kernel, sum_beyond
 from ..protocol.column import Column
 from ..protocol.data import Array, one_array
@@ -41,6 +42,8 @@ Inputs = list[tuple[Column, Array]]
 _BLOCK_ROWS = 65536
 _LIMB_BLOCK_ROWS = 1 << 20  # sums of so many limbs of 32 bits are below 2**53
 _MASK = 0xFFFFFFFF
+_NEAR = 2.0**-24
+_EXACT = 2**53  # below which a float64 holds every int
 _NARROW_DIGITS = 18  # any decimal of so many is in 64 bits
 
 
@@ -96,10 +99,17 @@ def _sum(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     if column.kind == "decimal":
         return [_decimal_sums(kernel, groups, column, array)]
     ids, values = _values(groups, column, array)
-    totals = np.zeros(groups.count, np.uint64 if values.dtype.kind == "u" and column.kind == "int" else np.int64)
+    dtype = np.dtype(np.uint64 if values.dtype.kind == "u" and column.kind == "int" else np.int64)
+    if _largest(values) * len(values) < _EXACT:
+        return [as_column(kernel.outputs[0], np.bincount(ids, values, groups.count).astype(dtype))]
+    totals = np.zeros(groups.count, dtype)
     np.add.at(totals, ids, values.astype(totals.dtype, copy=False))
     _check_sums(kernel, column, ids, values, totals)
     return [as_column(kernel.outputs[0], totals)]
+
+
+def _largest(values: npt.NDArray[Any]) -> int:
+    return max(int(values.max(initial=0)), -int(values.min(initial=0)))
 
 
 def _check_sums(
@@ -107,8 +117,7 @@ def _check_sums(
 ) -> None:
     """Refuse sums that int64 (uint64) does not hold, which numpy cuts off."""
     limits = np.iinfo(totals.dtype)
-    largest = max(int(values.max(initial=0)), -int(values.min(initial=0)))
-    if largest * len(values) <= limits.max:
+    if _largest(values) * len(values) <= limits.max:
         return
     about = _totals(ids, values, len(totals))
     wrong = np.flatnonzero(np.abs(about - totals.astype(np.longdouble)) > 2.0**60)
@@ -143,6 +152,13 @@ def _decimal_sums(kernel: Kernel, groups: Groups, column: Column, array: Array) 
     for start in range(0, len(ids), _LIMB_BLOCK_ROWS):
         rows = slice(start, start + _LIMB_BLOCK_ROWS)
         block, own = (words[rows], ids[rows]) if kept is None else (words[rows][kept[rows]], ids[rows][kept[rows]])
+        if narrow:
+            whole = np.ascontiguousarray(block[:, 0])
+            if _largest(whole) * len(whole) < _EXACT:  # they add up in float64 without rounding as they are
+                sums = _added_limbs(own, whole, groups.count)
+                totals[0] += sums & _MASK
+                totals[1] += sums >> 32
+                continue
         for limb in range(limbs):
             totals[limb] += _added_limbs(own, _limb(block, limb, last=limb == limbs - 1), groups.count)
     for limb in range(limbs - 1):
@@ -211,17 +227,69 @@ def _totals(
     rest: Floats | None = None,
     before: list[Array] | None = None,
 ) -> npt.NDArray[Any]:
-    """Sums in row order, in the longest float there is; those of before are of the first groups."""
+    """Sums in row order, in the longest float there is; those of before are of the first groups.
+
+    Of doubles a block is cut in two, so that the upper parts add up without rounding: the lower ones are so much less
+    that what is rounded there is below the longest float's last place, and numpy adds doubles up several times faster.
+    """
     totals = np.zeros(count, np.longdouble)
     if before is not None:
         totals[: len(before[0])] = before[0]
         totals[: len(before[1])] += before[1]
     for start in range(0, len(ids), _BLOCK_ROWS):
+        if rest is None and values.dtype == np.float64:
+            parts = _in_two_sums(ids[start : start + _BLOCK_ROWS], values[start : start + _BLOCK_ROWS], count)
+            if parts is not None:
+                for part in parts:
+                    totals += part
+                continue
         block = values[start : start + _BLOCK_ROWS].astype(np.longdouble)
         if rest is not None:
             block += rest[start : start + _BLOCK_ROWS]
         np.add.at(totals, ids[start : start + _BLOCK_ROWS], block)
     return totals
+
+
+def _totals_of_units(
+    groups: Groups, column: Column, array: Array, before: list[Array] | None
+) -> npt.NDArray[Any] | None:
+    """Sums of decimals without missing ones, of the ints that they are: exact until they are divided by their scale;
+    None where ints in float64 are not."""
+    if column.kind != "decimal" or array.null_count or groups.outside is not None:
+        return None
+    if not pa.types.is_decimal128(column.arrow) or column.arrow.precision > _NARROW_DIGITS:
+        return None
+    totals = np.zeros(groups.count, np.longdouble)
+    for start in range(0, len(array), _LIMB_BLOCK_ROWS):
+        units = scaled_ints(array.slice(start, _LIMB_BLOCK_ROWS))
+        if _largest(units) * len(units) >= _EXACT:
+            return None
+        totals += _added_limbs(groups.ids[start : start + len(units)], units, groups.count)
+    totals /= np.longdouble(10) ** column.arrow.scale
+    if before is not None:
+        totals[: len(before[0])] += before[0].astype(np.longdouble) + before[1]
+    return totals
+
+
+def _in_two_sums(ids: Int64s, block: Floats, count: int) -> tuple[Floats, Floats] | None:
+    """Sums of at most `_BLOCK_ROWS` numbers as those of their upper parts, which are exact, and of what is left; None
+    where there are so many groups that all of them are many, or numbers so large or small that parts of them are none.
+    """
+    if count > len(block):
+        return None
+    largest = max(float(block.max()), -float(block.min()))
+    if not 1e-250 < largest < 1e250:  # or NaN
+        return None
+    sizes = np.abs(block)
+    sizes[sizes == 0] = largest
+    if sizes.min() < largest * _NEAR:  # sums of small ones alone would be those of parts that are rounded
+        return None
+    # A multiple of this adds up to 2**53 of it: 2**16 numbers below 2**exponent.
+    unit = np.ldexp(1.0, int(np.frexp(largest)[1]) + 17 - 53)
+    whole = 1.5 * 2.0**52 * unit
+    upper = (block + whole) - whole
+    sums: list[Any] = [np.bincount(ids, part, count) for part in (upper, block - upper)]
+    return sums[0], sums[1]
 
 
 def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
@@ -235,6 +303,9 @@ def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
 def go_on(kernel: Kernel, groups: Groups, inputs: Inputs, before: list[Array] | None) -> list[Array]:
     """Sums of floats, gone on from those of before, which are of the first groups."""
     if kernel.function == "total":
+        exact = _totals_of_units(groups, *inputs[0], before)
+        if exact is not None:
+            return _in_two(kernel, exact)
         ids, values = _values(groups, *inputs[0])
         rest = None
     else:
@@ -361,7 +432,12 @@ def _extreme(largest: bool) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
         kept = ids >= 0
         least, most = _ends(order.dtype)
         best = np.full(groups.count + 1, least if largest else most, order.dtype)  # the last is for id -1
-        (np.maximum if largest else np.minimum).at(best, ids[kept], order[kept])
+        if valid is None and groups.in_runs:
+            best[:-1] = (np.maximum if largest else np.minimum).reduceat(order, groups.first)
+        else:
+            (np.maximum if largest else np.minimum).at(best, ids[kept], order[kept])
+        if column.kind == "int" and column.fixed and valid is None and kept.all():  # equal ones are not told apart
+            return [best[:-1].astype(array.dtype, copy=False)]
         rows = first_rows(np.where(kept & (order == best[ids]), ids, -1), groups.count)
         return [gather(column, array, rows)]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,15 +54,15 @@ class PandasGrouping:
         groups = find_groups(data, keys, dropna=dropna)
         key_rows = take(data, groups.first, keys)
         if state is None:
-            arrays = [made for kernel in kernels for made in _computed(kernel, groups, data)]
+            arrays = _each_once(kernels, lambda kernel, merging: _computed(kernel, groups, data))
             return _with_keys(key_rows, kernels, arrays)
         both = concat_columns([select(state, keys), key_rows])
         merged = find_groups(both, keys, dropna=False)
         ids = np.append(merged.ids[state.rows :], -1)[groups.ids]  # -1 finds the last
         going_on = Groups(ids, merged.first)
-        arrays = []
-        for kernel, merging in zip(kernels, merge, strict=True):
-            arrays += _gone_on(kernel, merging, groups, data, merged, going_on, state)
+        arrays = _each_once(
+            kernels, lambda kernel, merging: _gone_on(kernel, merging, groups, data, merged, going_on, state), merge
+        )
         return _with_keys(take(both, merged.first, keys), kernels, arrays)
 
     def finish(self, data: Any, keys: Sequence[Label], kernels: Sequence[Kernel]) -> Columns:
@@ -114,14 +115,38 @@ def _inputs(kernel: Kernel, data: Columns) -> Inputs:
     return [(data.schema[name], data.array(name)) for name in kernel.inputs]
 
 
+def _each_once(
+    kernels: Sequence[Kernel], compute: Callable[[Kernel, Kernel | None], list[Array]], merge: Sequence[Kernel] = ()
+) -> list[Array]:
+    """What kernels make; once where they differ in the names of their results alone, as where a sum is asked for and a
+    mean, which needs it too."""
+    known: dict[Any, list[Array]] = {}
+    arrays: list[Array] = []
+    for place, kernel in enumerate(kernels):
+        outputs = tuple(replace(column, name="") for column in kernel.outputs)
+        merging = merge[place] if merge else None
+        like = (kernel.function, kernel.inputs, kernel.argument, outputs, merging and merging.function)
+        if like not in known:
+            known[like] = compute(kernel, merging)
+        arrays += known[like]
+    return arrays
+
+
 def _computed(kernel: Kernel, groups: Groups, data: Columns) -> list[Array]:
     return group_kernels.compute(kernel, groups, _inputs(kernel, data))
 
 
 def _gone_on(
-    kernel: Kernel, merging: Kernel, groups: Groups, data: Columns, merged: Groups, going_on: Groups, state: Columns
+    kernel: Kernel,
+    merging: Kernel | None,
+    groups: Groups,
+    data: Columns,
+    merged: Groups,
+    going_on: Groups,
+    state: Columns,
 ) -> list[Array]:
     """A kernel's results, gone on from those of before."""
+    assert merging is not None
     if kernel.function in ("total", "merge_total"):
         before = [state.array(column.name) for column in kernel.outputs]
         return group_kernels.go_on(kernel, going_on, _inputs(kernel, data), before)

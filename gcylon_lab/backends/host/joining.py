@@ -16,7 +16,7 @@ from ..protocol.column import Column, Label
 from ..protocol.data import Array, Columns, empty_array, one_array
 from ..protocol.key_forms import KeyForm
 from ..protocol.schema import Schema
-from .keys.int_hash_table import FIND_ROW_BYTES, TABLE_ROW_BYTES, CodeTable, stable_order
+from .keys.int_hash_table import FIND_ROW_BYTES, TABLE_ROW_BYTES, CodeTable, places_bytes, stable_order
 from .keys.key_values import JointKeys, comparable, labels_of
 from .take import null_item
 
@@ -38,8 +38,9 @@ class PandasKeyIndex:
 
     hashed_once = True
 
-    def __init__(self, keys: Columns, forms: Sequence[KeyForm]) -> None:
+    def __init__(self, keys: Columns, forms: Sequence[KeyForm], places_bytes: int = 0) -> None:
         self.rows = keys.rows
+        self._places_bytes = places_bytes
         self._forms = forms
         self._joint: JointKeys | None = None
         table, self._usable = self._table(keys)
@@ -51,7 +52,7 @@ class PandasKeyIndex:
         if len(self._forms) == 1 and self._forms[0].kind in _NUMBERS and keys.schema.columns[0].kind != "category":
             given = comparable(self._forms[0], keys.schema.columns[0], keys.arrays[0])
             if given.valid is None and given.able is None:
-                return CodeTable(given.values), None
+                return CodeTable(given.values, self._places_bytes), None
         self._joint = JointKeys(self._forms, _pairs(keys))
         codes = self._joint.own
         del self._joint.own
@@ -65,6 +66,7 @@ class PandasKeyIndex:
         self._seen: Bools | None = None
         distinct = int(np.count_nonzero(counts))
         self.duplicates = len(ids) - distinct
+        self._is_row = table.by_row and not self.duplicates and self._usable is None
         if not self.duplicates:
             rows = places if places is not None else np.arange(len(ids))
             self._row_of = np.full(table.count + 1, -1, np.int64)  # id -1 finds the last
@@ -102,7 +104,7 @@ class PandasKeyIndex:
                 self._seen = np.zeros(len(self._row_of if self._order is None else self._starts), np.bool_)
             self._seen[ids] = True
         if self._order is None:
-            return PandasMatches(self._row_of[ids], keep=keep)
+            return PandasMatches(ids if self._is_row else self._row_of[ids], keep=keep)
         first = self._starts[ids]
         ids += 1
         counts = self._starts[ids]
@@ -199,8 +201,8 @@ class PandasCrossing:
 class PandasJoining:
     """Keys in tables of numbers, and rows gathered by numpy and Arrow."""
 
-    def key_index(self, keys: Any, forms: Sequence[KeyForm]) -> PandasKeyIndex:
-        return PandasKeyIndex(keys, forms)
+    def key_index(self, keys: Any, forms: Sequence[KeyForm], more_bytes: int = 0) -> PandasKeyIndex:
+        return PandasKeyIndex(keys, forms, more_bytes)
 
     def crossing(self, rows: int, others: int) -> PandasCrossing:
         return PandasCrossing(rows, others)
@@ -240,6 +242,12 @@ class PandasJoining:
         encoded = sum(TABLE_ROW_BYTES + 16 for column in keys.schema) if _is_encoded(keys.schema) else 0
         text = keys.nbytes - keys.rows * keys.schema.row_bytes
         return int(keys.rows * (_INDEX_ROW_BYTES + encoded) + 2 * text)
+
+    def faster_index_bytes(self, keys: Any) -> int:
+        column = keys.schema.columns[0]
+        if len(keys.schema) > 1 or column.kind != "int" or column.dtype is None or column.dtype.kind != "i":
+            return 0
+        return places_bytes(keys.arrays[0])
 
     def index_row_bytes(self, schema: Schema) -> int:
         return _INDEX_ROW_BYTES + (len(schema) * (TABLE_ROW_BYTES + 16) if _is_encoded(schema) else 0)

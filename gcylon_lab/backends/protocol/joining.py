@@ -81,8 +81,9 @@ class KeyIndex(Protocol):
 class JoiningBackend(Protocol):
     """Joining the rows of one rank."""
 
-    def key_index(self, keys: Data, forms: Sequence[KeyForm]) -> KeyIndex:
-        """Index rows by their keys, of which ``keys`` holds nothing else, in the order of the forms."""
+    def key_index(self, keys: Data, forms: Sequence[KeyForm], more_bytes: int = 0) -> KeyIndex:
+        """Index rows by their keys, of which ``keys`` holds nothing else, in the order of the forms; it may take
+        ``more_bytes`` of what `faster_index_bytes` says beside `index_bytes`."""
         ...
 
     def crossing(self, rows: int, others: int) -> Matches:
@@ -127,6 +128,10 @@ class JoiningBackend(Protocol):
 
     def index_bytes(self, keys: Data) -> int:
         """Bytes of an index at the most, while it is made."""
+        ...
+
+    def faster_index_bytes(self, keys: Data) -> int:
+        """Bytes beside these with which looking up is faster, where they are free; 0 where none help."""
         ...
 
     def index_row_bytes(self, schema: Schema) -> int:

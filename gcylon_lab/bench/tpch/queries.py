@@ -36,13 +36,14 @@ class Tables:
     def __init__(self, reader: Any, folder: str | Path) -> None:
         self._reader = reader
         self._folder = Path(folder)
-        self.read_bytes = 0
+        self.asked: list[tuple[str, str]] = []  # tables and their columns that were read
 
-    def read(self, name: str, *columns: str) -> Any:
-        """Some columns of a table."""
-        table = self._reader.read_parquet(str(self._folder / f"{name}.parquet"), columns=list(columns))
-        self.read_bytes += table.nbytes
-        return table
+    def read(self, name: str, *columns: str, where: Expression | None = None) -> Any:
+        """Some columns of a table, of the rows of which a condition holds."""
+        path = str(self._folder / f"{name}.parquet")
+        looked_at = () if where is None else map(str, where.columns())
+        self.asked += [(name, column) for column in dict.fromkeys([*columns, *looked_at])]
+        return self._reader.read_parquet(path, columns=list(columns), filters=where)
 
 
 def _revenue() -> Expression:
@@ -51,10 +52,8 @@ def _revenue() -> Expression:
 
 def pricing_summary(tables: Tables) -> pd.DataFrame:
     """Query 1: sums and means of what was shipped, for each flag and status."""
-    lines = tables.read(
-        "lineitem", "l_quantity", "l_extendedprice", "l_discount", "l_tax", "l_returnflag", "l_linestatus", "l_shipdate"
-    )
-    lines = lines.filter(col("l_shipdate") <= date(1998, 9, 2)).drop("l_shipdate")
+    columns = ("l_quantity", "l_extendedprice", "l_discount", "l_tax", "l_returnflag", "l_linestatus")
+    lines = tables.read("lineitem", *columns, where=col("l_shipdate") <= date(1998, 9, 2))
     lines = lines.assign(disc_price=_revenue())
     lines = lines.assign(charge=col("disc_price") * (1 + col("l_tax").astype("float64")))
     groups = lines.groupby(["l_returnflag", "l_linestatus"]).agg(
@@ -72,8 +71,8 @@ def pricing_summary(tables: Tables) -> pd.DataFrame:
 
 def minimum_cost_supplier(tables: Tables) -> pd.DataFrame:
     """Query 2: who in Europe sells parts of brass for least."""
-    parts = tables.read("part", "p_partkey", "p_mfgr", "p_size", "p_type")
-    parts = parts.filter((col("p_size") == 15) & col("p_type").str.endswith("BRASS")).select(["p_partkey", "p_mfgr"])
+    of_brass = (col("p_size") == 15) & col("p_type").str.endswith("BRASS")
+    parts = tables.read("part", "p_partkey", "p_mfgr", where=of_brass)
     suppliers = tables.read(
         "supplier", "s_suppkey", "s_name", "s_address", "s_nationkey", "s_phone", "s_acctbal", "s_comment"
     )
@@ -92,12 +91,13 @@ def minimum_cost_supplier(tables: Tables) -> pd.DataFrame:
 def shipping_priority(tables: Tables) -> pd.DataFrame:
     """Query 3: the ten unshipped orders of most revenue."""
     day = date(1995, 3, 15)
-    customers = tables.read("customer", "c_custkey", "c_mktsegment").filter(col("c_mktsegment") == "BUILDING")
-    orders = tables.read("orders", "o_orderkey", "o_custkey", "o_orderdate", "o_shippriority")
-    orders = orders.filter(col("o_orderdate") < day)
+    customers = tables.read("customer", "c_custkey", where=col("c_mktsegment") == "BUILDING")
+    columns = ("o_orderkey", "o_custkey", "o_orderdate", "o_shippriority")
+    orders = tables.read("orders", *columns, where=col("o_orderdate") < day)
     orders = orders.join(customers, how="semi", left_on="o_custkey", right_on="c_custkey").drop("o_custkey")
-    lines = tables.read("lineitem", "l_orderkey", "l_extendedprice", "l_discount", "l_shipdate")
-    lines = lines.filter(col("l_shipdate") > day).assign(revenue=_revenue()).select(["l_orderkey", "revenue"])
+    shipped_later = col("l_shipdate") > day
+    lines = tables.read("lineitem", "l_orderkey", "l_extendedprice", "l_discount", where=shipped_later)
+    lines = lines.assign(revenue=_revenue()).select(["l_orderkey", "revenue"])
     joined = lines.join(orders, left_on="l_orderkey", right_on="o_orderkey")
     groups = joined.groupby(["l_orderkey", "o_orderdate", "o_shippriority"]).agg(revenue=("revenue", "sum"))
     first = groups.sort_values(["revenue", "o_orderdate"], ascending=[False, True])
@@ -106,10 +106,9 @@ def shipping_priority(tables: Tables) -> pd.DataFrame:
 
 def order_priorities(tables: Tables) -> pd.DataFrame:
     """Query 4: orders of a quarter with a line that came late, by priority."""
-    orders = tables.read("orders", "o_orderkey", "o_orderdate", "o_orderpriority")
-    orders = orders.filter((col("o_orderdate") >= date(1993, 7, 1)) & (col("o_orderdate") < date(1993, 10, 1)))
-    late = tables.read("lineitem", "l_orderkey", "l_commitdate", "l_receiptdate")
-    late = late.filter(col("l_commitdate") < col("l_receiptdate")).select("l_orderkey")
+    quarter = (col("o_orderdate") >= date(1993, 7, 1)) & (col("o_orderdate") < date(1993, 10, 1))
+    orders = tables.read("orders", "o_orderkey", "o_orderpriority", where=quarter)
+    late = tables.read("lineitem", "l_orderkey", where=col("l_commitdate") < col("l_receiptdate"))
     orders = orders.join(late, how="semi", left_on="o_orderkey", right_on="l_orderkey")
     groups = orders.groupby("o_orderpriority").agg(order_count=("o_orderkey", "size"))
     return _all_of(groups.sort_values("o_orderpriority"))
@@ -122,8 +121,8 @@ def local_supplier_volume(tables: Tables) -> pd.DataFrame:
     suppliers = suppliers.join(nations, left_on="s_nationkey", right_on="n_nationkey").drop("n_nationkey")
     customers = tables.read("customer", "c_custkey", "c_nationkey")
     customers = customers.join(nations, how="semi", left_on="c_nationkey", right_on="n_nationkey")
-    orders = tables.read("orders", "o_orderkey", "o_custkey", "o_orderdate")
-    orders = orders.filter((col("o_orderdate") >= date(1994, 1, 1)) & (col("o_orderdate") < date(1995, 1, 1)))
+    year = (col("o_orderdate") >= date(1994, 1, 1)) & (col("o_orderdate") < date(1995, 1, 1))
+    orders = tables.read("orders", "o_orderkey", "o_custkey", where=year)
     orders = orders.join(customers, left_on="o_custkey", right_on="c_custkey").select(["o_orderkey", "c_nationkey"])
     lines = tables.read("lineitem", "l_orderkey", "l_suppkey", "l_extendedprice", "l_discount")
     lines = lines.join(orders, left_on="l_orderkey", right_on="o_orderkey").assign(revenue=_revenue())
@@ -135,20 +134,20 @@ def local_supplier_volume(tables: Tables) -> pd.DataFrame:
 
 def forecast_revenue_change(tables: Tables) -> pd.DataFrame:
     """Query 6: what small discounts cost in a year."""
-    lines = tables.read("lineitem", "l_shipdate", "l_discount", "l_quantity", "l_extendedprice")
-    chosen = lines.filter(
+    condition = (
         (col("l_shipdate") >= date(1994, 1, 1))
         & (col("l_shipdate") < date(1995, 1, 1))
         & col("l_discount").between(Decimal("0.05"), Decimal("0.07"))
         & (col("l_quantity") < 24)
     )
+    chosen = tables.read("lineitem", "l_discount", "l_extendedprice", where=condition)
     saved = chosen.assign(revenue=col("l_extendedprice").astype("float64") * col("l_discount").astype("float64"))
     return pd.DataFrame({"revenue": [saved.sum("revenue")]})
 
 
 def volume_shipping(tables: Tables) -> pd.DataFrame:
     """Query 7: what France and Germany shipped to each other, by year."""
-    nations = tables.read("nation", "n_nationkey", "n_name").filter(col("n_name").isin(["FRANCE", "GERMANY"]))
+    nations = tables.read("nation", "n_nationkey", "n_name", where=col("n_name").isin(["FRANCE", "GERMANY"]))
     suppliers = tables.read("supplier", "s_suppkey", "s_nationkey")
     suppliers = suppliers.join(nations, left_on="s_nationkey", right_on="n_nationkey")
     suppliers = suppliers.select(["s_suppkey", "n_name"]).rename({"n_name": "supp_nation"})
@@ -157,8 +156,9 @@ def volume_shipping(tables: Tables) -> pd.DataFrame:
     customers = customers.select(["c_custkey", "n_name"]).rename({"n_name": "cust_nation"})
     orders = tables.read("orders", "o_orderkey", "o_custkey")
     orders = orders.join(customers, left_on="o_custkey", right_on="c_custkey").select(["o_orderkey", "cust_nation"])
-    lines = tables.read("lineitem", "l_orderkey", "l_suppkey", "l_extendedprice", "l_discount", "l_shipdate")
-    lines = lines.filter((col("l_shipdate") >= date(1995, 1, 1)) & (col("l_shipdate") <= date(1996, 12, 31)))
+    columns = ("l_orderkey", "l_suppkey", "l_extendedprice", "l_discount", "l_shipdate")
+    years = (col("l_shipdate") >= date(1995, 1, 1)) & (col("l_shipdate") <= date(1996, 12, 31))
+    lines = tables.read("lineitem", *columns, where=years)
     lines = lines.assign(volume=_revenue(), l_year=col("l_shipdate").dt.year)
     lines = lines.select(["l_orderkey", "l_suppkey", "volume", "l_year"])
     lines = lines.join(suppliers, left_on="l_suppkey", right_on="s_suppkey")
@@ -170,15 +170,15 @@ def volume_shipping(tables: Tables) -> pd.DataFrame:
 
 def national_market_share(tables: Tables) -> pd.DataFrame:
     """Query 8: the share of Brazil in what America buys of a type of parts, by year."""
-    parts = tables.read("part", "p_partkey", "p_type").filter(col("p_type") == "ECONOMY ANODIZED STEEL")
+    parts = tables.read("part", "p_partkey", where=col("p_type") == "ECONOMY ANODIZED STEEL")
     lines = tables.read("lineitem", "l_orderkey", "l_partkey", "l_suppkey", "l_extendedprice", "l_discount")
-    lines = lines.join(parts.select("p_partkey"), how="semi", left_on="l_partkey", right_on="p_partkey")
+    lines = lines.join(parts, how="semi", left_on="l_partkey", right_on="p_partkey")
     lines = lines.assign(volume=_revenue()).select(["l_orderkey", "l_suppkey", "volume"])
     customers = tables.read("customer", "c_custkey", "c_nationkey")
     buyers = _nations_of(tables, "AMERICA").select("n_nationkey")
     customers = customers.join(buyers, how="semi", left_on="c_nationkey", right_on="n_nationkey")
-    orders = tables.read("orders", "o_orderkey", "o_custkey", "o_orderdate")
-    orders = orders.filter((col("o_orderdate") >= date(1995, 1, 1)) & (col("o_orderdate") <= date(1996, 12, 31)))
+    years = (col("o_orderdate") >= date(1995, 1, 1)) & (col("o_orderdate") <= date(1996, 12, 31))
+    orders = tables.read("orders", "o_orderkey", "o_custkey", "o_orderdate", where=years)
     orders = orders.join(customers.select("c_custkey"), how="semi", left_on="o_custkey", right_on="c_custkey")
     orders = orders.assign(o_year=col("o_orderdate").dt.year).select(["o_orderkey", "o_year"])
     lines = lines.join(orders, left_on="l_orderkey", right_on="o_orderkey")
@@ -195,7 +195,7 @@ def national_market_share(tables: Tables) -> pd.DataFrame:
 
 def product_type_profit(tables: Tables) -> pd.DataFrame:
     """Query 9: profit with green parts, for each nation and year."""
-    parts = tables.read("part", "p_partkey", "p_name").filter(col("p_name").str.contains("green")).select("p_partkey")
+    parts = tables.read("part", "p_partkey", where=col("p_name").str.contains("green"))
     lines = tables.read(
         "lineitem", "l_orderkey", "l_partkey", "l_suppkey", "l_quantity", "l_extendedprice", "l_discount"
     )
@@ -217,11 +217,12 @@ def product_type_profit(tables: Tables) -> pd.DataFrame:
 
 def returned_items(tables: Tables) -> pd.DataFrame:
     """Query 10: the twenty customers who sent back most in a quarter."""
-    orders = tables.read("orders", "o_orderkey", "o_custkey", "o_orderdate")
-    orders = orders.filter((col("o_orderdate") >= date(1993, 10, 1)) & (col("o_orderdate") < date(1994, 1, 1)))
-    lines = tables.read("lineitem", "l_orderkey", "l_extendedprice", "l_discount", "l_returnflag")
-    lines = lines.filter(col("l_returnflag") == "R").assign(revenue=_revenue()).select(["l_orderkey", "revenue"])
-    lines = lines.join(orders.drop("o_orderdate"), left_on="l_orderkey", right_on="o_orderkey")
+    quarter = (col("o_orderdate") >= date(1993, 10, 1)) & (col("o_orderdate") < date(1994, 1, 1))
+    orders = tables.read("orders", "o_orderkey", "o_custkey", where=quarter)
+    returned = col("l_returnflag") == "R"
+    lines = tables.read("lineitem", "l_orderkey", "l_extendedprice", "l_discount", where=returned)
+    lines = lines.assign(revenue=_revenue()).select(["l_orderkey", "revenue"])
+    lines = lines.join(orders, left_on="l_orderkey", right_on="o_orderkey")
     lost = lines.groupby("o_custkey").agg(revenue=("revenue", "sum"))
     customers = tables.read(
         "customer", "c_custkey", "c_name", "c_acctbal", "c_phone", "c_address", "c_comment", "c_nationkey"
@@ -236,7 +237,7 @@ def returned_items(tables: Tables) -> pd.DataFrame:
 def important_stock(tables: Tables) -> pd.DataFrame:
     """Query 11: parts that are worth more of Germany's stock than a supplier's share."""
     everybody = tables.read("supplier", "s_suppkey", "s_nationkey")
-    nations = tables.read("nation", "n_nationkey", "n_name").filter(col("n_name") == "GERMANY").select("n_nationkey")
+    nations = tables.read("nation", "n_nationkey", where=col("n_name") == "GERMANY")
     suppliers = everybody.join(nations, how="semi", left_on="s_nationkey", right_on="n_nationkey")
     stock = tables.read("partsupp", "ps_partkey", "ps_suppkey", "ps_availqty", "ps_supplycost")
     stock = stock.join(suppliers.select("s_suppkey"), how="semi", left_on="ps_suppkey", right_on="s_suppkey")
@@ -248,14 +249,14 @@ def important_stock(tables: Tables) -> pd.DataFrame:
 
 def shipping_modes(tables: Tables) -> pd.DataFrame:
     """Query 12: urgent and other orders that came late by mail and ship."""
-    lines = tables.read("lineitem", "l_orderkey", "l_shipmode", "l_shipdate", "l_commitdate", "l_receiptdate")
-    late = lines.filter(
+    condition = (
         col("l_shipmode").isin(["MAIL", "SHIP"])
         & (col("l_commitdate") < col("l_receiptdate"))
         & (col("l_shipdate") < col("l_commitdate"))
         & (col("l_receiptdate") >= date(1994, 1, 1))
         & (col("l_receiptdate") < date(1995, 1, 1))
-    ).select(["l_orderkey", "l_shipmode"])
+    )
+    late = tables.read("lineitem", "l_orderkey", "l_shipmode", where=condition)
     joined = late.join(
         tables.read("orders", "o_orderkey", "o_orderpriority"), left_on="l_orderkey", right_on="o_orderkey"
     )
@@ -267,8 +268,8 @@ def shipping_modes(tables: Tables) -> pd.DataFrame:
 
 def customer_distribution(tables: Tables) -> pd.DataFrame:
     """Query 13: how many customers have how many orders."""
-    orders = tables.read("orders", "o_orderkey", "o_custkey", "o_comment")
-    orders = orders.filter(~col("o_comment").str.contains("special.*requests", regex=True)).drop("o_comment")
+    plain = ~col("o_comment").str.contains("special.*requests", regex=True)
+    orders = tables.read("orders", "o_orderkey", "o_custkey", where=plain)
     joined = tables.read("customer", "c_custkey").join(orders, how="left", left_on="c_custkey", right_on="o_custkey")
     counts = joined.groupby("c_custkey").agg(c_count=("o_orderkey", "count"))
     groups = counts.groupby("c_count").agg(custdist=("c_custkey", "size"))
@@ -277,8 +278,8 @@ def customer_distribution(tables: Tables) -> pd.DataFrame:
 
 def promotion_effect(tables: Tables) -> pd.DataFrame:
     """Query 14: the share of parts on promotion in a month's revenue, in percent."""
-    lines = tables.read("lineitem", "l_partkey", "l_extendedprice", "l_discount", "l_shipdate")
-    lines = lines.filter((col("l_shipdate") >= date(1995, 9, 1)) & (col("l_shipdate") < date(1995, 10, 1)))
+    month = (col("l_shipdate") >= date(1995, 9, 1)) & (col("l_shipdate") < date(1995, 10, 1))
+    lines = tables.read("lineitem", "l_partkey", "l_extendedprice", "l_discount", where=month)
     lines = lines.assign(revenue=_revenue()).select(["l_partkey", "revenue"])
     lines = lines.join(tables.read("part", "p_partkey", "p_type"), left_on="l_partkey", right_on="p_partkey")
     lines = lines.assign(promoted=col("revenue").where(col("p_type").str.startswith("PROMO"), 0.0))
@@ -287,8 +288,8 @@ def promotion_effect(tables: Tables) -> pd.DataFrame:
 
 def top_supplier(tables: Tables) -> pd.DataFrame:
     """Query 15: who has shipped most in a quarter."""
-    lines = tables.read("lineitem", "l_suppkey", "l_extendedprice", "l_discount", "l_shipdate")
-    lines = lines.filter((col("l_shipdate") >= date(1996, 1, 1)) & (col("l_shipdate") < date(1996, 4, 1)))
+    quarter = (col("l_shipdate") >= date(1996, 1, 1)) & (col("l_shipdate") < date(1996, 4, 1))
+    lines = tables.read("lineitem", "l_suppkey", "l_extendedprice", "l_discount", where=quarter)
     totals = lines.assign(revenue=_revenue()).groupby("l_suppkey").agg(total_revenue=("revenue", "sum"))
     best = totals.filter(col("total_revenue") == totals.max("total_revenue"))
     suppliers = tables.read("supplier", "s_suppkey", "s_name", "s_address", "s_phone")
@@ -298,13 +299,14 @@ def top_supplier(tables: Tables) -> pd.DataFrame:
 
 def parts_and_suppliers(tables: Tables) -> pd.DataFrame:
     """Query 16: how many suppliers without complaints there are for some kinds of parts."""
-    parts = tables.read("part", "p_partkey", "p_brand", "p_type", "p_size").filter(
+    condition = (
         (col("p_brand") != "Brand#45")
         & ~col("p_type").str.startswith("MEDIUM POLISHED")
         & col("p_size").isin([49, 14, 23, 45, 19, 3, 36, 9])
     )
-    blamed = tables.read("supplier", "s_suppkey", "s_comment")
-    blamed = blamed.filter(col("s_comment").str.contains("Customer.*Complaints", regex=True)).select("s_suppkey")
+    parts = tables.read("part", "p_partkey", "p_brand", "p_type", "p_size", where=condition)
+    complaints = col("s_comment").str.contains("Customer.*Complaints", regex=True)
+    blamed = tables.read("supplier", "s_suppkey", where=complaints)
     offers = tables.read("partsupp", "ps_partkey", "ps_suppkey")
     offers = offers.join(blamed, how="anti", left_on="ps_suppkey", right_on="s_suppkey")
     offers = offers.join(parts, left_on="ps_partkey", right_on="p_partkey")
@@ -315,8 +317,8 @@ def parts_and_suppliers(tables: Tables) -> pd.DataFrame:
 
 def small_quantity_orders(tables: Tables) -> pd.DataFrame:
     """Query 17: what a year would lose without small orders of some parts."""
-    parts = tables.read("part", "p_partkey", "p_brand", "p_container")
-    parts = parts.filter((col("p_brand") == "Brand#23") & (col("p_container") == "MED BOX")).select("p_partkey")
+    boxes = (col("p_brand") == "Brand#23") & (col("p_container") == "MED BOX")
+    parts = tables.read("part", "p_partkey", where=boxes)
     lines = tables.read("lineitem", "l_partkey", "l_quantity", "l_extendedprice")
     lines = lines.join(parts, how="semi", left_on="l_partkey", right_on="p_partkey")
     means = lines.groupby("l_partkey").agg(mean=("l_quantity", "mean"))
@@ -340,12 +342,9 @@ def large_volume_customers(tables: Tables) -> pd.DataFrame:
 
 def discounted_revenue(tables: Tables) -> pd.DataFrame:
     """Query 19: revenue of three brands in small boxes, sent by air and handed over in person."""
-    lines = tables.read(
-        "lineitem", "l_partkey", "l_quantity", "l_extendedprice", "l_discount", "l_shipinstruct", "l_shipmode"
-    )
-    lines = lines.filter(
-        col("l_shipmode").isin(["AIR", "AIR REG"]) & (col("l_shipinstruct") == "DELIVER IN PERSON")
-    ).drop(["l_shipmode", "l_shipinstruct"])
+    by_air = col("l_shipmode").isin(["AIR", "AIR REG"]) & (col("l_shipinstruct") == "DELIVER IN PERSON")
+    columns = ("l_partkey", "l_quantity", "l_extendedprice", "l_discount")
+    lines = tables.read("lineitem", *columns, where=by_air)
     parts = tables.read("part", "p_partkey", "p_brand", "p_container", "p_size")
     lines = lines.join(parts, left_on="l_partkey", right_on="p_partkey")
     boxes = {
@@ -366,16 +365,15 @@ def discounted_revenue(tables: Tables) -> pd.DataFrame:
 
 def potential_promotion(tables: Tables) -> pd.DataFrame:
     """Query 20: who in Canada has more of forest parts than half of what a year sold."""
-    parts = tables.read("part", "p_partkey", "p_name").filter(col("p_name").str.startswith("forest"))
-    parts = parts.select("p_partkey")
-    lines = tables.read("lineitem", "l_partkey", "l_suppkey", "l_quantity", "l_shipdate")
-    lines = lines.filter((col("l_shipdate") >= date(1994, 1, 1)) & (col("l_shipdate") < date(1995, 1, 1)))
+    parts = tables.read("part", "p_partkey", where=col("p_name").str.startswith("forest"))
+    year = (col("l_shipdate") >= date(1994, 1, 1)) & (col("l_shipdate") < date(1995, 1, 1))
+    lines = tables.read("lineitem", "l_partkey", "l_suppkey", "l_quantity", where=year)
     lines = lines.join(parts, how="semi", left_on="l_partkey", right_on="p_partkey")
     sold = lines.groupby(["l_partkey", "l_suppkey"]).agg(sold=("l_quantity", "sum"))
     stock = tables.read("partsupp", "ps_partkey", "ps_suppkey", "ps_availqty")
     stock = stock.join(sold, left_on=["ps_partkey", "ps_suppkey"], right_on=["l_partkey", "l_suppkey"])
     stock = stock.filter(col("ps_availqty") > 0.5 * col("sold").astype("float64")).select("ps_suppkey")
-    nations = tables.read("nation", "n_nationkey", "n_name").filter(col("n_name") == "CANADA").select("n_nationkey")
+    nations = tables.read("nation", "n_nationkey", where=col("n_name") == "CANADA")
     suppliers = tables.read("supplier", "s_suppkey", "s_name", "s_address", "s_nationkey")
     suppliers = suppliers.join(nations, how="semi", left_on="s_nationkey", right_on="n_nationkey")
     suppliers = suppliers.join(stock, how="semi", left_on="s_suppkey", right_on="ps_suppkey")
@@ -394,23 +392,23 @@ def waiting_orders(tables: Tables) -> pd.DataFrame:
     several = lines.groupby("l_orderkey").agg(**ends).filter(col("least") != col("greatest"))
     late = lines.filter(col("late")).drop("late")
     alone = late.groupby("l_orderkey").agg(**ends).filter(col("least") == col("greatest"))
-    orders = tables.read("orders", "o_orderkey", "o_orderstatus").filter(col("o_orderstatus") == "F")
-    nations = tables.read("nation", "n_nationkey", "n_name").filter(col("n_name") == "SAUDI ARABIA")
+    orders = tables.read("orders", "o_orderkey", where=col("o_orderstatus") == "F")
+    nations = tables.read("nation", "n_nationkey", where=col("n_name") == "SAUDI ARABIA")
     suppliers = tables.read("supplier", "s_suppkey", "s_name", "s_nationkey")
     suppliers = suppliers.join(nations, how="semi", left_on="s_nationkey", right_on="n_nationkey")
     late = late.join(suppliers.select(["s_suppkey", "s_name"]), left_on="l_suppkey", right_on="s_suppkey")
     late = late.join(alone.select("l_orderkey"), how="semi", on="l_orderkey")
     late = late.join(several.select("l_orderkey"), how="semi", on="l_orderkey")
-    late = late.join(orders.select("o_orderkey"), how="semi", left_on="l_orderkey", right_on="o_orderkey")
+    late = late.join(orders, how="semi", left_on="l_orderkey", right_on="o_orderkey")
     groups = late.groupby("s_name").agg(numwait=("l_orderkey", "size"))
     return _first_of(groups.sort_values(["numwait", "s_name"], ascending=[False, True]), 100)
 
 
 def sales_opportunity(tables: Tables) -> pd.DataFrame:
     """Query 22: customers of seven countries who have money and no order."""
-    customers = tables.read("customer", "c_custkey", "c_phone", "c_acctbal")
+    countries = col("c_phone").str.slice(0, 2).isin(["13", "31", "23", "29", "30", "18", "17"])
+    customers = tables.read("customer", "c_custkey", "c_phone", "c_acctbal", where=countries)
     customers = customers.assign(cntrycode=col("c_phone").str.slice(0, 2)).drop("c_phone")
-    customers = customers.filter(col("cntrycode").isin(["13", "31", "23", "29", "30", "18", "17"]))
     mean = customers.filter(col("c_acctbal") > 0).mean("c_acctbal")
     customers = customers.filter(col("c_acctbal").astype("float64") > mean)
     orders = tables.read("orders", "o_custkey")
@@ -421,7 +419,7 @@ def sales_opportunity(tables: Tables) -> pd.DataFrame:
 
 def _nations_of(tables: Tables, region: str) -> Any:
     """Keys and names of the nations of a region."""
-    regions = tables.read("region", "r_regionkey", "r_name").filter(col("r_name") == region).select("r_regionkey")
+    regions = tables.read("region", "r_regionkey", where=col("r_name") == region)
     nations = tables.read("nation", "n_nationkey", "n_name", "n_regionkey")
     nations = nations.join(regions, how="semi", left_on="n_regionkey", right_on="r_regionkey")
     return nations.select(["n_nationkey", "n_name"])

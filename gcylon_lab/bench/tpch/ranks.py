@@ -12,11 +12,11 @@ from .queries import QUERIES, Tables
 
 
 class Answered(NamedTuple):
-    """A query's rows, the seconds it took, and the bytes of the columns that it read."""
+    """A query's rows, the seconds it took, and the tables and columns that it read."""
 
     rows: pd.DataFrame
     seconds: float
-    read_bytes: int
+    asked: list[tuple[str, str]]
 
 
 def ask_on_rank(number: int, folder: str) -> Answered:
@@ -27,7 +27,7 @@ def ask_on_rank(number: int, folder: str) -> Answered:
     start = time.perf_counter()
     rows = QUERIES[number](tables)
     seconds = time.perf_counter() - start
-    return Answered(rows if current().rank == 0 else rows.head(0), seconds, tables.read_bytes)
+    return Answered(rows if current().rank == 0 else rows.head(0), seconds, tables.asked)
 
 
 def begin() -> None:

@@ -93,7 +93,8 @@ def run(case: TpchCase, say: Say = tell) -> dict[str, Any]:
         say(f"made TPC-H at scale {case.scale:g}")
         duck = Duck(folder, case.threads or case.ranks)
         with Cluster(case.ranks, name="bench_tpch", progress=False) as lab:
-            queries = [_Query(lab, duck, Path(folder), number).measure(case, say) for number in case.queries]
+            sizes = _Sizes(lab, Path(folder))
+            queries = [_Query(lab, duck, Path(folder), sizes, number).measure(case, say) for number in case.queries]
         duck.close()
     return {
         "bench": "tpch",
@@ -102,9 +103,27 @@ def run(case: TpchCase, say: Say = tell) -> dict[str, Any]:
     }
 
 
-class _Query:
-    def __init__(self, lab: Cluster, duck: Duck, folder: Path, number: int) -> None:
+class _Sizes:
+    """Bytes of whole columns as ranks hold them: a query's input, also where it keeps few of its rows."""
+
+    def __init__(self, lab: Cluster, folder: Path) -> None:
         self._lab = lab
+        self._folder = folder
+        self._known: dict[tuple[str, str], int] = {}
+
+    def nbytes(self, asked: Sequence[tuple[str, str]]) -> int:
+        """Of some columns of tables."""
+        for table, column in asked:
+            if (table, column) not in self._known:
+                read = self._lab.read_parquet(str(self._folder / f"{table}.parquet"), columns=[column])
+                self._known[table, column] = read.nbytes
+        return sum(self._known[one] for one in asked)
+
+
+class _Query:
+    def __init__(self, lab: Cluster, duck: Duck, folder: Path, sizes: _Sizes, number: int) -> None:
+        self._lab = lab
+        self._sizes = sizes
         self._duck = duck
         self._folder = folder
         self._number = number
@@ -145,15 +164,15 @@ class _Query:
         try:
             answered = self._on_ranks() if case.px else self._by_handles()
         except GcylonError as error:  # one query that is refused leaves the others to be asked
-            answered = Answered(pd.DataFrame(), time.perf_counter() - start, 0)
+            answered = Answered(pd.DataFrame(), time.perf_counter() - start, [])
             difference = f"{type(error).__name__}: {str(error).splitlines()[0]}"
         else:
             difference = first_difference(answered.rows, expected)
         return {
             "rows": len(answered.rows),
             "seconds": answered.seconds,
-            "input_bytes": answered.read_bytes,
-            "peak_bytes": max(self._lab.run(peak_bytes)),
+            "peak_bytes": max(self._lab.run(peak_bytes)),  # before columns are read to be weighed
+            "input_bytes": self._sizes.nbytes(answered.asked),
             "difference": difference,
         }
 
@@ -161,12 +180,12 @@ class _Query:
         tables = Tables(self._lab, self._folder)
         start = time.perf_counter()
         rows = QUERIES[self._number](tables)
-        return Answered(rows, time.perf_counter() - start, tables.read_bytes)
+        return Answered(rows, time.perf_counter() - start, tables.asked)
 
     def _on_ranks(self) -> Answered:
         told = self._lab.run(ask_on_rank, self._number, str(self._folder))
         slowest = max(one.seconds for one in told)
-        return Answered(told[0].rows, slowest, sum(one.read_bytes for one in told))
+        return Answered(told[0].rows, slowest, told[0].asked)
 
 
 def format_tpch(report: dict[str, Any]) -> str:

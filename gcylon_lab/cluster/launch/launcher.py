@@ -24,6 +24,7 @@ from traitlets.config import Config
 
 from ...config import GcylonConfig
 from ...errors import ClusterStartError
+from ...memory.budget import KEEPING_FREED
 from ...units import format_seconds
 from ..control import ask_nanny
 from ..processes import (
@@ -418,7 +419,8 @@ class Launcher:
 
     def _engine_environment(self) -> dict[str, str]:
         on_this_host = mpiexec.on_this_host(self.mpi, runtime_dirs.shared_memory(self.home))
-        return self.mpi.environment | on_this_host | self.environment | self._variables()
+        keeping = {name: value for name, value in KEEPING_FREED.items() if name not in os.environ}
+        return self.mpi.environment | keeping | on_this_host | self.environment | self._variables()
 
     def _wait_for_engines(self, client: Any) -> None:
         deadline = time.monotonic() + self.start_timeout_s

@@ -211,6 +211,7 @@ class Footer:
         self._data = _bytes(path, storage)
         self._chunks: dict[int, Chunk] = {}
         self._statistics: dict[int, Statistics | None] = {}
+        self._pages: dict[int, tuple[tuple[int, int], int]] = {}  # and the limit under which they were looked at
         tail = len(self._data).to_bytes(4, "little") + _MAGIC
         self.metadata: Any = pq.read_metadata(pa.BufferReader(self._data + tail))
         self.rows: int = self.metadata.num_rows
@@ -273,6 +274,16 @@ class Footer:
             found = Chunk(numbers[5], numbers[6], numbers[7], begin)
         if len(self._chunks) < _MOST_KEPT:
             self._chunks[at] = found
+        return found
+
+    def pages(self, file: int, chunk: Chunk, limit_bytes: int) -> tuple[int, int]:
+        """What `look_at_pages` tells of a column chunk, which is looked at once."""
+        known = self._pages.get(chunk.begin)
+        if known is not None and known[1] <= limit_bytes:
+            return known[0]
+        found = look_at_pages(file, chunk, limit_bytes)
+        if len(self._pages) < _MOST_KEPT:
+            self._pages[chunk.begin] = found, limit_bytes
         return found
 
     def statistics(self, at: int, leaf: int) -> Statistics | None:

@@ -18,13 +18,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...backends.arrow.tables import from_arrow
-from ...backends.protocol.arrow_types import held_type
+from ...backends.expressions.decimals import scaled_ints
 from ...backends.protocol.data import Columns, bounded, cut_rows
 from ...errors import ReadError
 from ..file_columns import index_array, require_columns
 from ..filesystems import is_url
-from .footer import RowGroup, look_at_pages
+from .footer import RowGroup
 from .plans import ParquetPlan, int96_columns, open_parquet, reading_parquet
+from .row_choice import RowChoice, spelled_out
 
 _READ_ROWS = 1 << 16
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view(), pa.binary())
@@ -41,6 +42,7 @@ def read_parquet_chunks(
     columns: Sequence[str] | None = None,
     max_bytes: int = 32 * 1024**2,
     max_rows: int | None = None,
+    choice: RowChoice | None = None,
 ) -> Iterator[Columns]:
     """Read what a plan gives to one rank, piece by piece.
 
@@ -53,6 +55,8 @@ def read_parquet_chunks(
         About the largest size of a piece. A row larger than that is a piece of its own.
     max_rows : int, optional
         The most rows of a piece.
+    choice : RowChoice, optional
+        Which rows are given, and which of the columns.
 
     Yields
     ------
@@ -66,14 +70,15 @@ def read_parquet_chunks(
         If a file cannot be read, or has no such column.
     """
     wanted = wanted_columns(plan, columns)
+    kept = wanted if choice is None else choice.kept(wanted)
     any_rows = False
-    for path, batch in _batches(plan, wanted, max_bytes, max_rows):
+    for path, batch, dtypes in _batches(plan, wanted, max_bytes, max_rows, choice):
         with reading_parquet(path):
-            data = from_arrow(batch.select(wanted), plan.dtypes)
+            data = from_arrow(batch.select(kept), {**plan.dtypes, **dtypes})
         any_rows = True
         yield from bounded(data, max_bytes, max_rows)
     if not any_rows:
-        yield from_arrow(_empty(plan).select(wanted), plan.dtypes)
+        yield from_arrow(_empty(plan).select(kept), plan.dtypes)
 
 
 def _empty(plan: ParquetPlan) -> Any:
@@ -90,35 +95,50 @@ def wanted_columns(plan: ParquetPlan, columns: Sequence[str] | None) -> list[str
     return require_columns(plan.first, names, columns)
 
 
-def _batches(plan: ParquetPlan, wanted: list[str], max_bytes: int, max_rows: int | None) -> Iterator[tuple[str, Any]]:
-    """Tables of about half the limit at most, the other half is for the columns made of them; and a file of each."""
+def _batches(
+    plan: ParquetPlan, wanted: list[str], max_bytes: int, max_rows: int | None, choice: RowChoice | None
+) -> Iterator[tuple[str, Any, dict[str, str]]]:
+    """Tables of about half the limit at most, the other half is for the columns made of them; a file of each; and
+    dtypes that its values do not tell."""
     kept: list[Any] = []
-    path, nbytes, rows = "", 0, 0
-    for path, batch in _raw_batches(plan, wanted, max_bytes):
-        if kept and (
+    path, nbytes, rows, dtypes, given = "", 0, 0, dict[str, str](), False
+    for path_of, batch, own in _raw_batches(plan, wanted, max_bytes, choice):
+        if not batch.num_rows and (kept or given):
+            continue
+        if rows and (
             nbytes + batch.nbytes > max_bytes // 2
             or (max_rows and rows + batch.num_rows > max_rows)
             or batch.schema != kept[0].schema
+            or own != dtypes
         ):
-            yield path, pa.Table.from_batches(kept)
-            kept, nbytes, rows = [], 0, 0
+            yield path, pa.Table.from_batches(kept), dtypes
+            kept, nbytes, rows, given = [], 0, 0, True
+        if not rows:  # one without rows has said of which dtypes columns are, where there are none at all
+            kept, nbytes, path, dtypes = [], 0, path_of, own
         kept.append(batch)
         nbytes, rows = nbytes + batch.nbytes, rows + batch.num_rows
     if kept:
-        yield path, pa.Table.from_batches(kept)
+        yield path, pa.Table.from_batches(kept), dtypes
 
 
-def _raw_batches(plan: ParquetPlan, wanted: list[str], max_bytes: int) -> Iterator[tuple[str, Any]]:
+def _raw_batches(
+    plan: ParquetPlan, wanted: list[str], max_bytes: int, choice: RowChoice | None
+) -> Iterator[tuple[str, Any, dict[str, str]]]:
     file: _OpenFile | None = None
+    dtypes: dict[str, str] = {}
     for piece in plan.pieces:
         with reading_parquet(piece.path):
             if file is None or piece.path != file.path:
                 file = _OpenFile(plan, piece.path, wanted)
-            for start, batch in file.batches(piece.group, max_bytes):
+            for start, batch, coded, long in file.batches(piece.group, max_bytes):
                 low, high = max(piece.start - start, 0), min(piece.stop - start, batch.num_rows)
                 if low < high:
                     first = file.first_rows[piece.group] + start
-                    yield piece.path, file.completed(batch.slice(low, high - low), first + low)
+                    some = file.completed(batch.slice(low, high - low), first + low)
+                    if choice is not None:
+                        some, dtypes = choice.chosen(some, coded, plan.dtypes)
+                    for part in _in_parts(some, coded, long, max_bytes // 2):
+                        yield piece.path, part, dtypes
                 if start + batch.num_rows >= piece.stop:
                     break
 
@@ -136,17 +156,20 @@ class _OpenFile:
         self._storage = plan.storage
         self._footer = footer = plan.footer(path)
         self._leaves = footer.leaves_of(self._names)
+        self._of_ints = {leaf.path for leaf in footer.leaves if leaf.physical_type in ("INT32", "INT64")}
         self._pages = None if is_url(path) else open(path, "rb", 0)  # noqa: SIM115 -- as long as this is read
         self._most_bytes = max(_LEAST_LIMIT, (plan.storage.limit_bytes or 0) // 4)
         self._file = open_parquet(path, plan.storage, footer, self._unit)
+        known = self._file.schema_arrow
+        self._texts = {n for n in self._names if known.field(n).type in _TEXTS}
         self._coded: dict[tuple[str, ...], Any] = {(): self._file}
         self._times = [name for name in int96_columns(footer) if name in self._names]
         units = _CHECKED_WITH[self._unit] if self._times else ()
         self._checks = [open_parquet(path, plan.storage, footer, unit) for unit in units]
         self.first_rows = [0, *accumulate(group.rows for group in footer.groups)]
 
-    def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any]]:
-        """Batches of a row group, and the row in it at which each begins."""
+    def batches(self, group: int, max_bytes: int) -> Iterator[tuple[int, Any, tuple[str, ...], tuple[str, ...]]]:
+        """Batches of a row group, the row in it at which each begins; and the columns that `_coded_texts` tells."""
         known = self._footer.groups[group]
         rows = _rows_of(known, max_bytes)
         coded, long = self._coded_texts(known, max_bytes // max(1, min(rows, known.rows)))
@@ -156,26 +179,23 @@ class _OpenFile:
         checks = [check.iter_batches(columns=self._times, **how) for check in self._checks]
         start = 0
         for batch in self._coded[coded].iter_batches(columns=self._names, **how):
-            batch.validate(full=True)  # pyarrow takes bytes that are no UTF-8 for text, and any number for a place
+            _require_sound(batch, self._of_ints)
             if checks:
                 _require_same_times(self.path, self._times, self._unit, batch, [next(check) for check in checks])
-            for part in _spelled_out(batch, coded, long, max_bytes // 2):
-                yield start, part
-                start += part.num_rows
+            yield start, batch, coded, long
+            start += batch.num_rows
 
     def _coded_texts(self, group: RowGroup, most_bytes: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Columns of texts that all rows refer to, of which few different ones are checked and decoded once; and those
         of them that may be long: a few bytes in the file may be much in memory."""
         if self._pages is None:
             return (), ()
-        known = self._file.schema_arrow
-        texts = {n for n in self._names if known.field(n).type in _TEXTS}
         coded, long = [], []
         for leaf in self._leaves:
             path, chunk = self._footer.leaves[leaf].path, group.chunk(leaf)
-            nbytes, different = look_at_pages(self._pages.fileno(), chunk, self._most_bytes)
+            nbytes, different = self._footer.pages(self._pages.fileno(), chunk, self._most_bytes)
             # Texts in other pages are not referred to.
-            if path not in texts or chunk.nbytes - nbytes > _CODE_BYTES * chunk.values + _SLACK:
+            if path not in self._texts or chunk.nbytes - nbytes > _CODE_BYTES * chunk.values + _SLACK:
                 continue
             if nbytes > most_bytes:
                 long.append(path)
@@ -194,13 +214,39 @@ class _OpenFile:
         return pa.RecordBatch.from_arrays(arrays, names=self._wanted)
 
 
-def _spelled_out(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_bytes: int) -> Iterator[Any]:
+def _require_sound(batch: Any, of_ints: set[str]) -> None:
+    """Look at what pyarrow takes as it comes: bytes that are no UTF-8 for text, any number for a place, and decimals of
+    too many digits. Numbers have none of these, and where all are in order Arrow's own look takes several times longer.
+
+    Raises
+    ------
+    pa.ArrowInvalid
+    """
+    batch.validate()
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        type_ = array.type
+        if pa.types.is_integer(type_) or pa.types.is_floating(type_) or pa.types.is_date32(type_) or not len(array):
+            continue
+        if pa.types.is_dictionary(type_) and not array.null_count:
+            array.dictionary.validate(full=True)
+            places = array.indices.to_numpy()
+            if places.min() >= 0 and places.max() < len(array.dictionary):
+                continue
+        if name in of_ints and pa.types.is_decimal128(type_) and not array.null_count and type_.precision <= 18:
+            units = scaled_ints(array)
+            if max(int(units.max()), -int(units.min())) < 10**type_.precision:
+                continue
+        array.validate(full=True)
+
+
+def _in_parts(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_bytes: int) -> Iterator[Any]:
     """A batch with the texts in place of what refers to them; in parts of about so many bytes where some are long."""
     if not coded:
         yield batch
         return
     cuts: Iterable[tuple[int, int]] = [(0, batch.num_rows)]
-    if long:
+    long = tuple(name for name in long if name in batch.schema.names)
+    if long and batch.num_rows:
         each = np.full(batch.num_rows, -(-batch.nbytes // max(1, batch.num_rows)), np.int64)
         for name in long:
             array = batch.column(name)
@@ -208,15 +254,7 @@ def _spelled_out(batch: Any, coded: tuple[str, ...], long: tuple[str, ...], max_
             each += lengths[pc.fill_null(array.indices, len(lengths) - 1).to_numpy()]
         cuts = cut_rows(each, max_bytes)
     for start, stop in cuts:
-        some = batch.slice(start, stop - start)
-        arrays = [_decoded(a) if n in coded else a for n, a in zip(some.schema.names, some.columns, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=some.schema.names)
-
-
-def _decoded(array: Any) -> Any:
-    """Texts in place of what refers to them, in the type in which they are held."""
-    texts = array.dictionary.cast(held_type(array.type.value_type))
-    return pa.DictionaryArray.from_arrays(array.indices, texts).dictionary_decode()
+        yield spelled_out(batch.slice(start, stop - start), coded)
 
 
 def _rows_of(group: RowGroup, max_bytes: int) -> int:

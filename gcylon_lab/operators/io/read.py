@@ -19,6 +19,7 @@ from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ...errors import ReadError
 from ...formats.parquet.plans import ParquetPlan
+from ...formats.parquet.row_choice import RowChoice
 from ...formats.read_plans import RowPiece
 from ...formats.row_filters import filtered
 from ...memory.available import available_bytes
@@ -27,6 +28,8 @@ from ...units import format_bytes, format_count
 from .device_read import DeviceReading, kept
 from .ingest import PIECES_IN_LIMIT, piece_bytes, recorded, reserved, taken
 
+# Batches of smaller pieces are so small that to compute a condition of several at once takes less.
+_CHOSEN_BYTES = 4 << 20
 _REASON = "because each rank reads its share of the files"
 
 
@@ -97,8 +100,13 @@ def read_files(
                 reading = DeviceReading(workspace, workspace.budget.limit_bytes, notes)
                 pieces = _watched(operation, mine, reading.pieces(mine, names, max_bytes))
                 return reserved(workspace, kept(backend, pieces, computed, columns), reading.pass_bytes)
-            pieces = _watched(operation, mine, read(mine, columns=names, max_bytes=max_bytes))
-            some = filtered(pieces, computed, columns)
+            if computed is not None and isinstance(mine, ParquetPlan) and max_bytes >= _CHOSEN_BYTES:
+                choice = RowChoice(computed, columns)
+                pieces = read(mine, columns=names, max_bytes=max_bytes, choice=choice)
+                some = _watched(operation, mine, pieces, lambda: choice.looked_at)
+            else:
+                pieces = _watched(operation, mine, read(mine, columns=names, max_bytes=max_bytes))
+                some = filtered(pieces, computed, columns)
             return reserved(workspace, (backend.from_host(piece) for piece in some), max_bytes)
 
         with _beside(operation, mine):
@@ -159,7 +167,9 @@ def _require_one_plan(operation: Operation, shares: Sequence[Any]) -> None:
         )
 
 
-def _watched(operation: Operation, share: Any, pieces: Iterator[Any]) -> Iterator[Any]:
+def _watched(
+    operation: Operation, share: Any, pieces: Iterator[Any], looked_at: Callable[[], int] | None = None
+) -> Iterator[Any]:
     """Let those who watch a long read see how far it is, in percent."""
     record = operation.record
     total = sum(piece.stop - piece.start for piece in share.pieces)  # rows, or bytes of text
@@ -168,7 +178,7 @@ def _watched(operation: Operation, share: Any, pieces: Iterator[Any]) -> Iterato
     record.rounds = 100
     try:
         for piece in recorded(pieces):
-            done += piece.rows if by_rows else piece.nbytes
+            done = done + (piece.rows if by_rows else piece.nbytes) if looked_at is None else looked_at()
             record.rounds_done = min(99, 100 * done // max(1, total))
             yield piece
             del piece

@@ -1,8 +1,8 @@
 """Finding equal 64-bit numbers: a table of one side's, in which the other side's are looked up.
 
-Numbers of a small range are places in the table. Others are first put into buckets by a hash, so that the hash
-table of one bucket stays in the second-level cache while all of its numbers are looked up: on 5 million rows that
-takes a third of the time of one table for all of them.
+Numbers of a small range are places in the table, or in a list of its rows. Others are first put into buckets by a hash,
+so that the hash table of one bucket stays in the second-level cache while all of its numbers are looked up: on 5
+million rows that takes a third of the time of one table for all of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ _TABLE_ROWS = 1 << 10  # a range up to here is small, however few numbers there 
 
 # Of a table, a number: the number in its bucket's order, its place before that, its id, and a hash table's slots.
 TABLE_ROW_BYTES = 8 + 8 + 8 + 48
+# As many places of a range a number are taken in place of a hash table's slots, which are as large.
+_PLACES = 48 // 4
+# A table of more places is not made, as to fill it takes longer than to look up: a number, and however few there are.
+_MOST_PLACES, _FEW_PLACES = 64, 1 << 20
 # Of looking up, a number: its place, itself in the buckets' order, its id there and in the order given.
 FIND_ROW_BYTES = 8 + 8 + 8 + 8 + 2
 
@@ -35,24 +39,33 @@ class CodeTable:
     Parameters
     ----------
     codes : ndarray of int64, shape (rows,)
+    places_bytes : int, default 0
+        Room for the places of a wider range; see `places_bytes`.
 
     Attributes
     ----------
     count : int
     """
 
-    def __init__(self, codes: Int64s) -> None:
+    def __init__(self, codes: Int64s, places_bytes: int = 0) -> None:
         self._codes: Int64s | None = codes
         self._low = int(codes.min()) if len(codes) else 0
         self.count = int(codes.max()) - self._low + 1 if len(codes) else 0
         self._buckets: list[pd.Index[Any]] = []
-        if self.count > max(2 * len(codes), _TABLE_ROWS):
+        self._rows: npt.NDArray[np.int32] | None = None  # by place in the range; the last for what is outside
+        if self.count <= max(2 * len(codes), _TABLE_ROWS):
+            return
+        if self.count <= max(_PLACES * len(codes), places_bytes // 4) and len(codes) < 1 << 31:
+            self._rows = np.full(self.count + 1, -1, np.int32)
+            self._rows[codes - self._low] = np.arange(len(codes), dtype=np.int32)
+            self.count = len(codes)
+        else:
             self._hash(codes)
 
     @property
-    def by_place(self) -> bool:
-        """Whether ids are places in a range."""
-        return not self._buckets
+    def by_row(self) -> bool:
+        """Whether an id is a row that has the number."""
+        return self._rows is not None
 
     def own(self) -> tuple[Int64s, Int64s | None]:
         """The ids of the table's own numbers, to be asked for once.
@@ -65,7 +78,7 @@ class CodeTable:
         codes, self._codes = self._codes, None
         if not self._buckets:
             assert codes is not None
-            return codes - self._low, None
+            return (codes - self._low if self._rows is None else self.find(codes)), None
         ids, places = self._ids, self._places
         del self._ids, self._places
         return ids, places
@@ -82,21 +95,25 @@ class CodeTable:
     def find(self, codes: Int64s) -> Int64s:
         """The ids of other numbers; -1 for those that the table does not have."""
         if not self._buckets:
-            outside = (codes < self._low) | (codes > self._low + (self.count - 1))
-            ids: Int64s = codes - self._low
+            ids: Int64s = codes - np.int64(self._low)
+            places = ids.view(np.uint64)  # what is too low is beyond too
+            if self._rows is not None:
+                np.minimum(places, np.uint64(len(self._rows) - 1), out=places)
+                return self._rows.take(ids).astype(np.int64)
+            outside = places >= np.uint64(self.count)
             if outside.any():
                 ids[outside] = -1
             return ids
         if len(self._buckets) == 1:
             return _found(self._buckets[0], codes, 0)
-        places, ordered, edges = _in_buckets(codes, self._bits)
+        order, ordered, edges = _in_buckets(codes, self._bits)
         found = np.empty(len(codes), np.int64)
         for index, first, (start, stop) in zip(self._buckets, self._first, _ranges(edges), strict=True):
             if start < stop:
                 found[start:stop] = _found(index, ordered[start:stop], first)
         del ordered
         result = np.empty(len(codes), np.int64)
-        result[places] = found
+        result[order] = found
         return result
 
     def _hash(self, codes: Int64s) -> None:
@@ -121,6 +138,15 @@ class CodeTable:
             self._first.append(count)
             count += len(index)
         self.count = count
+
+
+def places_bytes(codes: Int64s) -> int:
+    """What the places of a range take beyond a hash table's slots, where to look up numbers there pays; else 0."""
+    if not len(codes):
+        return 0
+    count = int(codes.max()) - int(codes.min()) + 1
+    wide = _PLACES * len(codes) < count <= max(_MOST_PLACES * len(codes), _FEW_PLACES)
+    return 4 * (count + 1) if wide and count > _TABLE_ROWS else 0
 
 
 def _found(index: pd.Index[Any], codes: Int64s, first: int) -> Int64s:

@@ -57,6 +57,12 @@ class Groups:
         return last_rows(self.ids, self.count)
 
     @cached_property
+    def in_runs(self) -> bool:
+        """Whether the rows of each group follow each other, in the order of groups."""
+        ids = self.ids
+        return bool(self.count and len(ids) and ids[0] == 0 and (ids[1:] >= ids[:-1]).all())
+
+    @cached_property
     def outside(self) -> npt.NDArray[np.bool_] | None:
         """Which rows have no group; None where all have one."""
         outside = self.ids < 0
@@ -207,6 +213,11 @@ def _plain_key(data: Columns, keys: Sequence[Label]) -> npt.NDArray[Any] | None:
 
 def _in_order(ids: Int64s, count: int) -> Groups:
     """Number groups by the row at which they begin; those without rows are left out."""
+    if len(ids) and ids[0] >= 0 and (ids[1:] >= ids[:-1]).all():  # as of a file in the order of its keys
+        begins = np.empty(len(ids), np.bool_)
+        begins[0] = True
+        np.not_equal(ids[1:], ids[:-1], out=begins[1:])
+        return Groups(np.cumsum(begins) - 1, np.flatnonzero(begins))
     rows = _ascending(first_rows(ids, count), len(ids))
     place = np.full(count + 1, -1, np.int64)  # id -1 finds the last
     place[ids[rows]] = np.arange(len(rows))
@@ -290,6 +301,8 @@ def _column_codes(column: Column, array: Any) -> _Codes:
             units = _small_units(plain)
             if units is not None:
                 return _int_codes_of(*units)
+        elif (numbers := _as_numbers(plain)) is not None:
+            return _int_codes_of(numbers, None)
         elif _are_long(plain) and are_mostly_different(plain):
             places = dense_ranks(plain)
             return _Codes(places, int(places.max(initial=-1)) + 1)
@@ -319,6 +332,20 @@ def _encoded(plain: Any) -> tuple[Int64s, int]:
     encoded = plain.dictionary_encode()
     indices: Int64s = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
     return indices, len(encoded.dictionary)
+
+
+def _as_numbers(array: Any) -> npt.NDArray[Any] | None:
+    """Strings of one length, as flags and codes are, as the numbers that their bytes are; None where another length is
+    among them, or one is missing, or they are long."""
+    if not len(array) or array.null_count or not is_text(array):
+        return None
+    offsets = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, 8 * array.offset)
+    length = int(offsets[1] - offsets[0])
+    if length not in (1, 2, 4, 8) or offsets[-1] - offsets[0] != length * len(array):
+        return None
+    if (offsets[1:] - offsets[:-1] != length).any():
+        return None
+    return np.frombuffer(array.buffers()[2], f"u{length}", len(array), int(offsets[0]))
 
 
 def _are_many(array: Any) -> bool:

@@ -1,0 +1,152 @@
+"""Rows of parquet files of which a condition holds, chosen batch by batch before they are held as a table holds them.
+
+What is left out is neither copied nor spelled out, and a question about texts that all rows refer to is asked of these
+few alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ...backends.arrow.tables import exact_in_float, from_arrow
+from ...backends.protocol.arrow_types import TypeClash, as_type, held_type
+from ...backends.protocol.expressions import Expression
+from ...backends.protocol.promotion import masked_name
+from ..row_filters import mask_of
+
+# Steps that give bools whatever they are asked of, so that each of several that hold together may be asked alone.
+_QUESTIONS = ("eq", "ne", "lt", "le", "gt", "ge", "between", "isin", "isna", "notna")
+_OF_TEXTS = ("str.contains", "str.startswith", "str.endswith")
+
+
+class RowChoice:
+    """A condition, and what is kept of the rows of which it holds.
+
+    Parameters
+    ----------
+    condition : Expression
+    columns : sequence of str, optional
+        Those that are kept; all that are read by default.
+
+    Attributes
+    ----------
+    looked_at : int
+        Rows so far.
+    """
+
+    def __init__(self, condition: Expression, columns: Sequence[str] | None) -> None:
+        self._questions = list(_asked_together(condition))
+        self._columns = columns
+        self._together: dict[tuple[int, ...], Expression] = {}  # so that each is looked at once for all batches
+        self.looked_at = 0
+
+    def kept(self, read: Sequence[str]) -> list[str]:
+        """The columns that are kept of those that are read."""
+        return list(read if self._columns is None else self._columns)
+
+    def chosen(self, batch: Any, coded: Sequence[str], dtypes: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+        """The rows that are kept.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+        coded : sequence of str
+            Columns that are dictionaries only as they are read.
+        dtypes : mapping of str to str
+            As of `from_arrow`.
+
+        Returns
+        -------
+        pyarrow.RecordBatch, dict
+            And the dtypes that columns have by their missing values, also where the rows that lack one are left out.
+
+        Raises
+        ------
+        ArgumentError
+            If the condition cannot be computed.
+        """
+        self.looked_at += batch.num_rows
+        found = dict(_by_missing(batch, dtypes))
+        known = {**dtypes, **found}
+        mask = self._mask(batch, set(coded), known)
+        some = batch if self._columns is None else batch.select(self._columns)
+        return (some if mask.all() else _without_views(some).filter(pa.array(mask))), found
+
+    def _mask(self, batch: Any, coded: set[str], dtypes: Mapping[str, str]) -> npt.NDArray[np.bool_]:
+        mask, others = np.ones(batch.num_rows, np.bool_), []
+        for place, question in enumerate(self._questions):
+            names = list(question.columns())
+            array = batch.column(names[0]) if len(names) == 1 and names[0] in coded else None
+            if array is None or array.null_count or not _is_question(question):
+                others.append(place)
+                continue
+            texts = pa.table({names[0]: array.dictionary.cast(held_type(array.dictionary.type))})
+            mask &= mask_of(from_arrow(texts, dtypes), question)[array.indices.to_numpy()]
+        if others:
+            asked = self._together.get(tuple(others))
+            if asked is None:
+                asked = reduce(lambda a, b: a & b, [self._questions[place] for place in others])
+                self._together[tuple(others)] = asked
+            some = spelled_out(batch.select(list(asked.columns())), coded)
+            mask &= mask_of(from_arrow(some, dtypes, share=True), asked)
+        return mask
+
+
+def _without_views(batch: Any) -> Any:
+    """A batch with texts as they are held, where Arrow does not choose among them as they are read."""
+    arrays = list(batch.columns)
+    for place, array in enumerate(arrays):
+        with suppress(TypeClash):  # `from_arrow` tells it
+            if "_view" in str(array.type) and not pa.types.is_dictionary(array.type):
+                arrays[place] = as_type(array, held_type(array.type))
+    return pa.RecordBatch.from_arrays(arrays, names=batch.schema.names)
+
+
+def _asked_together(condition: Expression) -> Iterator[Expression]:
+    """What holds all together where a condition holds, as far as it is made so."""
+    if condition.operation == "and_" and all(map(_is_question, condition.arguments)):
+        for part in condition.arguments:
+            yield from _asked_together(part)
+    else:
+        yield condition
+
+
+def _is_question(given: Any) -> bool:
+    if not isinstance(given, Expression):
+        return False
+    if given.operation in ("and_", "or_", "invert"):
+        return all(map(_is_question, given.arguments))
+    return given.operation in (*_QUESTIONS, *_OF_TEXTS)
+
+
+def spelled_out(batch: Any, coded: Collection[str]) -> Any:
+    """A batch with the texts in place of what refers to them."""
+    names = batch.schema.names
+    arrays = [decoded(a) if n in coded else a for n, a in zip(names, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def decoded(array: Any) -> Any:
+    """Texts in place of what refers to them, in the type in which they are held."""
+    texts = array.dictionary.cast(held_type(array.type.value_type))
+    # Whether the places are among them was looked at when they were read.
+    return pa.DictionaryArray.from_arrays(array.indices, texts, safe=False).dictionary_decode()
+
+
+def _by_missing(batch: Any, dtypes: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Ints and bools of which some are missing, and the dtype that they have for it."""
+    for name, array in zip(batch.schema.names, batch.columns, strict=True):
+        if not array.null_count or dtypes.get(name):
+            continue
+        if pa.types.is_boolean(array.type):
+            yield name, "object"
+        elif pa.types.is_integer(array.type):
+            exact = exact_in_float(array)
+            yield name, "float64" if exact else masked_name(np.dtype(array.type.to_pandas_dtype()))
