@@ -183,6 +183,20 @@ def in_two_levels(hosts: str, body: Any, *args: Any) -> Any:
         mpi.MOST_DIRECT, transport._groups = before
 
 
+def by_pairs(hosts: str, body: Any, *args: Any) -> Any:
+    """Run a body where pairs of ranks of one host, named by letters, have another way than those of two."""
+    from gcylon_lab.comm.device_overlay import ByHostTransport, Overlay
+
+    context, base = current(), current().transport
+    far = Overlay(base)
+    peers = [rank for rank, host in enumerate(hosts) if host == hosts[base.rank]]
+    context.transport = ByHostTransport(Overlay(far), far, peers)
+    try:
+        return body(*args)
+    finally:
+        context.transport = base
+
+
 def long_numbers(limit: int) -> bool:
     """Rows that end in zeros, of different lengths on each rank, also where messages are cut."""
     transport = transport_of(limit)

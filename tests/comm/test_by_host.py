@@ -16,8 +16,10 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import exchanges_of_bytes as bodies
 import numpy as np
 import pytest
+from worlds import World
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "memory"))
 from fake_cuda import FakeArray, FakeCupy, FakeEvent, FakeStream  # noqa: E402
@@ -354,6 +356,16 @@ def left_alone(rank: Rank, timeout_s: float | None) -> Any:
 def test_all_leave_both_ways_and_recover(route: str, timeout_s: float | None, kind: type[CommError]) -> None:
     for error, took in on_ranks(Gpus("aabb", (0, 1, 2, 3)), lambda rank: left_alone(rank, timeout_s), route):
         assert isinstance(error, kind) and took < 2.0
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("hosts", ["aabb", "abab", "aaab"])
+def test_messages_of_mpi_do_not_take_those_of_the_other_way(hosts: str) -> None:
+    world = World("mpi", 4)
+    assert world.run(bodies.by_pairs, hosts, bodies.everyone_to_everyone, [0, 7, 5000]) == [12] * 4
+    world.run(bodies.by_pairs, hosts, bodies.sent_views_may_change, 5)
+    for seen in world.run(bodies.by_pairs, hosts, bodies.revoke_from_another_thread, "exchange"):
+        assert isinstance(seen["error"], Revoked) and seen["after"] == [0, 1, 2, 3]
 
 
 def test_copies_at_once_are_waited_for_and_timed_at_once() -> None:
