@@ -109,15 +109,16 @@ class NcclTransport(QueuedOverlay):
             self._comm = nccl.NcclCommunicator(self.size, idents[0], self.rank)
             word = self._cupy.zeros(1, dtype=self._cupy.uint8)
             self._comm.allReduce(word.data.ptr, word.data.ptr, 1, _UINT8, 0, self._stream.ptr)
-            self._meet_everyone(nccl)
+            met = self._meet_everyone(nccl)
             self._waits.for_streams()
+            del met  # what was sent and received has arrived
         except GcylonError:
             raise
         except Exception as error:
             failure = _reason(error)
         self._agree_on(failure)
 
-    def _meet_everyone(self, nccl: Any) -> None:
+    def _meet_everyone(self, nccl: Any) -> Any:
         """Send a byte to each peer and get one: connections are made by the first message, which takes a while."""
         words = self._cupy.zeros((2, self.size), dtype=self._cupy.uint8)
         nccl.groupStart()
@@ -127,7 +128,7 @@ class NcclTransport(QueuedOverlay):
                 self._comm.send(words[1, rank:].data.ptr, 1, _UINT8, rank, self._stream.ptr)
         finally:
             nccl.groupEnd()
-        self._kept.append(words)
+        return words
 
     def _agree_on(self, failure: str) -> None:
         failed = first_failure(self.base, failure)

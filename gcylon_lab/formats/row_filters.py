@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -19,7 +18,7 @@ from ..backends.host.expressions import PandasRows
 from ..backends.protocol.column import Label
 from ..backends.protocol.data import Columns
 from ..backends.protocol.expressions import Expression, col
-from ..errors import ArgumentError, GcylonError
+from ..errors import ArgumentError, GcylonError, raised_as
 
 Filters = Expression | Sequence[Any] | None
 
@@ -116,17 +115,20 @@ def mask_of(piece: Columns, condition: Expression) -> npt.NDArray[np.bool_]:
         return PandasRows().mask(piece, condition)
 
 
-@contextmanager
-def _computing(condition: Expression) -> Iterator[None]:
-    try:
-        yield
-    except (GcylonError, MemoryError):
-        raise
-    except Exception as error:
-        raise ArgumentError(
+def _computing(condition: Expression) -> raised_as:
+    """Around computing a condition: what it cannot be computed for is told."""
+
+    def other(error: Exception) -> Exception | None:
+        if isinstance(error, GcylonError | MemoryError):
+            return None
+        told = ArgumentError(
             f"{condition!r} cannot be computed: {type(error).__name__}: {error}.",
             advice="Look at the columns' dtypes.",
-        ) from error
+        )
+        told.__cause__ = error
+        return told
+
+    return raised_as(other)
 
 
 @dataclass(frozen=True, slots=True)
