@@ -22,6 +22,7 @@ from ..protocol.column import Column, Label
 from ..protocol.data import Array, Columns
 from ..protocol.expressions import Expression, compute
 from ..protocol.schema import Schema
+from .sorting import take_rows
 
 # A step makes a series of 8 bytes a row and perhaps a mask; a value that is a Python object takes about so many.
 _STEP_ROW_BYTES = 16
@@ -54,7 +55,10 @@ class PandasRows:
         mask = self.mask(data, condition)
         if mask.all():
             return Columns(data.schema, data.rows, data.arrays)
-        chosen, places = pa.array(mask), np.flatnonzero(mask)  # to look through a mask takes numpy longer than to take
+        places = np.flatnonzero(mask)
+        if data.planes is not None and not data.schema.variable:
+            return take_rows(data, places)
+        chosen = pa.array(mask)  # to look through a mask takes numpy longer than to take
         arrays = tuple(array.take(places) if c.fixed else array.filter(chosen) for c, array in _pairs(data))
         return Columns(data.schema, len(places), arrays)
 

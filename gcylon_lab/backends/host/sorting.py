@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ..protocol.column import Column
-from ..protocol.data import Columns, one_array
+from ..protocol.data import Columns, columns_of_planes, one_array
 from ..protocol.sorting import SortKey, require_sortable
 from .keys.hashing import id_dtype
 from .keys.radix_sort import word_order
@@ -161,6 +161,16 @@ def _taken(column: Column, array: Any, rows: Ids, new: NewArray = np.empty) -> A
 
 def take_rows(data: Columns, rows: Ids, new: NewArray = np.empty) -> Columns:
     """Rows by number, copied; ``new`` makes the arrays of fixed columns."""
+    planes = data.planes
+    if planes is not None:
+        out = new(len(planes) * len(rows), planes.dtype).reshape(len(planes), len(rows))
+        if planes.flags.c_contiguous:
+            np.take(planes, rows, axis=1, out=out, mode="clip")
+        else:  # it would be copied first
+            for some, taken in zip(planes, out, strict=True):
+                some.take(rows, out=taken, mode="clip")
+        variable = [_taken(column, data.array(column.name), rows, new) for column in data.schema.variable]
+        return columns_of_planes(data.schema, len(rows), out, variable)
     arrays = tuple(_taken(c, array, rows, new) for c, array in zip(data.schema.columns, data.arrays, strict=True))
     return Columns(data.schema, len(rows), arrays)
 

@@ -80,6 +80,8 @@ class Schema:
 
     def select(self, names: Sequence[Label]) -> Schema:
         """Only these columns, in this order."""
+        if self.names == tuple(names):
+            return self
         return Schema([self[name] for name in names])
 
     def __eq__(self, other: object) -> bool:
