@@ -25,7 +25,7 @@ from gcylon_lab.backends.arrow.interop import to_frame
 from gcylon_lab.backends.refusals import is_refused_on_gpus
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.config import GcylonConfig
-from gcylon_lab.errors import BudgetExceeded, GcylonError, RankLost
+from gcylon_lab.errors import BudgetExceeded, GcylonError, RankLost, Revoked
 from gcylon_lab.runtime.context import Context, initialize, run_threads, set_current
 
 MPI_ENVIRONMENT = {
@@ -60,6 +60,11 @@ def scaled(number: int) -> int:
 def most_predicted(most: float) -> float:
     """How many times a measured peak may be predicted, and on GPU ranks: see `GPU_MOST_PREDICTED`."""
     return max(most, GPU_MOST_PREDICTED) if ENGINE == "gpu" else most
+
+
+def sorting_floor() -> int:
+    """Bytes that sorting is predicted to take on a GPU rank however few rows there are; 0 on others."""
+    return 2 * 2**20 if ENGINE == "gpu" else 0
 
 
 def claimed_bytes(context: Context) -> int:
@@ -122,7 +127,7 @@ class World:
         """As `outcomes`, but the values, and the first error is raised."""
         outcomes = self.outcomes(function, *args, config=config)
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-        for error in sorted(errors, key=lambda one: isinstance(one, RankLost)):  # others wait for a rank that failed
+        for error in sorted(errors, key=lambda one: isinstance(one, RankLost | Revoked)):  # of a rank that failed
             raise error
         return [outcome.value for outcome in outcomes]
 

@@ -83,6 +83,7 @@ def at_the_end(limit: int) -> dict[str, Any]:
     return seen | {"after": table.tiers, "other": other.tiers, "used": store.used_bytes, "same": len(table.local())}
 
 
+@pytest.mark.cpu_alone("what is kept of few rows is in page-locked memory there")
 def test_where_the_disk_is_full_what_was_kept_goes_first() -> None:
     [seen] = World("single", 1).run(at_the_end, 70_000)
     assert seen["before"]["also on disk"] == 64_000 and seen["after"] == {"device": 64_000, "disk": 0}
@@ -111,6 +112,7 @@ def told_by_one(rank: int) -> dict[str, Any]:
     return table.tiers
 
 
+@pytest.mark.cpu_alone("what is kept of few rows is in page-locked memory there")
 def test_a_disk_that_is_full_for_one_rank_is_made_free_by_all() -> None:
     assert World("threads", 2).run(told_by_one, 1) == [{"device": 64_000, "disk": 0}] * 2
 
