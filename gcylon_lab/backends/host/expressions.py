@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from ...errors import ArgumentError
 from ..arrow.interop import _from_series, _to_values, from_numbers
+from ..expressions.computing import compute
 from ..expressions.decimals import column_of, row_bytes
 from ..expressions.object_columns import needs_no_objects, objects_made, plain_answer, without_objects
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
 from ..protocol.column import Column, Label
 from ..protocol.data import Array, Columns
-from ..protocol.expressions import Expression, compute
+from ..protocol.expressions import Expression
 from ..protocol.schema import Schema
 from .sorting import take_rows
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...api.frames.group_keys import listed_keys
 from ...api.verbs.arguments import checked
 from ...api.verbs.distinct import DistinctVerbs
 from ...api.verbs.exchange import ExchangingVerbs
-from ...api.verbs.group import GroupBy, GroupingVerbs
+from ...api.verbs.group import GroupBy, GroupingVerbs, resample
 from ...api.verbs.inspection import LookingVerbs
 from ...api.verbs.join import JoiningVerbs, Keys
 from ...api.verbs.reductions import ReductionVerbs
@@ -29,18 +30,18 @@ if TYPE_CHECKING:
     from ...engine.plan.plan import Plan
 
 
-@with_async(but=("plan",))
+@with_async(but=("plan", "cumcount", "ngroup", "rolling"))
 class HandleGroupBy(GroupBy[Any]):
     """A `GroupBy` of a handle, with `agg_async` and `size_async`."""
 
     @property
     def _session(self) -> SessionApi:
-        session: SessionApi = self._table._session
+        session: SessionApi = self._source._session
         return session
 
     @property
     def _display_name(self) -> str:
-        return f"{self._table._display_name}.groupby({', '.join(map(repr, self._by))})"
+        return f"{self._source._display_name}.groupby({', '.join(map(repr, self._by))})"
 
 
 class HandleVerbs(Forwarding):
@@ -66,14 +67,14 @@ class HandleVerbs(Forwarding):
 
     @checked
     def groupby(
-        self, by: Label | Sequence[Label], *, dropna: bool = True, sort: bool = False, as_index: bool = False
+        self, by: Any, *, dropna: bool = True, sort: bool = False, as_index: bool = False
     ) -> HandleGroupBy:
         """Name the keys of a group-by; `GroupBy.agg` of what comes back does it, `agg_async` begins it.
 
         Parameters
         ----------
-        by : label or sequence of labels
-            Key columns. All missing values of a key are one.
+        by : label, Expression, pandas.Grouper, or list of them
+            Key columns, or what is computed of columns. All missing values of a key are one.
         dropna : bool, default True
             Leave out rows with a missing key.
         sort : bool, default False
@@ -85,7 +86,9 @@ class HandleVerbs(Forwarding):
         -------
         GroupBy
         """
-        return HandleGroupBy(self, listed(by), dropna=dropna, sort=sort, as_index=as_index)
+        return HandleGroupBy(self, listed_keys("by", by), dropna=dropna, sort=sort, as_index=as_index)
+
+    resample = resample
 
     group_agg = forwarded(GroupingVerbs.group_agg)
     join = forwarded(JoiningVerbs.join)
