@@ -14,6 +14,8 @@ from ...operators.rowwise.head_tail import checked_rows
 from ..query_text import expression_of
 from ..verbs.brackets import MOST_ROWS, WHOLE_COLUMNS
 from .located import Located, Placed
+from .merge_asof import merge_asof
+from .reshaping import crosstab, melt, pivot_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,6 +225,115 @@ class Frames:
         if keep is False:
             return groups[names[0]].transform("size") > 1
         return groups.cumcount(ascending=keep != "last") > 0
+
+    # ---- rows to columns and back, and rows beside others by time
+
+    def pivot_table(
+        self,
+        values: Label | Sequence[Label] | None = None,
+        index: Any = None,
+        columns: Any = None,
+        aggfunc: str = "mean",
+        fill_value: Any = None,
+    ) -> Self:
+        """Collective: all ranks call it. A row for each value of some columns, and a column for each value of others.
+
+        Parameters
+        ----------
+        values : label or sequence of labels, optional
+            What is aggregated; all columns of numbers by default.
+        index : label, Expression, or list of them
+            Whose values are rows: columns of the result, which is sorted by them.
+        columns : label, Expression, or list of them, optional
+            Whose values are columns, called as these, at most 1,000; with several ``values`` ``value_column``.
+        aggfunc : str, default "mean"
+            As `GroupBy.agg` takes it.
+        fill_value : scalar, optional
+            For pairs that no row has; they are missing otherwise.
+
+        Returns
+        -------
+        Table
+
+        Raises
+        ------
+        ArgumentError
+            If there would be more columns.
+        """
+        made: Self = pivot_table(_of(self), values, index, columns, aggfunc, fill_value)
+        return made
+
+    def crosstab(self, index: Any, columns: Any) -> Self:
+        """Collective: all ranks call it. How often each pair of values is there: a row for each value of one column, a
+        column for each of another; see `pivot_table`."""
+        made: Self = crosstab(_of(self), index, columns)
+        return made
+
+    def melt(
+        self,
+        id_vars: Label | Sequence[Label] | None = None,
+        value_vars: Label | Sequence[Label] | None = None,
+        var_name: str = "variable",
+        value_name: str = "value",
+    ) -> Self:
+        """Collective: all ranks call it. A row for each value of some columns, one column after the other.
+
+        Parameters
+        ----------
+        id_vars : label or sequence of labels, optional
+            Columns that stay beside each value.
+        value_vars : label or sequence of labels, optional
+            Columns whose values become rows; all others by default.
+        var_name, value_name : str
+            What the columns of their labels and values are called.
+
+        Returns
+        -------
+        Table
+            In pandas' order; rows are cut evenly over the ranks.
+        """
+        made: Self = melt(_of(self), id_vars, value_vars, var_name, value_name)
+        return made
+
+    def merge_asof(
+        self,
+        right: Any,
+        on: Label,
+        by: Label | Sequence[Label] | None = None,
+        *,
+        direction: str = "backward",
+        tolerance: Any = None,
+        allow_exact_matches: bool = True,
+        suffixes: Sequence[str | None] = ("_x", "_y"),
+    ) -> Self:
+        """Collective: all ranks call it. Put beside each row the last row of another table that is not after it.
+
+        Parameters
+        ----------
+        right : Table
+            The other table. Neither has to be sorted.
+        on : label
+            A column of times or numbers that both have.
+        by : label or sequence of labels, optional
+            Columns that must be equal.
+        direction : {"backward", "forward"}
+            Whether the last row before is wanted, or the first one after.
+        tolerance : scalar, optional
+            How far away it may be.
+        allow_exact_matches : bool, default True
+            Whether a row with the same value is one of them.
+        suffixes : pair of str or None, default ("_x", "_y")
+            For other columns whose name both sides have.
+
+        Returns
+        -------
+        Table
+            The rows of this table in their order, cut anew over the ranks.
+        """
+        made: Self = merge_asof(
+            _of(self), right, on, by, direction, tolerance, allow_exact_matches, suffixes
+        )  # fmt: skip
+        return made
 
     # ---- columns by other names
 

@@ -108,6 +108,11 @@ def _number(name: str, given: Any) -> float:
     return float(given)
 
 
+def _bins(name: str, given: Any) -> Any:
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
+    return [_number(name, one) for one in given] if several else _whole(name, given)
+
+
 def _root(name: str, given: Any) -> int:
     if isinstance(given, bool) or not isinstance(given, Integral):
         raise ArgumentError(
@@ -294,6 +299,7 @@ RULES: dict[str, Rule] = {
     "n": _rows,
     "limit": _limit,
     "ddof": _number,
+    "min_periods": _whole,
     "seed": _whole,
     "frac": _or_none(_number),
     "q": _quantiles,
@@ -317,6 +323,8 @@ RULES_OF: dict[tuple[str, str], Rule] = {
     ("join", "on"): _or_none(_labels),
     ("groupby", "by"): listed_keys,
     ("resample", "on"): _keys,
+    ("histogram", "column"): _labels,
+    ("histogram", "bins"): _bins,
     ("max_rows", "on"): _or_none(_keys),
     ("max_rows", "verb"): _one_of(*SIZED),
     ("select", "columns"): _keys,
@@ -338,7 +346,7 @@ RULES_OF: dict[tuple[str, str], Rule] = {
 }
 
 _TABLES = ("right", "other", "others")
-_OF_LABELS = ("on", "by", "more", "columns", "subset", "left_on", "right_on")
+_OF_LABELS = ("on", "by", "more", "column", "columns", "subset", "left_on", "right_on")
 
 
 def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:

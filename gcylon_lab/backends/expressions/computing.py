@@ -54,6 +54,8 @@ def compute(
     if operation == "str.contains":
         options = values[2] if len(values) > 2 else {}
         return values[0].str.contains(values[1], **{"regex": False, **options})
+    if operation == "bins":
+        return _bins(*values)
     if operation.startswith("np."):
         return _of_numpy(operation[3:], values[0])
     if operation == "str.split":
@@ -70,6 +72,16 @@ def compute(
     if operation == "astype" and _are_timedeltas_to_floats(*values):
         return values[0].astype("int64").astype(values[1]).mask(values[0].isna())
     return getattr(values[0], operation)(*values[1:])
+
+
+def _bins(series: Any, edges: list[float], how: dict[str, bool]) -> Any:
+    """The number of the bin in which each value is, as a float; missing outside of all."""
+    side = "left" if how["right"] else "right"
+    found = type(series)(edges).searchsorted(series.astype("float64"), side=side)
+    codes = type(series)(found).astype("float64") - 1
+    if how["include_lowest"] and how["right"]:
+        codes = codes.where(series != edges[0], 0.0)
+    return codes.where((codes >= 0) & (codes < len(edges) - 1) & series.notna(), None)
 
 
 def _of_times(name: str, times: Any, *arguments: Any) -> Any:

@@ -23,6 +23,7 @@ from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from .async_verbs import with_async
 from .forwarding import Forwarding, answered, asked_here, collected, forwarded, in_place
+from .frame_arguments import with_frames
 from .session_api import SessionApi
 
 if TYPE_CHECKING:
@@ -91,8 +92,8 @@ class HandleVerbs(Forwarding):
     resample = resample
 
     group_agg = forwarded(GroupingVerbs.group_agg)
-    join = forwarded(JoiningVerbs.join)
-    merge = forwarded(JoiningVerbs.join)
+    join = with_frames(forwarded(JoiningVerbs.join))
+    merge = with_frames(forwarded(JoiningVerbs.join))
 
     drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
     unique = forwarded(DistinctVerbs.unique)
@@ -122,6 +123,9 @@ class HandleVerbs(Forwarding):
     quantile = answered(ReductionVerbs.quantile)
     nunique = answered(ReductionVerbs.nunique)
     describe = answered(ReductionVerbs.describe)
+    corr = answered(ReductionVerbs.corr)
+    cov = answered(ReductionVerbs.cov)
+    histogram = answered(ReductionVerbs.histogram)
     count_rows = answered(ReductionVerbs.count_rows)
 
     write_parquet = collected(WritingVerbs.write_parquet)
