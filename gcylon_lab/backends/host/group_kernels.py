@@ -41,6 +41,7 @@ Inputs = list[tuple[Column, Array]]
 
 _BLOCK_ROWS = 65536
 _LIMB_BLOCK_ROWS = 1 << 20  # sums of so many limbs of 32 bits are below 2**53
+_MANY_ROWS = 64  # of a group on average: then each is sorted by itself, as numpy sorts plain numbers fastest
 _MASK = 0xFFFFFFFF
 _NEAR = 2.0**-24
 _EXACT = 2**53  # below which a float64 holds every int
@@ -500,10 +501,9 @@ def _truth(every: bool) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
 def _quantile(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     column, array = inputs[0]
     ids, values = _values(groups, column, array)
-    order = np.argsort(values)
-    order = order[stable_order(ids[order], groups.count)]
-    values, count = values[order], np.bincount(ids, minlength=groups.count)
+    count = np.bincount(ids, minlength=groups.count)
     starts = np.cumsum(count) - count
+    values = _sorted_in_groups(values, ids, starts, count)
     q = 0.5 if kernel.function == "median" else kernel.argument
     at = q * np.maximum(count - 1, 0)
     low = np.floor(at).astype(np.int64)
@@ -513,6 +513,19 @@ def _quantile(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     below = values[np.minimum(starts + low, last)]
     above = values[np.minimum(starts + np.minimum(low + 1, np.maximum(count - 1, 0)), last)]
     return [as_column(kernel.outputs[0], between(column, below, above, at - low), count > 0)]
+
+
+def _sorted_in_groups(
+    values: npt.NDArray[Any], ids: Int64s, starts: Int64s, count: Int64s
+) -> npt.NDArray[Any]:
+    """Values group by group, those of each in their order."""
+    if len(values) < _MANY_ROWS * len(count):
+        order = np.argsort(values)
+        return values[order[stable_order(ids[order], len(count))]]
+    values = values[stable_order(ids, len(count))]
+    for start, stop in zip(starts.tolist(), (starts + count).tolist(), strict=True):
+        values[start:stop].sort()
+    return values
 
 
 def between(column: Column, below: npt.NDArray[Any], above: npt.NDArray[Any], part: Floats) -> npt.NDArray[Any]:

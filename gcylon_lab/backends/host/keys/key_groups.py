@@ -330,8 +330,9 @@ def _without(codes: _Codes, valid: npt.NDArray[np.bool_]) -> _Codes:
 def _encoded(plain: Any) -> tuple[Int64s, int]:
     """Numbers of values in the order in which they begin, -1 where one is missing, by Arrow's dictionary."""
     encoded = plain.dictionary_encode()
-    indices: Int64s = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    return indices, len(encoded.dictionary)
+    indices = pc.fill_null(encoded.indices, -1) if plain.null_count else encoded.indices
+    wide: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return wide, len(encoded.dictionary)
 
 
 def _as_numbers(array: Any) -> npt.NDArray[Any] | None:
