@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -21,14 +21,22 @@ from .steps import How
 _NUMBER_ROW_BYTES = 16
 
 
-def numbered(workspace: Workspace, part: Part, name: Label, how: How) -> tuple[Part, list[int]]:
-    """Collective: all ranks call it. A part with the number of each row in global order, and how many rows each rank
-    has."""
+def numbered(
+    workspace: Workspace,
+    part: Part,
+    name: Label,
+    how: How,
+    look: Callable[[Operation, Part], bool] = lambda operation, part: False,
+) -> tuple[Part, list[int], bool]:
+    """Collective: all ranks call it. A part with the number of each row in global order, how many rows each rank has,
+    and what ranks agreed on of the part's sizes by ``look``."""
     rows: list[int] = []
+    found: list[bool] = []
     column = fixed_column(name, pa.int64())
 
     def body(operation: Operation) -> Part:
         rows.extend(operation.rows)
+        found.append(look(operation, part))
         at = sum(operation.rows[: operation.rank])
         schema = Schema([*operation.schema, column])
 
@@ -41,7 +49,8 @@ def numbered(workspace: Workspace, part: Part, name: Label, how: How) -> tuple[P
 
         return each_piece(operation, part, _NUMBER_ROW_BYTES, 8, work, schema, part.partitioning, shared={name})
 
-    return run_operation(workspace, how.request("row_numbers", {"name": name}, part), body)[0], rows
+    made, _ = run_operation(workspace, how.request("row_numbers", {"name": name}, part), body)
+    return made, rows, found[0]
 
 
 def beside(workspace: Workspace, part: Part, other: Part, how: How) -> Part:

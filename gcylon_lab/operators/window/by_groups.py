@@ -1,6 +1,7 @@
-"""Window functions among the rows of groups: rows are sorted by their keys, which keeps their order, and brought back.
+"""Window functions among the rows of groups: rows are brought together by their keys, in their order, and back.
 
-Sorting keeps rows of one group together however many there are, and needs no rank to hold a group.
+Where they fit, rows of one group are brought to one rank. Otherwise they are sorted by their keys, which keeps rows of
+one group together however many there are, and needs no rank to hold a group.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from ...backends.protocol.schema import Label
 from ...engine.store.part import Part
 from ...engine.store.workspace import Workspace
 from ..exchange.repartition import repartition
+from ..exchange.shuffle import shuffle
 from ..group.groupby import groupby
 from ..join.join import join
 from ..rowwise.rowwise import assigned, filtered
 from ..sort.sort import sort_values
 from .aligned import beside, numbered
+from .at_once import at_once, may_fit
 from .neighbours import neighbours
 from .scan import scan
 from .steps import How, chosen
@@ -72,8 +75,10 @@ class Windows:
         plain = _REVERSED.get(function, function)
         if not self._keys and not reverse:
             return self._in_order(self._part, plain, settings)
-        part, rows = self._numbered()
-        return self._back(self._sorted_window(part, plain, settings, reverse=reverse), rows)
+        part, rows, fits = numbered(self._workspace, self._part, ROW, self._how, may_fit)
+        self._keep(part)
+        made = self._brought_together(part, plain, settings, reverse=reverse) if self._keys and fits else None
+        return self._back(made or self._sorted_window(part, plain, settings, reverse=reverse), rows)
 
     def _in_order(self, part: Part, function: str, settings: Mapping[str, Any]) -> Part:
         """A column for rows that are in the order of their groups."""
@@ -81,6 +86,18 @@ class Windows:
         if function in _NEAR:
             return neighbours(*given, settings, dropna=self._dropna, how=self._how, what=self._what)
         return scan(*given, dropna=self._dropna, how=self._how, what=self._what)
+
+    def _brought_together(
+        self, part: Part, function: str, settings: Mapping[str, Any], *, reverse: bool
+    ) -> Part | None:
+        """`ROW` and what a function gives, by groups of which each is on one rank; None where a rank's do not fit."""
+        workspace, keys, how = self._workspace, self._keys, self._how
+        together = self._keep(shuffle(workspace, part, keys, keep_order=True, **how.named)[0])
+        made = at_once(
+            workspace, self._select(together, [*keys, VALUE]), keys, VALUE, function, settings, reverse=reverse,
+            dropna=self._dropna, how=how, what=self._what,
+        )  # fmt: skip
+        return made and self._keep(beside(workspace, self._select(together, [ROW]), self._keep(made), how))
 
     def _sorted_window(self, part: Part, function: str, settings: Mapping[str, Any], *, reverse: bool) -> Part:
         """`ROW` and what a function gives, by groups."""
@@ -197,7 +214,7 @@ class Windows:
     # ---- parts that were made
 
     def _numbered(self) -> tuple[Part, list[int]]:
-        part, rows = numbered(self._workspace, self._part, ROW, self._how)
+        part, rows, _ = numbered(self._workspace, self._part, ROW, self._how)
         return self._keep(part), rows
 
     def _assigned(self, part: Part, columns: Mapping[Label, Expression]) -> Part:
