@@ -72,12 +72,17 @@ def _values(groups: Groups, column: Column, array: Array) -> tuple[Int64s, npt.N
 
 def _size(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     ids, _ = _valid_rows(groups, None)
-    return [as_column(kernel.outputs[0], np.bincount(ids, minlength=groups.count))]
+    return [as_column(kernel.outputs[0], _counted(ids, groups.count))]
 
 
 def _count(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     ids, _ = _valid_rows(groups, present(*inputs[0]))
-    return [as_column(kernel.outputs[0], np.bincount(ids, minlength=groups.count))]
+    return [as_column(kernel.outputs[0], _counted(ids, groups.count))]
+
+
+def _counted(ids: Int64s, groups: int) -> Int64s:
+    """How many rows each group has."""
+    return np.array([len(ids)]) if groups == 1 else np.bincount(ids, minlength=groups)
 
 
 def present(column: Column, array: Array) -> Bools | None:
@@ -370,11 +375,12 @@ def spread(
     first, rest = means
     total = _added(ids, counts, groups)
     centre, centre_rest = np.zeros(groups), np.zeros(groups)
-    centre[ids] = first  # any of them will do
+    chosen = slice(-1, None) if groups == 1 else slice(None)
+    centre[ids[chosen]] = first[chosen]  # any of them will do
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         apart = first - _of_rows(centre, ids)
         if rest is not None:
-            centre_rest[ids] = rest  # of the same one: numpy goes through both in one order
+            centre_rest[ids[chosen]] = rest[chosen]  # of the same one: numpy goes through both in one order
             apart += rest - _of_rows(centre_rest, ids)
         shift = _added(ids, apart if counts is None else apart * counts, groups) / np.maximum(total, 1)
         apart -= _of_rows(shift, ids)
@@ -390,7 +396,9 @@ def spread(
 
 def _added(ids: Int64s, values: npt.NDArray[Any] | None, groups: int) -> npt.NDArray[Any]:
     """Sums of values of each group; how many there are where none are given."""
-    if values is None or values.dtype.kind != "f":
+    if values is None:
+        return _counted(ids, groups)
+    if values.dtype.kind != "f":
         total = np.bincount(ids, values, groups)
         return total.astype(np.int64)
     return np.array([values.sum()]) if groups == 1 else np.bincount(ids, values, groups)
