@@ -21,6 +21,7 @@ _HOMES = {
     ".cluster.handles.handle": ("DistTable",),
     ".config": ("GcylonConfig",),
     ".runtime.context": ("current", "initialize", "run_threads"),
+    ".api.frames.functions": ("crosstab", "cut", "merge", "merge_asof"),
     ".api.interchange.appender": ("Appender", "empty"),
     ".api.interchange.sources": ("from_arrow", "from_columns"),
     ".runtime.device_status": ("device_status",),
@@ -41,6 +42,7 @@ _MODULES = ("config", "errors", "units", "profiling")
 if TYPE_CHECKING:
     from . import config, errors, profiling, units
     from .api.estimate import estimate
+    from .api.frames.functions import crosstab, cut, merge, merge_asof
     from .api.interchange.appender import Appender, empty
     from .api.interchange.sources import from_arrow, from_columns
     from .api.readers import from_local, from_pandas, read_csv, read_ipc, read_json, read_parquet
@@ -78,7 +80,9 @@ __all__ = [
     "compare",
     "concat",
     "config",
+    "crosstab",
     "current",
+    "cut",
     "empty",
     "device_status",
     "errors",
@@ -92,6 +96,8 @@ __all__ = [
     "kernel",
     "lit",
     "mark",
+    "merge",
+    "merge_asof",
     "profiling",
     "read_csv",
     "read_ipc",

@@ -51,8 +51,12 @@ def condition_of(text: Any, columns: Collection[Any], variables: Mapping[str, An
     """
     if not isinstance(text, str) or not text.strip():
         raise ArgumentError(f"Expected a condition as text, got {text!r}.", advice='Give for example "x > 3".')
-    reader = _Reader(text, columns, variables)
-    found = reader.read()
+    return expression_of(text, columns, variables)
+
+
+def expression_of(text: str, columns: Collection[Any], variables: Mapping[str, Any]) -> Expression:
+    """What a text says to compute of a table's columns; see `condition_of`."""
+    found = _Reader(text.strip(), columns, variables).read()
     if not isinstance(found, Expression):
         raise ArgumentError(f"{text!r} is no condition on columns.", advice='Give for example "x > 3".')
     return found

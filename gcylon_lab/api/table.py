@@ -19,6 +19,7 @@ from ..memory.tiers.kept_copies import ALSO
 from ..operators.exchange.collect import allgather
 from ..operators.rowwise.head_tail import checked_rows, take_head
 from ..runtime.context import Context, current
+from .frames.names import Frames
 from .interchange.verbs import InterchangeVerbs
 from .verbs.brackets import Brackets
 from .verbs.distinct import DistinctVerbs
@@ -26,6 +27,7 @@ from .verbs.exchange import ExchangingVerbs
 from .verbs.group import GroupingVerbs
 from .verbs.inspection import LookingVerbs
 from .verbs.join import JoiningVerbs
+from .verbs.pandas_hints import refuse_in_pandas
 from .verbs.reductions import ReductionVerbs
 from .verbs.rows import RowVerbs
 from .verbs.sets import SetVerbs
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
 
 class Table(
     ExchangingVerbs, RowVerbs, GroupingVerbs, DistinctVerbs, ReductionVerbs, JoiningVerbs, SortingVerbs, LookingVerbs,
-    SetVerbs, StagingVerbs, WritingVerbs, InterchangeVerbs, Brackets,
+    SetVerbs, StagingVerbs, WritingVerbs, InterchangeVerbs, Frames,
+    Brackets,
 ):  # fmt: skip
     """One rank's part of a distributed table. Never changed: verbs give new tables, and `unstage` moves its rows.
 
@@ -64,6 +67,7 @@ class Table(
     @property
     def columns(self) -> list[Any]:
         """Column labels."""
+        refuse_in_pandas()
         return list(self._live().schema.names)
 
     @property
@@ -236,6 +240,9 @@ class Table(
             # An error that is kept refers to the inputs of what failed: nothing is held by that.
             if not any(isinstance(one, Table) and one._part is part for one in tuple(self._context.tables)):
                 part.release()
+
+    def _all_rows(self) -> int:
+        return self.count_rows()
 
     def __len__(self) -> int:
         return self.num_rows

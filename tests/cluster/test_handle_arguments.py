@@ -21,10 +21,16 @@ def said(call: Any, args: Any, named: Any) -> str:
     return str(refused.value)
 
 
+def is_frame_of_join(verb: str, args: Any) -> bool:
+    """Whether a frame is joined, which a handle sends to the ranks."""
+    return verb == "join" and args[0] is FRAME
+
+
 def test_handles_refuse_what_tables_refuse(lab: gl.Cluster) -> None:
     table = lab.from_pandas(FRAME)
     for verb, args, named, words in ODD:
-        assert words in said(getattr(table, verb), args, named), verb
+        if not is_frame_of_join(verb, args):
+            assert words in said(getattr(table, verb), args, named), verb
         if verb != "groupby":
             refusal = getattr(table, f"{verb}_async")
             if (verb, args) != ("gather", (99,)):  # how many ranks there are is known when it runs
@@ -33,7 +39,7 @@ def test_handles_refuse_what_tables_refuse(lab: gl.Cluster) -> None:
 
 def test_plans_refuse_what_their_verbs_refuse(lab: gl.Cluster) -> None:
     table = lab.from_pandas(FRAME)
-    for verb, args, named, _ in PLANNED:
+    for verb, args, named, _ in [one for one in PLANNED if not is_frame_of_join(*one[:2])]:
         planned = said(getattr(table, f"plan_{verb}"), args, named)
         assert planned == said(getattr(table, verb), args, named), verb
 

@@ -34,14 +34,24 @@ def test_handles_join(lab: gl.Cluster, sides: tuple[pd.DataFrame, pd.DataFrame],
     assert left.merge(right, how, "k").num_rows == len(expected)
 
 
+def test_a_small_frame_is_sent_by_itself(lab: gl.Cluster, sides: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    left, right = map(lab.from_pandas, sides)
+    held = lab.memory().shape
+    sent = left.merge(sides[1], on="k")
+    assert sent.num_rows == left.join(right, on="k").num_rows == left.join(right=sides[1], on="k").num_rows > 0
+    sent.release()
+    assert lab.memory().shape == held
+
+
 def test_errors_name_what_is_wrong(lab: gl.Cluster, sides: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     left, right = map(lab.from_pandas, sides)
     with pytest.raises(ColumnMissing, match="nowhere"):
         left.join(right, on="nowhere")
     with pytest.raises(ArgumentError, match="Expected another table for join"):
         left.join("right", on="k")
-    with pytest.raises(ArgumentError, match=r"lab.from_pandas\(frame\)"):
-        left.join(sides[1], on="k")
+    large = pd.DataFrame({"k": np.zeros(3_000_000)})
+    with pytest.raises(ArgumentError, match=r"a frame of 22.9 MiB, .* as other = lab.from_pandas\(frame\)"):
+        left.join(large, on="k")
     with pytest.raises(ArgumentError, match="how='k' is invalid. .*To join by columns, give on='k'."):
         left.join(right, "k")
     with pytest.raises(ArgumentError, match="how='inside' is invalid") as wrong:

@@ -13,7 +13,8 @@ import gcylon_lab as gl
 from gcylon_lab.api.verbs.brackets import Column
 from gcylon_lab.api.verbs.group import GroupBy
 from gcylon_lab.api.verbs.pandas_hints import _HERE, _OF_GROUPS, OF_COLUMNS
-from gcylon_lab.backends.protocol.expressions import Expression, TextMethods, Then, TimeFields, When
+from gcylon_lab.backends.protocol.expressions import Expression, Then, When
+from gcylon_lab.backends.protocol.methods.accessors import TextMethods, TimeFields
 from gcylon_lab.cluster.client.client_hints import _HERE as OF_CLUSTERS
 from gcylon_lab.cluster.client.cluster import Cluster
 from gcylon_lab.cluster.handles.handle import DistTable
@@ -47,11 +48,15 @@ def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, inste
     ("asked", "kind", "said"),
     [
         (lambda t: t.memory_usage(), AttributeError, r"use nbytes, tiers, or info\(\)$"),
-        (lambda t: t.corr(), AttributeError, r"sums and means of assign"),
-        (lambda t: t.rolling(3), AttributeError, r"no verb here looks from row to row"),
-        (lambda t: t.resample("D"), AttributeError, r"dt.floor\('D'\)\) and groupby\('day'\)"),
-        (lambda t: t.where(t), AttributeError, r"gl.col\('x'\).where\(condition, other\)"),
-        (lambda t: t.select_dtypes("number"), AttributeError, r"use select\(columns\)"),
+        (lambda t: t.rolling(3), AttributeError, r"gl.col\('x'\).rolling\(3\).mean\(\)"),
+        (lambda t: t.resample("D"), TypeError, r"^resample\(\) missing a required argument: 'on'"),
+        (lambda t: t.resample("fortnight", on="x"), ArgumentError, r"one of W, MS, QS, YS, D, h"),
+        (lambda t: t.where(t), ArgumentError, r"a Table of 3 cannot be fitted to the rows"),
+        (lambda t: t.select_dtypes("numbers"), ArgumentError, r"'numbers' is no kind of columns"),
+        (lambda t: t + t, TypeError, r"objects have no \+: compute with columns"),
+        (lambda t: t == 1, TypeError, r"t.equals\(other\) says whether they are equal"),
+        (lambda t: pd.concat([t, t]), TypeError, r"^pd.concat takes frames of pandas, .*use gl.concat\(\[t, u\]\)"),
+        (lambda t: pd.merge(t, t, on="k"), TypeError, r"use t.merge\(other, on='key'\)"),
         (lambda t: t.describ, AttributeError, r"did you mean 'describe'\?"),
         (lambda t: gl.read_csv("x", parse_date=["t"]), TypeError, r"read_csv\(\) .*: did you mean 'parse_dates'\?"),
         (lambda t: t.describe([0.1, 0.9]), ArgumentError, r"Give percentiles=\[0.1, 0.9\]"),
@@ -60,8 +65,8 @@ def test_what_is_named_is_there_and_what_it_stands_for_is_not(owner: type, inste
         (lambda t: t.x.plot(), AttributeError, r"use to_pandas\(limit\).plot\(\)"),
         (lambda t: t.x.meen(), AttributeError, r"did you mean 'mean'\?"),
         (lambda t: t.groupby("k")["nope"], KeyError, r"no column 'nope'"),
-        (lambda t: t.groupby("k").transform("sum"), AttributeError, r"join of the table with that"),
-        (lambda t: t.groupby("k").cumsum(), AttributeError, r"use shuffle\(by, keep_order=True\).map_parts\(f\)"),
+        (lambda t: t.groupby("k").transform(len), ArgumentError, r"takes the name of a function, got a function"),
+        (lambda t: t.groupby("k").cumsum(), ArgumentError, r"col\('s'\).cumsum\(\).over\(.* cannot be computed"),
         (lambda t: list(t.groupby("k")), TypeError, r"not iterable: use agg"),
         (lambda t: t.groupby("k").agg({"x": max}), ArgumentError, r"Give its name, 'max'"),
         (lambda t: t.groupby("k").agg({"x": len}), ArgumentError, r"There are sum, mean"),

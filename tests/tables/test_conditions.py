@@ -12,8 +12,9 @@ import pandas as pd
 import pytest
 
 from gcylon_lab import col
+from gcylon_lab.backends.expressions.computing import compute
 from gcylon_lab.backends.host.backend import PandasBackend
-from gcylon_lab.backends.protocol.expressions import compute, lit
+from gcylon_lab.backends.protocol.expressions import lit
 from gcylon_lab.errors import ArgumentError
 
 FRAME = pd.DataFrame(

@@ -24,6 +24,7 @@ from ...operators.distinct.distinct import check_keep
 from ...operators.estimate import SIZED
 from ...operators.rowwise.head_tail import checked_rows
 from ...operators.rowwise.rowwise import check_called, check_condition
+from ..frames.group_keys import listed_keys
 from .brackets import check_own, free, plain_label
 from .pandas_hints import other_argument
 
@@ -105,6 +106,11 @@ def _number(name: str, given: Any) -> float:
             f"Expected a finite number for {name}, got {shown(given)}.", advice=f"Give one, for example {name}=0.5."
         )
     return float(given)
+
+
+def _bins(name: str, given: Any) -> Any:
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes, Mapping, Set))
+    return [_number(name, one) for one in given] if several else _whole(name, given)
 
 
 def _root(name: str, given: Any) -> int:
@@ -293,6 +299,7 @@ RULES: dict[str, Rule] = {
     "n": _rows,
     "limit": _limit,
     "ddof": _number,
+    "min_periods": _whole,
     "seed": _whole,
     "frac": _or_none(_number),
     "q": _quantiles,
@@ -314,6 +321,10 @@ RULES: dict[str, Rule] = {
 
 RULES_OF: dict[tuple[str, str], Rule] = {
     ("join", "on"): _or_none(_labels),
+    ("groupby", "by"): listed_keys,
+    ("resample", "on"): _keys,
+    ("histogram", "column"): _labels,
+    ("histogram", "bins"): _bins,
     ("max_rows", "on"): _or_none(_keys),
     ("max_rows", "verb"): _one_of(*SIZED),
     ("select", "columns"): _keys,
@@ -335,7 +346,7 @@ RULES_OF: dict[tuple[str, str], Rule] = {
 }
 
 _TABLES = ("right", "other", "others")
-_OF_LABELS = ("on", "by", "columns", "subset", "left_on", "right_on")
+_OF_LABELS = ("on", "by", "more", "column", "columns", "subset", "left_on", "right_on")
 
 
 def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
@@ -366,12 +377,22 @@ def bind(name: str, signature: inspect.Signature, /, *args: Any, **kwargs: Any) 
             continue
         if kind is not None and isinstance(given, kind):
             raise ArgumentError(f"{place}= of {verb} takes no table.", advice="Leave it out, or give a plain value.")
+        if verb == "assign" and place in ("columns", "named") and isinstance(given, Mapping):
+            given = {label: _of_table(one, args[0]) for label, one in given.items()}
         check_own(given, args[0])
         bound.arguments[place] = given = free(plain_label(given) if place in _OF_LABELS else given)
         rule = RULES_OF.get((verb, place)) or RULES.get(place)
         if rule is not None:
             bound.arguments[place] = rule(place, given)
     return bound
+
+
+def _of_table(given: Any, table: Any) -> Any:
+    """What a function makes of a table, as pandas' ``assign`` calls it; other values as they are."""
+    if not inspect.isfunction(given) or len(inspect.signature(given).parameters) != 1:
+        return given
+    made = given(table)
+    return made if isinstance(made, Expression) or not hasattr(type(made), "__len__") else given
 
 
 def _fitted(

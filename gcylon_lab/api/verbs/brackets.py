@@ -6,18 +6,26 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+
 from ...backends.protocol.column import shown_labels
 from ...backends.protocol.expressions import Expression
+from ...backends.protocol.scalars import has_columns
 from ...backends.protocol.schema import Label
 from ...engine.exec.keys import check_labels, listed
 from ...errors import ArgumentError, GcylonError
 from ...operators.rowwise.head_tail import checked_rows
+from ..frames.located import some_rows
 from ..query_text import condition_of
-from .pandas_hints import OF_COLUMNS, no_array, no_attribute, no_item, no_new_item
+from .pandas_hints import OF_COLUMNS, no_attribute, no_item, no_new_item, no_operator, refuse_in_pandas
 
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_ROWS = 10_000  # that other libraries are given without being asked for by a number
+WHOLE_COLUMNS = (
+    "sum", "mean", "min", "max", "count", "nunique", "any", "all", "var", "std", "median", "quantile", "sem",
+)  # fmt: skip
 _COMPUTED = "value"  # the name of what is computed of several columns
 
 
@@ -52,7 +60,7 @@ class Column(Expression):
     @property
     def name(self) -> Label:
         """Its label; of what is computed that of the column it is computed of, or "value" where these are several."""
-        names = list(self.columns())
+        names = list(_computed_of(self))
         return names[0] if len(names) == 1 else _COMPUTED
 
     @property
@@ -113,10 +121,63 @@ class Column(Expression):
         return table.quantile(q, name)
 
     def describe(self) -> pd.Series[Any]:
-        """Collective: all ranks call it. Count, mean, spread and quantiles, as pandas' ``describe`` has them."""
+        """Collective: all ranks call it. Count, mean, spread and quantiles, as pandas' ``describe`` has them; of texts
+        and the like count, unique, top and freq."""
         table, name = self._alone()
-        found: pd.Series[Any] = table.describe(name)[name]
+        found: pd.Series[Any] = table.select([name]).describe(include="all")[name]
+        return found.dropna().infer_objects() if len(found) > 4 else found
+
+    def sem(self) -> Any:
+        """Collective: all ranks call it. The standard error of the mean."""
+        return self._reduced("std") / self._reduced("count") ** 0.5
+
+    def mode(self) -> pd.Series[Any]:
+        """Collective: all ranks call it. The most frequent values, in their order, as a pandas Series."""
+        table, name = self._alone()
+        counts = table.value_counts(name)
+        most = counts.filter(Expression("eq", Expression("col", "count"), counts.max("count")))
+        found: pd.Series[Any] = most.sort_values(name).to_pandas(None)[name]
         return found
+
+    def agg(self, functions: str | Sequence[str]) -> Any:
+        """Collective: all ranks call it. One function by its name, or several as a pandas Series."""
+        import pandas as pd
+
+        if isinstance(functions, str):
+            return self._by_name(functions)()
+        return pd.Series({name: self._by_name(name)() for name in functions}, name=self.name)
+
+    def corr(self, other: Expression) -> float:
+        """Collective: all ranks call it. The correlation with another column of the table."""
+        return float(self._with(other).corr().iloc[0, 1])
+
+    def cov(self, other: Expression) -> float:
+        """Collective: all ranks call it. The covariance with another column of the table."""
+        return float(self._with(other).cov().iloc[0, 1])
+
+    def histogram(self, bins: int | Sequence[float] = 10) -> Any:
+        """Collective: all ranks call it. How many values lie between edges, and the edges; see `Table.histogram`."""
+        table, name = self._alone()
+        return table.histogram(name, bins)
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no two values are equal. All ranks count them."""
+        missing = self._table._all_rows() - self.count()
+        return bool(self.nunique() + min(missing, 1) == self._table._all_rows())
+
+    @property
+    def hasnans(self) -> bool:
+        """Whether a value is missing. All ranks look."""
+        return bool(self.count() < self._table._all_rows())
+
+    @property
+    def shape(self) -> tuple[int]:
+        """How many rows there are."""
+        return (len(self),)
+
+    def __len__(self) -> int:
+        return len(self._table)
 
     # ---- tables, and rows in pandas
 
@@ -131,6 +192,37 @@ class Column(Expression):
         """Collective: all ranks call it. A table of its different values, in no particular order."""
         table, name = self._alone()
         return table.unique(name)
+
+    def dropna(self) -> Any:
+        """Collective: all ranks call it. A table of the values that are there."""
+        table, name = self._alone()
+        return table.select([name]).dropna()
+
+    def drop_duplicates(self) -> Any:
+        """Collective: all ranks call it. A table of its different values; see `unique`."""
+        return self.unique()
+
+    def sort_values(self, *, ascending: bool = True) -> Any:
+        """Collective: all ranks call it. A table of its values in their order."""
+        table, name = self._alone()
+        return table.select([name]).sort_values(name, ascending=ascending)
+
+    def nlargest(self, n: int = 5) -> pd.Series[Any]:
+        """Collective: all ranks call it. The largest values, as a pandas Series."""
+        table, name = self._alone()
+        found: pd.Series[Any] = table.select([name]).nlargest(n, name)[name]
+        return found
+
+    def nsmallest(self, n: int = 5) -> pd.Series[Any]:
+        """Collective: all ranks call it. The smallest values, as a pandas Series."""
+        table, name = self._alone()
+        found: pd.Series[Any] = table.select([name]).nsmallest(n, name)[name]
+        return found
+
+    def tail(self, n: int = 5) -> pd.Series[Any]:
+        """Collective: all ranks call it. The last values in global order, as a pandas Series."""
+        found: pd.Series[Any] = self.to_table().tail(n)[self.name]
+        return found
 
     def value_counts(self, *, normalize: bool = False, ascending: bool = False, dropna: bool = True) -> Any:
         """Collective: all ranks call it. A table of its different values and how often each is there."""
@@ -151,6 +243,35 @@ class Column(Expression):
         """Collective: all ranks call it. The first values in global order, as a list; None for all."""
         return list(self.to_pandas(limit))
 
+    def to_numpy(self, limit: int | None = 10_000) -> Any:
+        """Collective: all ranks call it. The first values in global order, as an array of numpy's; None for all."""
+        return self.to_pandas(limit).to_numpy()
+
+    @property
+    def values(self) -> Any:
+        """All values as an array of numpy's; refused for more than 10,000."""
+        return self._few().to_numpy()
+
+    def _few(self) -> pd.Series[Any]:
+        """All values, where they are few enough to be fetched without being asked for by a number."""
+        if (rows := self._table._all_rows()) > MOST_ROWS:
+            raise ArgumentError(
+                f"{self!r} has {rows:,} rows, of which at most {MOST_ROWS:,} come by themselves.",
+                advice="Ask for them: to_numpy(limit=None), to_pandas(limit), tolist(limit), or compute on the ranks "
+                "(gl.cut(t.x, bins), t.map_parts(f)).",
+            )
+        return self.to_pandas(None)
+
+    def _by_name(self, function: str) -> Any:
+        if function not in WHOLE_COLUMNS:
+            raise ArgumentError(f"agg has no function {function!r}.", advice=f"There are {', '.join(WHOLE_COLUMNS)}.")
+        return getattr(self, function)
+
+    def _with(self, other: Expression) -> Any:
+        """A table of this column and another."""
+        check_own(other, self._table)
+        return self._table.assign({"_x": free(self), "_y": free(other)}).select(["_x", "_y"])
+
     def _alone(self) -> tuple[Any, Label]:
         """A table that has it, and its label there."""
         return (self._table if self.operation == "col" else self.to_table()), self.name
@@ -170,10 +291,11 @@ class Column(Expression):
             raise no_attribute(self, name, OF_COLUMNS)
 
         def __iter__(self) -> Any:
-            raise TypeError("'Column' object is not iterable: use tolist(limit) or to_pandas(limit)")
+            return iter(self._few().tolist())
 
         def __array__(self, *args: Any, **kwargs: Any) -> Any:
-            raise no_array(self)
+            refuse_in_pandas()
+            return np.asarray(self._few(), *args, **kwargs)
 
 
 class Brackets:
@@ -186,7 +308,9 @@ class Brackets:
         if isinstance(key, (str, int)) and not isinstance(key, bool):
             check_labels([key], table.columns)
             return Column(table, "col", key)
-        if isinstance(key, (slice, tuple)) or str(getattr(key, "dtype", "")) == "bool" or _are_bools(key):
+        if isinstance(key, slice):
+            return some_rows(table, key)
+        if isinstance(key, tuple) or str(getattr(key, "dtype", "")) == "bool" or _are_bools(key):
             raise no_item(self, key)
         return table.select(key)
 
@@ -219,6 +343,14 @@ class Brackets:
         made: Self = table.filter(condition)
         return made
 
+    def _all_rows(self) -> int:
+        """How many rows all ranks have; a handle knows it, and ranks ask each other."""
+        raise NotImplementedError
+
+    def _column_of(self, expression: Expression) -> Column:
+        """What is computed of any table's columns, of this one's."""
+        return Column(self, expression.operation, *expression.arguments)
+
     def nlargest(self, n: int, columns: Label | Sequence[Label]) -> pd.DataFrame:
         """Collective: all ranks call it. The ``n`` rows with the largest values, the largest first, in pandas.
 
@@ -243,6 +375,8 @@ class Brackets:
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
+            if name == "_typ":
+                refuse_in_pandas()
             if not name.startswith("_") and not hasattr(type(self), name) and not self.released:
                 if name in self.columns:
                     return Column(self, "col", name)
@@ -257,10 +391,42 @@ class Brackets:
         def __delitem__(self, key: Any) -> None:
             raise no_new_item(self)
 
+        def __eq__(self, other: Any) -> Any:
+            # Other libraries compare objects with what they look for, so that only what is meant as values is refused.
+            return no_operator(self, "==") if other is not self and _are_values(other) else NotImplemented
+
+        def __ne__(self, other: Any) -> Any:
+            return no_operator(self, "!=") if other is not self and _are_values(other) else NotImplemented
+
+        def __add__(self, other: Any) -> Any:
+            return no_operator(self, "+")
+
+        __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = __add__
+
+        def __lt__(self, other: Any) -> Any:
+            return no_operator(self, "<")
+
+        __gt__ = __le__ = __ge__ = __lt__
+
+    __hash__ = object.__hash__
+
     def __dir__(self) -> list[str]:
         table: Any = self
         names = [] if table.released else [one for one in table.columns if isinstance(one, str) and one.isidentifier()]
         return sorted({*super().__dir__(), *names})
+
+
+def _are_values(given: Any) -> bool:
+    """Whether something is a table, a frame, an array or a number."""
+    return isinstance(given, (Brackets, int, float, np.generic, np.ndarray)) or has_columns(given)
+
+
+def _computed_of(given: Any) -> dict[Label, None]:
+    """The columns that a value is computed of, without the keys of groups in which it looks at other rows."""
+    if given.operation == "col":
+        return {given.arguments[0]: None}
+    parts = given.arguments[2:3] if given.operation == "window" else given.arguments
+    return {name: None for part in parts if isinstance(part, Expression) for name in _computed_of(part)}
 
 
 def free(given: Any) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
 from ...backends.protocol.aggregation import FUNCTIONS, Aggregation
 from ...backends.protocol.column import shown_labels
+from ...backends.protocol.expressions import Expression, col, lit
 from ...backends.protocol.scalars import check_flags, shown
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
@@ -16,6 +18,8 @@ from ...engine.plan.plan import Plan
 from ...errors import ArgumentError, GcylonError
 from ...operators.group.groupby import groupby as _groupby
 from ...operators.group.ordered_groups import groupby_in_order
+from ..frames.group_keys import key_labels, listed_keys, own_name, span_of_time
+from ..frames.group_windows import GroupWindows, Make
 from .arguments import checked
 from .base import Verbs
 from .brackets import plain_label
@@ -23,17 +27,19 @@ from .pandas_hints import no_function, no_loop
 
 T = TypeVar("T")
 
+Keys = Any  # a label, an expression, pandas' Grouper, or a list of them
+
 _ARGUMENTS = {"quantile": 0.5, "var": 1.0, "std": 1.0}
 
 
-class GroupBy(Generic[T]):
+class GroupBy(GroupWindows, Generic[T]):
     """Rows of a table to be put together by keys; `agg` does it. Made by ``table.groupby``.
 
     Parameters
     ----------
     table : Table or DistTable
-    by : list of labels
-        Key columns.
+    by : list of labels and expressions
+        Key columns, or what is computed of columns.
     dropna : bool
         Whether rows with a missing key are left out.
     sort : bool
@@ -48,7 +54,13 @@ class GroupBy(Generic[T]):
     """
 
     def __init__(
-        self, table: Any, by: Sequence[Label], *, dropna: bool, sort: bool = False, as_index: bool = False
+        self,
+        table: Any,
+        by: Sequence[Label | Expression],
+        *,
+        dropna: bool,
+        sort: bool = False,
+        as_index: bool = False,
     ) -> None:
         if as_index is not False:
             raise ArgumentError(
@@ -56,24 +68,46 @@ class GroupBy(Generic[T]):
                 advice=f"Leave it out, or give as_index=False; to_pandas().set_index({list(by)!r}) makes an index.",
             )
         check_flags(sort=sort, dropna=dropna)
-        self._table = table
-        self._by = list(by)
+        self._source = table
+        self._keys = list(by)
+        self._by = key_labels(by, table.columns if any(isinstance(one, Expression) for one in by) else ())
+        self._with_keys: Any = None
         self._dropna = dropna
         self._sort = sort
 
     @property
+    def _table(self) -> Any:
+        """The table with its keys as columns; made when it is first asked for."""
+        made = {label: key for label, key in zip(self._by, self._keys, strict=True) if isinstance(key, Expression)}
+        if not made:
+            return self._source
+        if self._with_keys is None:
+            self._with_keys = self._source.assign(made)
+        return self._with_keys
+
+    def _named(self, result: Any) -> Any:
+        """A result whose computed keys are called as the columns that they are computed of, where no other is."""
+        wanted = {
+            label: own_name(key)
+            for label, key in zip(self._by, self._keys, strict=True)
+            if isinstance(key, Expression) and label != own_name(key)
+        }
+        free = {label: name for label, name in wanted.items() if name not in result.columns}
+        return result.rename(free) if free and len(set(free.values())) == len(free) else result
+
+    @property
     def _table_kind(self) -> type:
-        kind: type = self._table._table_kind
+        kind: type = self._source._table_kind
         return kind
 
     def _refuse(self, verb: str, error: GcylonError) -> Never:
-        self._table._refuse(verb, error)
+        self._source._refuse(verb, error)
         raise error
 
     @checked
     def agg(
         self,
-        spec: Mapping[Label, Any] | None = None,
+        spec: Mapping[Label, Any] | str | None = None,
         *,
         deterministic: bool = False,
         strategy: str = "auto",
@@ -88,7 +122,8 @@ class GroupBy(Generic[T]):
         spec : mapping, optional
             A function for each column, or a list of them: ``{"x": "sum", "y": ["min", "max"]}``. One function
             keeps the column's name, several give ``y_min`` and ``y_max``. A function is a name, or a name and its
-            argument, as ``("quantile", 0.9)`` or ``("var", 0)`` (ddof).
+            argument, as ``("quantile", 0.9)`` or ``("var", 0)`` (ddof). One name alone is for all columns but the
+            keys.
         deterministic : bool, default False
             Refuse what may give other bits in another run. On CPU engines nothing does.
         strategy, config, timeout_s
@@ -111,12 +146,15 @@ class GroupBy(Generic[T]):
         BudgetExceeded
             If the rows of one key do not fit, and a list of them is wanted.
         """
-        wanted = aggregations(spec, named)
+        if isinstance(spec, str) and spec in FUNCTIONS and not named:
+            spec = dict.fromkeys(self._others(), spec)
+        wanted = aggregations(spec, named)  # type: ignore[arg-type] # text is refused there
         result: T = self._table.group_agg(
             self._by, wanted, dropna=self._dropna, sort=self._sort, deterministic=deterministic, strategy=strategy,
             config=config, timeout_s=timeout_s,
         )  # fmt: skip
-        return result
+        made: T = self._named(result)
+        return made
 
     @checked
     def size(self, *, strategy: str = "auto", config: GcylonConfig | None = None, timeout_s: float | None = None) -> T:
@@ -125,7 +163,8 @@ class GroupBy(Generic[T]):
             self._by, [Aggregation("size", "size")], dropna=self._dropna, sort=self._sort, strategy=strategy,
             config=config, timeout_s=timeout_s,
         )  # fmt: skip
-        return result
+        made: T = self._named(result)
+        return made
 
     @checked
     def plan(
@@ -159,13 +198,72 @@ class GroupBy(Generic[T]):
         self, function: str, argument: float | None, numeric_only: bool, columns: Sequence[Label] | None = None
     ) -> T:
         """One function of each column, which keeps its name."""
-        names = [name for name in self._table.columns if name not in self._by] if columns is None else columns
+        names = self._others() if columns is None else columns
         if numeric_only:
             check_flags(numeric_only=numeric_only)
             schema = self._table.schema
             names = [name for name in names if schema[name].kind in ("bool", "int", "float", "decimal")]
         wanted = function if argument is None else (function, argument)
         return self.agg(dict.fromkeys(names, wanted))
+
+    def _others(self) -> list[Label]:
+        """The columns that are no keys."""
+        return [name for name in self._source.columns if name not in self._by]
+
+    # ---- for each row
+
+    def _over(self, make: Make) -> Any:
+        names = self._others()
+        return self._source.assign({name: self._of_group(make, self._source[name]) for name in names}).select(names)
+
+    def _of_group(self, make: Make, value: Any) -> Any:
+        keys = [one if isinstance(one, Expression) else col(one) for one in self._keys]
+        return make(value)._among(keys, self._dropna)
+
+    def _counted(self, *, reverse: bool = False) -> Any:
+        one = self._source._column_of(lit(1))
+        return self._of_group(lambda value: value._window("cumsum", reverse=reverse) - 1, one)
+
+    def cumcount(self, *, ascending: bool = True) -> Any:
+        """The number of each row in its group, from 0; from its end with ``ascending=False``. A column of the table."""
+        return self._counted(reverse=not ascending)
+
+    def ngroup(self) -> Any:
+        """The number of the group of each row, from 0, in the order of the keys. A column of the table."""
+        return self._of_group(lambda value: value._window("ngroup"), self._source._column_of(lit(1)))
+
+    @property
+    def ngroups(self) -> int:
+        """How many groups there are. All ranks count them."""
+        groups = self._table.unique(self._by)
+        return int((groups.dropna() if self._dropna else groups).count_rows())
+
+    def head(self, n: int = 5) -> T:
+        """Collective: all ranks call it. The first rows of each group, in the order of the table."""
+        found: T = self._source.filter(self._counted() < n)
+        return found
+
+    def tail(self, n: int = 5) -> T:
+        """Collective: all ranks call it. The last rows of each group, in the order of the table."""
+        found: T = self._source.filter(self._counted(reverse=True) < n)
+        return found
+
+    def nth(self, n: int) -> T:
+        """Collective: all ranks call it. One row of each group by its number, or a negative one from its end."""
+        found: T = self._source.filter(self._counted(reverse=n < 0) == (n if n >= 0 else -n - 1))
+        return found
+
+    def get_group(self, key: Any) -> T:
+        """Collective: all ranks call it. The rows of one group, in the order of the table."""
+        keys = key if isinstance(key, (list, tuple)) else [key]
+        if len(keys) != len(self._keys):
+            raise ArgumentError(f"get_group({key!r}) does not fit {len(self._keys)} keys.", advice="Give one for each.")
+        pairs = zip(self._keys, keys, strict=True)
+        conditions = [(one if isinstance(one, Expression) else col(one)) == value for one, value in pairs]
+        found: T = self._source.filter(reduce(lambda a, b: a & b, conditions))
+        return found
+
+    # ---- one function of all columns
 
     def sum(self, *, numeric_only: bool = False) -> T:
         """Collective: all ranks call it. Add up each column but the keys; ``numeric_only`` leaves others out."""
@@ -226,7 +324,7 @@ class GroupBy(Generic[T]):
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
         def __getattr__(self, name: str) -> Any:
-            if not name.startswith("_") and name in self._table.columns:
+            if not name.startswith("_") and name in self._source.columns:
                 return self[name]
             raise no_function(self, name)
 
@@ -234,10 +332,10 @@ class GroupBy(Generic[T]):
             raise no_loop(self)
 
     def __repr__(self) -> str:
-        return f"<GroupBy {shown_labels(self._by)} of {self._table!r}; agg() does it>"
+        return f"<GroupBy {shown_labels(self._by)} of {self._source!r}; agg() does it>"
 
 
-class GroupedColumns(Generic[T]):
+class GroupedColumns(GroupWindows, Generic[T]):
     """Some columns of a `GroupBy`, which has the functions for them; made by ``t.groupby(keys)[columns]``.
 
     Parameters
@@ -247,7 +345,7 @@ class GroupedColumns(Generic[T]):
     """
 
     def __init__(self, groups: GroupBy[T], columns: list[Label]) -> None:
-        check_labels(columns, groups._table.columns)
+        check_labels(columns, groups._source.columns)
         self._groups = groups
         self._columns = columns
 
@@ -265,9 +363,35 @@ class GroupedColumns(Generic[T]):
             named = {
                 new: (self._columns[0], given) if isinstance(given, str) else given for new, given in named.items()
             }
+        if len(self._columns) == 1 and isinstance(spec, (list, tuple)) and all(one in FUNCTIONS for one in spec):
+            named = {one: (self._columns[0], one) for one in spec} | named  # as pandas names them
+            spec = None
         if spec is not None and not isinstance(spec, Mapping):
             spec = dict.fromkeys(self._columns, spec)
         return self._groups.agg(spec, **named)
+
+    def describe(self) -> T:
+        """Collective: all ranks call it. Count, mean, std, min, quartiles and max of one column of each group."""
+        if len(self._columns) != 1:
+            raise ArgumentError(
+                f"describe of groups takes one column, got {self._columns!r}.", advice="Give one after the other."
+            )
+        name = self._columns[0]
+        functions = [("count",), ("mean",), ("std",), ("min",), ("quantile", 0.25), ("median",), ("quantile", 0.75)]
+        labels = ["count", "mean", "std", "min", "25%", "50%", "75%"]
+        wanted: dict[str, Any] = {label: (name, *one) for label, one in zip(labels, functions, strict=True)}
+        return self._groups.agg(**wanted, max=(name, "max"))
+
+    def value_counts(self) -> T:
+        """Collective: all ranks call it. How often each value is in each group."""
+        groups = self._groups
+        made: T = groups._named(groups._table.value_counts([*groups._by, *self._columns]))
+        return made
+
+    def _over(self, make: Make) -> Any:
+        groups, source = self._groups, self._groups._source
+        made = {name: groups._of_group(make, source[name]) for name in self._columns}
+        return made[self._columns[0]] if len(made) == 1 else source.assign(made).select(self._columns)
 
     def size(self) -> T:
         """Collective: all ranks call it. Count the rows of each group."""
@@ -295,14 +419,14 @@ class GroupedColumns(Generic[T]):
 
 
 def groupby(
-    self: Any, by: Label | Sequence[Label], *, dropna: bool = True, sort: bool = False, as_index: bool = False
+    self: Any, by: Keys, *, dropna: bool = True, sort: bool = False, as_index: bool = False
 ) -> GroupBy[Any]:
     """Name the keys of a group-by; `GroupBy.agg` of what comes back does it.
 
     Parameters
     ----------
-    by : label or sequence of labels
-        Key columns. All missing values of a key are one.
+    by : label, Expression, pandas.Grouper, or list of them
+        Key columns, or what is computed of columns. All missing values of a key are one.
     dropna : bool, default True
         Leave out rows with a missing key.
     sort : bool, default False
@@ -314,13 +438,34 @@ def groupby(
     -------
     GroupBy
     """
-    return GroupBy(self, listed(by), dropna=dropna, sort=sort, as_index=as_index)
+    return GroupBy(self, listed_keys("by", by), dropna=dropna, sort=sort, as_index=as_index)
+
+
+def resample(self: Any, rule: Any, *, on: Label) -> GroupBy[Any]:
+    """Name spans of time as the keys of a group-by, in their order: ``t.resample("MS", on="time")["x"].mean()``.
+
+    Parameters
+    ----------
+    rule : str
+        "D", "h", "min", "s" or "ms", also with a number; "W", "MS", "QS" or "YS". Spans are named by where they begin,
+        and weeks by their last day, as in pandas.
+    on : label
+        A column of times.
+
+    Returns
+    -------
+    GroupBy
+        Spans without rows are left out, which pandas has too, with missing values or zeros.
+    """
+    groups: GroupBy[Any] = self.groupby(span_of_time(on, rule), sort=True)
+    return groups
 
 
 class GroupingVerbs(Verbs):
     """groupby, and what it comes to: group_agg, plan_groupby."""
 
     groupby = groupby
+    resample = resample
 
     def group_agg(
         self,

@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ...backends.protocol.schema import Label
 from ...config import GcylonConfig
 from ...engine.exec.keys import listed
+from ...operators.group.describe import DESCRIBED, most_frequent, together
 from ...operators.group.describe import describe as _describe
 from ...operators.group.reduce import count_rows as _count_rows
 from ...operators.group.reduce import reduce_columns
+from ...operators.statistics.histogram import histogram as _histogram
+from ...operators.statistics.pair_sums import pair_sums
 from .base import Verbs
 
 if TYPE_CHECKING:
@@ -22,7 +25,8 @@ _NUMBERS = ("int", "float", "decimal")
 
 
 class ReductionVerbs(Verbs):
-    """sum, mean, min, max, count, std, var, median, quantile, nunique, any, all, describe, count_rows."""
+    """sum, mean, min, max, count, std, var, median, quantile, nunique, any, all, describe, corr, cov, histogram,
+    count_rows."""
 
     def sum(
         self,
@@ -216,7 +220,8 @@ class ReductionVerbs(Verbs):
         percentiles : sequence of float, optional
             In [0, 1], each once; the quartiles by default. They are exact.
         include, exclude : dtypes, optional
-            Choose columns by their dtypes, as `pandas.DataFrame.select_dtypes` does; ``include="all"`` are all.
+            Choose columns by their dtypes, as `pandas.DataFrame.select_dtypes` does; ``include="all"`` are all, also
+            those without numbers, of which count, unique, top and freq are said.
         config : GcylonConfig, optional
             The same on all ranks.
         timeout_s : float, optional
@@ -235,12 +240,121 @@ class ReductionVerbs(Verbs):
         ColumnMissing
             If one is no column.
         UnsupportedDtype
-            If a column that was asked for holds neither numbers nor times: `nunique` and `value_counts` say what is
-            in it.
+            If a column that was asked for by its dtype holds neither numbers nor times.
         """
         chosen = None if columns is None else listed(columns)
-        return _describe(
-            self._workspace, self._live(), chosen, percentiles, include, exclude, config, timeout_s
+        schema = self._live().schema
+        asked = list(schema.names) if include == "all" and chosen is None else chosen or []
+        others = [name for name in asked if name in schema and schema[name].kind not in DESCRIBED]
+        if not others or (include is not None and include != "all") or exclude is not None:
+            found: pd.DataFrame = _describe(
+                self._workspace, self._live(), chosen, percentiles, include, exclude, config, timeout_s
+            )
+            return found
+        numbers = [name for name in asked if name not in others]
+        frames = [self._frequencies(others, config, timeout_s)]
+        if numbers:
+            frames.append(
+                _describe(self._workspace, self._live(), numbers, percentiles, None, None, config, timeout_s)
+            )
+        return together(frames, asked)
+
+    def _frequencies(
+        self, columns: Sequence[Label], config: GcylonConfig | None, timeout_s: float | None
+    ) -> pd.DataFrame:
+        """Collective: all ranks call it. Of columns that hold no numbers: count, unique, top and freq."""
+        import pandas as pd
+
+        table: Any = self
+        how: dict[str, Any] = {"config": config, "timeout_s": timeout_s}
+        counts, unique = self.count(list(columns), **how), self.nunique(list(columns), **how)
+        described = {}
+        for name in columns:
+            top, most = most_frequent(table, name, how)
+            described[name] = pd.Series(
+                {"count": int(counts[name]), "unique": int(unique[name]), "top": top, "freq": most}, dtype=object
+            )
+        return pd.DataFrame(described)
+
+    def corr(
+        self,
+        columns: Labels = None,
+        *,
+        min_periods: int = 1,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> pd.DataFrame:
+        """Collective: all ranks call it. Pearson's correlation of each pair of columns, as pandas has it.
+
+        Parameters
+        ----------
+        columns : label or sequence of labels, optional
+            All by default.
+        min_periods : int, default 1
+            How many rows with both values are enough.
+        numeric_only : bool, default False
+            Leave out columns that hold no numbers.
+        config, timeout_s
+            As for `sum`.
+
+        Returns
+        -------
+        pandas.DataFrame
+            On every rank. Of each pair, rows with both values count.
+        """
+        return self._pairs("corr", columns, 1, min_periods, numeric_only, config, timeout_s)
+
+    def cov(
+        self,
+        columns: Labels = None,
+        *,
+        ddof: int = 1,
+        min_periods: int = 1,
+        numeric_only: bool = False,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> pd.DataFrame:
+        """Collective: all ranks call it. The covariance of each pair of columns, divided by their count less ``ddof``;
+        see `corr`."""
+        return self._pairs("cov", columns, int(ddof), min_periods, numeric_only, config, timeout_s)
+
+    def histogram(
+        self,
+        column: Label,
+        bins: int | Sequence[float] = 10,
+        *,
+        config: GcylonConfig | None = None,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Collective: all ranks call it. How many values of a column lie between edges; only counts leave the ranks.
+
+        Parameters
+        ----------
+        column : label
+        bins : int or sequence of float, default 10
+            So many even ones from the least value to the greatest, or their edges.
+        config, timeout_s
+            As for `sum`.
+
+        Returns
+        -------
+        ndarray of int64, ndarray of float64
+            Counts and edges, as `numpy.histogram` gives them; missing values are left out. Of decimals as floats.
+        """
+        return _histogram(self._workspace, self._live(), column, bins, config, timeout_s)
+
+    def _pairs(
+        self, verb: str, columns: Labels, ddof: int, min_periods: int, numeric_only: bool,
+        config: GcylonConfig | None, timeout_s: float | None,
+    ) -> pd.DataFrame:  # fmt: skip
+        schema = self._live().schema
+        names = list(schema.names) if columns is None else listed(columns)
+        if numeric_only:
+            names = [name for name in names if name not in schema or schema[name].kind in (*_NUMBERS, "bool")]
+        return pair_sums(
+            self._workspace, self._live(), verb, names, ddof=ddof, min_periods=min_periods, config=config,
+            timeout_s=timeout_s,
         )  # fmt: skip
 
     def _reduced(

@@ -11,18 +11,22 @@ from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.keys import check_keys, listed
 from ...operators.rowwise import rowwise
+from ...operators.window.steps import How, chosen
+from ...operators.window.windows import has_windows, with_windows
 from .base import Verbs
 
 
 class RowVerbs(Verbs):
     """select, drop, rename, filter, assign, astype, fillna, dropna, isin, map_parts."""
 
-    def select(self, columns: Label | Sequence[Label], *, timeout_s: float | None = None) -> Self:
+    def select(self, columns: Label | Sequence[Label], *more: Label, timeout_s: float | None = None) -> Self:
         """Collective: all ranks call it. Keep only some columns, in the order given; nothing is copied.
 
         Parameters
         ----------
         columns : label or sequence of labels
+        *more : label
+            Further ones.
         timeout_s : float, optional
             Seconds until `DeadlineExceeded`.
 
@@ -35,7 +39,7 @@ class RowVerbs(Verbs):
         ColumnMissing
             If one is no column.
         """
-        names = listed(columns)
+        names = [*listed(columns), *listed(more)]
 
         def chosen(schema: Schema) -> Mapping[Label, Label]:
             check_keys(self._live(), names, "columns")
@@ -131,7 +135,12 @@ class RowVerbs(Verbs):
         ArgumentError
             If it is no condition, or cannot be computed of these dtypes.
         """
-        return self._made(*rowwise.filtered(self._workspace, self._live(), condition, strategy, config, timeout_s))
+        if not has_windows([condition]):
+            return self._made(*rowwise.filtered(self._workspace, self._live(), condition, strategy, config, timeout_s))
+        how, names = How(config, timeout_s), {name: name for name in self._live().schema.names}
+        with with_windows(self._workspace, self._live(), [condition], how) as (part, (plain,)):
+            found, plan = rowwise.filtered(self._workspace, part, plain, strategy, config, timeout_s)
+            return self._made(chosen(self._workspace, found, names, how), plan)
 
     def assign(
         self,
@@ -319,6 +328,12 @@ class RowVerbs(Verbs):
         config: GcylonConfig | None,
         timeout_s: float | None,
     ) -> Self:
-        return self._made(
-            *rowwise.assigned(self._workspace, self._live(), verb, expressions, strategy, config, timeout_s)
-        )
+        workspace, part = self._workspace, self._live()
+        names, given = [name for name, _ in expressions], [one for _, one in expressions]
+        if not has_windows(given):
+            return self._made(*rowwise.assigned(workspace, part, verb, expressions, strategy, config, timeout_s))
+        how, kept = How(config, timeout_s), dict.fromkeys((*part.schema.names, *names))
+        with with_windows(workspace, part, given, how) as (more, plain):
+            pairs = list(zip(names, plain, strict=True))
+            made, plan = rowwise.assigned(workspace, more, verb, pairs, strategy, config, timeout_s)
+            return self._made(chosen(workspace, made, {name: name for name in kept}, how), plan)

@@ -20,13 +20,14 @@ import pyarrow as pa
 
 from ...errors import ArgumentError
 from ..arrow import interop
+from ..expressions.computing import compute
 from ..expressions.decimals import MOST_DIGITS, digits_of
 from ..expressions.time_strings import with_times
 from ..expressions.unlike_values import check_comparisons
 from ..host.expressions import value_of
 from ..protocol.column import Column, Label
 from ..protocol.data import empty_columns
-from ..protocol.expressions import Expression, compute
+from ..protocol.expressions import Expression
 from ..protocol.promotion import fixed_column
 from ..protocol.schema import Schema
 from ..refusals import refused_argument

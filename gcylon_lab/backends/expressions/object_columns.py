@@ -17,8 +17,9 @@ import pandas as pd
 
 from ..protocol.column import Column
 from ..protocol.data import Columns, one_array
-from ..protocol.expressions import Expression, compute
+from ..protocol.expressions import Expression
 from ..protocol.schema import Schema
+from .computing import compute
 from .decimals import Truth, as_ints, compared, computed, is_computed
 
 _COMPARED = ("eq", "ne", "lt", "le", "gt", "ge", "between")

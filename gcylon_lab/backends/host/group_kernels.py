@@ -41,6 +41,7 @@ Inputs = list[tuple[Column, Array]]
 
 _BLOCK_ROWS = 65536
 _LIMB_BLOCK_ROWS = 1 << 20  # sums of so many limbs of 32 bits are below 2**53
+_MANY_ROWS = 64  # of a group on average: then each is sorted by itself, as numpy sorts plain numbers fastest
 _MASK = 0xFFFFFFFF
 _NEAR = 2.0**-24
 _EXACT = 2**53  # below which a float64 holds every int
@@ -71,12 +72,17 @@ def _values(groups: Groups, column: Column, array: Array) -> tuple[Int64s, npt.N
 
 def _size(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     ids, _ = _valid_rows(groups, None)
-    return [as_column(kernel.outputs[0], np.bincount(ids, minlength=groups.count))]
+    return [as_column(kernel.outputs[0], _counted(ids, groups.count))]
 
 
 def _count(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     ids, _ = _valid_rows(groups, present(*inputs[0]))
-    return [as_column(kernel.outputs[0], np.bincount(ids, minlength=groups.count))]
+    return [as_column(kernel.outputs[0], _counted(ids, groups.count))]
+
+
+def _counted(ids: Int64s, groups: int) -> Int64s:
+    """How many rows each group has."""
+    return np.array([len(ids)]) if groups == 1 else np.bincount(ids, minlength=groups)
 
 
 def present(column: Column, array: Array) -> Bools | None:
@@ -369,11 +375,12 @@ def spread(
     first, rest = means
     total = _added(ids, counts, groups)
     centre, centre_rest = np.zeros(groups), np.zeros(groups)
-    centre[ids] = first  # any of them will do
+    chosen = slice(-1, None) if groups == 1 else slice(None)
+    centre[ids[chosen]] = first[chosen]  # any of them will do
     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
         apart = first - _of_rows(centre, ids)
         if rest is not None:
-            centre_rest[ids] = rest  # of the same one: numpy goes through both in one order
+            centre_rest[ids[chosen]] = rest[chosen]  # of the same one: numpy goes through both in one order
             apart += rest - _of_rows(centre_rest, ids)
         shift = _added(ids, apart if counts is None else apart * counts, groups) / np.maximum(total, 1)
         apart -= _of_rows(shift, ids)
@@ -389,7 +396,9 @@ def spread(
 
 def _added(ids: Int64s, values: npt.NDArray[Any] | None, groups: int) -> npt.NDArray[Any]:
     """Sums of values of each group; how many there are where none are given."""
-    if values is None or values.dtype.kind != "f":
+    if values is None:
+        return _counted(ids, groups)
+    if values.dtype.kind != "f":
         total = np.bincount(ids, values, groups)
         return total.astype(np.int64)
     return np.array([values.sum()]) if groups == 1 else np.bincount(ids, values, groups)
@@ -500,10 +509,9 @@ def _truth(every: bool) -> Callable[[Kernel, Groups, Inputs], list[Array]]:
 def _quantile(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     column, array = inputs[0]
     ids, values = _values(groups, column, array)
-    order = np.argsort(values)
-    order = order[stable_order(ids[order], groups.count)]
-    values, count = values[order], np.bincount(ids, minlength=groups.count)
+    count = np.bincount(ids, minlength=groups.count)
     starts = np.cumsum(count) - count
+    values = _sorted_in_groups(values, ids, starts, count)
     q = 0.5 if kernel.function == "median" else kernel.argument
     at = q * np.maximum(count - 1, 0)
     low = np.floor(at).astype(np.int64)
@@ -513,6 +521,19 @@ def _quantile(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     below = values[np.minimum(starts + low, last)]
     above = values[np.minimum(starts + np.minimum(low + 1, np.maximum(count - 1, 0)), last)]
     return [as_column(kernel.outputs[0], between(column, below, above, at - low), count > 0)]
+
+
+def _sorted_in_groups(
+    values: npt.NDArray[Any], ids: Int64s, starts: Int64s, count: Int64s
+) -> npt.NDArray[Any]:
+    """Values group by group, those of each in their order."""
+    if len(values) < _MANY_ROWS * len(count):
+        order = np.argsort(values)
+        return values[order[stable_order(ids[order], len(count))]]
+    values = values[stable_order(ids, len(count))]
+    for start, stop in zip(starts.tolist(), (starts + count).tolist(), strict=True):
+        values[start:stop].sort()
+    return values
 
 
 def between(column: Column, below: npt.NDArray[Any], above: npt.NDArray[Any], part: Floats) -> npt.NDArray[Any]:

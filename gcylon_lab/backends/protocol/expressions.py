@@ -6,16 +6,17 @@ have the methods of pandas, so that dtypes and missing values are those of panda
 
 from __future__ import annotations
 
-import operator
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ArgumentError
 from .column import Label
-from .scalars import check_single_values, listed_values
+from .methods.accessors import TextMethods, TimeFields
+from .methods.named_operators import NamedOperators
+from .methods.rolling import Expanding, Rolling
+from .scalars import check_choice, check_flags, check_single_values, listed_values, whole_number
 
-_SYMBOLS = {
+SYMBOLS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "and_": "&", "or_": "|", "xor": "^",
 }  # fmt: skip
@@ -32,19 +33,13 @@ _NUMPY_OPERATORS = {
     "bitwise_or": "or_", "logical_or": "or_", "bitwise_xor": "xor", "invert": "invert", "logical_not": "invert",
     "negative": "neg", "absolute": "abs", "isnan": "isna",
 }  # fmt: skip
-_TEXT_METHODS = ("len", "lower", "upper", "strip", "startswith", "endswith", "contains", "slice", "replace")
-_TIME_FIELDS = ("year", "month", "day", "hour", "minute", "second", "weekday", "quarter", "dayofyear")
-_SINCE_3_1 = {"weekday": "day_of_week", "dayofyear": "day_of_year"}
 _OF_WHOLE_COLUMNS = (
     "sum", "mean", "min", "max", "count", "std", "var", "median", "quantile", "nunique", "any", "all",
 )  # fmt: skip
-# A text without these is found alike by itself and as a regular expression (but for the dot, which finds itself too).
-_OF_REGULAR_EXPRESSIONS = frozenset("\\^$*+?{}[]|()")
-_OF_STRUCTURE = ("col", "astype", "round")  # what these are given is no value of anybody's rows
-_CONTAINS: dict[str, bool | None] = {"case": True, "na": None, "regex": False}
+_OF_STRUCTURE = ("col", "astype", "round", "map")  # what these are given is no value of anybody's rows
 
 
-class Expression:
+class Expression(NamedOperators):
     """What to compute for each row. Made by `col`, `lit`, operators and methods; never changed.
 
     Parameters
@@ -147,6 +142,17 @@ class Expression:
         given = [one.item() if getattr(one, "ndim", None) == 0 else one for one in inputs]
         return self._of_values(f"np.{name}" if name in _OF_NUMPY else _NUMPY_OPERATORS[name], *given)
 
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        """``np.where(condition, a, b)``; other functions of arrays are refused."""
+        if function.__name__ == "where" and len(args) == 3 and not options:
+            first = args[1] if isinstance(args[1], Expression) else lit(args[1])
+            made = first.where(args[0], args[2])
+            return self._made(made.operation, *made.arguments)
+        raise ArgumentError(
+            f"np.{function.__name__} of {self!r} is not computed on the ranks.",
+            advice="Give it to_pandas(limit) or to_numpy(limit) of a column, or run it in map_parts.",
+        )
+
     def __invert__(self) -> Expression:
         return self._made("invert", self)
 
@@ -159,7 +165,7 @@ class Expression:
 
     def _of_values(self, operation: builtin_str, *arguments: Any) -> Expression:
         """The same, if each of its values is one for all rows; see `check_single_values`."""
-        check_single_values(arguments)
+        check_single_values(one for one in arguments if not isinstance(one, Expression))
         return self._made(operation, *arguments)
 
     def __bool__(self) -> bool:
@@ -193,12 +199,14 @@ class Expression:
         """The value in another dtype; a timedelta as a float is how many of its unit it is."""
         return self._made("astype", self, dtype)
 
-    def where(self, condition: Expression, other: Any) -> Expression:
-        """The value where a condition holds, otherwise another."""
+    def where(self, condition: Expression, other: Any = None) -> Expression:
+        """The value where a condition holds, otherwise another, or none."""
         return self._of_values("where", self, condition, other)
 
-    def replace(self, values: Any) -> Expression:
-        """The value, or what a mapping has in its place."""
+    def replace(self, values: Any, new: Any = None) -> Expression:
+        """The value, or what a mapping has in its place; ``replace(old, new)`` is of one value."""
+        if new is not None:
+            values = {values: new}
         if not isinstance(values, Mapping):
             advice = "Give a mapping, as in replace({'old': 'new'}); of pieces of strings there is .str.replace."
             raise ArgumentError(f"replace got {values!r}.", advice=advice)
@@ -206,6 +214,23 @@ class Expression:
         for old, new in values.items():
             made = made.where(self.isna() | (self != old), new)
         return made
+
+    def map(self, values: Mapping[Any, Any]) -> Expression:
+        """What a mapping has for the value; missing where it has nothing."""
+        if not isinstance(values, Mapping):
+            raise ArgumentError(
+                "map takes a mapping here, and no function, which would be called for each row.",
+                advice="Give map({'old': 'new'}), compute with columns, or run a function of frames in t.map_parts(f).",
+            )
+        return self._made("map", self, dict(values))
+
+    def mask(self, condition: Expression, other: Any = None) -> Expression:
+        """The value where a condition does not hold, otherwise another, or none."""
+        return self._of_values("mask", self, condition, other)
+
+    def cast(self, dtype: Any) -> Expression:
+        """The value in another dtype; see `astype`."""
+        return self.astype(dtype)
 
     def abs(self) -> Expression:
         """The absolute value."""
@@ -221,14 +246,115 @@ class Expression:
 
     @property
     def str(self) -> TextMethods:
-        """Methods of text: len, lower, upper, strip, startswith, endswith, contains, slice, replace, split, extract."""
+        """Methods of text, as pandas has them: lower, strip, startswith, contains, replace, split, extract, cat, ..."""
         return TextMethods(self)
 
     @property
     def dt(self) -> TimeFields:
-        """Fields of times: year, month, day, hour, minute, second, weekday, quarter, dayofyear; floor(unit), and
+        """Fields of times: year, month, day, hour, weekday, quarter, week, ...; floor(unit), strftime(form), and
         total_seconds() of durations."""
         return TimeFields(self)
+
+    # ---- of other rows too, in the order of the whole table, or of those of its group with `over`
+
+    def cumsum(self) -> Expression:
+        """The sum of the values up to and with this row; missing ones are skipped, here and below."""
+        return self._window("cumsum")
+
+    def cumprod(self) -> Expression:
+        """The product of the values up to and with this row."""
+        return self._window("cumprod")
+
+    def cummax(self) -> Expression:
+        """The greatest value up to and with this row."""
+        return self._window("cummax")
+
+    def cummin(self) -> Expression:
+        """The least value up to and with this row."""
+        return self._window("cummin")
+
+    def ffill(self) -> Expression:
+        """The value, or where it is missing the last one before it."""
+        return self._window("ffill")
+
+    def bfill(self) -> Expression:
+        """The value, or where it is missing the first one after it."""
+        return self._window("bfill")
+
+    def shift(self, periods: int = 1) -> Expression:
+        """The value so many rows before, or with a negative number after; missing where there is no such row."""
+        return self._window("shift", periods=whole_number("periods", periods))
+
+    def diff(self, periods: int = 1) -> Expression:
+        """The value less that of so many rows before."""
+        return self - self.shift(periods)
+
+    def pct_change(self, periods: int = 1) -> Expression:
+        """The value divided by that of so many rows before, less 1."""
+        return self / self.shift(periods) - 1
+
+    def rank(self, method: builtin_str = "average", *, ascending: bool = True, pct: bool = False) -> Expression:
+        """The place of the value in the order of all values, from 1; missing ones have none.
+
+        Parameters
+        ----------
+        method : {"average", "min", "max", "first", "dense"}
+            What equal values get.
+        ascending : bool, default True
+        pct : bool, default False
+            The place as a part of the number of all.
+        """
+        check_choice("method", method, ("average", "min", "max", "first", "dense"))
+        check_flags(ascending=ascending, pct=pct)
+        return self._window("rank", method=method, ascending=bool(ascending), pct=bool(pct))
+
+    def rolling(self, window: int, min_periods: int | None = None) -> Rolling:
+        """The last rows, this one among them: ``rolling(3).mean()``.
+
+        Parameters
+        ----------
+        window : int
+            How many rows.
+        min_periods : int, optional
+            How many values are enough for an answer; all of them by default.
+        """
+        return Rolling(self, window, min_periods)
+
+    def expanding(self, min_periods: int = 1) -> Expanding:
+        """All rows up to and with this one: ``expanding().mean()``."""
+        return Expanding(self, min_periods)
+
+    def over(self, keys: Any, *, dropna: bool = False) -> Expression:
+        """The same among the rows with equal keys alone: ``col("x").cumsum().over("k")``.
+
+        Parameters
+        ----------
+        keys : label, Expression, or list of them
+        dropna : bool, default False
+            Whether rows with a missing key have no answer.
+
+        Raises
+        ------
+        ArgumentError
+            If nothing in it looks at other rows.
+        """
+        given = keys if isinstance(keys, (list, tuple)) else [keys]
+        names = [one if isinstance(one, Expression) else col(one) for one in given]
+        if not names or not any(part.operation == "window" for part in self.parts()):
+            raise ArgumentError(
+                f"{self!r} looks at no other rows: over has nothing to do, or no keys.",
+                advice='Give for example col("x").cumsum().over("k"), or t.groupby("k")["x"].transform("mean").',
+            )
+        return self._among(names, dropna)
+
+    def _among(self, keys: Sequence[Expression], dropna: bool) -> Expression:
+        made = [one._among(keys, dropna) if isinstance(one, Expression) else one for one in self.arguments]
+        if self.operation == "window" and len(made) == 3:
+            return self._made("window", made[0], made[1] | {"dropna": dropna}, made[2], *keys)
+        return self._made(self.operation, *made)
+
+    def _window(self, called: builtin_str, **how: Any) -> Expression:
+        return self._made("window", called, how, self)
 
     # ---- what it is made of
 
@@ -276,6 +402,8 @@ class Expression:
                 for one in given
             ]
             return f"{called.label(literals=literals)}({', '.join(shown)})"
+        if self.operation == "window":
+            return self._window_text(literals=literals)
         plain = literals or self.operation in _OF_STRUCTURE or self.operation.startswith("dt.")
         parts = [
             part.text(literals=literals) if isinstance(part, Expression)
@@ -283,8 +411,8 @@ class Expression:
             else repr(part) if plain else "…"
             for part in self.arguments
         ]  # fmt: skip
-        if self.operation in _SYMBOLS:
-            return f"({parts[0]} {_SYMBOLS[self.operation]} {parts[1]})"
+        if self.operation in SYMBOLS:
+            return f"({parts[0]} {SYMBOLS[self.operation]} {parts[1]})"
         if self.operation in ("col", "lit"):
             return f"{self.operation}({parts[0]})"
         if self.operation in ("invert", "neg"):
@@ -296,6 +424,13 @@ class Expression:
         if self.operation == "str.split":
             return f"{parts[0]}.str.split({parts[1]})[{parts[2]}]"
         return f"{parts[0]}.{self.operation}({', '.join(parts[1:])})"
+
+    def _window_text(self, *, literals: bool) -> builtin_str:
+        function, how, *given = self.arguments
+        value, *keys = (one.text(literals=literals) for one in given)
+        made = f"{value}.{function}({_named({name: one for name, one in how.items() if name != 'dropna'})})"
+        dropna = f", dropna={how['dropna']}" if how.get("dropna") else ""
+        return f"{made}.over([{', '.join(keys)}]{dropna})" if keys else made
 
     if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
 
@@ -323,123 +458,6 @@ def without_literals(value: Any) -> builtin_str:
 
 def _named(values: dict[builtin_str, Any]) -> builtin_str:
     return ", ".join(f"{name}={value!r}" for name, value in values.items())
-
-
-class TextMethods:
-    """Methods of text, reached by ``.str``."""
-
-    def __init__(self, of: Expression) -> None:
-        self._of = of
-
-    def contains(
-        self, pattern: builtin_str, *, case: bool = True, na: bool | None = None, regex: bool | None = None
-    ) -> Expression:
-        """Whether a text is in the value, or with ``regex=True`` whether a regular expression matches in it.
-
-        Parameters
-        ----------
-        pattern : str
-        case : bool, default True
-            Whether upper and lower case differ. On GPU engines a regular expression may know only those of ASCII.
-        na : bool, optional
-            What holds of missing values; by default what pandas says of the column's dtype, which is no or missing.
-        regex : bool, optional
-            Must be given where it makes a difference, that is, where a sign of regular expressions is in the pattern.
-
-        Raises
-        ------
-        ArgumentError
-            If it is not given there, or another one is not what it can be.
-        """
-        if not isinstance(case, bool):
-            raise ArgumentError(f"case={case!r} is invalid.", advice="Expected True or False.")
-        if na is not None and not isinstance(na, bool):
-            raise ArgumentError(f"na={na!r} is invalid.", advice="Expected True, False or None.")
-        if regex is None and _OF_REGULAR_EXPRESSIONS & set(pattern):
-            raise ArgumentError(
-                f"contains({pattern!r}) may mean a plain string or a regular expression.",
-                advice="Give regex=True, which is what pandas takes by default, or regex=False.",
-            )
-        given = {"case": case, "na": na, "regex": bool(regex)}
-        other = {name: value for name, value in given.items() if value != _CONTAINS[name]}
-        return self._of._made("str.contains", self._of, pattern, *([other] if other else []))
-
-    def split(self, separator: builtin_str) -> Split:
-        """What is between separators, of which one piece is taken: ``col("s").str.split("-")[0]``."""
-        if not isinstance(separator, str) or not separator:
-            raise ArgumentError(f"split got {separator!r}.", advice="Give a separator, as in .str.split('-')[0].")
-        return Split(self._of, separator)
-
-    def extract(self, pattern: builtin_str) -> Expression:
-        """What the one group of a regular expression matches first; missing where it matches nowhere."""
-        try:
-            groups = re.compile(pattern).groups
-        except (re.error, TypeError) as error:
-            raise ArgumentError(f"extract({pattern!r}): {error}.", advice="Give a regular expression.") from None
-        if groups != 1:
-            raise ArgumentError(
-                f"extract({pattern!r}) has {groups} groups.", advice="Give one, in parentheses, for each new column."
-            )
-        return self._of._made("str.extract", self._of, pattern)
-
-    def __getattr__(self, name: builtin_str) -> Callable[..., Expression]:
-        if name not in _TEXT_METHODS:
-            known = (*_TEXT_METHODS, "split", "extract")
-            raise AttributeError(f"there is no .str.{name}; there are {', '.join(known)}")
-        return lambda *arguments: self._of._made(f"str.{name}", self._of, *arguments)
-
-
-class Split:
-    """Pieces of strings, of which one is taken by its number; negative ones count from the end.
-
-    Parameters
-    ----------
-    of : Expression
-    separator : str
-    """
-
-    def __init__(self, of: Expression, separator: builtin_str) -> None:
-        self._of, self._separator = of, separator
-
-    @property
-    def str(self) -> Split:
-        """As pandas writes it: ``.str.split("-").str[0]``."""
-        return self
-
-    def __getitem__(self, place: int) -> Expression:
-        return self.get(place)
-
-    def get(self, place: int) -> Expression:
-        """One piece; missing where there are not so many."""
-        if not isinstance(place, int) or isinstance(place, bool):
-            raise ArgumentError(f"A piece of a split string is taken by its number, not by {place!r}.")
-        return self._of._made("str.split", self._of, self._separator, place)
-
-    if not TYPE_CHECKING:  # a checker shall go on to find names that are not there
-
-        def __iter__(self) -> Any:
-            raise TypeError("pieces of a split string are taken one by one: .str.split('-')[0]")
-
-
-class TimeFields:
-    """Fields of times, reached by ``.dt``."""
-
-    def __init__(self, of: Expression) -> None:
-        self._of = of
-
-    def floor(self, unit: builtin_str) -> Expression:
-        """The time at which its day ("D"), hour ("h"), minute ("min") or the like began, by its own clock."""
-        return self._of._made("dt.floor", self._of, unit)
-
-    def total_seconds(self) -> Expression:
-        """How many seconds a duration is, as a float."""
-        return self._of._made("dt.total_seconds", self._of)
-
-    def __getattr__(self, name: builtin_str) -> Expression:
-        if name not in _TIME_FIELDS:
-            day = ", and floor('D') for the day as a time" if name in ("date", "normalize") else ", and floor(unit)"
-            raise AttributeError(f"there is no .dt.{name}; there are {', '.join(_TIME_FIELDS)}{day}")
-        return self._of._made(f"dt.{name}", self._of)
 
 
 def col(name: Label) -> Expression:
@@ -523,7 +541,8 @@ class Then:
         made: Any = value
         for condition, chosen in reversed(self._cases):
             first = chosen if isinstance(chosen, Expression) else lit(chosen)
-            made = first.where(condition, made)
+            check_single_values(one for one in (made,) if not isinstance(one, Expression))
+            made = condition._made("where", first, condition, made)
         expression: Expression = made
         return expression
 
@@ -556,87 +575,3 @@ def of_single_values(operation: str, *arguments: Any) -> Expression:
     """An expression, if each of its values is one for all rows; see `check_single_values`."""
     check_single_values(arguments)
     return Expression(operation, *arguments)
-
-
-def compute(
-    expression: Any, column: Callable[[Label], Any], shortcut: Callable[[Expression], Any] = lambda step: None
-) -> Any:
-    """Compute an expression with the series of a library; a value, where no column is in it.
-
-    Parameters
-    ----------
-    expression : Expression or value
-    column : callable
-        Gives the series of a column.
-    shortcut : callable, optional
-        Gives the series of a step where there is a better way than that of the library, else None.
-    """
-    if not isinstance(expression, Expression):
-        return expression
-    made = shortcut(expression)
-    if made is not None:
-        return made
-    operation, arguments = expression.operation, expression.arguments
-    if operation == "col":
-        return column(arguments[0])
-    if operation == "lit":
-        return arguments[0]
-    values = [compute(argument, column, shortcut) for argument in arguments]
-    if operation == "kernel":
-        return values[0].run(values[1:])
-    if operation in _SYMBOLS or operation in ("invert", "neg"):
-        return getattr(operator, operation)(*values)
-    if operation.startswith("dt."):
-        times, name = values[0].dt, operation[3:]
-        newer = _SINCE_3_1.get(name, name)  # the old names warn there
-        name = newer if hasattr(times, newer) else name
-        field = getattr(times, name)
-        return field(*values[1:]) if callable(field) else field
-    if operation == "str.contains":
-        options = values[2] if len(values) > 2 else {}
-        return values[0].str.contains(values[1], **{"regex": False, **options})
-    if operation.startswith("np."):
-        return _of_numpy(operation[3:], values[0])
-    if operation == "str.split":
-        return _piece(*values)
-    if operation == "str.extract":
-        return values[0].str.extract(values[1], expand=False)
-    if operation == "where" and not hasattr(values[0], "where") and hasattr(values[1], "where"):
-        values[0] = _repeated(values[0], values[1])
-    if operation == "str.replace":
-        return values[0].str.replace(*values[1:], regex=False)
-    if operation.startswith("str."):
-        return getattr(values[0].str, operation[4:])(*values[1:])
-    if operation == "astype" and _are_timedeltas_to_floats(*values):
-        return values[0].astype("int64").astype(values[1]).mask(values[0].isna())
-    return getattr(values[0], operation)(*values[1:])
-
-
-def _of_numpy(name: builtin_str, series: Any) -> Any:
-    """A function of numpy of a series, or a value; decimals are converted before."""
-    import numpy as np
-    from pandas.api.types import is_numeric_dtype
-
-    if hasattr(series, "dtype") and (not is_numeric_dtype(series.dtype) or "decimal" in str(series.dtype).lower()):
-        series = series.astype("float64")
-    with np.errstate(all="ignore"):  # of zeros and negative numbers: -inf and NaN, as libraries have them
-        return getattr(np, name)(series)
-
-
-def _piece(texts: Any, separator: builtin_str, place: int) -> Any:
-    pieces = texts.str.split(separator, regex=False)
-    if hasattr(pieces, "list"):  # cuDF
-        return pieces.list.get(place, default=None)
-    return pieces.str.get(place).astype(texts.dtype)
-
-
-def _repeated(value: Any, like: Any) -> Any:
-    """A series of one value, as long as another."""
-    return type(like)([value]).repeat(len(like)).reset_index(drop=True)
-
-
-def _are_timedeltas_to_floats(series: Any, dtype: Any) -> bool:
-    """Whether libraries refuse, or do differently with NaT, what `Expression.astype` promises."""
-    from pandas.api.types import is_float_dtype
-
-    return getattr(getattr(series, "dtype", None), "kind", "") == "m" and is_float_dtype(dtype)

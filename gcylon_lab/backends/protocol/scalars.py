@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from numbers import Integral
 from typing import Any
 
 from ...errors import ArgumentError
@@ -104,3 +105,19 @@ def check_choice(option: str, value: Any, choices: Sequence[Any], hint: str = ""
         raise ArgumentError(
             f"{option}={shown(value)} is invalid.", advice=f"Expected {', '.join(others)} or {last}.{hint}"
         )
+
+
+def whole_number(name: str, given: Any, *, least: int | None = None) -> int:
+    """A whole number that was given for an argument, as a plain int.
+
+    Raises
+    ------
+    ArgumentError
+        If it is none, or less than the least.
+    """
+    if isinstance(given, bool) or not isinstance(given, Integral) or (least is not None and int(given) < least):
+        at_least = "" if least is None else f" of at least {least}"
+        raise ArgumentError(
+            f"Expected a whole number for {name}, got {shown(given)}.", advice=f"Give one{at_least}, such as 3."
+        )
+    return int(given)

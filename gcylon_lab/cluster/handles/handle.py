@@ -6,8 +6,10 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from ...api.frames.names import Frames
 from ...api.verbs.arguments import checked
 from ...api.verbs.brackets import Brackets
+from ...api.verbs.pandas_hints import refuse_in_pandas
 from ...backends.protocol.column import shown_labels
 from ...errors import ArgumentError, BudgetExceeded, HandleReleased
 from ...memory.available import available_bytes
@@ -34,8 +36,14 @@ _COPIES = 2  # rows as they come, and what pandas makes of columns that it holds
 _ALWAYS_BYTES = 64 * MIB
 
 
-@with_async(but=("info", "explain", "release", "groupby", "collect", "to_batches", "max_rows"))
-class DistTable(HandleVerbs, ArrowExport, Brackets):
+_NO_REQUESTS = (
+    "info", "explain", "release", "groupby", "group_by", "resample", "collect", "to_batches", "max_rows", "get", "copy",
+    "pipe", "duplicated", "eval",
+)  # fmt: skip
+
+
+@with_async(but=_NO_REQUESTS)
+class DistTable(HandleVerbs, ArrowExport, Frames, Brackets):
     """A table on the ranks of a cluster. The rows stay there.
 
     It has the verbs of `Table`, called once for all ranks. What it shows of
@@ -75,6 +83,7 @@ class DistTable(HandleVerbs, ArrowExport, Brackets):
     @property
     def columns(self) -> list[Any]:
         """Column labels."""
+        refuse_in_pandas()
         return list(self._infos[0]["columns"])
 
     @property
@@ -222,6 +231,9 @@ class DistTable(HandleVerbs, ArrowExport, Brackets):
         alive = not self.released
         if self._finalizer.detach() is not None and alive:
             self._session.drop(self._name)
+
+    def _all_rows(self) -> int:
+        return self.num_rows
 
     def __len__(self) -> int:
         return self.num_rows

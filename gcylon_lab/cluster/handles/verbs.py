@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...api.frames.group_keys import listed_keys
 from ...api.verbs.arguments import checked
 from ...api.verbs.distinct import DistinctVerbs
 from ...api.verbs.exchange import ExchangingVerbs
-from ...api.verbs.group import GroupBy, GroupingVerbs
+from ...api.verbs.group import GroupBy, GroupingVerbs, resample
 from ...api.verbs.inspection import LookingVerbs
 from ...api.verbs.join import JoiningVerbs, Keys
 from ...api.verbs.reductions import ReductionVerbs
@@ -22,6 +23,7 @@ from ...config import GcylonConfig
 from ...engine.exec.keys import listed
 from .async_verbs import with_async
 from .forwarding import Forwarding, answered, asked_here, collected, forwarded, in_place
+from .frame_arguments import with_frames
 from .session_api import SessionApi
 
 if TYPE_CHECKING:
@@ -29,18 +31,18 @@ if TYPE_CHECKING:
     from ...engine.plan.plan import Plan
 
 
-@with_async(but=("plan",))
+@with_async(but=("plan", "cumcount", "ngroup", "rolling"))
 class HandleGroupBy(GroupBy[Any]):
     """A `GroupBy` of a handle, with `agg_async` and `size_async`."""
 
     @property
     def _session(self) -> SessionApi:
-        session: SessionApi = self._table._session
+        session: SessionApi = self._source._session
         return session
 
     @property
     def _display_name(self) -> str:
-        return f"{self._table._display_name}.groupby({', '.join(map(repr, self._by))})"
+        return f"{self._source._display_name}.groupby({', '.join(map(repr, self._by))})"
 
 
 class HandleVerbs(Forwarding):
@@ -66,14 +68,14 @@ class HandleVerbs(Forwarding):
 
     @checked
     def groupby(
-        self, by: Label | Sequence[Label], *, dropna: bool = True, sort: bool = False, as_index: bool = False
+        self, by: Any, *, dropna: bool = True, sort: bool = False, as_index: bool = False
     ) -> HandleGroupBy:
         """Name the keys of a group-by; `GroupBy.agg` of what comes back does it, `agg_async` begins it.
 
         Parameters
         ----------
-        by : label or sequence of labels
-            Key columns. All missing values of a key are one.
+        by : label, Expression, pandas.Grouper, or list of them
+            Key columns, or what is computed of columns. All missing values of a key are one.
         dropna : bool, default True
             Leave out rows with a missing key.
         sort : bool, default False
@@ -85,11 +87,13 @@ class HandleVerbs(Forwarding):
         -------
         GroupBy
         """
-        return HandleGroupBy(self, listed(by), dropna=dropna, sort=sort, as_index=as_index)
+        return HandleGroupBy(self, listed_keys("by", by), dropna=dropna, sort=sort, as_index=as_index)
+
+    resample = resample
 
     group_agg = forwarded(GroupingVerbs.group_agg)
-    join = forwarded(JoiningVerbs.join)
-    merge = forwarded(JoiningVerbs.join)
+    join = with_frames(forwarded(JoiningVerbs.join))
+    merge = with_frames(forwarded(JoiningVerbs.join))
 
     drop_duplicates = forwarded(DistinctVerbs.drop_duplicates)
     unique = forwarded(DistinctVerbs.unique)
@@ -119,6 +123,9 @@ class HandleVerbs(Forwarding):
     quantile = answered(ReductionVerbs.quantile)
     nunique = answered(ReductionVerbs.nunique)
     describe = answered(ReductionVerbs.describe)
+    corr = answered(ReductionVerbs.corr)
+    cov = answered(ReductionVerbs.cov)
+    histogram = answered(ReductionVerbs.histogram)
     count_rows = answered(ReductionVerbs.count_rows)
 
     write_parquet = collected(WritingVerbs.write_parquet)

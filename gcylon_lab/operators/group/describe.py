@@ -10,6 +10,7 @@ import numpy as np
 from ...backends.arrow.interop import to_frame as pandas_frame
 from ...backends.protocol.column import Column
 from ...backends.protocol.data import empty_columns
+from ...backends.protocol.expressions import col
 from ...backends.protocol.schema import Label, Schema
 from ...config import GcylonConfig
 from ...engine.exec.invocation import Request
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 
 _NUMBERS = ("int", "float", "decimal", "null")
 _TIMES = ("datetime", "timedelta")
+DESCRIBED = (*_NUMBERS, *_TIMES)  # kinds of columns that `describe` takes
 _AS_PANDAS = ("number", "datetime")  # what it describes where nothing is asked for; timedeltas are numbers there
+_MOST_TIES = 10_000
 _QUARTILES = (0.25, 0.5, 0.75)
 _OTHERS = "nunique('s') and value_counts('s') say of others how many values they have, and which most often."
 
@@ -79,6 +82,28 @@ def describe(
     arguments = {"columns": columns, "percentiles": asked, "include": include, "exclude": exclude}
     run_verb(workspace, Request("describe", arguments, part, "auto", config, timeout_s, check), body)
     return found[0]
+
+
+def most_frequent(table: Any, name: Label, how: dict[str, Any]) -> tuple[Any, Any]:
+    """Collective: all ranks call it. The most frequent value of a table's column, the first of those that are equally
+    frequent, and how often it is there; NaN twice where there is none."""
+    counts = table.value_counts(name, sort=False, **how)
+    if not counts.count_rows():
+        return np.nan, np.nan
+    most = counts.max("count")
+    values = counts.filter(col("count") == most).to_pandas(_MOST_TIES)[name]
+    if len(values) > 1:
+        values = table.filter(col(name).isin(list(values))).head(1)[name]
+    return values.iloc[0], int(most)
+
+
+def together(frames: Sequence[pd.DataFrame], columns: Sequence[Label]) -> pd.DataFrame:
+    """What was said of columns of several kinds as one frame, with the rows in pandas' order."""
+    import pandas as pd
+
+    described: dict[Any, pd.Series[Any]] = {name: frame[name].dropna() for frame in frames for name in frame.columns}
+    rows = list(dict.fromkeys(row for one in sorted(described.values(), key=len) for row in one.index))
+    return pd.DataFrame({name: described[name].reindex(rows) for name in columns})
 
 
 def _plain(percentiles: Any) -> Any:

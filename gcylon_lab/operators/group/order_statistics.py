@@ -26,6 +26,7 @@ Int64s = npt.NDArray[np.int64]
 _BINS = 4096  # of a range, at the most
 _LEAST_BINS = 128  # with fewer, columns take turns: a pass would narrow a range down by too little
 _BINS_EVER = 16
+_WORDS_OF_BINS = 8  # as many numbers as counts are held of words, so that a pass less is needed
 _ALL = (1 << 64) - 1
 _WORD_ROW_BYTES = 32
 _MOST_COLUMNS = 16
@@ -83,7 +84,7 @@ def select_words(
     for start in range(0, len(names), at_once):
         some = names[start : start + at_once]
         words = _ColumnWords(work, view_of(work.workspace, part, some), work.operation.schema.select(some))
-        used = min(counts, max(ranges * len(some), ranks.size) * _BINS)
+        used = min(counts, max(ranges * len(some), ranks.size) * _BINS * _WORDS_OF_BINS)
         with work.claim(2 * used * 8):
             found += _find(ranks, len(some), words, wanted, used)
     return found
@@ -131,12 +132,11 @@ def _find(ranks: _Ranks, lists: int, blocks: Blocks, positions: Callable[[int], 
     """Collective: all ranks call it. As `find_words`, in several lists of words at once, with so many counts."""
     search = _Search(ranks, blocks)
     bins = _bins(counts, lists, ranks.size)
-    _, counted = search.look([], [(one, 0, _ALL) for one in range(lists)], bins)
-    totals = [int(counted[one, 0, _ALL].sum()) for one in range(lists)]
-    found = [Found(total, {}) for total in totals]
+    ends = search.ends(lists)
+    found = [Found(total, {}) for total, _, _ in ends]
     ranges = {
-        (one, place): _narrowed(0, _ALL, counted[one, 0, _ALL], place)
-        for one, total in enumerate(totals)
+        (one, place): (*_around(low, high, bins), 0, total)
+        for one, (total, low, high) in enumerate(ends)
         for place in (positions(total) if total else ())
     }
     while True:
@@ -148,7 +148,8 @@ def _find(ranks: _Ranks, lists: int, blocks: Blocks, positions: Callable[[int], 
             return found
         held = {(one, low, high): count for (one, _), (low, high, _, count) in ranges.items()}
         bins = _bins(counts, len(held), ranks.size)
-        few = sorted(one for one, count in held.items() if count <= bins // 2)
+        most = max(bins // 2, counts // (2 * len(held)))
+        few = sorted(one for one, count in held.items() if count <= most)
         values, counted = search.look(few, sorted(held.keys() - few), bins)
         for (one, place), (low, high, before, _) in list(ranges.items()):
             if (one, low, high) in values:
@@ -162,6 +163,19 @@ def _bins(counts: int, ranges: int, size: int) -> int:
     """In how many parts each of some ranges is cut: a power of two, so that the parts of words are told by shifts."""
     most = counts // max(ranges, size)
     return min(_BINS, max(_BINS_EVER, 1 << (most.bit_length() - 1) if most else 0))
+
+
+def _around(low: int, high: int, bins: int) -> tuple[int, int]:
+    """A range that holds two words and all between them, of which each part is a power of two."""
+    if low == high:
+        return low, high
+    shift = max(0, (high - low).bit_length() - bins.bit_length() + 1)
+    first = low >> shift << shift
+    if high - first >= bins << shift:
+        shift += 1
+        first = low >> shift << shift
+    first = max(0, min(first, _ALL + 1 - (bins << shift)))
+    return first, min(first + (bins << shift) - 1, _ALL)
 
 
 def _narrowed(low: int, high: int, counts: Int64s, place: int, before: int = 0) -> tuple[int, int, int, int]:
@@ -179,6 +193,19 @@ class _Search:
     def __init__(self, ranks: _Ranks, blocks: Blocks) -> None:
         self._ranks = ranks
         self._blocks = blocks
+
+    def ends(self, lists: int) -> list[tuple[int, int, int]]:
+        """Collective: all ranks call it. One pass: of each list how many words all ranks have, the least and the
+        greatest."""
+        mine = np.zeros((lists, 3), np.uint64)
+        mine[:, 1] = _ALL
+        for one, words in self._blocks(range(lists)):
+            if len(words):
+                mine[one] = mine[one, 0] + len(words), min(mine[one, 1], words.min()), max(mine[one, 2], words.max())
+        self._ranks.least(lists)  # a rank that could not look tells in this agreement
+        every = self._ranks.transport.agree(mine.view(np.int64).ravel()).reshape(-1, lists, 3).view(np.uint64)
+        totals, low, high = every[:, :, 0].sum(axis=0), every[:, :, 1].min(axis=0), every[:, :, 2].max(axis=0)
+        return list(zip(totals.tolist(), low.tolist(), high.tolist(), strict=True))
 
     def look(
         self, few: Sequence[Range], many: Sequence[Range], bins: int

@@ -60,7 +60,7 @@ def filtered(
         def work(data: Data) -> Data:
             return computed(lambda: backend.filter(data, condition), lambda: repr(condition))
 
-        result = _each_piece(operation, part, temporary, 0, work, operation.schema, part.partitioning)
+        result = each_piece(operation, part, temporary, 0, work, operation.schema, part.partitioning)
         operation.notes += _how_kernels_ran([condition])
         return result
 
@@ -147,7 +147,7 @@ def _assigned(operation: Operation, part: Part, expressions: Sequence[tuple[Labe
     def work(data: Data) -> Data:
         return computed(lambda: backend.evaluate(data, expressions), lambda: _what_fails(backend, data, expressions))
 
-    return _each_piece(operation, part, temporary, 16 * len(made), work, None, spread, shared=made)
+    return each_piece(operation, part, temporary, 16 * len(made), work, None, spread, shared=made)
 
 
 def _what_fails(backend: Backend, data: Data, expressions: Sequence[tuple[Label, Expression]]) -> str:
@@ -184,7 +184,7 @@ def computed(work: Callable[[], Data], what: Callable[[], str]) -> Data:
         raise ArgumentError(f"{failed} cannot be computed: {type(error).__name__}: {error}.", advice=advice) from error
 
 
-def _each_piece(
+def each_piece(
     operation: Operation,
     part: Part,
     temporary: int,

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+import pandas as pd
+
+from ...backends.arrow.interop import to_frame as pandas_frame
 from ...backends.protocol.column import Label
 from ...backends.protocol.data import Data
+from ...backends.protocol.expressions import Expression, col
 from ...backends.protocol.sorting import SortKey
 from ...config import GcylonConfig
 from ...engine.exchange.steps import local_plan
@@ -20,6 +25,7 @@ from ...engine.store.workspace import Workspace
 from .sort import require_order
 
 _REASON = "because no rank has more than so many of the first rows"
+_COMPARED = ("int", "float")
 _MOST_TIMES = 4  # as many rows as are wanted are kept, before they are looked through again
 
 
@@ -54,6 +60,7 @@ class _Leading:
     def __init__(self, operation: Operation, keys: Sequence[SortKey], n: int) -> None:
         self._work = LocalExecutor(operation, "Finding the first rows")
         self._schema, self._keys, self._n = operation.schema, keys, n
+        self._least: Expression | None = None  # what holds of all rows that may still be among the first
 
     def of(self, part: Part) -> Part:
         """The rows, in a part that may be evicted."""
@@ -79,12 +86,28 @@ class _Leading:
         return less
 
     def _add(self, piece: Data, found: Part) -> None:
-        for made, claim in self._work.apply(piece, lambda data: data.nbytes + self._scratch(data.rows), self._first):
-            self._work.keep(found, made, claim)
+        work = self._work
+        for made, claim in work.apply(piece, lambda data: 2 * data.nbytes + self._scratch(data.rows), self._first):
+            self._see(made)
+            work.keep(found, made, claim)
             del made
+
+    def _see(self, made: Data) -> None:
+        """Rows whose first key is beyond that of the last of so many found ones are not looked at any more."""
+        key, column = self._keys[0], self._schema[self._keys[0].name]
+        if made.rows < self._n or not self._n or column.kind not in _COMPARED:
+            return
+        backend = self._work.backend
+        last = backend.select(backend.slice(made, self._n - 1, self._n), [key.name])
+        value: Any = pandas_frame(backend.to_host(last)).iloc[0, 0]
+        if not pd.isna(value):  # missing ones come last: there is none among these rows
+            bound = col(key.name)
+            self._least = bound <= value if key.ascending else bound >= value
 
     def _first(self, data: Data) -> Data:
         backend = self._work.backend
+        if self._least is not None:
+            data = backend.filter(data, self._least)
         order = backend.sort_order(backend.select(data, [key.name for key in self._keys]), self._keys)
         return backend.take(data, order[: self._n])
 

@@ -85,6 +85,10 @@ def find_groups(data: Columns, keys: Sequence[Label], *, dropna: bool) -> Groups
     UnsupportedDtype
         If a key cannot be hashed.
     """
+    if not keys:
+        one = Groups(np.zeros(data.rows, np.int64), np.zeros(min(data.rows, 1), np.int64))
+        one.__dict__["outside"] = None  # which nobody has to look for
+        return one
     codes = _dense_codes(data, keys, dropna=dropna)
     ids = codes.values
     if codes.dropped is not None:
@@ -330,8 +334,9 @@ def _without(codes: _Codes, valid: npt.NDArray[np.bool_]) -> _Codes:
 def _encoded(plain: Any) -> tuple[Int64s, int]:
     """Numbers of values in the order in which they begin, -1 where one is missing, by Arrow's dictionary."""
     encoded = plain.dictionary_encode()
-    indices: Int64s = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-    return indices, len(encoded.dictionary)
+    indices = pc.fill_null(encoded.indices, -1) if plain.null_count else encoded.indices
+    wide: Int64s = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return wide, len(encoded.dictionary)
 
 
 def _as_numbers(array: Any) -> npt.NDArray[Any] | None:

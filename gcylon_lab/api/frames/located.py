@@ -1,0 +1,81 @@
+"""``t.loc[...]`` and ``t.iloc[...]``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...backends.protocol.expressions import Expression
+from ..verbs.pandas_hints import no_item
+
+_MOST_ROWS = 10_000  # that are fetched to be counted from one end
+
+
+class Located:
+    """Rows of a condition, and columns by their labels; made by ``t.loc``.
+
+    Parameters
+    ----------
+    table : Table or DistTable
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __getitem__(self, key: Any) -> Any:
+        rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
+        table = self._table
+        if isinstance(rows, Expression):
+            table = table[rows]
+        elif not _is_all(rows):
+            raise no_item(self._table, key)
+        chosen: Any = columns
+        return table if _is_all(columns) else table[chosen if isinstance(chosen, (str, int)) else list(chosen)]
+
+    if not TYPE_CHECKING:  # a checker shall go on to find what is not there
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            self._table[key] = value
+
+
+class Placed:
+    """The first or last rows of a table, in pandas; made by ``t.iloc``.
+
+    Parameters
+    ----------
+    table : Table or DistTable
+    """
+
+    def __init__(self, table: Any) -> None:
+        self._table = table
+
+    def __getitem__(self, key: Any) -> Any:
+        rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
+        found = some_rows(self._table, rows)
+        return found if _is_all(columns) else found.iloc[..., columns]
+
+    if not TYPE_CHECKING:  # a checker shall go on to find what is not there
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            self._table[key] = value
+
+
+def some_rows(table: Any, rows: Any) -> Any:
+    """Rows by their numbers, in pandas: few ones from the beginning or the end."""
+    if isinstance(rows, int) and not isinstance(rows, bool):
+        stop = rows + 1 if rows >= 0 else None
+        found = some_rows(table, slice(None if rows >= 0 else rows, stop))
+        if rows >= len(found) or -rows > len(found):
+            raise IndexError(f"row {rows} is out of bounds: the table has {len(found)} rows or fewer from that end")
+        return found.iloc[rows if rows >= 0 else 0]
+    if not isinstance(rows, slice) or rows.step not in (None, 1):
+        raise no_item(table, rows)
+    start, stop = rows.start or 0, rows.stop
+    if start >= 0 and stop is not None and 0 <= stop <= _MOST_ROWS:
+        return table.head(stop).iloc[start:]
+    if -_MOST_ROWS <= start < 0 and (stop is None or stop < 0):
+        return table.tail(-start).iloc[:stop]
+    raise no_item(table, rows)
+
+
+def _is_all(key: Any) -> bool:
+    return isinstance(key, slice) and key == slice(None)

@@ -1,0 +1,145 @@
+"""Expressions computed with the series of a library, which have the methods of pandas."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ...errors import ArgumentError
+from ..protocol.expressions import SYMBOLS, Expression
+from ..protocol.methods.accessors import CALENDAR_UNITS
+from ..protocol.schema import Label
+
+_SINCE_3_1 = {"weekday": "day_of_week", "dayofyear": "day_of_year"}
+
+
+def compute(
+    expression: Any, column: Callable[[Label], Any], shortcut: Callable[[Expression], Any] = lambda step: None
+) -> Any:
+    """Compute an expression with the series of a library; a value, where no column is in it.
+
+    Parameters
+    ----------
+    expression : Expression or value
+    column : callable
+        Gives the series of a column.
+    shortcut : callable, optional
+        Gives the series of a step where there is a better way than that of the library, else None.
+    """
+    if not isinstance(expression, Expression):
+        return expression
+    made = shortcut(expression)
+    if made is not None:
+        return made
+    operation, arguments = expression.operation, expression.arguments
+    if operation == "col":
+        return column(arguments[0])
+    if operation == "lit":
+        return arguments[0]
+    if operation == "window":
+        raise ArgumentError(
+            f"{expression!r} looks at other rows, which is not known here.",
+            advice="Make a column of it before, as t.assign(y=t.x.cumsum()).",
+        )
+    values = [compute(argument, column, shortcut) for argument in arguments]
+    if operation == "kernel":
+        return values[0].run(values[1:])
+    if operation in SYMBOLS or operation in ("invert", "neg"):
+        return getattr(operator, operation)(*values)
+    if operation.startswith("dt."):
+        return _of_times(operation[3:], *values)
+    if operation == "str.contains":
+        options = values[2] if len(values) > 2 else {}
+        return values[0].str.contains(values[1], **{"regex": False, **options})
+    if operation == "bins":
+        return _bins(*values)
+    if operation.startswith("np."):
+        return _of_numpy(operation[3:], values[0])
+    if operation == "str.split":
+        return _piece(*values)
+    if operation == "str.extract":
+        return values[0].str.extract(values[1], expand=False)
+    if operation == "where" and not hasattr(values[0], "where") and hasattr(values[1], "where"):
+        values[0] = _repeated(values[0], values[1])
+    if operation == "str.replace":
+        return values[0].str.replace(*values[1:], regex=False)
+    if operation.startswith("str."):
+        named = values.pop() if isinstance(values[-1], dict) else {}
+        return getattr(values[0].str, operation[4:])(*values[1:], **named)
+    if operation == "astype" and _are_timedeltas_to_floats(*values):
+        return values[0].astype("int64").astype(values[1]).mask(values[0].isna())
+    return getattr(values[0], operation)(*values[1:])
+
+
+def _bins(series: Any, edges: list[float], how: dict[str, bool]) -> Any:
+    """The number of the bin in which each value is, as a float; missing outside of all."""
+    side = "left" if how["right"] else "right"
+    found = type(series)(edges).searchsorted(series.astype("float64"), side=side)
+    codes = type(series)(found).astype("float64") - 1
+    if how["include_lowest"] and how["right"]:
+        codes = codes.where(series != edges[0], 0.0)
+    return codes.where((codes >= 0) & (codes < len(edges) - 1) & series.notna(), None)
+
+
+def _of_times(name: str, times: Any, *arguments: Any) -> Any:
+    """A field of times, or what a method of them gives."""
+    if name == "floor" and arguments[0] in CALENDAR_UNITS:
+        return _calendar_floor(times, arguments[0])
+    if name == "week":
+        return times.dt.isocalendar().week.astype("Int32" if times.hasnans else "int32")
+    newer = _SINCE_3_1.get(name, name)  # the old names warn there
+    field = getattr(times.dt, newer if hasattr(times.dt, newer) else name)
+    return field(*arguments) if callable(field) else field
+
+
+def _calendar_floor(times: Any, unit: str) -> Any:
+    """The day at which the week, month, quarter or year began."""
+    days = times.dt.floor("D")
+    if unit == "W":
+        return days - _days(_of_times("weekday", times))
+    if unit == "YS":
+        return days - _days(_of_times("dayofyear", times) - 1)
+    months = days - _days(times.dt.day - 1)
+    for _ in range(2 if unit == "QS" else 0):
+        before = months - _days(1)
+        before = before - _days(before.dt.day - 1)
+        months = months.where(months.dt.month % 3 == 1, before)
+    return months
+
+
+def _days(number: Any) -> Any:
+    if isinstance(number, int):
+        return np.timedelta64(number, "D")
+    return (number.fillna(0).astype("int64") * 86400).astype("timedelta64[s]")
+
+
+def _of_numpy(name: str, series: Any) -> Any:
+    """A function of numpy of a series, or a value; decimals are converted before."""
+    from pandas.api.types import is_numeric_dtype
+
+    if hasattr(series, "dtype") and (not is_numeric_dtype(series.dtype) or "decimal" in str(series.dtype).lower()):
+        series = series.astype("float64")
+    with np.errstate(all="ignore"):  # of zeros and negative numbers: -inf and NaN, as libraries have them
+        return getattr(np, name)(series)
+
+
+def _piece(texts: Any, separator: str, place: int) -> Any:
+    pieces = texts.str.split(separator, regex=False)
+    if hasattr(pieces, "list"):  # cuDF
+        return pieces.list.get(place, default=None)
+    return pieces.str.get(place).astype(texts.dtype)
+
+
+def _repeated(value: Any, like: Any) -> Any:
+    """A series of one value, as long as another."""
+    return type(like)([value]).repeat(len(like)).reset_index(drop=True)
+
+
+def _are_timedeltas_to_floats(series: Any, dtype: Any) -> bool:
+    """Whether libraries refuse, or do differently with NaT, what `Expression.astype` promises."""
+    from pandas.api.types import is_float_dtype
+
+    return getattr(getattr(series, "dtype", None), "kind", "") == "m" and is_float_dtype(dtype)

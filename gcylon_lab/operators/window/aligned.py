@@ -1,0 +1,116 @@
+"""Tables whose rows are those of another one, in its order: numbers of rows, columns beside others, rows by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...backends.protocol.data import Columns, Data
+from ...backends.protocol.promotion import fixed_column
+from ...backends.protocol.schema import Label, Schema
+from ...engine.exec.operation import Operation
+from ...engine.exec.running import run_operation
+from ...engine.store.chunk import Chunk
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ..rowwise.rowwise import each_piece
+from .steps import How
+
+_NUMBER_ROW_BYTES = 16
+
+
+def numbered(
+    workspace: Workspace,
+    part: Part,
+    name: Label,
+    how: How,
+    look: Callable[[Operation, Part], bool] = lambda operation, part: False,
+) -> tuple[Part, list[int], bool]:
+    """Collective: all ranks call it. A part with the number of each row in global order, how many rows each rank has,
+    and what ranks agreed on of the part's sizes by ``look``."""
+    rows: list[int] = []
+    found: list[bool] = []
+    column = fixed_column(name, pa.int64())
+
+    def body(operation: Operation) -> Part:
+        rows.extend(operation.rows)
+        found.append(look(operation, part))
+        at = sum(operation.rows[: operation.rank])
+        schema = Schema([*operation.schema, column])
+
+        def work(data: Data) -> Data:
+            nonlocal at
+            numbers = Columns(Schema([column]), data.rows, (np.arange(at, at + data.rows, dtype=np.int64),))
+            made = workspace.backend.beside([data, workspace.backend.from_host(numbers)], schema)
+            at += data.rows
+            return made
+
+        return each_piece(operation, part, _NUMBER_ROW_BYTES, 8, work, schema, part.partitioning, shared={name})
+
+    made, _ = run_operation(workspace, how.request("row_numbers", {"name": name}, part), body)
+    return made, rows, found[0]
+
+
+def beside(workspace: Workspace, part: Part, other: Part, how: How) -> Part:
+    """Collective: all ranks call it. The columns of two parts that have the same rows on each rank."""
+
+    def body(operation: Operation) -> Part:
+        schema = Schema([*operation.schema, *other.schema])
+        reader, at = Rows(operation, [], other, [], other.schema), 0
+
+        def work(data: Data) -> Data:
+            nonlocal at
+            more = workspace.backend.concat([reader.read(at, at + data.rows)])
+            at += data.rows
+            return workspace.backend.beside([data, more], schema)
+
+        bytes_each = other.nbytes // max(other.rows, 1) + 1
+        names = set(other.schema.names)
+        return each_piece(operation, part, 2 * bytes_each, bytes_each, work, schema, part.partitioning, shared=names)
+
+    request = how.request("beside", {"columns": list(other.schema.names)}, part, others=(other,))
+    return run_operation(workspace, request, body)[0]
+
+
+class Rows:
+    """Rows of a part by their numbers on this rank; before and after them perhaps some of other ranks.
+
+    Parameters
+    ----------
+    operation : Operation
+    before, after : sequence of Data
+        Of other ranks, in order.
+    part : Part
+    schema : Schema
+        Of what is read.
+    """
+
+    def __init__(
+        self, operation: Operation, before: Sequence[Data], part: Part, after: Sequence[Data], schema: Schema
+    ) -> None:
+        self._workspace, self._schema = operation.workspace, schema
+        self._before, self._chunks, self._after = list(before), list(part.chunks), list(after)
+        self._first = -sum(data.rows for data in before)
+
+    def read(self, start: int, stop: int) -> Data:
+        """Rows [start, stop), as far as there are so many; what is before this rank's own has negative numbers."""
+        backend, at = self._workspace.backend, self._first
+        pieces: list[Data] = []
+        every: list[Data | Chunk] = [*self._before, *self._chunks, *self._after]
+        for one in every:
+            low, high = max(start - at, 0), min(stop - at, one.rows)
+            at += one.rows
+            if low >= high:
+                continue
+            if isinstance(one, Chunk):
+                with one.load(self._workspace) as data:
+                    piece = backend.slice(data, low, high)
+                    piece = piece if one.tier == "device" else backend.concat([piece])
+                    pieces.append(backend.cast(piece, self._schema))
+            else:
+                pieces.append(backend.cast(backend.slice(one, low, high), self._schema))
+        if not pieces:
+            return backend.empty(self._schema)
+        return pieces[0] if len(pieces) == 1 else backend.concat(pieces)

@@ -1,0 +1,71 @@
+"""What the steps of a window function share: settings, and rows that all ranks tell each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...backends.host.backend import PandasBackend
+from ...backends.protocol.data import Data
+from ...backends.protocol.schema import Label, Schema
+from ...config import GcylonConfig
+from ...engine.exec.agreement import AgreementKind
+from ...engine.exec.invocation import Request
+from ...engine.exec.operation import Operation
+from ...engine.store.part import Part
+from ...engine.store.workspace import Workspace
+from ..rowwise.rowwise import relabelled
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """With which settings steps run.
+
+    Attributes
+    ----------
+    config : GcylonConfig or None
+    timeout_s : float or None
+        For each of them.
+    """
+
+    config: GcylonConfig | None = None
+    timeout_s: float | None = None
+
+    def request(self, verb: str, arguments: dict[str, Any], part: Part, others: Sequence[Part] = ()) -> Request:
+        """What a step is called with."""
+        return Request(verb, arguments, part, "auto", self.config, self.timeout_s, others=tuple(others))
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The settings by their names."""
+        return {"config": self.config, "timeout_s": self.timeout_s}
+
+
+def chosen(workspace: Workspace, part: Part, names: dict[Label, Label], how: How) -> Part:
+    """Collective: all ranks call it. Some columns of a part under new names, without a copy."""
+    return relabelled(workspace, part, "select", {"columns": list(names)}, lambda schema: names, how.timeout_s)
+
+
+def shared_rows(operation: Operation, mine: Data, schema: Schema) -> list[Data]:
+    """Collective: all ranks call it. Some rows of each rank, on every rank, in rank order; all as a schema has them."""
+    backend, host = operation.workspace.backend, PandasBackend()
+    rows = host.concat([backend.to_host(backend.cast(mine, schema))])
+    buffers = [one for given in host.pack(rows) for one in (given if isinstance(given, list) else [given])]
+    sizes = [memoryview(one).nbytes for one in buffers]
+    payload = np.array([rows.rows, len(sizes), *sizes], np.int64).tobytes() + b"".join(bytes(one) for one in buffers)
+    operation.agree(AgreementKind.COUNT, (len(payload),))  # a rank that failed tells here: what follows cannot fail
+    texts = operation.workspace.transport.share(payload)
+    return [backend.from_host(_read(host, text, schema)) for text in texts]
+
+
+def _read(host: PandasBackend, text: bytes, schema: Schema) -> Any:
+    count, buffers = np.frombuffer(text, np.int64, 2).tolist()
+    sizes = np.frombuffer(text, np.int64, buffers, 16).tolist()
+    at, views = 16 + 8 * buffers, []
+    for size in sizes:
+        views.append(memoryview(text)[at : at + size])
+        at += size
+    return host.unpack(schema, count, views) if count else host.empty(schema)
