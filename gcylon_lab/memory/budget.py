@@ -18,9 +18,10 @@ from . import debug_checks
 from .allocation_log import AllocationLog
 
 _ARROW_VARIABLE = "ARROW_DEFAULT_MEMORY_POOL"
-# Arrow's own allocator gives freed pages back after a tenth of a second, and what comes next pays for each anew: of 22
-# queries of TPC-H a tenth of all time. It is told when it starts, and keeps them until `HeapWatch` finds too many.
-KEEPING_FREED = {"MIMALLOC_PURGE_DELAY": "-1"}
+# Arrow's own allocator gives freed pages back soon, and what comes next pays for each anew: of 22 queries of TPC-H a
+# tenth of all time. It is told when it starts, in ms; `HeapWatch` has it give back more than a part of the limit before
+# that. Not -1, which is never: then it does not where it is asked to either.
+KEEPING_FREED = {"MIMALLOC_PURGE_DELAY": "100000"}
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # glibc's numbers, of malloc.h
 # A part of a limit may be kept. Blocks above it are given back when they are freed, which costs a page fault for each
 # of their pages: with less than 1 MiB work took up to twice the time, above 32 MiB glibc has it so anyway.

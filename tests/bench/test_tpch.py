@@ -24,6 +24,8 @@ from gcylon_lab.tutorials import make_tpch
 
 pytest.importorskip("duckdb", reason="duckdb is in the bench extra")
 _RANKS = 2
+# Of a budget, where a query keeps so few of the rows it reads that only the pieces in which it reads them take any.
+_LEAST_PEAK = {6: 0.25}
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +43,16 @@ def duck(folder: Path) -> Iterator[Duck]:
     one.close()
 
 
-def ask(folder: Path, number: int) -> tuple[pd.DataFrame, int, int]:
-    """On a rank: the answer, the bytes it read, and its budget's peak."""
+def ask(folder: Path, number: int) -> tuple[pd.DataFrame, list[tuple[str, str]], int]:
+    """On a rank: the answer, the tables and columns it read, and its budget's peak."""
     tables = Tables(gl, folder)
     answer = QUERIES[number](tables)
-    return answer, tables.read_bytes, current().budget.peak_bytes
+    return answer, tables.asked, current().budget.peak_bytes
+
+
+def weigh(folder: Path, asked: list[tuple[str, str]]) -> int:
+    """On a rank: its bytes of some columns, all rows."""
+    return sum(gl.read_parquet(str(folder / f"{name}.parquet"), columns=[column]).nbytes for name, column in asked)
 
 
 @pytest.mark.parametrize("number", QUERIES)
@@ -53,11 +60,11 @@ def test_answers_are_those_of_duckdb_also_in_a_tenth_of_the_input(folder: Path, 
     expected = duck.ask(number)
     assert expected
     answers = run_threads(_RANKS, ask, folder, number)
-    budget = sum(read for _, read, _ in answers) // 10 // _RANKS
+    budget = sum(run_threads(_RANKS, weigh, folder, answers[0][1])) // 10 // _RANKS
     tight = run_threads(_RANKS, ask, folder, number, config=GcylonConfig(gpu_memory_limit=budget))
     for answer, _, peak in tight:
         assert first_difference(answer, expected) == ""
-        assert 0.5 * budget < peak <= budget
+        assert _LEAST_PEAK.get(number, 0.5) * budget < peak <= budget
     assert [first_difference(answer, expected) for answer, _, _ in answers] == [""] * _RANKS
 
 

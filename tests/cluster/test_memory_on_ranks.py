@@ -9,11 +9,23 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import gcylon_lab as gl
+from gcylon_lab.memory.budget import KEEPING_FREED
 
 
 def in_own_code(nbytes: int) -> tuple[int, bool]:
     with gl.budget.reserve(nbytes, "mine"):
         return gl.budget.by_use()["mine"], gl.budget.fits(2**60)
+
+
+def of_the_process(name: str) -> str:
+    import os
+
+    return os.environ.get(name, "")
+
+
+def test_ranks_keep_freed_pages_of_arrow(lab: gl.Cluster) -> None:
+    for name, value in KEEPING_FREED.items():
+        assert lab.run(of_the_process, name) == [value] * 2
 
 
 def of_the_rank(what: str) -> object:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gcylon_lab.memory.budget import MemoryBudget, kept_bytes
+from gcylon_lab.memory.budget import KEEPING_FREED, MemoryBudget, kept_bytes
 
 MIB = 2**20
 
@@ -90,6 +90,36 @@ else:  # a claim of all of it was given back, and the process is as large as bef
     watch.look(0, 2**23)
 print(kept, little, before - resident())
 """
+
+
+# What Arrow's own allocator keeps of freed memory is told to keep none back.
+_KEPT = """
+import numpy as np, pyarrow as pa
+from gcylon_lab.memory.budget import HeapWatch
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+numbers = pa.array(np.arange(2**23))
+watch = HeapWatch()
+watch.start(0)
+made = [numbers.cast(pa.float64()) for _ in range(8)]
+held = resident()
+del made
+kept = resident()
+watch.freed = 2**29
+watch.look(0, 2**31)
+print(held, kept, resident(), pa.default_memory_pool().backend_name)
+"""
+
+
+def test_what_arrow_keeps_goes_back_where_a_process_has_grown_by_a_part_of_its_limit(monkeypatch):
+    for name, value in KEEPING_FREED.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ARROW_DEFAULT_MEMORY_POOL", "mimalloc")
+    done = subprocess.run([sys.executable, "-c", _KEPT], capture_output=True, text=True, check=True)
+    held, kept, left, pool = done.stdout.split()
+    assert pool == "mimalloc" and int(kept) > int(held) - 64 * MIB and int(left) < int(kept) - 384 * MIB
 
 
 @pytest.mark.parametrize("how", ["evicted", "freed"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from equal_values import EQUAL
 from every_dtype import EVERY_DTYPE
 
+from gcylon_lab.backends.host.backend import PandasBackend
 from gcylon_lab.backends.protocol.aggregation import (
     FUNCTIONS,
     Aggregation,
@@ -251,3 +253,14 @@ def test_a_key_that_cannot_be_hashed_is_named(backend: Any) -> None:
     data = backend.from_frame(pd.DataFrame({"k": pd.Series([[1], [2]], dtype=object), "v": [1, 2]}))
     with pytest.raises(UnsupportedDtype, match="'k'"):
         computed(backend, data, steps_for(data.schema, "sum"))
+
+
+@pytest.mark.parametrize("texts", ["a b a B b", "AB é AB CD é", "abcdefgh xbcdefgh abcdefgh", "abc abd abc", "a bb a"])
+def test_texts_of_one_length_are_grouped_as_others_are(texts: str) -> None:
+    keys = texts.split()
+    backend = PandasBackend()
+    data = backend.from_frame(pd.DataFrame({"k": pd.Series(keys, dtype="str"), "v": range(len(keys))}))
+    for some, own in ((data, keys), (backend.slice(data, 1, len(keys)), keys[1:])):
+        found = computed(backend, some, steps_for(data.schema, "size"))
+        assert dict(zip(found["k"], found["v"], strict=True)) == Counter(own)
+        assert found["k"].tolist() == list(dict.fromkeys(own))

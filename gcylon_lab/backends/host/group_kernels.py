@@ -18,7 +18,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..arrow.casting import as_arrow
-from ..expressions.decimals import scaled_ints
 from ..protocol.aggregation import Kernel, sum_beyond
 from ..protocol.column import Column
 from ..protocol.data import Array, one_array
@@ -43,7 +42,6 @@ _BLOCK_ROWS = 65536
 _LIMB_BLOCK_ROWS = 1 << 20  # sums of so many limbs of 32 bits are below 2**53
 _MANY_ROWS = 64  # of a group on average: then each is sorted by itself, as numpy sorts plain numbers fastest
 _MASK = 0xFFFFFFFF
-_NEAR = 2.0**-24
 _EXACT = 2**53  # below which a float64 holds every int
 _NARROW_DIGITS = 18  # any decimal of so many is in 64 bits
 
@@ -233,69 +231,17 @@ def _totals(
     rest: Floats | None = None,
     before: list[Array] | None = None,
 ) -> npt.NDArray[Any]:
-    """Sums in row order, in the longest float there is; those of before are of the first groups.
-
-    Of doubles a block is cut in two, so that the upper parts add up without rounding: the lower ones are so much less
-    that what is rounded there is below the longest float's last place, and numpy adds doubles up several times faster.
-    """
+    """Sums in row order, in the longest float there is; those of before are of the first groups."""
     totals = np.zeros(count, np.longdouble)
     if before is not None:
         totals[: len(before[0])] = before[0]
         totals[: len(before[1])] += before[1]
     for start in range(0, len(ids), _BLOCK_ROWS):
-        if rest is None and values.dtype == np.float64:
-            parts = _in_two_sums(ids[start : start + _BLOCK_ROWS], values[start : start + _BLOCK_ROWS], count)
-            if parts is not None:
-                for part in parts:
-                    totals += part
-                continue
         block = values[start : start + _BLOCK_ROWS].astype(np.longdouble)
         if rest is not None:
             block += rest[start : start + _BLOCK_ROWS]
         np.add.at(totals, ids[start : start + _BLOCK_ROWS], block)
     return totals
-
-
-def _totals_of_units(
-    groups: Groups, column: Column, array: Array, before: list[Array] | None
-) -> npt.NDArray[Any] | None:
-    """Sums of decimals without missing ones, of the ints that they are: exact until they are divided by their scale;
-    None where ints in float64 are not."""
-    if column.kind != "decimal" or array.null_count or groups.outside is not None:
-        return None
-    if not pa.types.is_decimal128(column.arrow) or column.arrow.precision > _NARROW_DIGITS:
-        return None
-    totals = np.zeros(groups.count, np.longdouble)
-    for start in range(0, len(array), _LIMB_BLOCK_ROWS):
-        units = scaled_ints(array.slice(start, _LIMB_BLOCK_ROWS))
-        if _largest(units) * len(units) >= _EXACT:
-            return None
-        totals += _added_limbs(groups.ids[start : start + len(units)], units, groups.count)
-    totals /= np.longdouble(10) ** column.arrow.scale
-    if before is not None:
-        totals[: len(before[0])] += before[0].astype(np.longdouble) + before[1]
-    return totals
-
-
-def _in_two_sums(ids: Int64s, block: Floats, count: int) -> tuple[Floats, Floats] | None:
-    """Sums of at most `_BLOCK_ROWS` numbers as those of their upper parts, which are exact, and of what is left; None
-    where there are so many groups that all of them are many, or numbers so large or small that parts of them are none.
-    """
-    if count > len(block):
-        return None
-    largest = max(float(block.max()), -float(block.min()))
-    if not 1e-250 < largest < 1e250:  # or NaN
-        return None
-    sizes = np.abs(block)
-    sizes[sizes == 0] = largest
-    if sizes.min() < largest * _NEAR:  # sums of small ones alone would be those of parts that are rounded
-        return None
-    # A multiple of this adds up to 2**53 of it: 2**16 numbers below 2**exponent.
-    unit = np.ldexp(1.0, int(np.frexp(largest)[1]) + 17 - 53)
-    whole = 1.5 * 2.0**52 * unit
-    upper = (block + whole) - whole
-    sums: list[Any] = [np.bincount(ids, part, count) for part in (upper, block - upper)]
-    return sums[0], sums[1]
 
 
 def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
@@ -309,9 +255,6 @@ def _in_two(kernel: Kernel, totals: npt.NDArray[Any]) -> list[Array]:
 def go_on(kernel: Kernel, groups: Groups, inputs: Inputs, before: list[Array] | None) -> list[Array]:
     """Sums of floats, gone on from those of before, which are of the first groups."""
     if kernel.function == "total":
-        exact = _totals_of_units(groups, *inputs[0], before)
-        if exact is not None:
-            return _in_two(kernel, exact)
         ids, values = _values(groups, *inputs[0])
         rest = None
     else:
