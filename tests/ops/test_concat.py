@@ -172,7 +172,7 @@ def test_one_other_value_is_found(name: str) -> None:
     frame = every_kind()
     assert said(frame, frame) == ""
     changed = frame.copy()
-    changed.loc[41, name] = frame.loc[40, name] if name != "b" else not frame.loc[41, "b"]
+    changed.at[41, name] = frame.at[40, name] if name != "b" else not frame.at[41, "b"]
     if name in ("l", "m"):
         changed.at[41, name] = None
     assert said(frame, changed).startswith(f"Row 41 differs: column {name!r} is ")

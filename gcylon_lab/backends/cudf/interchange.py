@@ -15,7 +15,7 @@ from ...errors import ArgumentError, UnsupportedDtype
 from ..arrow.named_arrays import column_of, require_lengths, wanted_types
 from ..arrow.named_arrays import from_columns as host_columns
 from ..protocol.column import Column, Label, missing_in_tensor
-from ..protocol.schema import Schema
+from ..protocol.schema import Schema, require_distinct
 from .columns.data import Array, DeviceColumns, as_array, as_column
 from .columns.transfer import to_device
 from .columns.types import arrow_metadata, require_device_form
@@ -53,7 +53,9 @@ def _on_device(value: Any) -> bool:
     if hasattr(value, "__cuda_array_interface__"):
         return True
     device = getattr(value, "__dlpack_device__", None)
-    return device is not None and not hasattr(value, "__array_interface__") and device()[0] == 2
+    if device is None or hasattr(value, "__array_interface__") or isinstance(value, pa.Array | pa.ChunkedArray):
+        return False  # Arrow's arrays of strings have the method, and refuse to be asked
+    return bool(device()[0] == 2)
 
 
 def from_device_arrow(source: Any) -> DeviceColumns:
@@ -73,7 +75,9 @@ def from_device_arrow(source: Any) -> DeviceColumns:
     table = plc.Table.from_arrow(taken)
     series = {place: cudf.Series.from_pylibcudf(column) for place, column in enumerate(table.columns())}
     frame = cudf.DataFrame(series)
-    frame.columns = [field.name for field in taken.type]
+    names = [field.name or str(place) for place, field in enumerate(taken.type)]  # a table of pylibcudf has none
+    require_distinct(names)
+    frame.columns = names
     return from_frame(frame)
 
 
