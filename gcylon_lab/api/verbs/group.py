@@ -418,9 +418,7 @@ class GroupedColumns(GroupWindows, Generic[T]):
         return f"<columns {shown_labels(self._columns)} of {self._groups!r}>"
 
 
-def groupby(
-    self: Any, by: Keys, *, dropna: bool = True, sort: bool = False, as_index: bool = False
-) -> GroupBy[Any]:
+def groupby(self: Any, by: Keys, *, dropna: bool = True, sort: bool = False, as_index: bool = False) -> GroupBy[Any]:
     """Name the keys of a group-by; `GroupBy.agg` of what comes back does it.
 
     Parameters
