@@ -299,9 +299,9 @@ def test_a_sort_far_beyond_its_budget_stages_runs_not_the_buckets_of_each(monkey
     writes: list[int] = []
     append = SpillFile._append
 
-    def counted(self: SpillFile, vectors: list[Any]) -> tuple[int, int]:
+    def counted(self: SpillFile, vectors: Any, nbytes: int) -> int:
         writes.append(1)
-        return append(self, vectors)
+        return append(self, vectors, nbytes)
 
     monkeypatch.setattr(SpillFile, "_append", counted)
 
