@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gcylon_lab.backends.arrow.interop import to_frame
@@ -100,6 +100,7 @@ def test_arithmetic_is_that_of_python_with_all_digits(expression: Expression) ->
 
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(["eq", "ne", "lt", "le", "gt", "ge"]), TREES, st.one_of(TREES, WHOLE))
+@example("eq", 0 + col("a"), col("n"))
 def test_comparisons_are_exact(name: str, left: Expression, right: Any) -> None:
     condition = Expression(name, left, right)
     if digits_of(left, DATA.schema) is None or (

@@ -69,12 +69,17 @@ def plain_answer(expression: Expression, data: Columns) -> npt.NDArray[np.bool_]
     return None if sides is None else compared(expression.operation, *sides)
 
 
+def _plain(side: Any) -> Any:
+    """The name of a column, or a value; of what is computed it is an expression."""
+    return side.arguments[0] if isinstance(side, Expression) and side.operation in ("col", "lit") else side
+
+
 def _as_numbers(sides: Sequence[Any], data: Columns) -> list[Any] | None:
     """Columns of ints of one width, and ints; None where another side is among them."""
     found: list[Any] = []
     dtypes = set()
     for side in sides:
-        plain = side.arguments[0] if isinstance(side, Expression) else side
+        plain = _plain(side)
         if isinstance(side, Expression) and side.operation == "col":
             column = data.schema[plain] if plain in data.schema else None
             if column is None or column.kind != "int" or column.dtype is None:
@@ -115,7 +120,7 @@ def _as_days(sides: Sequence[Any], data: Columns) -> list[Any] | None:
     datetimes; None where a value has a time of day, or one is missing."""
     found: list[Any] = []
     for side in sides:
-        plain = side.arguments[0] if isinstance(side, Expression) else side
+        plain = _plain(side)
         if isinstance(side, Expression) and side.operation == "col":
             column = data.schema[plain] if plain in data.schema else None
             if column is None or column.kind != "date" or not is_held_as_objects(column):
