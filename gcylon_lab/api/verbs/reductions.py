@@ -254,9 +254,7 @@ class ReductionVerbs(Verbs):
         numbers = [name for name in asked if name not in others]
         frames = [self._frequencies(others, config, timeout_s)]
         if numbers:
-            frames.append(
-                _describe(self._workspace, self._live(), numbers, percentiles, None, None, config, timeout_s)
-            )
+            frames.append(_describe(self._workspace, self._live(), numbers, percentiles, None, None, config, timeout_s))
         return together(frames, asked)
 
     def _frequencies(

@@ -69,7 +69,7 @@ def plain_answer(expression: Expression, data: Columns) -> npt.NDArray[np.bool_]
     return None if sides is None else compared(expression.operation, *sides)
 
 
-def _plain(side: Any) -> Any:
+def _name_or_value(side: Any) -> Any:
     """The name of a column, or a value; of what is computed it is an expression."""
     return side.arguments[0] if isinstance(side, Expression) and side.operation in ("col", "lit") else side
 
@@ -79,7 +79,7 @@ def _as_numbers(sides: Sequence[Any], data: Columns) -> list[Any] | None:
     found: list[Any] = []
     dtypes = set()
     for side in sides:
-        plain = _plain(side)
+        plain = _name_or_value(side)
         if isinstance(side, Expression) and side.operation == "col":
             column = data.schema[plain] if plain in data.schema else None
             if column is None or column.kind != "int" or column.dtype is None:
@@ -120,7 +120,7 @@ def _as_days(sides: Sequence[Any], data: Columns) -> list[Any] | None:
     datetimes; None where a value has a time of day, or one is missing."""
     found: list[Any] = []
     for side in sides:
-        plain = _plain(side)
+        plain = _name_or_value(side)
         if isinstance(side, Expression) and side.operation == "col":
             column = data.schema[plain] if plain in data.schema else None
             if column is None or column.kind != "date" or not is_held_as_objects(column):

@@ -466,9 +466,7 @@ def _quantile(kernel: Kernel, groups: Groups, inputs: Inputs) -> list[Array]:
     return [as_column(kernel.outputs[0], between(column, below, above, at - low), count > 0)]
 
 
-def _sorted_in_groups(
-    values: npt.NDArray[Any], ids: Int64s, starts: Int64s, count: Int64s
-) -> npt.NDArray[Any]:
+def _sorted_in_groups(values: npt.NDArray[Any], ids: Int64s, starts: Int64s, count: Int64s) -> npt.NDArray[Any]:
     """Values group by group, those of each in their order."""
     if len(values) < _MANY_ROWS * len(count):
         order = np.argsort(values)

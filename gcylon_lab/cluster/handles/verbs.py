@@ -67,9 +67,7 @@ class HandleVerbs(Forwarding):
     map_parts = forwarded(RowVerbs.map_parts)
 
     @checked
-    def groupby(
-        self, by: Any, *, dropna: bool = True, sort: bool = False, as_index: bool = False
-    ) -> HandleGroupBy:
+    def groupby(self, by: Any, *, dropna: bool = True, sort: bool = False, as_index: bool = False) -> HandleGroupBy:
         """Name the keys of a group-by; `GroupBy.agg` of what comes back does it, `agg_async` begins it.
 
         Parameters

@@ -75,9 +75,7 @@ def _require_numbers(operation: Operation, columns: Sequence[Label]) -> None:
             )
 
 
-def values_here(
-    operation: Operation, part: Part, columns: Sequence[Label], what: str, copies: int
-) -> Iterator[Floats]:
+def values_here(operation: Operation, part: Part, columns: Sequence[Label], what: str, copies: int) -> Iterator[Floats]:
     """The values of columns of this rank as floats, shape (rows, columns), piece by piece; missing ones are NaN."""
     work = LocalExecutor(operation, what)
     schema, backend = operation.schema.select(columns), work.backend

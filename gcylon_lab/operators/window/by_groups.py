@@ -237,5 +237,3 @@ class Windows:
         """Release a part at the end."""
         self._made.append(part)
         return part
-
-

@@ -24,9 +24,7 @@ class Rolling:
         self._of, self._window = of, whole_number("window", window, least=1)
         periods = window if min_periods is None else whole_number("min_periods", min_periods, least=0)
         if periods > window:
-            raise ArgumentError(
-                f"min_periods={periods} is more than window={window}.", advice="Give at most that."
-            )
+            raise ArgumentError(f"min_periods={periods} is more than window={window}.", advice="Give at most that.")
         self._periods = periods
 
     def sum(self) -> Any:
