@@ -126,7 +126,8 @@ def test_what_arrow_keeps_goes_back_where_a_process_has_grown_by_a_part_of_its_l
 def test_small_arrays_go_back_where_they_are_much_together(how):
     done = subprocess.run([sys.executable, "-c", _SMALL, how], capture_output=True, text=True, check=True)
     kept, little, trimmed = map(int, done.stdout.split())
-    assert max(kept, little) < 2**24 and trimmed > 48_000_000
+    # At times glibc has mapped each of them by itself, and gives all back at once: then nothing is left to be done.
+    assert trimmed > 48_000_000 and (max(kept, little) < 2**24 or kept > 48_000_000)
 
 
 @pytest.mark.parametrize("how", ["evicted", "trimmed"])
