@@ -201,3 +201,21 @@ def test_what_cannot_be_is_told_by_all_ranks() -> None:
     for said in World("threads", 2).run(refusals):
         for text, words in zip(said, wanted, strict=True):
             assert words in text, (text, words)
+
+
+def of_no_rows() -> list[tuple[list[str], int]]:
+    rows = gl.from_local(share(whole())).filter(gl.col("b") > 99)
+    other = gl.from_local(share(marks()))
+    made = [
+        rows.pivot_table("y", "a", "b", "sum"), rows.pivot_table("y", "b"), rows.crosstab("a", "b"),
+        rows.melt(id_vars="b", value_vars=["x", "y"]), rows.merge_asof(other, on="t"),
+        other.merge_asof(rows.select(["t", "y"]), on="t"), rows.assign(c=gl.cut(gl.col("x"), [0, 1])),
+    ]  # fmt: skip
+    return [(list(table.columns), table.count_rows()) for table in made]
+
+
+@pytest.mark.parametrize("world", [World("single", 1), World("threads", 4)], ids=str)
+def test_tables_without_rows_have_a_shape_too(world: World) -> None:
+    found = world.run(of_no_rows)
+    assert [rows for _, rows in found[0]] == [0, 0, 0, 0, 0, 60, 0] and all(one == found[0] for one in found)
+    assert [columns for columns, _ in found[0]][:4] == [["a"], ["b", "y"], ["a"], ["b", "variable", "value"]]

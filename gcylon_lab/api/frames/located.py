@@ -10,8 +10,8 @@ from ..verbs.pandas_hints import no_item
 _MOST_ROWS = 10_000  # that are fetched to be counted from one end
 
 
-class Located:
-    """Rows of a condition, and columns by their labels; made by ``t.loc``.
+class _Places:
+    """What is asked for in brackets, of rows and perhaps of columns.
 
     Parameters
     ----------
@@ -21,8 +21,22 @@ class Located:
     def __init__(self, table: Any) -> None:
         self._table = table
 
+    if not TYPE_CHECKING:  # a checker shall go on to find what is not there
+
+        def __setitem__(self, key: Any, value: Any) -> None:
+            self._table[key] = value
+
+
+def _asked(key: Any) -> tuple[Any, Any]:
+    """The rows that are asked for, and the columns: all, where only rows are named."""
+    return key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
+
+
+class Located(_Places):
+    """Rows of a condition, and columns by their labels; made by ``t.loc``."""
+
     def __getitem__(self, key: Any) -> Any:
-        rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
+        rows, columns = _asked(key)
         table = self._table
         if isinstance(rows, Expression):
             table = table[rows]
@@ -31,32 +45,14 @@ class Located:
         chosen: Any = columns
         return table if _is_all(columns) else table[chosen if isinstance(chosen, (str, int)) else list(chosen)]
 
-    if not TYPE_CHECKING:  # a checker shall go on to find what is not there
 
-        def __setitem__(self, key: Any, value: Any) -> None:
-            self._table[key] = value
-
-
-class Placed:
-    """The first or last rows of a table, in pandas; made by ``t.iloc``.
-
-    Parameters
-    ----------
-    table : Table or DistTable
-    """
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
+class Placed(_Places):
+    """The first or last rows of a table, in pandas; made by ``t.iloc``."""
 
     def __getitem__(self, key: Any) -> Any:
-        rows, columns = key if isinstance(key, tuple) and len(key) == 2 else (key, slice(None))
+        rows, columns = _asked(key)
         found = some_rows(self._table, rows)
         return found if _is_all(columns) else found.iloc[..., columns]
-
-    if not TYPE_CHECKING:  # a checker shall go on to find what is not there
-
-        def __setitem__(self, key: Any, value: Any) -> None:
-            self._table[key] = value
 
 
 def some_rows(table: Any, rows: Any) -> Any:

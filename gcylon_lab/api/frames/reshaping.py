@@ -55,6 +55,8 @@ def widened(groups: Any, rows: list[Label], across: list[Label], names: list[Lab
                 condition = condition & (col(key) == value)
             label = _label(given) if len(names) == 1 else f"{name}_{_label(given)}"
             made[new_label([*rows, *made], str(label)) if label in rows else label] = col(name).where(condition, None)
+    if not made:
+        return groups.select(rows)  # without rows: each would have given a column
     wide = groups.select([*rows, *across, *names]).assign(made).select([*rows, *made])
     wide = wide.groupby(rows, sort=True).agg(dict.fromkeys(made, "first"))
     return wide if fill_value is None else wide.fillna(dict.fromkeys(made, fill_value))

@@ -199,8 +199,9 @@ class Chunk:
         backend, region = workspace.backend, self._region
         if region is None:
             return self.data if names is None else backend.select(self.data, names)
-        if names is None or tuple(names) == self.schema.names:
+        if names is not None and tuple(names) == self.schema.names:
             names = None
+        if names is None:
             only, schema, nbytes = None, self.schema, region.nbytes
         elif self._in_planes:
             return self._read_planes(workspace, names)
