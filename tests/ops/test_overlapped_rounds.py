@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ from gcylon_lab.comm.device_overlay import ByHostTransport, Overlay, QueuedOverl
 from gcylon_lab.comm.threads import ThreadsWorld
 from gcylon_lab.comm.transport import Receive, Send
 from gcylon_lab.config import GcylonConfig
+from gcylon_lab.engine.exchange.placement import RecvBatch
+from gcylon_lab.engine.exchange.round_sinks import StagingSink
+from gcylon_lab.engine.exchange.rounds import _take_in
 from gcylon_lab.errors import GcylonError, Revoked, SpillError
 from gcylon_lab.runtime.context import current
 
@@ -166,6 +170,33 @@ def test_a_full_disk_is_told_although_others_are_in_the_next_exchange(verb: str,
         assert sorted(row for found in results for row in found["rows"]) == every
     else:
         assert all(found["rows"] == every for found in results)
+
+
+class Full:
+    """A spill file that cannot be written."""
+
+    def append(self, *arguments: Any) -> Any:
+        del arguments
+        raise SpillError("the disk is full (planted)")
+
+
+def takes_in_in_vain() -> tuple[str, int, list[int]]:
+    """The error of taking in a round, and what is in use before and after; what is on its way down before that one."""
+    context = current()
+    workspace, waited = context.workspace, []
+    schema = gl.from_local(pd.DataFrame({"k": np.arange(8)}))._live().schema
+    sink = StagingSink(workspace, schema, keep_order=False)
+    sink._leaving = [SimpleNamespace(wait=lambda: waited.append(1))]  # type: ignore[list-item]
+    before, one = workspace.budget.used_bytes, np.array([1000])
+    sink.open(RecvBatch(one, 0 * one))
+    workspace.spill.new_file = Full  # type: ignore[method-assign, assignment]
+    failure = _take_in(sink)
+    return str(failure), workspace.budget.used_bytes - before, waited
+
+
+def test_a_round_that_cannot_be_taken_in_leaves_its_room_to_the_next() -> None:
+    [(failure, more, waited)] = World("single", 1).run(takes_in_in_vain)
+    assert "planted" in failure and more == 0 and waited == [1]
 
 
 class JoinsMessages(PandasBackend):

@@ -59,7 +59,8 @@ class SeenFromHost:
         return memoryview(self.device.pack_variable(data, start, stop).get().tobytes())
 
     def pack(self, data: Any) -> list[memoryview]:
-        return [memoryview(buffer.get().tobytes()) for buffer in self.device.pack(data)]
+        given = [one if isinstance(one, list) else [one] for one in self.device.pack(data)]
+        return [memoryview(b"".join(piece.get().tobytes() for piece in one)) for one in given]
 
 
 def host_items(array: Any) -> np.ndarray:

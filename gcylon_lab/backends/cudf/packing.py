@@ -37,15 +37,22 @@ def pack_variable(data: DeviceColumns, start: int, stop: int) -> Any:
     """Rows [start, stop) of the variable columns as one message; empty where there are none (columns or rows)."""
     if stop <= start or not data.schema.variable:
         return cupy.empty(0, np.uint8)
+    pieces = _pieces(data, start, stop)
+    message, begin = cupy.empty(sum(piece.nbytes for piece in pieces), np.uint8), 0
+    for piece in pieces:
+        message[begin : begin + piece.nbytes] = piece
+        begin += piece.nbytes
+    return message
+
+
+def _pieces(data: DeviceColumns, start: int, stop: int) -> list[Any]:
+    """Those rows as the pieces of a message: the description up to where the packed data begin, and these."""
     table = plc.Table([slice_column(column, start, stop) for column in data.variable])
     description, packed = plc.contiguous_split.pack(table, stream=current_stream()).release()
-    head = np.array([description.nbytes, packed.size], np.int64).tobytes() + bytes(description)
-    begin = _data_start(description.nbytes)
-    message = cupy.empty(begin + packed.size, np.uint8)
-    message[: len(head)] = uploaded(np.frombuffer(head, np.uint8))
-    if packed.size:
-        message[begin:] = cupy.asarray(packed).view(np.uint8)
-    return message
+    head = np.zeros(_data_start(description.nbytes), np.uint8)
+    told = np.array([description.nbytes, packed.size], np.int64).tobytes() + bytes(description)
+    head[: len(told)] = np.frombuffer(told, np.uint8)
+    return [uploaded(head), *([cupy.asarray(packed).view(np.uint8)] if packed.size else [])]
 
 
 def _data_start(description_bytes: int) -> int:
@@ -69,9 +76,9 @@ def unpack_variable(message: Any) -> list[Any]:
 
 
 def pack(data: DeviceColumns) -> list[Any]:
-    """All rows as buffers: one view of each fixed column, then the message where there are variable columns."""
-    views = fixed_views(data, 0, data.rows)
-    return [*views, pack_variable(data, 0, data.rows)] if data.schema.variable else views
+    """All rows as buffers: a view of each fixed column, then where there are variable columns the message, in pieces."""
+    views: list[Any] = fixed_views(data, 0, data.rows)
+    return [*views, _pieces(data, 0, data.rows) if data.rows else []] if data.schema.variable else views
 
 
 def unpack(schema: Schema, rows: int, buffers: Sequence[Any]) -> DeviceColumns:

@@ -215,23 +215,25 @@ class StagingSink:
         # Released with the last reference: a copy that goes on after this keeps it.
         reservation, self._reservation = self._reservation, None
         regions: list[StagingRegion] = []
+        self._left_before, self._leaving = self._leaving, regions
+        self._leaving_bytes = 0 if reservation is None else reservation.nbytes
         arrived: list[tuple[int, Data]] = []
-        for source, rows, planes, message in self._planes:
+        planes_of, self._planes = self._planes, []
+        while planes_of:
+            source, rows, planes, message = planes_of.pop(0)
             arrived.append((source, over_planes(self._schema, rows, planes, (message,))))
-        for source, output, pending in self._open:
-            for start, count, message in pending:
-                output.put_variable(start, count, message)
+        opened, self._open = self._open, []
+        while opened:
+            source, output, pending = opened.pop(0)
+            while pending:  # messages of several sources are copied into one: they go before that is packed
+                output.put_variable(*pending.pop(0))
             arrived.append((source, output.finish()))
-        self._open.clear()
-        self._planes.clear()
         for source, data in arrived:
             self._file = self._file or self._workspace.spill.new_file()
             chunk = stage(self._workspace, self._file, data, reservation)
             self._chunks.append((source if self._keep_order else 0, self._round, chunk))
             regions.append(chunk.region)
         self._round += 1
-        self._left_before, self._leaving = self._leaving, regions
-        self._leaving_bytes = 0 if reservation is None else reservation.nbytes
 
     def finish(self) -> list[Chunk]:
         """The staged chunks by source, then round; all of them have arrived."""

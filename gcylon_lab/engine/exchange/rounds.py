@@ -17,6 +17,7 @@ from ...memory.budget import Reservation, exceeded
 from ...profiling import span
 from ..exec.agreement import AgreementKind, agreed
 from ..exec.operation import Operation
+from ..exec.running import let_go
 from ..store.part import Part
 from ..store.workspace import Workspace
 from .placement import RecvBatch, Sink, WritableSink
@@ -271,16 +272,18 @@ def _take_in(sink: Sink) -> Exception | None:
     """Take in the round before, which is complete; returns what goes wrong with that.
 
     The others are on their way into the exchange of the round that was just agreed on: a rank that left now would
-    let them wait. It takes part, and tells its error in the next agreement.
+    let them wait. It takes part, in the room that was agreed on, and tells its error in the next agreement.
     """
-    try:
-        sink.close()
-        sink.settle()
-    except CommError:
-        raise
-    except Exception as error:
-        return error
-    return None
+    failure: Exception | None = None
+    for step in (sink.close, sink.settle):
+        try:
+            step()
+        except CommError:
+            raise
+        except Exception as error:
+            let_go(error)  # of what came, in whose room the next round comes
+            failure = failure or error
+    return failure
 
 
 def _pack(workspace: Workspace, outgoing: SendBatch, claim: Reservation) -> tuple[list[Any], Int64s, int]:

@@ -97,22 +97,22 @@ def _run(operation: Operation, body: Callable[[Operation], Part], eviction: Evic
         return _steps(operation, body, eviction)
     except CommError as error:
         give_context(error, operation.workspace, operation.record, error)
-        _let_go(error)
+        let_go(error)
         raise  # nobody can agree any more
     except Exception as error:
         if isinstance(error, GcylonError) and error.agreed:
             give_context(error, operation.workspace, operation.record, error)
-            _let_go(error)
+            let_go(error)
             _empty_full_disk(operation, error)
             raise
         mine = _named(operation, error)  # with what is in use now, before it is let go of
         give_context(mine, operation.workspace, operation.record, error)
-        _let_go(error)
+        let_go(error)
         try:
             told = operation.tell(mine)
             give_context(told, operation.workspace, operation.record, mine)
         except CommError as revoked:
-            _let_go(revoked)  # its frames hold this rank's own error
+            let_go(revoked)  # its frames hold this rank's own error
             try:
                 raise mine from revoked  # nobody can be told; this rank's own error says more than that
             finally:
@@ -125,7 +125,7 @@ def _run(operation: Operation, body: Callable[[Operation], Part], eviction: Evic
     except BaseException as error:
         # An interrupt cannot reach an agreement in time: free the others.
         operation.workspace.transport.revoke()
-        _let_go(error)
+        let_go(error)
         raise
 
 
@@ -179,7 +179,7 @@ def _check_held(operation: Operation, result: Part) -> None:
     raise exceeded(what, staged, budget.used_bytes, limit, would_do=limit + 2 * staged)
 
 
-def _let_go(error: BaseException | None) -> None:
+def let_go(error: BaseException | None) -> None:
     """Clear our own frames behind an error, so that a kept traceback keeps no chunk, reservation or spill file.
 
     IPython keeps the last one, which would hold the memory of an operation that failed until the next error.

@@ -18,7 +18,7 @@ from .bounce_buffer import Bounce
 from .byte_ranges import Range, ranges_of
 from .disk_tier import SpillFile, SpillRegion, SpillStore
 from .free_space import NO_ROOM, FreeSpace
-from .layout import Move, moves_into, padded, pieces, runs_of
+from .layout import Move, length_of, moves_into, padded, pieces, runs_of
 from .pinned_pool import PinnedBuffer, PinnedPool, no_room
 
 
@@ -272,7 +272,7 @@ class StagedFile:
         Parameters
         ----------
         buffers : sequence of one-dimensional cupy.ndarray of uint8, or of memoryview
-            What to stage.
+            What to stage; each perhaps a list of pieces.
         held : object, optional
             Kept as long as the buffers are, such as the reservation for them.
 
@@ -282,7 +282,7 @@ class StagedFile:
             If the disk is full or cannot be written, or the pinned tier is full and disk is not allowed.
         """
         tiers = self._tiers
-        lengths = tuple(int(buffer.nbytes) for buffer in buffers)
+        lengths = tuple(map(length_of, buffers))
         nbytes = sum(padded(length) for length in lengths)
         if tiers.allow_disk:
             tiers._bounce.prepare()

@@ -49,14 +49,22 @@ class Run(NamedTuple):
 
 
 def runs_of(buffers: Sequence[Any]) -> list[Run]:
-    """Lay buffers out one after the other, each padded; buffers in device memory and memoryviews."""
+    """Lay buffers out one after the other, each padded; in device memory or memoryviews, or in a list of pieces."""
     runs, start = [], 0
     for buffer in buffers:
-        length = int(buffer.nbytes)
-        if length:
-            runs.append(Run(_address(buffer), length, start))
-        start += padded(length)
+        begin = start
+        for piece in buffer if isinstance(buffer, list) else (buffer,):
+            length = int(piece.nbytes)
+            if length:
+                runs.append(Run(_address(piece), length, begin))
+            begin += length
+        start += padded(begin - start)
     return runs
+
+
+def length_of(buffer: Any) -> int:
+    """Bytes of a buffer, perhaps in a list of pieces."""
+    return sum(int(one.nbytes) for one in buffer) if isinstance(buffer, list) else int(buffer.nbytes)
 
 
 def _address(buffer: Any) -> int:
