@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import worlds
 from worlds import World
 
 import gcylon_lab as gl
@@ -15,17 +16,19 @@ from gcylon_lab.errors import BudgetExceeded
 from gcylon_lab.runtime.context import current
 
 VERBS = ("shuffle", "sort_values", "groupby", "drop_duplicates", "join")
-TOO_HIGH = 5  # such a part of the advised limit is refused too
+TOO_HIGH, GPU_TOO_HIGH = 5, 8  # such a part of the advised limit is refused too; libcudf's own memory is unknown
 
 
 def wide_rows(rank: int) -> pd.DataFrame:
-    return pd.DataFrame({"k": range(4 * rank, 4 * rank + 4), "s": [chr(97 + n) * 500_000 for n in range(4)]})
+    return pd.DataFrame(
+        {"k": range(4 * rank, 4 * rank + 4), "s": [chr(97 + n) * worlds.scaled(500_000) for n in range(4)]}
+    )
 
 
 def one_long_row(rank: int) -> pd.DataFrame:
     texts = [f"short {n}" for n in range(3000)]
     if rank == 0:
-        texts[1500] = "z" * 500_000
+        texts[1500] = "z" * worlds.scaled(500_000)
     return pd.DataFrame({"k": np.arange(3000) * 2 + rank, "s": texts})
 
 
@@ -81,7 +84,8 @@ def follow(verb: str, kind: str, stage: bool, strategy: str) -> list[str]:
     """What is wrong with the first advice."""
     how: dict[str, Any] = {"strategy": strategy}
     few = 64 if kind == "one_key" else 1  # rounds of one row would take seconds
-    config = GcylonConfig(gpu_memory_limit=LIMITS[kind], allow_cpu_staging=stage, min_chunk_rows=few)
+    limit = worlds.scaled(LIMITS[kind]) if kind in ("wide_rows", "one_long_row") else LIMITS[kind]
+    config = GcylonConfig(gpu_memory_limit=limit, allow_cpu_staging=stage, min_chunk_rows=few)
     both = tables(kind)
     advised, said = run(verb, kind, *both, how | {"config": config})
     if not advised:
@@ -95,7 +99,12 @@ def follow(verb: str, kind: str, stage: bool, strategy: str) -> list[str]:
         again, why = run(verb, kind, *both, how | {"config": config.with_values(gpu_memory_limit=advised)})
         if again:
             wrong.append(f"{advised} is enough, then {again}: {said} Then: {why}")
-    less, _ = run(verb, kind, *both, how | {"config": config.with_values(gpu_memory_limit=advised // TOO_HIGH)})
+    less, _ = run(
+        verb,
+        kind,
+        *both,
+        how | {"config": config.with_values(gpu_memory_limit=advised // int(worlds.most_predicted(1) * TOO_HIGH))},
+    )
     if not less:
         wrong.append(f"{advised} is far too much: {said}")
     if stage and strategy != "direct" and "let it stage" in said:
