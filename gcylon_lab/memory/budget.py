@@ -41,7 +41,7 @@ class Reservation:
     Released on leaving a ``with`` block, by `release`, or when it is collected.
     """
 
-    __slots__ = ("_budget", "nbytes", "what")
+    __slots__ = ("__weakref__", "_budget", "nbytes", "what")
 
     def __init__(self, budget: MemoryBudget, nbytes: int, what: str) -> None:
         self._budget: MemoryBudget | None = budget

@@ -199,6 +199,27 @@ def test_a_round_that_cannot_be_taken_in_leaves_its_room_to_the_next() -> None:
     assert "planted" in failure and more == 0 and waited == [1]
 
 
+def leaves(kept: list[Any]) -> list[tuple[int, int]]:
+    """What `settle` would give back and what is in use, of a round that is on its way down, and once it has arrived."""
+    workspace = current().workspace
+    schema = gl.from_local(pd.DataFrame({"k": np.arange(8)}))._live().schema
+    sink = StagingSink(workspace, schema, keep_order=False)
+    before, seen = workspace.budget.used_bytes, []
+    file = Failing(workspace.spill.new_file(), lambda file, data, held: kept.append(held) or file.append(data))
+    workspace.spill.new_file = lambda: file  # type: ignore[method-assign, assignment, return-value]
+    sink.open(RecvBatch(np.array([1000]), np.array([0])))
+    sink.close()
+    for _ in range(2):
+        seen.append((sink.settling_bytes, workspace.budget.used_bytes - before))
+        kept.clear()  # as whoever looks which copies are done
+    return seen
+
+
+def test_what_has_arrived_below_is_not_counted_as_room_a_second_time() -> None:
+    [seen] = World("single", 1).run(leaves, [])
+    assert seen == [(8000, 8000), (0, 0)]
+
+
 class JoinsMessages(PandasBackend):
     """As a GPU's, which would copy the messages of all rounds together."""
 

@@ -76,7 +76,7 @@ def unpack_variable(message: Any) -> list[Any]:
 
 
 def pack(data: DeviceColumns) -> list[Any]:
-    """All rows as buffers: a view of each fixed column, then where there are variable columns the message, in pieces."""
+    """All rows as buffers: a view of each fixed column, then, if there are variable ones, their message in pieces."""
     views: list[Any] = fixed_views(data, 0, data.rows)
     return [*views, _pieces(data, 0, data.rows) if data.rows else []] if data.schema.variable else views
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,7 +132,7 @@ class StagingSink:
         # On their way down: what the last round brought, and what the one before it did.
         self._leaving: list[StagingRegion] = []
         self._left_before: list[StagingRegion] = []
-        self._leaving_bytes = 0
+        self._leaving_claim: Callable[[], Reservation | None] = _gone
 
     def needs(self, rows: Int64s, message_bytes: Int64s) -> Int64s:
         """Rows as received, and the messages a second time, as they are packed to be written."""
@@ -178,8 +180,9 @@ class StagingSink:
 
     @property
     def settling_bytes(self) -> int:
-        """What is on its way down."""
-        return self._leaving_bytes
+        """What is on its way down: nothing any more where others have seen it arrive."""
+        claim = self._leaving_claim()
+        return 0 if claim is None else claim.nbytes
 
     def settle(self) -> None:
         """Wait for what is on its way down, but for what the last round has brought."""
@@ -216,7 +219,7 @@ class StagingSink:
         reservation, self._reservation = self._reservation, None
         regions: list[StagingRegion] = []
         self._left_before, self._leaving = self._leaving, regions
-        self._leaving_bytes = 0 if reservation is None else reservation.nbytes
+        self._leaving_claim = _gone if reservation is None else weakref.ref(reservation)
         arrived: list[tuple[int, Data]] = []
         planes_of, self._planes = self._planes, []
         while planes_of:
@@ -239,3 +242,7 @@ class StagingSink:
         """The staged chunks by source, then round; all of them have arrived."""
         self._workspace.spill.flush()
         return [chunk for _, _, chunk in sorted(self._chunks, key=lambda item: item[:2])]
+
+
+def _gone() -> None:
+    """As a weak reference to a claim that was given back."""
