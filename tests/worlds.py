@@ -50,7 +50,7 @@ ENGINE = "cpu"  # what worlds work with; see `engines`
 # are, 64 KiB to partition some and whole 256 bytes for each buffer, is little of these.
 GPU_SCALE = 8
 # There peaks are what the allocator measured, and predictions are of claims, which have the most that libcudf may take.
-GPU_MOST_PREDICTED = 2.2
+GPU_MOST_PREDICTED = 2.4
 RANKS: Any = None  # in a process of MPI: the communicator of the ranks that run a body
 
 

@@ -93,6 +93,7 @@ def test_only_columns_that_functions_need_are_counted(size: int, spread: bool) -
             ratio = found["estimated"] / found["measured"]
             least, most = (0.95, 1.1) if found["factor"] > 1 else (0.85, 1.75)
             alike = plan.strategy == done.strategy and (plan.rounds > 0) == (done.rounds > 0)
+            alike |= worlds.ENGINE == "gpu" and done.strategy == "direct"  # less was in use than claims may be
             if not (alike and least < ratio < worlds.most_predicted(most)):
                 wrong.append(f"{found['what']}: {ratio:.2f} {plan.strategy} {done.strategy}")
     assert not wrong, "\n".join(wrong)

@@ -118,7 +118,8 @@ def test_a_table_of_ten_times_the_budget(world: World, strategy: str, kind: str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_strategy_puts_the_same_rows_on_the_same_rank(kind: str) -> None:
     world, config = World("threads", 3), GcylonConfig(gpu_memory_limit=8 * BYTES)
-    runs = [("direct", 8, False), ("chunked", 5, False), ("staged", 1, False), ("auto", 1, True)]
+    chunked = 7 if worlds.ENGINE == "gpu" else 5  # what libcudf sorts with comes on top
+    runs = [("direct", 8, False), ("chunked", chunked, False), ("staged", 1, False), ("auto", 1, True)]
     frames = []
     for strategy, limit, staged in runs:
         results = world.run(sort_kind, kind, ROWS, strategy, limit * BYTES, staged, config=config)

@@ -28,12 +28,12 @@ def from_columns(given: Mapping[str, Any], schema: Any) -> DeviceColumns:
     """Arrays by name as columns: contiguous ones on the device are not copied, those of the host are sent there."""
     if not isinstance(given, Mapping) or not any(_on_device(value) for value in given.values()):
         return to_device(host_columns(given, schema))
-    pairs, external = {}, 0
+    pairs, lengths, external = {}, {}, 0
     for name, wanted in wanted_types(schema, given).items():
         value = given[name]
         if not _on_device(value):
             sent = to_device(host_columns({name: value}, None if wanted is None else {name: wanted}))
-            pairs[name] = sent.schema[name], sent.arrays[0]
+            pairs[name], lengths[name] = (sent.schema[name], sent.arrays[0]), sent.rows
             continue
         array = cupy.asarray(value) if hasattr(value, "__cuda_array_interface__") else cupy.from_dlpack(value)
         if array.ndim != 1:
@@ -42,8 +42,9 @@ def from_columns(given: Mapping[str, Any], schema: Any) -> DeviceColumns:
                 advice="Give each column an array of its own, as {'a': x[:, 0], 'b': x[:, 1]}.",
             )
         pairs[name] = column_of(name, array.dtype, wanted), cupy.ascontiguousarray(array)
+        lengths[name] = len(array)
         external += array.nbytes if array.flags.c_contiguous else 0
-    rows = require_lengths({name: len(array) for name, (_, array) in pairs.items()})
+    rows = require_lengths(lengths)
     made = Schema([column for column, _ in pairs.values()])
     require_device_form(made)
     return DeviceColumns(made, rows, tuple(array for _, array in pairs.values()), external)
