@@ -12,7 +12,7 @@ from ..backends.protocol.backend import Backend
 from ..backends.protocol.schema import Schema
 from ..config import GcylonConfig
 from ..engine.plan.estimate import limits_of
-from ..engine.plan.table_stats import KEPT_FREE_IN_LIMIT, leaves_unpacked, stage_slice_bytes
+from ..engine.plan.table_stats import KEPT_FREE_IN_LIMIT, is_on_gpu, stage_slice_bytes
 from ..engine.store.workspace import Workspace
 from ..errors import ArgumentError, BudgetExceeded
 from .estimate import estimate_verb
@@ -86,7 +86,7 @@ def info_of_size(
     device = min(nbytes, max(0, room)) if config.may_stage(pinned_tier=pinned) else nbytes
     below = nbytes - device
     chunks = min(_MOST_CHUNKS, -(-device // piece_bytes(limit_bytes)))
-    piece = stage_slice_bytes(limit_bytes, large=leaves_unpacked(info))
+    piece = stage_slice_bytes(limit_bytes, on_gpu=is_on_gpu(info))
     return {
         **info, "rows": rows, "nbytes": nbytes, "tiers": {"device": device, "pinned" if pinned else "disk": below},
         "chunks": chunks + -(-below // piece), "device_chunk_bytes": [device // max(chunks, 1)] * chunks,

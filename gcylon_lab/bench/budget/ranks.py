@@ -92,7 +92,7 @@ class _Rank:
         """Put a table on disk, in slices as a limit wants them, or where it is 0 none does."""
         workspace, part = self._context.workspace, table._live()
         with workspace.budget.limited(limit_bytes or workspace.budget.limit_bytes):
-            part.stage(workspace, part.nbytes, workspace.slice_bytes(workspace.budget.limit_bytes, part.schema))
+            part.stage(workspace, part.nbytes, workspace.slice_bytes(workspace.budget.limit_bytes))
             part.cut(workspace)
 
     def _warm_up(self, verb: str, how: dict[str, Any]) -> None:

@@ -133,7 +133,7 @@ def _split_in_runs(
         for _, claim in work.apply(piece, needed, written):
             claim.release()
         del piece  # before the next one is read back
-    most = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
+    most = workspace.slice_bytes(workspace.budget.limit_bytes)
     return [Part(workspace, schema, chunks) for chunks in runs.chunks(most)]
 
 

@@ -187,7 +187,7 @@ class LocalExecutor:
             for part in self._made:
                 missing = nbytes - budget.remaining_bytes
                 if missing > 0:
-                    part.stage(self.workspace, missing, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
+                    part.stage(self.workspace, missing, self.workspace.slice_bytes(budget.limit_bytes))
 
     def evict_all(self) -> bool:
         """Stage all that was made, where memory ended that no claim counted; whether any of it was in memory."""
@@ -196,7 +196,7 @@ class LocalExecutor:
             return False
         budget = self.workspace.budget
         for part in self._made:
-            part.stage(self.workspace, part.nbytes, self.workspace.slice_bytes(budget.limit_bytes, part.schema))
+            part.stage(self.workspace, part.nbytes, self.workspace.slice_bytes(budget.limit_bytes))
         budget.renew_limit()
         return sum(part.nbytes - part.staged_bytes for part in self._made) < held
 

@@ -413,8 +413,9 @@ def never_fits(stats: TableStats, strategy: str) -> npt.NDArray[np.bool_]:
 def all_staged(stats: TableStats) -> TableStats:
     """The sizes once all inputs have given way."""
     each = [-(-n // max(c, 1)) for n, c in zip(stats.nbytes, stats.chunks, strict=True)]
-    large, widest = stats.large_slices, stats.widest_bytes or (0,) * stats.size
-    slices = [min(n, stage_slice_bytes(limit, large=large)) for n, limit in zip(each, stats.limits, strict=True)]
+    widest = stats.widest_bytes or (0,) * stats.size
+    most = [stage_slice_bytes(limit, on_gpu=stats.on_gpu) for limit in stats.limits]
+    slices = list(map(min, each, most))
     return replace(
         stats,
         staged_bytes=stats.nbytes,

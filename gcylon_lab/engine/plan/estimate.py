@@ -221,7 +221,7 @@ def _after_making_room(
                 break
             used[rank] -= nbytes
             staged[rank] += nbytes
-            slices = max(1, -(-nbytes // stage_slice_bytes(limit, large=stats.large_slices)))
+            slices = max(1, -(-nbytes // stage_slice_bytes(limit, on_gpu=stats.on_gpu)))
             largest[rank] = max(largest[rank], -(-nbytes // slices))
             count[rank] += slices - 1
     return replace(

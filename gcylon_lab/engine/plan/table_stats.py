@@ -29,7 +29,7 @@ _PACKED_CHUNKS_IN_FREE, _PACKED_CHUNKS_IN_LIMIT = 6, 8
 # Of the budget so much stays free beside tables that are taken in, and results that local work holds.
 KEPT_FREE_IN_LIMIT = 4
 # Chunks that are evicted are staged in slices of at most this size. From a GPU each is a copy of every column, and a
-# copy of 1 MB is as soon made as asked for; texts are packed first, which takes memory for each slice on its way.
+# copy of 1 MB is as soon made as asked for; what is packed first, strings, costs some milliseconds for each slice.
 _STAGE_BYTES, _DEVICE_STAGE_BYTES = 4 * 1024**2, 64 * 1024**2
 _LEAST_SLICE_BYTES = 4096
 # Staged chunks that are a larger part of a limit than this are cut into such slices, which writes them once more.
@@ -120,11 +120,6 @@ class TableStats:
         return self.fast_chunk_bytes > FAST_CHUNK_BYTES
 
     @property
-    def large_slices(self) -> bool:
-        """Whether rows leave a GPU without being packed, and so in large slices."""
-        return self.on_gpu and (self.fixed or not self.variable_row_bytes)
-
-    @property
     def scatters_rows(self) -> bool:
         """Whether the rows of a placed result are written by their senders' kernels, without a partitioned copy."""
         may = self.fixed or not self.variable_row_bytes or (self.writable and not any(self.staged_bytes))
@@ -203,29 +198,28 @@ def _packed_share(stats: TableStats) -> int:
     return max(0, min(free // _PACKED_CHUNKS_IN_FREE, min(stats.limits) // _PACKED_CHUNKS_IN_LIMIT))
 
 
-def stage_slice_bytes(limit_bytes: int, *, large: bool = False) -> int:
-    """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget; ``large`` ones
-    of columns that leave a GPU without being packed."""
-    most = _DEVICE_STAGE_BYTES if large else _STAGE_BYTES
+def stage_slice_bytes(limit_bytes: int, *, on_gpu: bool = False) -> int:
+    """Bytes of the slices in which rows are staged, so that reading one back takes little of the budget."""
+    most = _DEVICE_STAGE_BYTES if on_gpu else _STAGE_BYTES
     return min(most, max(_LEAST_SLICE_BYTES, limit_bytes // 16))
 
 
-def leaves_unpacked(info: Mapping[str, Any]) -> bool:
-    """Whether a table, of which ranks tell this, is staged in large slices."""
-    return "fast_chunk_bytes" in info.get("exchange", {}) and bool(info.get("fixed"))
+def is_on_gpu(info: Mapping[str, Any]) -> bool:
+    """Whether ranks that tell this of a table work on GPUs."""
+    return "fast_chunk_bytes" in info.get("exchange", {})
 
 
-def slices_of(nbytes: int, limit_bytes: int, *, large: bool = False) -> int:
+def slices_of(nbytes: int, limit_bytes: int, *, on_gpu: bool = False) -> int:
     """Into how many slices a staged chunk is cut: 1 where it leaves enough of the limit when it is read back whole, or
     cannot be read at all."""
     cut = limit_bytes < _LARGEST_IN_LIMIT * nbytes and nbytes <= limit_bytes
-    return -(-nbytes // stage_slice_bytes(limit_bytes, large=large)) if cut else 1
+    return -(-nbytes // stage_slice_bytes(limit_bytes, on_gpu=on_gpu)) if cut else 1
 
 
 def after_cutting(stats: TableStats) -> TableStats:
     """The sizes once staged chunks that are large have been cut; they are of one size but for the last."""
     of_limits = zip(stats.largest_staged_bytes, stats.limits, strict=True)
-    cuts = [slices_of(n, limit, large=stats.large_slices) for n, limit in of_limits]
+    cuts = [slices_of(n, limit, on_gpu=stats.on_gpu) for n, limit in of_limits]
     if max(cuts) == 1:
         return stats
     of_ranks = list(zip(stats.largest_staged_bytes, stats.staged_bytes, stats.chunks, cuts, strict=True))

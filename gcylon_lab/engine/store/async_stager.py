@@ -52,7 +52,7 @@ class AsyncStager:
                 region.wait()
             workspace.spill.poll()
             self._regions, self._piece = [], id(claim)
-        count = -(-data.nbytes // workspace.slice_bytes(workspace.budget.limit_bytes, data.schema))
+        count = -(-data.nbytes // workspace.slice_bytes(workspace.budget.limit_bytes))
         held = (claim, shared) if self.beside else None
         chunks = list(stage_slices(workspace, file, data, count, held))
         for chunk in chunks:  # a piece's own schema, of as many columns, would be kept for each

@@ -162,7 +162,7 @@ class Part:
         budget = workspace.budget
         file: StagingFile | None = None
         for chunk in list(self.chunks):
-            count = slices_of(chunk.nbytes, budget.limit_bytes, large=workspace.stages_beside(chunk.schema))
+            count = slices_of(chunk.nbytes, budget.limit_bytes, on_gpu=workspace.has_pinned_tier)
             if chunk.tier == "device" or count == 1 or chunk.nbytes > budget.remaining_bytes:
                 continue
             try:

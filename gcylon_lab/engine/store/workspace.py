@@ -147,9 +147,9 @@ class Workspace:
         in memory that nobody has claimed, are waited for."""
         return self.has_pinned_tier and not schema.variable
 
-    def slice_bytes(self, limit_bytes: int, schema: Schema) -> int:
-        """Bytes of the slices in which rows of a schema are staged under a limit."""
-        return stage_slice_bytes(limit_bytes, large=self.stages_beside(schema))
+    def slice_bytes(self, limit_bytes: int) -> int:
+        """Bytes of the slices in which rows are staged under a limit."""
+        return stage_slice_bytes(limit_bytes, on_gpu=self.has_pinned_tier)
 
     def make_room(
         self, wanted_bytes: int, limit_bytes: int, parts: Iterable[Evictable], *, with_views: bool = False
@@ -179,7 +179,7 @@ class Workspace:
                 missing = self._missing(wanted_bytes, limit_bytes)
                 if missing <= 0:
                     return
-                slice_bytes = self.slice_bytes(limit_bytes, part.schema)
+                slice_bytes = self.slice_bytes(limit_bytes)
                 # Texts are packed to leave, twice at times, and no allocation is granted past the limit.
                 packing = 2 * slice_bytes if part.schema.variable else 0
                 with self.budget.lifted() if self._missing(packing, limit_bytes) > 0 else nullcontext():

@@ -23,7 +23,6 @@ from ...engine.exec.align_schemas import new_label
 from ...engine.exec.iter_chunks import pieces_ahead
 from ...engine.exec.local_executor import LocalExecutor
 from ...engine.exec.operation import Operation
-from ...engine.plan.table_stats import stage_slice_bytes
 from ...engine.store.column_widths import keys_row_bytes
 from ...engine.store.part import Part
 from ...engine.store.views import view_of
@@ -218,7 +217,7 @@ class _RowBitmap:
         limit = work.workspace.budget.limit_bytes
         largest = max((chunk.nbytes for chunk in where.chunks if chunk.tier == "device"), default=0)
         if largest > limit // HELD_IN_LIMIT:  # what is read could not be evicted
-            where.stage(work.workspace, where.nbytes, work.workspace.slice_bytes(limit, where.schema))
+            where.stage(work.workspace, where.nbytes, work.workspace.slice_bytes(limit))
         rows = work.piece_rows(where.nbytes / max(where.rows, 1), _MARKING_BYTES)
         work.expect_pieces(where, schema, rows, _MARKING_BYTES)
 
@@ -282,7 +281,7 @@ class _GatherBuffer:
         self._work = work
         self.made = work.new_part(work.operation.schema)
         self._waiting: list[tuple[Data, Reservation]] = []
-        self._most = stage_slice_bytes(work.workspace.budget.limit_bytes)
+        self._most = work.workspace.slice_bytes(work.workspace.budget.limit_bytes)
 
     def add(self, piece: Data, mask: npt.NDArray[np.bool_]) -> None:
         """Copy some rows; where they do not fit, those of its halves one after the other."""

@@ -24,7 +24,7 @@ from ...engine.plan.table_stats import (
     FAST_CHUNK_BYTES,
     KEPT_FREE_IN_LIMIT,
     MOST_BUCKETS,
-    leaves_unpacked,
+    is_on_gpu,
     stage_slice_bytes,
 )
 from ...engine.store.column_widths import some_columns
@@ -296,7 +296,7 @@ def opened(infos: Infos, config: GcylonConfig) -> Infos:
         while used > most and chunks:
             nbytes = chunks.pop(0)
             used, gone = used - nbytes, gone + nbytes
-            count = max(1, -(-nbytes // stage_slice_bytes(limit, large=leaves_unpacked(info))))
+            count = max(1, -(-nbytes // stage_slice_bytes(limit, on_gpu=is_on_gpu(info))))
             slices, largest = slices + count - 1, max(largest, -(-nbytes // count))
         tiers = {**info["tiers"], "device": info["tiers"]["device"] - gone, "disk": info["tiers"].get("disk", 0) + gone}
         told.append(
@@ -336,7 +336,7 @@ def made_here(
         here = min(own, result.held)
         piece = -(-own // result.pieces)
         held, below = -(-here // max(piece, 1)), -(-(own - here) // max(piece, 1))
-        slices = below * -(-piece // stage_slice_bytes(limit, large=leaves_unpacked(info)))
+        slices = below * -(-piece // stage_slice_bytes(limit, on_gpu=is_on_gpu(info)))
         said = {
             "rows": count,
             "nbytes": own,

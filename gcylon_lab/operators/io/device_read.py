@@ -99,7 +99,7 @@ class DeviceReading:
         """Whether what is decoded could not be taken in, or staged, beside what a reader holds."""
         budget, least = self.workspace.budget, self.limit_bytes // _TAKING_IN_LIMIT
         if schema.variable:  # texts are packed to leave, twice at times, and pieces put together before
-            slices = 2 * self.workspace.slice_bytes(self.limit_bytes, schema)
+            slices = 2 * self.workspace.slice_bytes(self.limit_bytes)
             least = max(least, slices + gathered_bytes)
         if budget.remaining_bytes < least:
             self.workspace.spill.flush()  # what is on its way below may have been the reason

@@ -238,7 +238,7 @@ class Ingest:
                 _with_what_fits(error, self.rows + data.rows * budget.remaining_bytes // max(1, data.nbytes))
                 raise
         self._file = self._file or workspace.spill.new_file()
-        count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes, data.schema))
+        count = -(-data.nbytes // workspace.slice_bytes(budget.limit_bytes))
         self.chunks += stage_slices(workspace, self._file, data, count)
         if not budget.has_room(budget.limit_bytes // KEPT_FREE_IN_LIMIT):
             workspace.spill.flush()  # copies on their way keep what they read, and the next piece needs the room

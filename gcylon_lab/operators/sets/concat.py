@@ -121,7 +121,7 @@ def appended(operation: Operation, parts: Sequence[Part], schema: Schema) -> Par
     check_values(workspace, chunks, schema)
     result = Part(workspace, schema, chunks, spread_of(parts, operation.size))
     if operation.request.strategy == "staged" and operation.may_stage:
-        slice_bytes = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
+        slice_bytes = workspace.slice_bytes(workspace.budget.limit_bytes)
         result.stage(workspace, result.nbytes, slice_bytes)  # a copy: the tables stay as they are
     operation.plan = local_plan(operation, result, result, APPENDED)
     if operation.size == 1:

@@ -72,7 +72,7 @@ class Sorter:
         workspace, nbytes = self._workspace, self._sorting_bytes(part.rows, part.nbytes)
         several = len(part.chunks) > 1
         if nbytes + (part.nbytes if several else 0) > workspace.budget.remaining_bytes and may_stage:
-            part.stage(workspace, part.nbytes, workspace.slice_bytes(workspace.budget.limit_bytes, self._schema))
+            part.stage(workspace, part.nbytes, workspace.slice_bytes(workspace.budget.limit_bytes))
             return self.sort_staged(part)
         chunk = self._joined(part) if several else part.chunks[0]
         part.release()
@@ -311,7 +311,7 @@ class _Parts:
     def __init__(self, workspace: Workspace, schema: Schema, buckets: Buckets) -> None:
         file = cast("SpillFile", workspace.spill.new_file())
         self._runs = Runs(workspace, file, schema, len(buckets.equal))
-        self._most = workspace.slice_bytes(workspace.budget.limit_bytes, schema)
+        self._most = workspace.slice_bytes(workspace.budget.limit_bytes)
 
     def add(self, data: Data, edges: Edges, claim: Reservation) -> None:
         """Write a run."""
