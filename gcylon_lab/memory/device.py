@@ -355,13 +355,15 @@ class Device:
             self._kept -= 1
             self.renew_limit()
 
-    def keep_limit_true(self) -> None:
-        """Renew a lower limit where enough of what was allocated before it has been freed since."""
+    def keep_limit_true(self, claimed_bytes: int) -> None:
+        """Renew a lower limit where enough of what was allocated before it has been freed since, or what is claimed
+        and not yet allocated would be refused."""
         lower, lowered = self._lower, self._lowered
         if lower is None or lowered is None or self._kept:
             return
-        room = lowered.get_allocation_limit() - lowered.get_allocated_bytes()
-        if lower - self.used_bytes - room >= min(_RENEWED_FROM, lower // _RENEWED_PART):
+        room, used = lowered.get_allocation_limit() - lowered.get_allocated_bytes(), self.used_bytes
+        freed = lower - used - room
+        if freed >= min(_RENEWED_FROM, lower // _RENEWED_PART) or (freed > 0 and room < claimed_bytes - used):
             self.renew_limit()
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ class DeviceBudget(MemoryBudget):
     def _take(self, nbytes: int, what: str) -> None:
         super()._take(nbytes, what)
         # What is granted has to fit in the allocator too, where others gave back what they held before the operation.
-        self._device.keep_limit_true()
+        self._device.keep_limit_true(self._used)
 
     def renew_limit(self) -> None:
         """Count anew what a lower limit leaves, after something was freed."""

@@ -308,7 +308,22 @@ def test_small_allocations_do_not_use_up_a_lower_limit(device: Device) -> None:
     with device.limited(limit):
         held = [cupy.empty(8, dtype=cupy.uint8) for _ in range(count)]
         assert device.room_bytes == limit - 256 * count
-        device.keep_limit_true()
+        device.keep_limit_true(0)
         assert device.room_bytes > limit - 16 * count - 256
         del held
     assert device.used_bytes == 0
+
+
+@gpu
+def test_what_was_freed_is_there_for_what_is_claimed(device: Device) -> None:
+    """However little that is: a claim that was granted must not be refused by the allocator."""
+    import cupy
+
+    limit, before = 64 * 1024, cupy.empty(2048, dtype=cupy.uint8)
+    with device.limited(limit):
+        del before
+        device.keep_limit_true(1024)
+        assert device.room_bytes == limit - 2048
+        device.keep_limit_true(limit)
+        held = cupy.empty(limit, dtype=cupy.uint8)
+    assert device.used_bytes == held.nbytes

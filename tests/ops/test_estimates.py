@@ -93,7 +93,7 @@ def test_foreseen_as_done(verb: str, how: str) -> None:
                 if worlds.ENGINE == "cpu":
                     assert found[name] == pytest.approx(found["measured"], rel=0.1), found
                 else:  # what libcudf takes beside is estimated from above
-                    assert 0.9 * found["measured"] <= found[name] <= max(found["limit"], found["measured"]), found
+                    assert 0.8 * found["measured"] <= found[name] <= max(found["limit"], found["measured"]), found
     assert refused <= 3 * 2  # at most the tightest ones
 
 
